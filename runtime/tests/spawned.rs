@@ -318,24 +318,6 @@ fn a_stream_is_resumed_by_spawned_workers_or_threads() {
     }
 }
 
-/// Calls a macro with builders, and the test that starts workers which collate the same samples.
-macro_rules! for_each_that_collates {
-    ($check:ident) => {
-        let skip = OnError::Skip(Budget::Samples(50));
-        for (batch_size, on_error) in [(Some(6), skip), (Some(6), OnError::Raise), (None, skip)] {
-            for deals in [false, true] {
-                let builder = || Loader::builder(ninth_missing()).batch_size(batch_size).shuffle(true).seed(5);
-                $check!(
-                    || builder().round_robin(deals).on_error(on_error).num_workers(2).help(false),
-                    "worker_that_collates"
-                );
-            }
-            let builder = || Loader::iterable(OneByOne(ninth_missing())).batch_size(batch_size);
-            $check!(|| builder().on_error(on_error).num_workers(2), "worker_that_collates_a_stream");
-        }
-    };
-}
-
 #[test]
 fn collate_functions_are_run_by_spawned_workers() {
     let _alone = alone();
@@ -358,7 +340,16 @@ fn collate_functions_are_run_by_spawned_workers() {
             assert_eq!(spawned.stats().bad_indices, threads.stats().bad_indices);
         };
     }
-    for_each_that_collates!(check);
+    let skip = OnError::Skip(Budget::Samples(50));
+    for (batch_size, on_error) in [(Some(6), skip), (Some(6), OnError::Raise), (None, skip)] {
+        for deals in [false, true] {
+            let builder = || Loader::builder(ninth_missing()).batch_size(batch_size).shuffle(true).seed(5);
+            let builder = || builder().round_robin(deals).on_error(on_error).num_workers(2).help(false);
+            check!(builder, "worker_that_collates");
+        }
+        let builder = || Loader::iterable(OneByOne(ninth_missing())).batch_size(batch_size);
+        check!(|| builder().on_error(on_error).num_workers(2), "worker_that_collates_a_stream");
+    }
 }
 
 #[test]
@@ -763,21 +754,19 @@ fn nothing_is_left_of_dropped_loaders() {
     let _alone = alone();
     let left = || (children(std::process::id()).len(), std::fs::read_dir("/proc/self/fd").unwrap().count());
     let before = left();
+    macro_rules! check {
+        ($taken:expr, $builder:expr, $worker:expr) => {
+            let mut loader = $builder.num_workers(2).processes().spawn(this($worker), "103").build().unwrap();
+            if $taken > 2 {
+                let kept: Vec<_> = loader.epoch().unwrap().take($taken).map(|batch| batch.unwrap()).collect();
+                drop(loader);
+                drop(kept);
+            }
+        };
+    }
     for taken in 0..15 {
-        let builder = RUN.over(items(RUN.len, dawdling)).num_workers(2).processes();
-        let mut loader = builder.spawn(this("worker"), "103").build().unwrap();
-        if taken > 2 {
-            let kept: Vec<_> = loader.epoch().unwrap().take(taken).map(|batch| batch.unwrap()).collect();
-            drop(loader);
-            drop(kept);
-        }
-        let builder = Loader::iterable(stream()).batch_size(8).num_workers(2).processes();
-        let mut loader = builder.spawn(this("worker_of_a_stream"), "103").build().unwrap();
-        if taken > 2 {
-            let kept: Vec<_> = loader.epoch().unwrap().take(taken).map(|batch| batch.unwrap()).collect();
-            drop(loader);
-            drop(kept);
-        }
+        check!(taken, RUN.over(items(RUN.len, dawdling)), "worker");
+        check!(taken, Loader::iterable(stream()).batch_size(8), "worker_of_a_stream");
     }
     assert_eq!(left(), before);
 }

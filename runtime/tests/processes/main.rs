@@ -67,27 +67,6 @@ fn a_killed_worker_is_an_error_in_the_place_of_its_batch() {
 }
 
 #[test]
-fn errors_and_panics_come_with_their_text() {
-    let dataset = from_fn(20, |index, _| match index {
-        3 => Err("the third is missing".into()),
-        9 => panic!("nine"),
-        _ => Ok(index as i64),
-    });
-    let mut loader = Loader::builder(dataset).batch_size(4).num_workers(2).processes().build().unwrap();
-    for _ in 0..3 {
-        let texts: Vec<_> =
-            loader.epoch().unwrap().filter_map(|batch| batch.err()).map(|error| chain(&error)).collect();
-        assert_eq!(texts.len(), 2);
-        assert!(
-            texts[0].contains("sample 3 of batch 0 failed") && texts[0].contains("the third is missing"),
-            "{}",
-            texts[0]
-        );
-        assert!(texts[1].contains("sample 9 of batch 2 panicked") && texts[1].contains("nine"), "{}", texts[1]);
-    }
-}
-
-#[test]
 fn all_workers_dead_ends_the_pass() {
     let dataset = from_fn(40, |index, _| {
         if index % 8 == 7 {

@@ -28,6 +28,18 @@ macro_rules! both {
 }
 
 #[test]
+fn errors_and_panics_are_those_of_threads() {
+    both!(
+        Loader::builder(from_fn(20, |index, _| match index {
+            3 => Err("the third is missing".into()),
+            9 => panic!("nine"),
+            _ => Ok(index as i64),
+        }))
+        .batch_size(4)
+    );
+}
+
+#[test]
 fn bad_samples_are_passed_over() {
     let dataset = || {
         items(200, |index, cx| match index % 23 {
@@ -224,46 +236,7 @@ fn an_interrupt_is_for_the_program() {
 }
 
 #[test]
-fn the_result_of_a_collate_function_is_written_into_the_batch() {
-    let dataset = || from_fn(45, |index, _| if index % 9 == 4 { Err("four".into()) } else { Ok(index as i64) });
-    let skip = OnError::Skip(Budget::Samples(50));
-    for (batch_size, on_error) in [(Some(6), skip), (Some(6), OnError::Raise), (Some(1), skip), (None, skip)] {
-        let builder = || {
-            let builder = Loader::builder(dataset()).batch_size(batch_size).shuffle(true).seed(5).num_workers(2);
-            builder.on_error(on_error).collate(|samples| {
-                let (mut all, mut sum) = ([0_i64; 6], 0.0);
-                let mut count = 0;
-                while let Some(sample) = samples.next() {
-                    all[count] = sample?;
-                    sum += all[count] as f64;
-                    count += 1;
-                }
-                Ok((all, sum, count as u8))
-            })
-        };
-        let mut threads = builder().help(false).build().unwrap();
-        let mut processes = builder().processes().build().unwrap();
-        for _ in 0..2 {
-            let expected: Vec<_> =
-                threads.epoch().unwrap().map(|batch| batch.map_err(|error| error.to_string())).collect();
-            let read = |batch: Result<slotline::Batch<(i64, f64, u8)>, Error>| {
-                let batch = batch.map_err(|error| error.to_string())?;
-                let (all, sum, count) = batch.tensors();
-                assert_eq!((all.shape(), sum.shape()), (&[6][..], &[][..]));
-                assert_eq!(batch.len(), usize::from(count.as_slice()[0]));
-                Ok((<[i64; 6]>::try_from(all.as_slice()).unwrap(), sum.as_slice()[0], count.as_slice()[0]))
-            };
-            let got: Vec<_> = processes.epoch().unwrap().map(read).collect();
-            let plain = |error: &mut String| *error = error.replace("worker 1", "worker 0");
-            let [expected, got] = [expected, got].map(|mut all| {
-                all.iter_mut().filter_map(|batch| batch.as_mut().err()).for_each(plain);
-                all
-            });
-            assert_eq!(got, expected, "{batch_size:?}");
-        }
-        assert_eq!(threads.stats().bad_indices, processes.stats().bad_indices);
-    }
-    // A result that does not fit is an error of its batch.
+fn the_result_of_a_collate_function_must_fit() {
     let numbers = || Loader::builder(from_fn(20, |index, _| Ok(index as i64))).batch_size(6).num_workers(1);
     let mut loader = numbers()
         .collate(|samples| {

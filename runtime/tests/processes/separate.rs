@@ -698,10 +698,31 @@ where
 }
 
 #[test]
-fn what_a_collate_function_makes_of_a_stream_is_written_into_the_batch() {
+fn what_a_collate_function_makes_is_written_into_the_batch() {
+    // Any worker makes a batch of a dataset by index.
+    let plain = |error: Error| chain(&error).replace("worker 1", "worker 0").replace("worker 2", "worker 0");
+    macro_rules! check {
+        ($builder:expr) => {
+            let mut threads = $builder.collate(summed).build().unwrap();
+            let mut processes = $builder.collate(summed).processes().build().unwrap();
+            for _ in 0..2 {
+                let expected: Vec<_> = threads.epoch().unwrap().map(|batch| batch.map_err(plain)).collect();
+                let read = |batch: Result<slotline::Batch<(i64, f64, u8)>, Error>| {
+                    let batch = batch.map_err(plain)?;
+                    let (all, sum, count) = batch.tensors();
+                    assert_eq!((all.shape(), sum.shape()), (&[6][..], &[][..]));
+                    assert_eq!(batch.len(), usize::from(count.as_slice()[0]));
+                    Ok((<[i64; 6]>::try_from(all.as_slice()).unwrap(), sum.as_slice()[0], count.as_slice()[0]))
+                };
+                assert_eq!(processes.epoch().unwrap().map(read).collect::<Vec<_>>(), expected);
+            }
+            assert_eq!(threads.stats().bad_indices, processes.stats().bad_indices);
+        };
+    }
     let skip = OnError::Skip(Budget::Samples(50));
     for (len, batch_size, drop_last, on_error) in [
         (45, Some(6), false, OnError::Raise),
+        (45, Some(6), false, skip),
         (45, Some(6), true, skip),
         (45, Some(1), false, skip),
         (45, None, false, skip),
@@ -710,27 +731,11 @@ fn what_a_collate_function_makes_of_a_stream_is_written_into_the_batch() {
     ] {
         let dataset = || from_fn(len, |index, _| if index % 9 == 4 { Err("four".into()) } else { Ok(index as i64) });
         for workers in 1..=3 {
-            let builder = || {
-                let builder = Loader::iterable(OneByOne(dataset())).batch_size(batch_size).drop_last(drop_last);
-                builder.num_workers(workers).on_error(on_error).collate(summed)
-            };
-            let mut threads = builder().build().unwrap();
-            let mut processes = builder().processes().build().unwrap();
-            for _ in 0..2 {
-                let expected: Vec<_> =
-                    threads.epoch().unwrap().map(|batch| batch.map_err(|error| chain(&error))).collect();
-                let read = |batch: Result<slotline::Batch<(i64, f64, u8)>, Error>| {
-                    let batch = batch.map_err(|error| chain(&error))?;
-                    let (all, sum, count) = batch.tensors();
-                    assert_eq!((all.shape(), sum.shape()), (&[6][..], &[][..]));
-                    assert_eq!(batch.len(), usize::from(count.as_slice()[0]));
-                    Ok((<[i64; 6]>::try_from(all.as_slice()).unwrap(), sum.as_slice()[0], count.as_slice()[0]))
-                };
-                let got: Vec<_> = processes.epoch().unwrap().map(read).collect();
-                assert_eq!(got, expected, "{workers} workers, batches of {batch_size:?}");
-            }
-            assert_eq!(threads.stats().bad_indices, processes.stats().bad_indices);
+            let builder = || Loader::iterable(OneByOne(dataset())).batch_size(batch_size).drop_last(drop_last);
+            check!(builder().num_workers(workers).on_error(on_error));
         }
+        let builder = || Loader::builder(dataset()).batch_size(batch_size).drop_last(drop_last).on_error(on_error);
+        check!(builder().shuffle(true).seed(5).num_workers(2).help(false));
     }
     // The results fit the first batch that a worker delivers: here that of the second one.
     let parts =

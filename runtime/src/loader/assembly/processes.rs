@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use slotline_core::robust::{Shape, Word};
 
-use crate::arena::Memory;
 use crate::dataset::Dataset;
 use crate::loader::assembly::memory::{Cells, MemoryPlan, bulk, bulk_memory, check_order, make_cells};
 use crate::loader::assembly::share::{FirstBatch, Share};
@@ -14,14 +13,13 @@ use crate::loader::backend::AnyBackend;
 use crate::loader::backend::processes::attach::was_started_as_worker;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::spawn::Spawn;
-use crate::loader::backend::processes::spawn_config::{SHARED, SpawnConfig, SpawnFacts, number_of, words};
+use crate::loader::backend::processes::spawn_config::{SHARED, SpawnFacts, number_of};
 use crate::loader::backend::processes::start::{Supervision, start};
 use crate::loader::backend::processes::worker::{ProcessWorkers, connect};
 use crate::loader::builder::Builder;
 use crate::loader::builder::options::{Options, Workload};
 use crate::loader::collate::Collate;
 use crate::loader::collate::batch_buffer::BatchBuffer;
-use crate::loader::collate::batch_memory::BatchMemory;
 use crate::loader::collate::cell::Cell;
 use crate::loader::collate::overflow::Overflow;
 use crate::loader::collate::stack::Stack;
@@ -97,27 +95,6 @@ pub(super) fn facts(options: &Options, batching: Batching, is_collated: bool) ->
         strategy: options.wait_strategy as usize,
         ..SpawnFacts::default()
     }
-}
-
-/// Prepares to start workers by a command.
-pub(super) fn prepare(
-    (command, setup): (Command, Vec<u8>),
-    facts: SpawnFacts,
-    fields: &Fields,
-    lengths: Option<&[u32]>,
-    control: &Control,
-    block: Option<&BatchMemory>,
-    cores: Vec<usize>,
-) -> Result<Spawn, BuildError> {
-    let memory = block.map(BatchMemory::memory);
-    let bytes = memory.map_or(0, Memory::len);
-    let source = "workers that a command starts need memory that is a file, such as Pages::shared";
-    let file = memory.and_then(Memory::file);
-    let file = file.ok_or_else(|| BuildError::Allocate { bytes, source: source.into() })?;
-    let spawn_config =
-        SpawnConfig { facts, fields: words(fields).into(), lengths: lengths.map(<[_]>::to_vec), setup: &setup };
-    Spawn::new(command, &spawn_config, control, file, cores)
-        .map_err(|source| BuildError::Map { bytes: setup.len(), source })
 }
 
 impl<D, C> Builder<D, C> {
@@ -299,7 +276,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             let facts =
                 SpawnFacts { kind: SHARED, len, depth, parts, rows, bulk, in_order, part_rows, is_fixed, ..facts };
             let (lengths, cores) = (engine.lengths.as_deref(), cores.iter().map(|core| core.id).collect());
-            prepare(command, facts, &fields, lengths, &control, memory.block.as_ref(), cores)
+            Spawn::new(command, facts, &fields, lengths, &control, memory.block.as_ref(), cores)
         });
         let (spawn, init) = (spawn.transpose()?, options.init_hook());
         let process_workers =

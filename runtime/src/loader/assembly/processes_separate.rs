@@ -9,12 +9,13 @@ use slotline_core::robust::Shape;
 use crate::dataset::{Dataset, Iterable, IterableDataset};
 use crate::loader::assembly::memory::{Cells, bulk, bulk_memory, check_order};
 use crate::loader::assembly::per_worker::{assemble, make_cells};
-use crate::loader::assembly::processes::{ProcessBuilder, check, facts, prepare};
+use crate::loader::assembly::processes::{ProcessBuilder, check, facts};
 use crate::loader::assembly::share::{FirstBatch, Share};
 use crate::loader::backend::processes::child::Restarts;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::process_link::{LinkShared, ProcessLink, Server, Service};
 use crate::loader::backend::processes::separate::{RoundRobinService, Streams};
+use crate::loader::backend::processes::spawn::Spawn;
 use crate::loader::backend::processes::spawn_config::{ROUND_ROBIN, STREAM, SpawnFacts};
 use crate::loader::backend::processes::supervisor::EventFd;
 use crate::loader::backend::processes::worker::connect;
@@ -146,7 +147,7 @@ fn start<S: Service<BatchBuffer>, B: Output<Payload = BatchBuffer>>(
         // A process runs on the core of the thread that starts it.
         let (block, cores) = (BatchMemory::of(&cells.made.payloads), Vec::new());
         let (facts, lengths) = (SpawnFacts { depth, parts, ..facts }, lengths.as_deref());
-        prepare(command, facts, &fields, lengths, &control, block.as_ref(), cores)
+        Spawn::new(command, facts, &fields, lengths, &control, block.as_ref(), cores)
     });
     let payload_at = cells.made.payload_at.take().expect("the memory is shared");
     let process_link = Arc::new(LinkShared {

@@ -1,6 +1,5 @@
 //! Batches of an iterable dataset, of which each worker reads its own part.
 
-use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use crossbeam_utils::CachePadded;
@@ -620,11 +619,5 @@ impl<D: IterableDataset> Job<Iterable<D>> for StreamJob<'_, D> {
 
     fn write_many(&mut self, region: &BatchBuffer) -> Result<(), BoxError> {
         self.for_each(&mut |read| region.write(read))
-    }
-}
-
-impl<D: IterableDataset, C> fmt::Debug for Streaming<D, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Streaming").field("batching", &self.batching).finish_non_exhaustive()
     }
 }

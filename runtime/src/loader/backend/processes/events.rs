@@ -83,12 +83,6 @@ impl Forwarder {
     }
 }
 
-impl fmt::Debug for Forwarder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Forwarder")
-    }
-}
-
 struct Forward {
     /// The program's subscriber, which is asked what it wants.
     program: Dispatch,

@@ -25,7 +25,6 @@ pub(crate) mod start;
 pub(crate) mod supervisor;
 pub(crate) mod worker;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -456,11 +455,5 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
 
     fn kept(&self) -> Option<Tag> {
         self.empty.map(|slot| self.places[slot].cell.tag())
-    }
-}
-
-impl<P> fmt::Debug for ProcessRing<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProcessRing").field("ring", &self.ring).finish_non_exhaustive()
     }
 }

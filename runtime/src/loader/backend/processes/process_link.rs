@@ -9,7 +9,6 @@
 //! again, and for an iterable dataset the place in the stream that came with the last batch.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::BoxError;
 use crate::dataset::WorkerInfo;
-use crate::loader::backend::processes::child::{Child, End, Restarts, WorkerExit, poll};
+use crate::loader::backend::processes::child::{Child, End, PAUSE, Restarts, WorkerExit, poll};
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::{Event, Forwarder};
 use crate::loader::backend::processes::mail::{
@@ -27,7 +26,7 @@ use crate::loader::backend::processes::running::{LOOKS, Running};
 use crate::loader::backend::processes::socket::{Message, PIECE, Socket};
 use crate::loader::backend::processes::spawn::{Spawn, not_started};
 use crate::loader::backend::processes::supervisor::{EventFd, GRACE};
-use crate::loader::backend::processes::worker::{Cells, WorkerMain};
+use crate::loader::backend::processes::worker::{self, WorkerMain};
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, Start, StreamPosition};
 use crate::loader::checkpoint::state::{MOST_COUNTED, Stream};
 use crate::loader::collate::Storage;
@@ -52,8 +51,6 @@ const BATCH: u64 = 1;
 
 /// The maximum length of what a cursor saves.
 const MOST_SAVED: usize = 1 << 30;
-/// How long a thread waits for room in its socket before it looks whether the process still exists.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the workers of one kind of loader do.
 pub(crate) trait Service<P>: Send + Sync + 'static {
@@ -116,7 +113,7 @@ impl<P, S> LinkShared<P, S> {
 impl<P: Storage, S: Service<P>> WorkerMain for Server<P, S> {
     fn work(&self, worker: usize, socket: Arc<Socket>, _: bool) {
         let (mut maker, mut init) = (self.service.maker(worker), self.init.clone());
-        let (mut cells, mut position, mut text) = (Cells::default(), StreamPosition::new(), String::new());
+        let (mut cells, mut position, mut text) = (Vec::new(), StreamPosition::new(), String::new());
         while let Some(message) = socket.receive(true) {
             text.push_str(&message.text);
             match message.kind {
@@ -136,7 +133,7 @@ impl<P: Storage, S: Service<P>> WorkerMain for Server<P, S> {
                 MAKE => {
                     let [task, epoch, seed, pass, budget, cell] = message.numbers;
                     let (task, budget) = (task as usize, budget as usize);
-                    let work = cells.get(cell as usize, &self.payload_at);
+                    let work = worker::cell(&mut cells, cell as usize, &self.payload_at);
                     let request = Request { task: Some(task), epoch: epoch as u32, seed, pass, budget };
                     let outcome = maker.fill(&request, task, work, &mut position);
                     let _ = report(&socket, task, work, outcome, &position);
@@ -207,7 +204,7 @@ enum Gone {
 /// Makes the batches of a worker by asking its process for them.
 pub(crate) struct ProcessLink<P, S> {
     worker: usize,
-    process_link: Arc<LinkShared<P, S>>,
+    shared: Arc<LinkShared<P, S>>,
     /// Told whether the process could be started.
     started: Option<mpsc::Sender<Result<(), BuildError>>>,
     process: Option<Linked>,
@@ -222,11 +219,11 @@ pub(crate) struct ProcessLink<P, S> {
 impl<P, S> ProcessLink<P, S> {
     pub(crate) fn new(
         worker: usize,
-        process_link: Arc<LinkShared<P, S>>,
+        shared: Arc<LinkShared<P, S>>,
         started: mpsc::Sender<Result<(), BuildError>>,
     ) -> Self {
         let start = Start::default();
-        Self { worker, process_link, started: Some(started), process: None, called: None, pass: 0, start, over: None }
+        Self { worker, shared, started: Some(started), process: None, called: None, pass: 0, start, over: None }
     }
 
     /// Kills the process, unless it has ended, and learns how it ended.
@@ -235,20 +232,18 @@ impl<P, S> ProcessLink<P, S> {
         let Some(mut process) = self.process.take() else { return Gone::Ended(End::Unknown, None) };
         // A command may close its input long before it ends, and how it ends says what is wrong.
         let child = &process.running.child;
-        while process.starts && !child.has_ended() && !self.process_link.wakeup.is_signalled() {
-            if poll(&[child.fd(), self.process_link.wakeup.as_fd()], None).is_err() {
-                std::thread::sleep(PAUSE);
-            }
+        while process.starts && !child.has_ended() && !self.shared.wakeup.is_signalled() {
+            poll(&[child.fd(), self.shared.wakeup.as_fd()], None);
         }
         // What has begun to end does not end differently.
         child.kill();
-        let (end, at) = process.running.reap(&self.process_link.control.activities()[self.worker]);
+        let (end, at) = process.running.reap(&self.shared.control.activities()[self.worker]);
         let told = std::iter::from_fn(|| process.socket.receive(false)).take(MOST_WAITING);
         for message in told.filter(|message| matches!(message.kind, READY | REFUSED)).collect::<Vec<_>>() {
             process.note(self.worker, message);
         }
         match mail::refusal(process.starts, process.refusal.as_deref(), end) {
-            _ if process.starts && self.process_link.wakeup.is_signalled() => Gone::Closed,
+            _ if process.starts && self.shared.wakeup.is_signalled() => Gone::Closed,
             Some(why) => Gone::Refused(why),
             None => Gone::Ended(end, at),
         }
@@ -264,7 +259,7 @@ impl<P, S> ProcessLink<P, S> {
 
     /// Whether another process may take the place of one that ended.
     fn is_replaced(&self, end: End) -> bool {
-        matches!(end, End::Late(_)) || self.process_link.restarts.take()
+        matches!(end, End::Late(_)) || self.shared.restarts.take()
     }
 
     fn send(&mut self, message: &Message) -> Result<(), Gone> {
@@ -277,8 +272,8 @@ impl<P, S> ProcessLink<P, S> {
             match process.socket.try_send(piece) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let ready = poll(&[process.running.child.fd(), self.process_link.wakeup.as_fd()], Some(PAUSE));
-                    match ready.unwrap_or_default()[..] {
+                    let ready = poll(&[process.running.child.fd(), self.shared.wakeup.as_fd()], Some(PAUSE));
+                    match ready[..] {
                         [true, _] => return Err(self.reap()),
                         [_, true] => return Err(Gone::Closed),
                         _ => {}
@@ -292,7 +287,7 @@ impl<P, S> ProcessLink<P, S> {
     /// Waits for the next message of the process, and emits its events.
     fn receive(&mut self) -> Result<Message, Gone> {
         let (mut text, mut is_last) = (String::new(), false);
-        let limit = self.process_link.sample_timeout;
+        let limit = self.shared.sample_timeout;
         let pause = limit.map(|limit| (limit / LOOKS).max(Duration::from_millis(1)));
         loop {
             let Some(process) = &mut self.process else { return Err(Gone::Ended(End::Unknown, None)) };
@@ -307,7 +302,7 @@ impl<P, S> ProcessLink<P, S> {
                 Some(message) if matches!(message.kind, EVENT | READY | REFUSED) => {
                     process.note(self.worker, message);
                     // A worker that never stops to emit events must not keep this thread.
-                    if self.process_link.wakeup.is_signalled() {
+                    if self.shared.wakeup.is_signalled() {
                         return Err(Gone::Closed);
                     }
                     is_last = false;
@@ -315,12 +310,8 @@ impl<P, S> ProcessLink<P, S> {
                 Some(message) => return Ok(Message { text: text + &message.text, ..message }),
                 None if is_last => return Err(self.reap()),
                 None => {
-                    let child = &process.running.child;
-                    let fds = [process.socket.as_fd(), child.fd(), self.process_link.wakeup.as_fd()];
-                    let ready = poll(&fds, pause).unwrap_or_else(|_| {
-                        std::thread::sleep(PAUSE);
-                        vec![false, child.has_ended(), false]
-                    });
+                    let fds = [process.socket.as_fd(), process.running.child.fd(), self.shared.wakeup.as_fd()];
+                    let ready = poll(&fds, pause);
                     if ready[2] {
                         return Err(Gone::Closed);
                     }
@@ -328,22 +319,22 @@ impl<P, S> ProcessLink<P, S> {
                     is_last = ready[0] || ready[1];
                 }
             }
-            process.running.kill_if_late(&self.process_link.control.activities()[self.worker], limit);
+            process.running.kill_if_late(&self.shared.control.activities()[self.worker], limit);
         }
     }
 }
 
 impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
     fn launch(&self) -> io::Result<Linked> {
-        let (process_link, worker) = (&*self.process_link, self.worker);
-        let mut spawn = process_link.lock();
+        let (shared, worker) = (&*self.shared, self.worker);
+        let mut spawn = shared.lock();
         let (socket, theirs) = Socket::pair()?;
         let child = match &mut *spawn {
             // A process of a worker with its own rings need not know that it replaces another one.
             Some(spawn) => spawn.start(worker, false, &socket, theirs)?,
             None => self.fork(theirs)?,
         };
-        let running = Running::new(child, &process_link.control.activities()[worker]);
+        let running = Running::new(child, &shared.control.activities()[worker]);
         Ok(Linked { running, socket, called: 0, told: 0, starts: spawn.is_some(), refusal: None })
     }
 
@@ -355,7 +346,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
         // The process also inherits this end of the socket, and any number of sockets that other threads use. That does no
         // harm: the loader shuts a socket down instead of only closing it, and waits for the process to end, not for the
         // other end of the socket to be closed.
-        Child::start(|| forwarder.during(|| self.process_link.server.work(self.worker, socket, false)))
+        Child::start(|| forwarder.during(|| self.shared.server.work(self.worker, socket, false)))
     }
 
     /// Makes the process run the user's code for the pass if it has not, and returns the outcome. Starts one if there
@@ -363,7 +354,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
     fn call(&mut self) -> Result<Result<(), BoxError>, Gone> {
         if self.process.is_none() {
             // Requests may wait that were made before the rings were closed.
-            if self.process_link.wakeup.is_signalled() {
+            if self.shared.wakeup.is_signalled() {
                 return Err(Gone::Closed);
             }
             let failed = |error| Gone::Over(format!("its process could not be started again: {error}"));
@@ -441,9 +432,9 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
                 let exit = WorkerExit { worker: self.worker, end };
                 let (is_late, replaced) = (matches!(end, End::Late(_)), self.is_replaced(end));
                 let redo = match at {
-                    Some(at) if self.process_link.passes_over && replaced => {
-                        let _lock = self.process_link.lock();
-                        self.process_link.control.add_fatal_sample(at.index, WorkerExit { ..exit })
+                    Some(at) if self.shared.passes_over && replaced => {
+                        let _lock = self.shared.lock();
+                        self.shared.control.add_fatal_sample(at.index, WorkerExit { ..exit })
                     }
                     // What is late is not asked for again.
                     _ => replaced && !is_late,
@@ -543,7 +534,7 @@ impl Answer {
 impl<P: Storage, S: Service<P>> BatchWorker<P> for ProcessLink<P, S> {
     fn start(&mut self) {
         let started = self.launch().map(|process| self.process = Some(process));
-        let started = started.map_err(|error| not_started(self.process_link.lock().as_ref(), self.worker, error));
+        let started = started.map_err(|error| not_started(self.shared.lock().as_ref(), self.worker, error));
         // If the builder has given up, the rings are closed.
         self.started.take().map(|to| to.send(started));
     }
@@ -569,16 +560,16 @@ impl<P: Storage, S: Service<P>> BatchWorker<P> for ProcessLink<P, S> {
 
     fn fill(&mut self, request: &Request, task: usize, work: &BatchState<P>, position: &mut StreamPosition) -> Outcome {
         let request = *request;
-        let process_link = self.process_link.clone();
+        let shared = self.shared.clone();
         if self.pass != request.pass {
             self.pass = request.pass;
-            self.start = process_link.server.service.stream(self.worker).into();
+            self.start = shared.server.service.stream(self.worker).into();
         }
         let outcome = loop {
             if self.start.stream.ended {
                 break Outcome::End;
             }
-            let wanted = process_link.server.service.wanted(self.worker, task);
+            let wanted = shared.server.service.wanted(self.worker, task);
             match self.make(request, wanted, work) {
                 Ok(outcome) => break outcome,
                 Err(gone) => {
@@ -612,18 +603,10 @@ impl<P, S> Drop for ProcessLink<P, S> {
                 child.kill();
                 break;
             }
-            if poll(&[child.fd()], Some(left)).is_err() {
-                std::thread::sleep(PAUSE);
-            }
+            poll(&[child.fd()], Some(left));
         }
         child.reap();
-        self.process_link.control.activities()[self.worker].set_process(None);
-    }
-}
-
-impl<P, S> fmt::Debug for ProcessLink<P, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProcessLink").field("worker", &self.worker).finish_non_exhaustive()
+        self.shared.control.activities()[self.worker].set_process(None);
     }
 }
 

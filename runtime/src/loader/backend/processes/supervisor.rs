@@ -5,7 +5,6 @@
 //! threads executes another instruction, and what it had claimed can be given to others.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -73,7 +72,7 @@ impl EventFd {
 
     /// Whether it was signalled and nobody has answered.
     pub(crate) fn is_signalled(&self) -> bool {
-        poll(&[self.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
+        poll(&[self.as_fd()], Some(Duration::ZERO))[0]
     }
 
     /// Makes the descriptor wait for the next signal.
@@ -280,15 +279,11 @@ impl Supervisor {
         let mut fds: Vec<_> = running.iter().map(|(_, process)| process.child.fd()).collect();
         fds.push(self.wakeup.as_fd());
         fds.extend(sockets.iter().map(|socket| (**socket).as_fd()));
-        let ready = poll(&fds, limit).unwrap_or_else(|_| {
-            // Too many descriptors for the limit: look at each, but not all the time.
-            std::thread::sleep(Duration::from_millis(10));
-            running.iter().map(|(_, process)| process.child.has_ended()).chain([true]).collect()
-        });
+        let ready = poll(&fds, limit);
         if ready[running.len()] {
             self.wakeup.answer();
         }
-        if ready.len() != fds.len() || ready[running.len()..].contains(&true) {
+        if ready[running.len()..].contains(&true) {
             self.collect();
         }
         (0..running.len()).filter(|&at| ready[at]).collect()
@@ -416,12 +411,6 @@ impl Supervisor {
                 self.ledger.mail().disconnect(worker);
             }
         }
-    }
-}
-
-impl fmt::Debug for Supervisor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Supervisor").field("workers", &self.workers()).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,5 @@
 //! What a worker process does: claim rows, fill them in place, publish.
 
-use std::fmt;
 use std::sync::Arc;
 
 use core_affinity::CoreId;
@@ -86,7 +85,7 @@ impl<D: Dataset, C: Collate<D>> WorkerMain for ProcessWorkers<D, C> {
             reader: self.engine.reader(Some(worker), self.sizer.clone()),
             plan: Plan::default(),
             pass: 0,
-            cells: Cells::default(),
+            cells: Vec::new(),
             socket,
             called: 0,
         };
@@ -95,29 +94,15 @@ impl<D: Dataset, C: Collate<D>> WorkerMain for ProcessWorkers<D, C> {
 }
 
 /// The batches as a worker process sees them, by the number of their memory.
-pub(crate) struct Cells<P>(Vec<Option<BatchState<P>>>);
+pub(crate) type Cells<P> = Vec<Option<BatchState<P>>>;
 
-impl<P> Default for Cells<P> {
-    fn default() -> Self {
-        Self(Vec::new())
+/// Returns a batch, whose memory is one of `all`.
+pub(crate) fn cell<'c, P>(cells: &'c mut Cells<P>, number: usize, all: &PayloadAt<P>) -> &'c BatchState<P> {
+    assert!(number < all.count, "the loader's memory was written over");
+    if cells.len() <= number {
+        cells.resize_with(number + 1, || None);
     }
-}
-
-impl<P> Cells<P> {
-    /// Returns a batch, whose memory is one of `all`.
-    pub(crate) fn get(&mut self, number: usize, all: &PayloadAt<P>) -> &BatchState<P> {
-        assert!(number < all.count, "the loader's memory was written over");
-        if self.0.len() <= number {
-            self.0.resize_with(number + 1, || None);
-        }
-        self.0[number].get_or_insert_with(|| BatchState::new((all.make)(number)))
-    }
-}
-
-impl<P> fmt::Debug for Cells<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cells").field("len", &self.0.len()).finish_non_exhaustive()
-    }
+    cells[number].get_or_insert_with(|| BatchState::new((all.make)(number)))
 }
 
 /// What a worker process has of its own.
@@ -213,7 +198,7 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
         let SlotFacts { task: number, first, rows, cell, .. } = facts;
         let task = Task { number, first, rows, indices: Indices::U64(indices) };
         let rows = rows_of(claim.parts(), self.part_rows, rows);
-        let work = state.cells.get(cell, &self.payload_at);
+        let work = self::cell(&mut state.cells, cell, &self.payload_at);
         let (reader, plan) = (&mut state.reader, &state.plan);
         if C::STACKS && self.control.has_fatal_samples() {
             if let Err(cause) = caught(|| self.engine.fill_around(work, plan, &task, rows.clone(), reader)) {
@@ -234,11 +219,5 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
         if errors.failure.is_none() {
             claim.publish();
         }
-    }
-}
-
-impl<D: Dataset, C: Collate<D>> fmt::Debug for ProcessWorkers<D, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProcessWorkers").field("part_rows", &self.part_rows).finish_non_exhaustive()
     }
 }
