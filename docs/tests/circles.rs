@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The crates, and how many circles they may still have. Only ever lower these.
-const CRATES: [(&str, usize); 5] = [("core", 0), ("runtime", 19), ("image", 0), ("cuda", 0), ("ffi", 23)];
+const CRATES: [(&str, usize); 5] = [("core", 0), ("runtime", 14), ("image", 0), ("cuda", 0), ("ffi", 23)];
 
 #[test]
 fn no_circle_of_files_is_larger_than_two() {

@@ -170,7 +170,7 @@ struct Worker {
 }
 
 /// The messages of all workers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Mail {
     workers: Vec<Worker>,
     told: Vec<Told>,
@@ -189,18 +189,7 @@ pub(crate) struct Mail {
 
 impl Mail {
     pub(crate) fn new(workers: usize) -> Self {
-        let workers = (0..workers).map(|_| Worker::default()).collect();
-        Self {
-            workers,
-            told: Vec::new(),
-            losses: Vec::new(),
-            events: Vec::new(),
-            bytes: 0,
-            flooded: false,
-            lost_events: 0,
-            pass: 0,
-            failures: Vec::new(),
-        }
+        Self { workers: (0..workers).map(|_| Worker::default()).collect(), ..Self::default() }
     }
 
     /// Connects a worker that is started; `starts` means by a command.
