@@ -237,7 +237,7 @@ impl<P, S> ProcessLink<P, S> {
         }
         // What has begun to end does not end differently.
         child.kill();
-        let (end, at) = process.running.reap(&self.shared.control.activities()[self.worker]);
+        let (end, at) = process.running.reap(&self.shared.control.activities());
         let told = std::iter::from_fn(|| process.socket.receive(false)).take(MOST_WAITING);
         for message in told.filter(|message| matches!(message.kind, READY | REFUSED)).collect::<Vec<_>>() {
             process.note(self.worker, message);
@@ -319,7 +319,7 @@ impl<P, S> ProcessLink<P, S> {
                     is_last = ready[0] || ready[1];
                 }
             }
-            process.running.kill_if_late(&self.shared.control.activities()[self.worker], limit);
+            process.running.kill_if_late(&self.shared.control.activities(), limit);
         }
     }
 }
@@ -334,7 +334,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
             Some(spawn) => spawn.start(worker, false, &socket, theirs)?,
             None => self.fork(theirs)?,
         };
-        let running = Running::new(child, &shared.control.activities()[worker]);
+        let running = Running::new(worker, child, &shared.control.activities());
         Ok(Linked { running, socket, called: 0, told: 0, starts: spawn.is_some(), refusal: None })
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crossbeam_utils::CachePadded;
+
 use crate::loader::backend::processes::child::{Child, End};
 use crate::loader::metrics::activity::{Activity, At};
 use crate::loader::worker::watchdog::Sight;
@@ -11,6 +13,7 @@ pub(crate) const LOOKS: u32 = 8;
 
 /// A worker process that runs.
 pub(crate) struct Running {
+    pub(crate) worker: usize,
     pub(crate) child: Child,
     /// What it was last seen to read.
     pub(crate) sight: Sight,
@@ -19,16 +22,16 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Looks after a process that was started for a worker with this activity.
-    pub(crate) fn new(child: Child, activity: &Activity) -> Self {
-        activity.set_process(Some(child.id));
-        Self { child, sight: Sight::default(), late: None }
+    /// Looks after a process that was started for a worker. `activities` are those of all workers.
+    pub(crate) fn new(worker: usize, child: Child, activities: &[CachePadded<Activity>]) -> Self {
+        activities[worker].set_process(Some(child.id));
+        Self { worker, child, sight: Sight::default(), late: None }
     }
 
     /// Kills the process if it has read one sample for longer than `limit`, if there is one.
-    pub(crate) fn kill_if_late(&mut self, activity: &Activity, limit: Option<Duration>) {
+    pub(crate) fn kill_if_late(&mut self, activities: &[CachePadded<Activity>], limit: Option<Duration>) {
         if let Some(limit) = limit
-            && self.sight.look(activity.at(), Instant::now(), limit).is_some()
+            && self.sight.look(activities[self.worker].at(), Instant::now(), limit).is_some()
         {
             self.late = Some(limit);
             self.child.kill();
@@ -36,11 +39,11 @@ impl Running {
     }
 
     /// Waits until the process has ended, and returns how, and what it was reading.
-    pub(crate) fn reap(&self, activity: &Activity) -> (End, Option<At>) {
+    pub(crate) fn reap(&self, activities: &[CachePadded<Activity>]) -> (End, Option<At>) {
         let end = match (self.child.reap(), self.late) {
             (End::Signal(libc::SIGKILL) | End::Unknown, Some(limit)) => End::Late(limit),
             (end, _) => end,
         };
-        (end, activity.reap(self.sight.seen().filter(|_| matches!(end, End::Late(_)))))
+        (end, activities[self.worker].reap(self.sight.seen().filter(|_| matches!(end, End::Late(_)))))
     }
 }

@@ -208,10 +208,10 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     /// Starts the workers, reports whether that succeeded, and looks after them until the ring is closed.
     pub(crate) fn run(self, started: &mpsc::SyncSender<Result<(), BuildError>>) {
-        let mut running: Vec<(usize, Running)> = Vec::with_capacity(self.workers());
+        let mut running: Vec<Running> = Vec::with_capacity(self.workers());
         for worker in 0..self.workers() {
             match self.start(worker, false) {
-                Ok(process) => running.push((worker, process)),
+                Ok(process) => running.push(process),
                 Err(error) => {
                     self.ring.close();
                     self.end(running);
@@ -227,16 +227,14 @@ impl Supervisor {
         let (mut pulse, mut suspects) = (Instant::now(), Vec::new());
         while !self.ring.is_closed() {
             for at in self.wait(&running, Some(pause)).into_iter().rev() {
-                let (worker, ended) = running.swap_remove(at);
+                let ended = running.swap_remove(at);
                 if self.ring.is_closed() {
                     ended.child.reap();
                 } else {
-                    running.extend(self.reap(worker, &ended).map(|process| (worker, process)));
+                    running.extend(self.reap(&ended));
                 }
             }
-            for (worker, process) in &mut running {
-                process.kill_if_late(&self.activities[*worker], self.sample_timeout);
-            }
+            running.iter_mut().for_each(|process| process.kill_if_late(&self.activities, self.sample_timeout));
             if pulse.elapsed() >= PULSE {
                 pulse = Instant::now();
                 self.check(&running, &mut suspects);
@@ -269,14 +267,14 @@ impl Supervisor {
                 })?
             }
         };
-        Ok(Running::new(child, &self.activities[worker]))
+        Ok(Running::new(worker, child, &self.activities))
     }
 
     /// Waits for workers to tell something or to end, for a wakeup, or for `limit`, and passes on what they told. Returns
     /// the places of those that have ended, in ascending order.
-    fn wait(&self, running: &[(usize, Running)], limit: Option<Duration>) -> Vec<usize> {
+    fn wait(&self, running: &[Running], limit: Option<Duration>) -> Vec<usize> {
         let sockets = self.ledger.mail().sockets();
-        let mut fds: Vec<_> = running.iter().map(|(_, process)| process.child.fd()).collect();
+        let mut fds: Vec<_> = running.iter().map(|process| process.child.fd()).collect();
         fds.push(self.wakeup.as_fd());
         fds.extend(sockets.iter().map(|socket| (**socket).as_fd()));
         let ready = poll(&fds, limit);
@@ -316,7 +314,7 @@ impl Supervisor {
 
     /// Fails parts that nobody has, and kills workers that have looked for work while they had a part. Without a worker
     /// that wrote over the words, nobody is killed; a worker may keep its claim for as long as it likes.
-    fn check(&self, running: &[(usize, Running)], suspects: &mut Vec<Suspect>) {
+    fn check(&self, running: &[Running], suspects: &mut Vec<Suspect>) {
         let _turn = self.ledger.turn();
         self.ring.remind(self.assigned());
         let claims = || {
@@ -325,8 +323,8 @@ impl Supervisor {
             });
             let mut owned = Vec::new();
             for (ticket, part, by) in claims.collect::<Vec<_>>() {
-                match running.iter().position(|&(worker, _)| owner(worker) == by) {
-                    Some(at) => owned.push(Claim { ticket, part, at, process: running[at].1.child.id }),
+                match running.iter().position(|process| owner(process.worker) == by) {
+                    Some(at) => owned.push(Claim { ticket, part, at, process: running[at].child.id }),
                     None => {
                         self.ring.recover(by, self.assigned(), |_, _| Recovery::Fail);
                     }
@@ -334,15 +332,15 @@ impl Supervisor {
             }
             owned
         };
-        let looks = |at: usize| self.activities[running[at].0].looks();
+        let looks = |at: usize| self.activities[running[at].worker].looks();
         for claim in suspicious(suspects, running.len(), looks, claims) {
-            running[claim.at].1.child.kill();
+            running[claim.at].child.kill();
         }
     }
 
     /// Recovers what a worker that has ended left, and starts another one in its place if there may be one.
-    fn reap(&self, worker: usize, ended: &Running) -> Option<Running> {
-        let (end, at) = ended.reap(&self.activities[worker]);
+    fn reap(&self, ended: &Running) -> Option<Running> {
+        let (worker, (end, at)) = (ended.worker, ended.reap(&self.activities));
         self.collect();
         self.ledger.mail().disconnect(worker);
         let is_late = matches!(end, End::Late(_));
@@ -396,19 +394,19 @@ impl Supervisor {
     }
 
     /// Waits for the workers to end, and kills those that take too long.
-    fn end(&self, mut running: Vec<(usize, Running)>) {
+    fn end(&self, mut running: Vec<Running>) {
         let deadline = Instant::now() + GRACE;
         while !running.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                running.iter().for_each(|(_, process)| process.child.kill());
+                running.iter().for_each(|process| process.child.kill());
             }
             let wait = if left.is_zero() { None } else { Some(left) };
             for at in self.wait(&running, wait).into_iter().rev() {
-                let (worker, ended) = running.swap_remove(at);
+                let ended = running.swap_remove(at);
                 ended.child.reap();
                 self.collect();
-                self.ledger.mail().disconnect(worker);
+                self.ledger.mail().disconnect(ended.worker);
             }
         }
     }
