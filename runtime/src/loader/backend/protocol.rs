@@ -223,6 +223,7 @@ pub(crate) trait BatchWorker<P>: Send {
     }
 
     /// Sets where in its stream the worker begins the next pass, in another process than the loader's.
+    #[cfg(processes)]
     fn start_at(&mut self, _start: Start) {}
 
     /// Fills a batch; never panics, even if user code does.

@@ -273,6 +273,7 @@ where
     D: IterableDataset,
     C: Collate<Iterable<D>>,
 {
+    #[cfg(processes)]
     fn start_at(&mut self, start: Start) {
         self.told = Some(start);
     }
