@@ -26,16 +26,16 @@ use crate::support::{Forgetful, Got, LONG, OneByOne, Run, alone, chain, dawdling
 const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
 const NUMBERS: [i64; 5] = [3, 1, 4, 1, 5];
 
-/// The command that runs the test `worker`, or another one.
-fn this(test: &str) -> Command {
+/// The command that runs one of the arms of the test `worker`.
+fn this(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--ignored", "--nocapture"]).stdout(Stdio::null());
+    command.args(["--exact", "worker", name, "--ignored", "--nocapture"]).stdout(Stdio::null());
     command
 }
 
 /// Works like [`this`], without the messages of panics.
-fn quiet(test: &str) -> Command {
-    let mut command = this(test);
+fn quiet(name: &str) -> Command {
+    let mut command = this(name);
     command.stderr(Stdio::null());
     command
 }
@@ -63,13 +63,6 @@ fn bad() -> impl Dataset<Sample<'static> = i64> {
     })
 }
 
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker() {
-    work_if_spawned(|told| Ok(items(std::str::from_utf8(told)?.parse()?, dawdling)));
-    panic!("this process is a worker");
-}
-
 /// Sometimes ends this process.
 fn mortal(index: usize, cx: &mut Context) -> Result<(), BoxError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos();
@@ -78,12 +71,6 @@ fn mortal(index: usize, cx: &mut Context) -> Result<(), BoxError> {
         unsafe { libc::raise(libc::SIGKILL) };
     }
     dawdling(index, cx)
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn mortal_worker() {
-    work_if_spawned(|_| Ok(items(RUN.len, mortal)));
 }
 
 /// An iterable dataset whose cursors save more than a socket has room for.
@@ -112,43 +99,6 @@ impl<D: Dataset> IterableDataset for Wordy<D> {
     }
 }
 
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_of_a_stream() {
-    work_if_spawned(|told| Ok(Loader::iterable(OneByOne(items(std::str::from_utf8(told)?.parse()?, dawdling)))));
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn mortal_worker_of_a_stream() {
-    work_if_spawned(|_| Ok(Loader::iterable(OneByOne(items(RUN.len, mortal)))));
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn mortal_worker_of_a_forgetful_stream() {
-    work_if_spawned(|_| Ok(Loader::iterable(Forgetful(OneByOne(items(RUN.len, mortal))))));
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn mortal_worker_of_a_wordy_stream() {
-    work_if_spawned(|_| Ok(Loader::iterable(Wordy(OneByOne(items(RUN.len, mortal))))));
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_that_forks() {
-    work_if_spawned(|told| {
-        // SAFETY: both processes go on with this thread.
-        if unsafe { libc::fork() } > 0 && told == b"parent ends" {
-            // SAFETY: ends this process.
-            unsafe { libc::_exit(0) };
-        }
-        Ok(Loader::iterable(OneByOne(items(RUN.len, dawdling))))
-    });
-}
-
 /// Collates numbers into their sum and their number.
 fn summed<D>(samples: &mut Samples<'_, D>) -> Result<(i64, u8), BoxError>
 where
@@ -163,18 +113,6 @@ where
 
 fn ninth_missing() -> impl Dataset<Sample<'static> = i64> + for<'a> crate::support::DatasetOf<'a, i64> {
     from_fn(45, |index, _| if index % 9 == 4 { Err("four".into()) } else { Ok(index as i64) })
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_that_collates() {
-    work_if_spawned(|_| Ok(Loader::builder(ninth_missing()).collate(summed)));
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_that_collates_a_stream() {
-    work_if_spawned(|_| Ok(Loader::iterable(OneByOne(ninth_missing())).collate(summed)));
 }
 
 static INITS: AtomicI64 = AtomicI64::new(0);
@@ -193,39 +131,6 @@ fn init(info: WorkerInfo) -> Result<(), BoxError> {
     Ok(())
 }
 
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_with_an_init() {
-    work_if_spawned(|_| Ok(Loader::builder(inits()).worker_init(init)));
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_of_a_stream_with_an_init() {
-    work_if_spawned(|_| Ok(Loader::iterable(OneByOne(inits())).worker_init(init)));
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_of_words() {
-    work_if_spawned(|_| Ok(words()));
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_of_bytes() {
-    work_if_spawned(|told| {
-        assert_eq!(std::io::stdin().read(&mut [0])?, 0, "the input is empty");
-        Ok(bytes(told.to_vec()))
-    });
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_of_bad_samples() {
-    work_if_spawned(|_| Ok(bad()));
-}
-
 /// Numbers, of which one is not read, if the dataset is told how.
 fn stopping(told: &[u8]) -> impl Dataset<Sample<'static> = i64> + use<> {
     let told = told.to_vec();
@@ -239,51 +144,69 @@ fn stopping(told: &[u8]) -> impl Dataset<Sample<'static> = i64> + use<> {
     })
 }
 
+/// The worker of each name. It does not return, unless it is none.
 #[test]
 #[ignore = "the other tests run it, in separate processes"]
-fn worker_that_stops() {
-    work_if_spawned(|told| Ok(stopping(told)));
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_of_a_stream_that_stops() {
-    work_if_spawned(|told| Ok(Loader::iterable(OneByOne(stopping(told)))));
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_that_fails() {
-    work_if_spawned(|told| match told {
-        b"panic" => panic!("no such data"),
-        b"abort" => std::process::abort(),
-        _ => Err::<slotline::dataset::TensorDataset<Vec<i64>>, _>("the file is missing".into()),
-    });
-}
-
-/// A program of a worker.
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn bystander() {
-    work_if_spawned(|_| Ok(words()));
-    std::process::exit(5);
-}
-
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn worker_with_a_bystander() {
-    work_if_spawned(|told| {
-        assert_eq!(this("bystander").status()?.code(), Some(5));
-        Ok(bytes(told.to_vec()))
-    });
-}
-
-/// It starts workers itself, since it does not become one first.
-#[test]
-#[ignore = "the other tests run it, in separate processes"]
-fn endless() {
-    let built = numbers().spawn(this("endless"), "").build();
-    std::process::exit(if matches!(built, Err(BuildError::StartedAsWorker)) { 77 } else { 1 });
+fn worker() {
+    match std::env::args().nth(3).as_deref().expect("a name") {
+        "worker" => work_if_spawned(|told| Ok(items(std::str::from_utf8(told)?.parse()?, dawdling))),
+        "mortal_worker" => work_if_spawned(|_| Ok(items(RUN.len, mortal))),
+        "worker_of_a_stream" => {
+            work_if_spawned(|told| Ok(Loader::iterable(OneByOne(items(std::str::from_utf8(told)?.parse()?, dawdling)))))
+        }
+        "mortal_worker_of_a_stream" => work_if_spawned(|_| Ok(Loader::iterable(OneByOne(items(RUN.len, mortal))))),
+        "mortal_worker_of_a_forgetful_stream" => {
+            work_if_spawned(|_| Ok(Loader::iterable(Forgetful(OneByOne(items(RUN.len, mortal))))))
+        }
+        "mortal_worker_of_a_wordy_stream" => {
+            work_if_spawned(|_| Ok(Loader::iterable(Wordy(OneByOne(items(RUN.len, mortal))))))
+        }
+        "worker_that_forks" => work_if_spawned(|told| {
+            // SAFETY: both processes go on with this thread.
+            if unsafe { libc::fork() } > 0 && told == b"parent ends" {
+                // SAFETY: ends this process.
+                unsafe { libc::_exit(0) };
+            }
+            Ok(Loader::iterable(OneByOne(items(RUN.len, dawdling))))
+        }),
+        "worker_that_collates" => work_if_spawned(|_| Ok(Loader::builder(ninth_missing()).collate(summed))),
+        "worker_that_collates_a_stream" => {
+            work_if_spawned(|_| Ok(Loader::iterable(OneByOne(ninth_missing())).collate(summed)))
+        }
+        "worker_with_an_init" => work_if_spawned(|_| Ok(Loader::builder(inits()).worker_init(init))),
+        "worker_of_a_stream_with_an_init" => {
+            work_if_spawned(|_| Ok(Loader::iterable(OneByOne(inits())).worker_init(init)))
+        }
+        "worker_of_words" => work_if_spawned(|_| Ok(words())),
+        "worker_of_bytes" => work_if_spawned(|told| {
+            assert_eq!(std::io::stdin().read(&mut [0])?, 0, "the input is empty");
+            Ok(bytes(told.to_vec()))
+        }),
+        "worker_of_bad_samples" => work_if_spawned(|_| Ok(bad())),
+        "worker_that_stops" => work_if_spawned(|told| Ok(stopping(told))),
+        "worker_of_a_stream_that_stops" => work_if_spawned(|told| Ok(Loader::iterable(OneByOne(stopping(told))))),
+        "worker_that_fails" => work_if_spawned(|told| match told {
+            b"panic" => panic!("no such data"),
+            b"abort" => std::process::abort(),
+            _ => Err::<slotline::dataset::TensorDataset<Vec<i64>>, _>("the file is missing".into()),
+        }),
+        // A program of a worker.
+        "bystander" => {
+            work_if_spawned(|_| Ok(words()));
+            std::process::exit(5);
+        }
+        "worker_with_a_bystander" => work_if_spawned(|told| {
+            assert_eq!(this("bystander").status()?.code(), Some(5));
+            Ok(bytes(told.to_vec()))
+        }),
+        // It starts workers itself, since it does not become one first.
+        "endless" => {
+            let built = numbers().spawn(this("endless"), "").build();
+            std::process::exit(if matches!(built, Err(BuildError::StartedAsWorker)) { 77 } else { 1 });
+        }
+        name => panic!("there is no {name}"),
+    }
+    panic!("this process is a worker");
 }
 
 fn numbers() -> ProcessBuilder<impl Dataset<Sample<'static> = i64>> {
@@ -395,24 +318,6 @@ fn a_stream_is_resumed_by_spawned_workers_or_threads() {
     }
 }
 
-/// Calls a macro with builders, and the test that starts workers which collate the same samples.
-macro_rules! for_each_that_collates {
-    ($check:ident) => {
-        let skip = OnError::Skip(Budget::Samples(50));
-        for (batch_size, on_error) in [(Some(6), skip), (Some(6), OnError::Raise), (None, skip)] {
-            for deals in [false, true] {
-                let builder = || Loader::builder(ninth_missing()).batch_size(batch_size).shuffle(true).seed(5);
-                $check!(
-                    || builder().round_robin(deals).on_error(on_error).num_workers(2).help(false),
-                    "worker_that_collates"
-                );
-            }
-            let builder = || Loader::iterable(OneByOne(ninth_missing())).batch_size(batch_size);
-            $check!(|| builder().on_error(on_error).num_workers(2), "worker_that_collates_a_stream");
-        }
-    };
-}
-
 #[test]
 fn collate_functions_are_run_by_spawned_workers() {
     let _alone = alone();
@@ -435,7 +340,16 @@ fn collate_functions_are_run_by_spawned_workers() {
             assert_eq!(spawned.stats().bad_indices, threads.stats().bad_indices);
         };
     }
-    for_each_that_collates!(check);
+    let skip = OnError::Skip(Budget::Samples(50));
+    for (batch_size, on_error) in [(Some(6), skip), (Some(6), OnError::Raise), (None, skip)] {
+        for deals in [false, true] {
+            let builder = || Loader::builder(ninth_missing()).batch_size(batch_size).shuffle(true).seed(5);
+            let builder = || builder().round_robin(deals).on_error(on_error).num_workers(2).help(false);
+            check!(builder, "worker_that_collates");
+        }
+        let builder = || Loader::iterable(OneByOne(ninth_missing())).batch_size(batch_size);
+        check!(|| builder().on_error(on_error).num_workers(2), "worker_that_collates_a_stream");
+    }
 }
 
 #[test]
@@ -840,21 +754,19 @@ fn nothing_is_left_of_dropped_loaders() {
     let _alone = alone();
     let left = || (children(std::process::id()).len(), std::fs::read_dir("/proc/self/fd").unwrap().count());
     let before = left();
+    macro_rules! check {
+        ($taken:expr, $builder:expr, $worker:expr) => {
+            let mut loader = $builder.num_workers(2).processes().spawn(this($worker), "103").build().unwrap();
+            if $taken > 2 {
+                let kept: Vec<_> = loader.epoch().unwrap().take($taken).map(|batch| batch.unwrap()).collect();
+                drop(loader);
+                drop(kept);
+            }
+        };
+    }
     for taken in 0..15 {
-        let builder = RUN.over(items(RUN.len, dawdling)).num_workers(2).processes();
-        let mut loader = builder.spawn(this("worker"), "103").build().unwrap();
-        if taken > 2 {
-            let kept: Vec<_> = loader.epoch().unwrap().take(taken).map(|batch| batch.unwrap()).collect();
-            drop(loader);
-            drop(kept);
-        }
-        let builder = Loader::iterable(stream()).batch_size(8).num_workers(2).processes();
-        let mut loader = builder.spawn(this("worker_of_a_stream"), "103").build().unwrap();
-        if taken > 2 {
-            let kept: Vec<_> = loader.epoch().unwrap().take(taken).map(|batch| batch.unwrap()).collect();
-            drop(loader);
-            drop(kept);
-        }
+        check!(taken, RUN.over(items(RUN.len, dawdling)), "worker");
+        check!(taken, Loader::iterable(stream()).batch_size(8), "worker_of_a_stream");
     }
     assert_eq!(left(), before);
 }

@@ -42,15 +42,6 @@ fn processes_give_the_batches_of_a_plain_loop() {
 }
 
 #[test]
-fn batches_that_are_kept_do_not_change() {
-    let mut loader = RUN.over(items(RUN.len, dawdling)).num_workers(2).processes().build().unwrap();
-    for expected in RUN.expected(2) {
-        let kept: Vec<_> = loader.epoch().unwrap().map(|batch| batch.unwrap()).collect();
-        assert_eq!(kept.iter().map(Got::from).collect::<Vec<_>>(), expected);
-    }
-}
-
-#[test]
 fn a_killed_worker_is_an_error_in_the_place_of_its_batch() {
     let dataset = from_fn(40, |index, _| {
         if index == 21 {
@@ -73,114 +64,6 @@ fn a_killed_worker_is_an_error_in_the_place_of_its_batch() {
         }
     }
     assert!(all[5].is_err());
-}
-
-#[test]
-fn nobody_can_tell_that_restarted_workers_died() {
-    let parent = std::process::id();
-    let run = RUN;
-    let dataset = items(run.len, move |index, cx| {
-        // Rarely, and at random.
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
-        if std::process::id() != parent && (now / 1000).is_multiple_of(97) {
-            die();
-        }
-        dawdling(index, cx)
-    });
-    let mut loader = run.over(dataset).num_workers(2).processes().restart_workers(1_000_000).build().unwrap();
-    let begun = Instant::now();
-    for expected in run.expected(30) {
-        let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
-        assert_eq!(got, expected);
-        assert!(begun.elapsed() < Duration::from_secs(60));
-    }
-}
-
-#[test]
-fn errors_and_panics_come_with_their_text() {
-    let dataset = from_fn(20, |index, _| match index {
-        3 => Err("the third is missing".into()),
-        9 => panic!("nine"),
-        _ => Ok(index as i64),
-    });
-    let mut loader = Loader::builder(dataset).batch_size(4).num_workers(2).processes().build().unwrap();
-    for _ in 0..3 {
-        let texts: Vec<_> =
-            loader.epoch().unwrap().filter_map(|batch| batch.err()).map(|error| chain(&error)).collect();
-        assert_eq!(texts.len(), 2);
-        assert!(
-            texts[0].contains("sample 3 of batch 0 failed") && texts[0].contains("the third is missing"),
-            "{}",
-            texts[0]
-        );
-        assert!(texts[1].contains("sample 9 of batch 2 panicked") && texts[1].contains("nine"), "{}", texts[1]);
-    }
-}
-
-#[test]
-fn passes_can_be_left_at_any_batch() {
-    let mut loader = RUN.over(items(RUN.len, dawdling)).num_workers(2).processes().build().unwrap();
-    for (taken, expected) in RUN.expected(14).into_iter().enumerate() {
-        let got: Vec<Got> = loader.epoch().unwrap().take(taken).map(|batch| Got::from(&batch.unwrap())).collect();
-        assert_eq!(got, expected[..got.len()]);
-    }
-}
-
-#[test]
-fn in_order_of_arrival_each_batch_comes_once() {
-    let builder = RUN.over(items(RUN.len, dawdling)).num_workers(2).in_order(false);
-    let mut loader = builder.processes().build().unwrap();
-    for expected in RUN.expected(5) {
-        let mut got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
-        got.sort_by_key(|got| got.task);
-        assert_eq!(got, expected);
-    }
-}
-
-#[test]
-fn a_stopped_loader_ends_at_once() {
-    let dataset = from_fn(1000, |index, _| {
-        std::thread::sleep(Duration::from_millis(2));
-        Ok(index as i64)
-    });
-    let mut loader = Loader::builder(dataset).batch_size(8).num_workers(2).processes().build().unwrap();
-    let stopper = loader.stopper();
-    let mut pass = loader.epoch().unwrap();
-    pass.next().unwrap().unwrap();
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(10));
-        stopper.stop();
-    });
-    let error = pass.find_map(|batch| batch.err()).unwrap();
-    assert!(matches!(error, Error::Stopped), "{error}");
-    assert!(pass.next().is_none());
-}
-
-#[test]
-fn a_timeout_names_what_the_workers_read() {
-    // The worker waits for a file, since it is another process.
-    let folder = tempfile::tempdir().unwrap();
-    let go = folder.path().join("go");
-    let awaited = go.clone();
-    let dataset = from_fn(10, move |index, _| {
-        while index == 3 && !awaited.exists() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(index as i64)
-    });
-    let builder = Loader::builder(dataset).batch_size(2).num_workers(1).timeout(Duration::from_millis(60));
-    let mut loader = builder.processes().build().unwrap();
-    let mut pass = loader.epoch().unwrap();
-    // On a busy machine the first batch may be late, too.
-    while pass.next().unwrap().is_err() {}
-    let error = std::iter::from_fn(|| pass.next()).find_map(|batch| match batch {
-        Err(Error::Timeout { task: 1, busy, .. }) if busy.is_empty() => None,
-        batch => Some(batch.unwrap_err()),
-    });
-    assert!(matches!(&error, Some(Error::Timeout { task: 1, busy, .. }) if *busy == [(0, 3)]), "{error:?}");
-    std::fs::write(go, "").unwrap();
-    let late = |batch: &Result<_, Error>| !matches!(batch, Err(Error::Timeout { .. }));
-    assert_eq!(pass.filter(late).map(|batch| batch.unwrap().len()).sum::<usize>(), 8);
 }
 
 #[test]
@@ -271,18 +154,6 @@ fn statistics_show_how_the_memory_of_a_worker_grows() {
     loader.epoch().unwrap().for_each(|batch: Result<slotline::Batch<i64>, _>| drop(batch.unwrap()));
     let grown = memory(&loader) - before;
     assert!((GROWTH..2 * GROWTH).contains(&grown), "{grown}");
-}
-
-#[test]
-fn options_without_meaning_for_processes_are_refused() {
-    let builder = || Loader::builder(from_fn(4, |index, _| Ok(index as i64))).num_workers(1);
-    let refused =
-        |error: slotline::loader::BuildError, option: &str| assert!(chain(&error).contains(option), "{error}");
-    refused(builder().num_workers(0).processes().build().unwrap_err(), "num_workers");
-    refused(builder().memory(|bytes| Ok(Pages::new(bytes)?)).processes().build().unwrap_err(), "Pages::shared");
-    let summed = builder().collate(|samples| Ok(samples.len() as i64)).pin_memory_with(|_| Ok(()));
-    refused(summed.processes().build().unwrap_err(), "pin_memory_with");
-    refused(builder().help(true).processes().build().unwrap_err(), "help");
 }
 
 #[test]

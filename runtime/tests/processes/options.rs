@@ -28,6 +28,18 @@ macro_rules! both {
 }
 
 #[test]
+fn errors_and_panics_are_those_of_threads() {
+    both!(
+        Loader::builder(from_fn(20, |index, _| match index {
+            3 => Err("the third is missing".into()),
+            9 => panic!("nine"),
+            _ => Ok(index as i64),
+        }))
+        .batch_size(4)
+    );
+}
+
+#[test]
 fn bad_samples_are_passed_over() {
     let dataset = || {
         items(200, |index, cx| match index % 23 {
@@ -60,43 +72,6 @@ fn bad_samples_are_passed_over() {
         })
     };
     both!(Loader::builder(words()).batch_size(6).on_error(OnError::Skip(Budget::Samples(100))));
-}
-
-#[test]
-fn a_long_text_comes_whole() {
-    let text = "long ".repeat(4000);
-    let told = text.clone();
-    let dataset = from_fn(5, move |index, _| if index > 0 { Err(told.clone().into()) } else { Ok(0_i64) });
-    let mut loader = Loader::builder(dataset).batch_size(2).num_workers(1).processes().build().unwrap();
-    let errors: Vec<Error> = loader.epoch().unwrap().filter_map(|batch| batch.err()).collect();
-    assert!(errors.len() == 3 && errors.iter().all(|error| chain(error).contains(&text)));
-}
-
-#[test]
-fn a_sample_that_kills_its_worker_is_passed_over() {
-    for on_error in [OnError::Skip(Budget::Samples(50)), OnError::Replace(Budget::Samples(50))] {
-        let parent = std::process::id();
-        let deadly = move |deadly: bool| {
-            from_fn(90, move |index, _| match index % 31 {
-                17 if deadly && std::process::id() != parent => {
-                    die();
-                    unreachable!()
-                }
-                17 => Err("deadly".into()),
-                _ => Ok(index as i64),
-            })
-        };
-        let builder = |kills| Loader::builder(deadly(kills)).batch_size(8).shuffle(true).seed(11).on_error(on_error);
-        let mut threads = builder(false).num_workers(2).help(false).build().unwrap();
-        let mut processes = builder(true).num_workers(2).processes().restart_workers(3).build().unwrap();
-        for _ in 0..2 {
-            let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
-            assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
-        }
-        assert_eq!(processes.stats().bad_indices, threads.stats().bad_indices);
-        let bad = processes.stats().bad_causes;
-        assert!(bad.iter().all(|bad| bad.message.contains("was killed by signal 9")), "{bad:?}");
-    }
 }
 
 #[test]
@@ -200,37 +175,6 @@ fn iterators_as_samplers_are_the_same() {
 }
 
 #[test]
-fn worker_init_runs_in_each_process_before_each_pass() {
-    static SEEN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    let dataset = || {
-        from_fn(30, |_, _| {
-            let Some(info) = worker_info() else { return Ok((0, 0, 0, 0)) };
-            let seen = SEEN.load(std::sync::atomic::Ordering::Relaxed);
-            Ok((seen, info.id() as i64, info.num_workers() as i64, i64::from(std::process::id())))
-        })
-    };
-    for (persistent, expected) in [(false, [1, 2, 3]), (true, [1, 1, 1])] {
-        let builder = Loader::builder(dataset()).batch_size(3).num_workers(2).persistent_workers(persistent);
-        let builder = builder.worker_init(|info| {
-            assert_eq!(worker_info().unwrap().id(), info.id());
-            SEEN.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            Ok(())
-        });
-        let mut loader = builder.processes().build().unwrap();
-        for expected in expected {
-            for batch in loader.epoch().unwrap() {
-                let batch = batch.unwrap();
-                let (seen, id, workers, process) = batch.tensors();
-                assert!(seen.as_slice().iter().all(|&seen| seen == expected), "{seen:?}");
-                assert!(id.as_slice().iter().all(|id| (0..2).contains(id)));
-                assert!(workers.as_slice().iter().all(|&workers| workers == 2));
-                assert!(process.as_slice().iter().all(|&process| process != i64::from(std::process::id())));
-            }
-        }
-    }
-}
-
-#[test]
 fn a_worker_init_that_fails_is_reported_and_the_others_go_on() {
     let builder = |fails: fn(usize) -> bool| {
         let numbers = from_fn(30, |index, _| Ok(index as i64));
@@ -255,32 +199,6 @@ fn a_worker_init_that_fails_is_reported_and_the_others_go_on() {
     for _ in 0..2 {
         let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
         assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
-    }
-}
-
-#[test]
-fn a_replacement_runs_worker_init_too() {
-    let folder = tempfile::tempdir().unwrap();
-    let (inits, file) = (folder.path().join("inits"), folder.path().join("died"));
-    let counted = inits.clone();
-    let dataset = from_fn(60, move |index, _| {
-        if index == 31 && std::fs::File::create_new(&file).is_ok() {
-            die();
-        }
-        Ok(index as i64)
-    });
-    let builder = Loader::builder(dataset).batch_size(4).num_workers(2).worker_init(move |_| {
-        use std::io::Write;
-        std::fs::File::options().append(true).create(true).open(&counted)?.write_all(b".")?;
-        Ok(())
-    });
-    let mut loader = builder.processes().restart_workers(1).build().unwrap();
-    for passes in 1..=2 {
-        let got: Vec<i64> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
-        assert_eq!(got, (0..60).collect::<Vec<i64>>());
-        // A replacement that starts as a pass ends may begin with the next one.
-        let inits = std::fs::read(&inits).unwrap().len();
-        assert!((2 * passes..=2 * passes + 1).contains(&inits), "{inits} after {passes} passes");
     }
 }
 
@@ -318,46 +236,7 @@ fn an_interrupt_is_for_the_program() {
 }
 
 #[test]
-fn the_result_of_a_collate_function_is_written_into_the_batch() {
-    let dataset = || from_fn(45, |index, _| if index % 9 == 4 { Err("four".into()) } else { Ok(index as i64) });
-    let skip = OnError::Skip(Budget::Samples(50));
-    for (batch_size, on_error) in [(Some(6), skip), (Some(6), OnError::Raise), (Some(1), skip), (None, skip)] {
-        let builder = || {
-            let builder = Loader::builder(dataset()).batch_size(batch_size).shuffle(true).seed(5).num_workers(2);
-            builder.on_error(on_error).collate(|samples| {
-                let (mut all, mut sum) = ([0_i64; 6], 0.0);
-                let mut count = 0;
-                while let Some(sample) = samples.next() {
-                    all[count] = sample?;
-                    sum += all[count] as f64;
-                    count += 1;
-                }
-                Ok((all, sum, count as u8))
-            })
-        };
-        let mut threads = builder().help(false).build().unwrap();
-        let mut processes = builder().processes().build().unwrap();
-        for _ in 0..2 {
-            let expected: Vec<_> =
-                threads.epoch().unwrap().map(|batch| batch.map_err(|error| error.to_string())).collect();
-            let read = |batch: Result<slotline::Batch<(i64, f64, u8)>, Error>| {
-                let batch = batch.map_err(|error| error.to_string())?;
-                let (all, sum, count) = batch.tensors();
-                assert_eq!((all.shape(), sum.shape()), (&[6][..], &[][..]));
-                assert_eq!(batch.len(), usize::from(count.as_slice()[0]));
-                Ok((<[i64; 6]>::try_from(all.as_slice()).unwrap(), sum.as_slice()[0], count.as_slice()[0]))
-            };
-            let got: Vec<_> = processes.epoch().unwrap().map(read).collect();
-            let plain = |error: &mut String| *error = error.replace("worker 1", "worker 0");
-            let [expected, got] = [expected, got].map(|mut all| {
-                all.iter_mut().filter_map(|batch| batch.as_mut().err()).for_each(plain);
-                all
-            });
-            assert_eq!(got, expected, "{batch_size:?}");
-        }
-        assert_eq!(threads.stats().bad_indices, processes.stats().bad_indices);
-    }
-    // A result that does not fit is an error of its batch.
+fn the_result_of_a_collate_function_must_fit() {
     let numbers = || Loader::builder(from_fn(20, |index, _| Ok(index as i64))).batch_size(6).num_workers(1);
     let mut loader = numbers()
         .collate(|samples| {

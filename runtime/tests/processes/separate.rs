@@ -1,4 +1,5 @@
-//! Processes that each have their own rings: for iterable datasets, and with `round_robin`.
+//! Processes that each have their own rings, for iterable datasets and with `round_robin`, and what they have in common with
+//! those that share one.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use slotline::arena::Pages;
 use slotline::dataset::{Context, IterableDataset, Loadable, iter_fn};
-use slotline::loader::{Budget, OnError, Samples};
+use slotline::loader::{Budget, OnError, Overflow, Samples};
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Packed;
 use slotline::{BoxError, Error, Loader, WorkerInfo, worker_info};
@@ -16,11 +17,19 @@ use crate::{RUN, die};
 
 /// Calls a macro with builders of loaders over the same samples: an iterable dataset whose cursors are saved, one whose
 /// cursors are not, and a dataset by index whose batches are dealt out.
-macro_rules! for_each_kind {
+macro_rules! for_each_separate_kind {
     ($work:expr, $check:ident) => {
         $check!(|| Loader::iterable(OneByOne(items(RUN.len, $work))).batch_size(8).seed(7));
         $check!(|| Loader::iterable(Forgetful(OneByOne(items(RUN.len, $work)))).batch_size(8).seed(7));
         $check!(|| RUN.over(items(RUN.len, $work)).round_robin(true));
+    };
+}
+
+/// The same, and a dataset by index whose batches any worker makes.
+macro_rules! for_each_kind {
+    ($work:expr, $check:ident) => {
+        for_each_separate_kind!($work, $check);
+        $check!(|| RUN.over(items(RUN.len, $work)).help(false));
     };
 }
 
@@ -60,7 +69,7 @@ fn sorted<S>(pass: impl Iterator<Item = Result<slotline::Batch<S>, Error>>) -> V
 
 #[test]
 fn processes_give_the_batches_of_threads() {
-    for_each_kind!(dawdling, same);
+    for_each_separate_kind!(dawdling, same);
     const NUMBERS: [i64; 5] = [3, 1, 4, 1, 5];
     let words = || from_fn(37, |index, _| Ok((index as i64, Packed::new(&NUMBERS[..index % 5], 5), index % 3 == 0)));
     same!(|| Loader::iterable(OneByOne(words())).batch_size(6).drop_last(true));
@@ -106,7 +115,7 @@ fn errors_and_panics_are_those_of_threads() {
         5 | 31 | 60 => Err(format!("sample {index} is torn").into()),
         _ => dawdling(index, cx),
     };
-    for_each_kind!(bad, same);
+    for_each_separate_kind!(bad, same);
     for budget in [2, 50] {
         let on_error = OnError::Skip(Budget::Samples(budget));
         same!(|| Loader::iterable(OneByOne(items(RUN.len, bad))).batch_size(8).on_error(on_error));
@@ -114,20 +123,34 @@ fn errors_and_panics_are_those_of_threads() {
     }
     same!(|| RUN.over(items(RUN.len, bad)).round_robin(true).on_error(OnError::Replace(Budget::Samples(9))));
     let panics = |index: usize, _: &mut Context| if index == 31 { panic!("thirty-one") } else { Ok(()) };
-    for_each_kind!(panics, same);
+    for_each_separate_kind!(panics, same);
     same!(|| Loader::iterable(iter_fn(|worker: Option<WorkerInfo>| match worker {
         Some(worker) if worker.id() == 1 => Err("no second part".into()),
         _ => Ok((0..9_i64).map(Ok)),
     }))
     .batch_size(4));
+}
+
+#[test]
+fn a_long_text_comes_whole() {
     let text = "long ".repeat(4000);
-    let dataset = iter_fn(move |_| {
-        let text = text.clone();
-        Ok((0..4_i64).map(move |i| if i < 2 { Ok(i) } else { Err(text.clone().into()) }))
-    });
-    let mut loader = Loader::iterable(dataset).batch_size(2).num_workers(1).processes().build().unwrap();
-    let errors: Vec<Error> = loader.epoch().unwrap().filter_map(|batch| batch.err()).collect();
-    assert!(errors.len() == 2 && errors.iter().all(|error| chain(error).contains(&"long ".repeat(4000))));
+    let told = text.clone();
+    let dataset = || {
+        from_fn(5, {
+            let told = told.clone();
+            move |index, _| if index > 0 { Err(told.clone().into()) } else { Ok(0_i64) }
+        })
+    };
+    macro_rules! check {
+        ($builder:expr, $count:expr) => {
+            let mut loader = $builder.batch_size(2).num_workers(1).processes().build().unwrap();
+            let errors: Vec<Error> = loader.epoch().unwrap().filter_map(|batch| batch.err()).collect();
+            assert!(errors.len() == $count && errors.iter().all(|error| chain(error).contains(&text)));
+        };
+    }
+    check!(Loader::builder(dataset()), 3);
+    // A stream goes on after the sample, and not after the batch.
+    check!(Loader::iterable(OneByOne(dataset())), 4);
 }
 
 #[test]
@@ -185,7 +208,7 @@ fn worker_init_runs_in_the_processes() {
         Ok((seen, info.id() as i64, info.num_workers() as i64, i64::from(std::process::id())))
     };
     macro_rules! check {
-        ($builder:expr) => {
+        ($builder:expr, $has_worker:expr) => {
             for (persistent, expected) in [(false, [1, 2, 3]), (true, [1, 1, 1])] {
                 let builder = $builder.batch_size(3).num_workers(2).persistent_workers(persistent);
                 let builder = builder.worker_init(|info| {
@@ -199,7 +222,7 @@ fn worker_init_runs_in_the_processes() {
                         let batch = batch.unwrap();
                         let (seen, id, workers, process) = batch.tensors();
                         assert!(seen.as_slice().iter().all(|&seen| seen == expected), "{seen:?}");
-                        assert!(id.as_slice().iter().all(|&id| id == at as i64 % 2));
+                        assert!(id.as_slice().iter().all(|&id| $has_worker(at as i64, id)), "{id:?}");
                         assert!(workers.as_slice().iter().all(|&workers| workers == 2));
                         assert!(process.as_slice().iter().all(|&process| process != i64::from(std::process::id())));
                     }
@@ -207,8 +230,10 @@ fn worker_init_runs_in_the_processes() {
             }
         };
     }
-    check!(Loader::iterable(OneByOne(from_fn(30, sample))));
-    check!(Loader::builder(from_fn(30, sample)).round_robin(true));
+    let in_turn = |at, id| id == at % 2;
+    check!(Loader::iterable(OneByOne(from_fn(30, sample))), in_turn);
+    check!(Loader::builder(from_fn(30, sample)).round_robin(true), in_turn);
+    check!(Loader::builder(from_fn(30, sample)), |_, id| (0..2).contains(&id));
 }
 
 #[test]
@@ -293,7 +318,7 @@ fn nobody_can_tell_that_restarted_workers_died() {
 fn a_replacement_runs_worker_init_and_is_counted() {
     let parent = std::process::id();
     let folder = tempfile::tempdir().unwrap();
-    for kind in 0..2 {
+    for kind in 0..3 {
         let inits = folder.path().join(format!("inits{kind}"));
         let died = folder.path().join(format!("died{kind}"));
         let counted = inits.clone();
@@ -307,24 +332,34 @@ fn a_replacement_runs_worker_init_and_is_counted() {
             }
             Ok(index as i64)
         });
-        let mut got = Vec::new();
         macro_rules! run {
             ($builder:expr) => {
                 let builder = $builder.batch_size(5).num_workers(2).worker_init(init);
                 let mut loader = builder.processes().restart_workers(1).build().unwrap();
-                for _ in 0..2 {
-                    got.extend(loader.epoch().unwrap().flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec()));
+                for passes in 1..=2 {
+                    let batches = loader.epoch().unwrap();
+                    let mut got: Vec<_> =
+                        batches.flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec()).collect();
+                    got.sort_unstable();
+                    assert_eq!(got, (0..60).collect::<Vec<i64>>());
+                    let ran = std::fs::read(&inits).unwrap().len();
+                    // A replacement that starts as a pass ends may begin with the next one, if others make its batch.
+                    let is_late = kind == 2 && ran == 2 * passes;
+                    assert!(is_late || ran == 2 * passes + 1, "{ran} after {passes} passes");
                 }
             };
         }
-        if kind == 0 {
-            run!(Loader::iterable(OneByOne(dataset)));
-        } else {
-            run!(Loader::builder(dataset).round_robin(true));
+        match kind {
+            0 => {
+                run!(Loader::iterable(OneByOne(dataset)));
+            }
+            1 => {
+                run!(Loader::builder(dataset).round_robin(true));
+            }
+            _ => {
+                run!(Loader::builder(dataset));
+            }
         }
-        got.sort_unstable();
-        assert!(got.iter().copied().eq((0..120).map(|twice| twice / 2)), "{got:?}");
-        assert_eq!(std::fs::read(&inits).unwrap().len(), 5);
     }
 }
 
@@ -422,7 +457,8 @@ fn a_sample_that_is_always_late_ends_the_loader_or_is_passed_over() {
 #[test]
 fn a_sample_that_kills_its_worker_is_passed_over() {
     let parent = std::process::id();
-    for on_error in [OnError::Skip(Budget::Samples(50)), OnError::Replace(Budget::Samples(50))] {
+    let (skip, replace) = (OnError::Skip(Budget::Samples(50)), OnError::Replace(Budget::Samples(50)));
+    for (on_error, round_robin) in [(skip, true), (skip, false), (replace, true), (replace, false)] {
         let deadly = move |deadly: bool| {
             from_fn(90, move |index, _| match index % 31 {
                 17 if deadly && is_worker(parent) => {
@@ -434,15 +470,18 @@ fn a_sample_that_kills_its_worker_is_passed_over() {
             })
         };
         let builder = |kills| {
-            Loader::builder(deadly(kills)).batch_size(8).shuffle(true).seed(11).round_robin(true).num_workers(2)
+            let builder = Loader::builder(deadly(kills)).batch_size(8).shuffle(true).seed(11).num_workers(2);
+            builder.round_robin(round_robin)
         };
-        let mut threads = builder(false).on_error(on_error).build().unwrap();
+        let mut threads = builder(false).help(false).on_error(on_error).build().unwrap();
         let mut processes = builder(true).on_error(on_error).processes().restart_workers(3).build().unwrap();
         for _ in 0..2 {
             let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
             assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
         }
         assert_eq!(processes.stats().bad_indices, threads.stats().bad_indices);
+        let bad = processes.stats().bad_causes;
+        assert!(bad.iter().all(|bad| bad.message.contains("was killed by signal 9")), "{bad:?}");
     }
 }
 
@@ -496,50 +535,63 @@ fn no_process_outlives_its_loader() {
 
 #[test]
 fn a_stopped_loader_ends_at_once() {
-    let builder = Loader::iterable(iter_fn(|_| {
-        Ok((0..100_000_i64).map(|i| {
+    let slow = || {
+        from_fn(100_000, |index, _| {
             std::thread::sleep(Duration::from_millis(1));
-            Ok(i)
-        }))
-    }));
-    let mut loader = builder.batch_size(8).num_workers(2).processes().build().unwrap();
-    let stopper = loader.stopper();
-    let mut pass = loader.epoch().unwrap();
-    pass.next().unwrap().unwrap();
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(30));
-        stopper.stop();
-    });
-    let error = pass.find_map(|batch| batch.err()).unwrap();
-    assert!(matches!(error, Error::Stopped), "{error}");
-    assert!(pass.next().is_none());
+            Ok(index as i64)
+        })
+    };
+    macro_rules! check {
+        ($builder:expr) => {
+            let mut loader = $builder.batch_size(8).num_workers(2).processes().build().unwrap();
+            let stopper = loader.stopper();
+            let mut pass = loader.epoch().unwrap();
+            pass.next().unwrap().unwrap();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(30));
+                stopper.stop();
+            });
+            let error = pass.find_map(|batch| batch.err()).unwrap();
+            assert!(matches!(error, Error::Stopped), "{error}");
+            assert!(pass.next().is_none());
+        };
+    }
+    check!(Loader::iterable(OneByOne(slow())));
+    check!(Loader::builder(slow()));
 }
 
 #[test]
 fn a_timeout_names_what_the_workers_read() {
     let parent = std::process::id();
     let folder = tempfile::tempdir().unwrap();
-    let go = folder.path().join("go");
-    let awaited = go.clone();
-    let dataset = from_fn(10, move |index, _| {
-        while index == 3 && is_worker(parent) && !awaited.exists() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(index as i64)
-    });
-    let builder = Loader::iterable(OneByOne(dataset)).batch_size(2).num_workers(1);
-    let mut loader = builder.timeout(Duration::from_millis(60)).processes().build().unwrap();
-    let mut pass = loader.epoch().unwrap();
-    // On a busy machine the first batch may be late, too.
-    while pass.next().unwrap().is_err() {}
-    let error = std::iter::from_fn(|| pass.next()).find_map(|batch| match batch {
-        Err(Error::Timeout { busy, .. }) if busy.is_empty() => None,
-        batch => Some(batch.unwrap_err()),
-    });
-    assert!(matches!(&error, Some(Error::Timeout { task: 1, busy, .. }) if *busy == [(0, 3)]), "{error:?}");
-    std::fs::write(go, "").unwrap();
-    let late = |batch: &Result<_, Error>| !matches!(batch, Err(Error::Timeout { .. }));
-    assert_eq!(pass.filter(late).map(|batch| batch.unwrap().len()).sum::<usize>(), 8);
+    macro_rules! check {
+        ($name:expr, $builder:expr) => {
+            // The worker waits for a file, since it is another process.
+            let go = folder.path().join($name);
+            let awaited = go.clone();
+            let dataset = from_fn(10, move |index, _| {
+                while index == 3 && is_worker(parent) && !awaited.exists() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok(index as i64)
+            });
+            let builder = $builder(dataset).batch_size(2).num_workers(1).timeout(Duration::from_millis(60));
+            let mut loader = builder.processes().build().unwrap();
+            let mut pass = loader.epoch().unwrap();
+            // On a busy machine the first batch may be late, too.
+            while pass.next().unwrap().is_err() {}
+            let error = std::iter::from_fn(|| pass.next()).find_map(|batch| match batch {
+                Err(Error::Timeout { busy, .. }) if busy.is_empty() => None,
+                batch => Some(batch.unwrap_err()),
+            });
+            assert!(matches!(&error, Some(Error::Timeout { task: 1, busy, .. }) if *busy == [(0, 3)]), "{error:?}");
+            std::fs::write(go, "").unwrap();
+            let late = |batch: &Result<_, Error>| !matches!(batch, Err(Error::Timeout { .. }));
+            assert_eq!(pass.filter(late).map(|batch| batch.unwrap().len()).sum::<usize>(), 8);
+        };
+    }
+    check!("stream", |dataset| Loader::iterable(OneByOne(dataset)));
+    check!("indices", Loader::builder);
 }
 
 /// A stream whose cursors save a text that is longer than any message.
@@ -599,8 +651,6 @@ fn memory_and_collate_functions_are_the_same() {
     let mut processes = builder().memory(memory).processes().build().unwrap();
     let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
     assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
-    let private = builder().memory(|bytes| Ok(Pages::new(bytes)?)).processes().build();
-    assert!(chain(&private.unwrap_err()).contains("Pages::shared"));
     let numbers = || from_fn(40, |index, _| if index == 9 { Err("nine".into()) } else { Ok(index as i64) });
     let builder = || Loader::builder(numbers()).batch_size(4).num_workers(2).round_robin(true);
     for on_error in [OnError::Raise, OnError::Skip(Budget::Samples(3))] {
@@ -648,10 +698,31 @@ where
 }
 
 #[test]
-fn what_a_collate_function_makes_of_a_stream_is_written_into_the_batch() {
+fn what_a_collate_function_makes_is_written_into_the_batch() {
+    // Any worker makes a batch of a dataset by index.
+    let plain = |error: Error| chain(&error).replace("worker 1", "worker 0").replace("worker 2", "worker 0");
+    macro_rules! check {
+        ($builder:expr) => {
+            let mut threads = $builder.collate(summed).build().unwrap();
+            let mut processes = $builder.collate(summed).processes().build().unwrap();
+            for _ in 0..2 {
+                let expected: Vec<_> = threads.epoch().unwrap().map(|batch| batch.map_err(plain)).collect();
+                let read = |batch: Result<slotline::Batch<(i64, f64, u8)>, Error>| {
+                    let batch = batch.map_err(plain)?;
+                    let (all, sum, count) = batch.tensors();
+                    assert_eq!((all.shape(), sum.shape()), (&[6][..], &[][..]));
+                    assert_eq!(batch.len(), usize::from(count.as_slice()[0]));
+                    Ok((<[i64; 6]>::try_from(all.as_slice()).unwrap(), sum.as_slice()[0], count.as_slice()[0]))
+                };
+                assert_eq!(processes.epoch().unwrap().map(read).collect::<Vec<_>>(), expected);
+            }
+            assert_eq!(threads.stats().bad_indices, processes.stats().bad_indices);
+        };
+    }
     let skip = OnError::Skip(Budget::Samples(50));
     for (len, batch_size, drop_last, on_error) in [
         (45, Some(6), false, OnError::Raise),
+        (45, Some(6), false, skip),
         (45, Some(6), true, skip),
         (45, Some(1), false, skip),
         (45, None, false, skip),
@@ -660,27 +731,11 @@ fn what_a_collate_function_makes_of_a_stream_is_written_into_the_batch() {
     ] {
         let dataset = || from_fn(len, |index, _| if index % 9 == 4 { Err("four".into()) } else { Ok(index as i64) });
         for workers in 1..=3 {
-            let builder = || {
-                let builder = Loader::iterable(OneByOne(dataset())).batch_size(batch_size).drop_last(drop_last);
-                builder.num_workers(workers).on_error(on_error).collate(summed)
-            };
-            let mut threads = builder().build().unwrap();
-            let mut processes = builder().processes().build().unwrap();
-            for _ in 0..2 {
-                let expected: Vec<_> =
-                    threads.epoch().unwrap().map(|batch| batch.map_err(|error| chain(&error))).collect();
-                let read = |batch: Result<slotline::Batch<(i64, f64, u8)>, Error>| {
-                    let batch = batch.map_err(|error| chain(&error))?;
-                    let (all, sum, count) = batch.tensors();
-                    assert_eq!((all.shape(), sum.shape()), (&[6][..], &[][..]));
-                    assert_eq!(batch.len(), usize::from(count.as_slice()[0]));
-                    Ok((<[i64; 6]>::try_from(all.as_slice()).unwrap(), sum.as_slice()[0], count.as_slice()[0]))
-                };
-                let got: Vec<_> = processes.epoch().unwrap().map(read).collect();
-                assert_eq!(got, expected, "{workers} workers, batches of {batch_size:?}");
-            }
-            assert_eq!(threads.stats().bad_indices, processes.stats().bad_indices);
+            let builder = || Loader::iterable(OneByOne(dataset())).batch_size(batch_size).drop_last(drop_last);
+            check!(builder().num_workers(workers).on_error(on_error));
         }
+        let builder = || Loader::builder(dataset()).batch_size(batch_size).drop_last(drop_last).on_error(on_error);
+        check!(builder().shuffle(len > 0).seed(5).num_workers(2).help(false));
     }
     // The results fit the first batch that a worker delivers: here that of the second one.
     let parts =
@@ -720,12 +775,24 @@ fn many_workers_start_and_end() {
 
 #[test]
 fn options_without_meaning_for_processes_are_refused() {
-    let builder = || Loader::iterable(iter_fn(|_| Ok((0..4_i64).map(Ok)))).num_workers(1);
-    let refused =
-        |error: slotline::loader::BuildError, option: &str| assert!(error.to_string().contains(option), "{error}");
-    refused(builder().num_workers(0).processes().build().unwrap_err(), "num_workers");
-    refused(builder().num_workers(5000).processes().build().unwrap_err(), "num_workers");
-    refused(builder().help(true).processes().build().unwrap_err(), "help");
-    let overflow = slotline::loader::Overflow::Spill;
-    refused(builder().on_overflow(overflow).processes().build().unwrap_err(), "on_overflow");
+    let numbers = || from_fn(4, |index, _| Ok(index as i64));
+    macro_rules! check {
+        ($builder:expr) => {
+            let builder = || $builder.num_workers(1);
+            let summed = builder().collate(|samples| Ok(samples.next().is_some())).pin_memory_with(|_| Ok(()));
+            for (error, option) in [
+                (builder().num_workers(0).processes().build().unwrap_err(), "num_workers"),
+                (builder().num_workers(5000).processes().build().unwrap_err(), "num_workers"),
+                (builder().help(true).processes().build().unwrap_err(), "help"),
+                (builder().on_overflow(Overflow::Spill).processes().build().unwrap_err(), "on_overflow"),
+                (builder().memory(|bytes| Ok(Pages::new(bytes)?)).processes().build().unwrap_err(), "Pages::shared"),
+                (summed.processes().build().unwrap_err(), "pin_memory_with"),
+            ] {
+                assert!(chain(&error).contains(option), "{error}");
+            }
+        };
+    }
+    check!(Loader::iterable(OneByOne(numbers())));
+    check!(Loader::builder(numbers()));
+    check!(Loader::builder(numbers()).round_robin(true));
 }

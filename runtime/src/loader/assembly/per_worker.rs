@@ -32,10 +32,8 @@ use crate::loader::order::passes::{IndexedPasses, Passes};
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
 use crate::loader::worker::init_barrier::InitHook;
-use crate::loader::worker::reader::Reader;
 use crate::loader::worker::workers::Workers;
 use crate::sample::Fields;
-use crate::sync::Mutex;
 
 impl<D: IterableDataset, C: Collate<Iterable<D>>> Builder<Iterable<D>, C> {
     /// Checks the options, allocates the memory and starts the workers.
@@ -58,27 +56,12 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Builder<Iterable<D>, C> {
         let batching = draw.batching;
         let options = &mut self.options;
         let made = make_cells(options, &mut self.collate, &fields, batching.batch_size, &|_| 0, false)?;
-        let engine = Arc::new(Streaming {
-            dataset: self.dataset,
-            collate: self.collate,
-            batching,
-            skipping: !on_error.is_raise(),
-            cancel: StopToken::default(),
-            activities: (0..=workers).map(|_| Default::default()).collect(),
-            resume: Mutex::default(),
-        });
+        let activities = (0..=workers).map(|_| Default::default()).collect();
+        let dataset = (self.dataset, self.collate);
+        let engine = Streaming::new(dataset, batching, on_error, StopToken::default(), activities);
         let maker = {
             let engine = engine.clone();
-            move |worker: Option<usize>| {
-                let reader = Reader::new(
-                    worker.unwrap_or(workers),
-                    worker,
-                    ClaimSizer::fixed(1),
-                    0,
-                    Some(engine.cancel.clone()),
-                );
-                StreamReader::new(engine.clone(), reader)
-            }
+            move |worker| StreamReader::new(&engine, worker)
         };
         let threads = self.options.workers(engine.cancel.clone(), &engine.activities)?;
         let passes = Box::new(StreamPasses(engine));

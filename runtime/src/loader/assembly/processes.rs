@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use slotline_core::robust::{Shape, Word};
 
-use crate::arena::Memory;
 use crate::dataset::Dataset;
 use crate::loader::assembly::memory::{Cells, MemoryPlan, bulk, bulk_memory, check_order, make_cells};
 use crate::loader::assembly::share::{FirstBatch, Share};
@@ -14,14 +13,13 @@ use crate::loader::backend::AnyBackend;
 use crate::loader::backend::processes::attach::was_started_as_worker;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::spawn::Spawn;
-use crate::loader::backend::processes::spawn_config::{SHARED, SpawnConfig, SpawnFacts, number_of, words};
+use crate::loader::backend::processes::spawn_config::{SHARED, SpawnFacts, number_of};
 use crate::loader::backend::processes::start::{Supervision, start};
 use crate::loader::backend::processes::worker::{ProcessWorkers, connect};
 use crate::loader::builder::Builder;
 use crate::loader::builder::options::{Options, Workload};
 use crate::loader::collate::Collate;
 use crate::loader::collate::batch_buffer::BatchBuffer;
-use crate::loader::collate::batch_memory::BatchMemory;
 use crate::loader::collate::cell::Cell;
 use crate::loader::collate::overflow::Overflow;
 use crate::loader::collate::stack::Stack;
@@ -97,40 +95,6 @@ pub(super) fn facts(options: &Options, batching: Batching, is_collated: bool) ->
         strategy: options.wait_strategy as usize,
         ..SpawnFacts::default()
     }
-}
-
-/// Prepares to start workers by a command.
-pub(super) fn prepare(
-    (command, setup): (Command, Vec<u8>),
-    facts: SpawnFacts,
-    fields: &Fields,
-    lengths: Option<&[u32]>,
-    control: &Control,
-    block: Option<&BatchMemory>,
-    cores: Vec<usize>,
-) -> Result<Spawn, BuildError> {
-    let memory = block.map(BatchMemory::memory);
-    let bytes = memory.map_or(0, Memory::len);
-    let source = "workers that a command starts need memory that is a file, such as Pages::shared";
-    let file = memory.and_then(Memory::file);
-    let file = file.ok_or_else(|| BuildError::Allocate { bytes, source: source.into() })?;
-    let spawn_config =
-        SpawnConfig { facts, fields: words(fields).into(), lengths: lengths.map(<[_]>::to_vec), setup: &setup };
-    Spawn::new(command, &spawn_config, control, file, cores)
-        .map_err(|source| BuildError::Map { bytes: setup.len(), source })
-}
-
-/// Returns the error of a worker that could not be started, by a program or by a fork.
-pub(super) fn not_started(program: Option<String>, (worker, source): (usize, std::io::Error)) -> BuildError {
-    match program {
-        Some(program) => BuildError::Command { worker, program, source },
-        None => BuildError::Thread { worker, source },
-    }
-}
-
-/// The name of the program of a command.
-pub(super) fn program_of(spawn: Option<&(Command, Vec<u8>)>) -> Option<String> {
-    spawn.map(|(command, _)| command.get_program().to_string_lossy().into_owned())
 }
 
 impl<D, C> Builder<D, C> {
@@ -307,13 +271,12 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let engine = Arc::new(connect(engine.on_error(on_error, draw.lengths()), &control));
         let mut threads = options.workers(engine.cancel.clone(), &engine.activities)?;
         let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
-        let program = program_of(command.as_ref());
         let spawn = command.map(|command| {
             let (in_order, is_fixed) = (usize::from(in_order), usize::from(options.part_size.is_some()));
             let facts =
                 SpawnFacts { kind: SHARED, len, depth, parts, rows, bulk, in_order, part_rows, is_fixed, ..facts };
             let (lengths, cores) = (engine.lengths.as_deref(), cores.iter().map(|core| core.id).collect());
-            prepare(command, facts, &fields, lengths, &control, memory.block.as_ref(), cores)
+            Spawn::new(command, facts, &fields, lengths, &control, memory.block.as_ref(), cores)
         });
         let (spawn, init) = (spawn.transpose()?, options.init_hook());
         let process_workers =
@@ -322,9 +285,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let passes_over = !on_error.is_raise() && bulk == 0;
         let supervision =
             Supervision { restarts, sample_timeout, passes_over, spawn, listener: options.on_warning.clone() };
-        let backend = start(process_workers, supervision, places, &memory, &mut threads, &mut warnings, |failure| {
-            not_started(program, failure)
-        })?;
+        let backend = start(process_workers, supervision, places, &memory, &mut threads, &mut warnings)?;
         let plan_cell = engine.plan_cell.clone();
         let passes = Box::new(IndexedPasses { engine, rows, draw, plan_cell });
         let backend = (AnyBackend::Processes(Box::new(backend)), passes as Box<dyn Passes>);

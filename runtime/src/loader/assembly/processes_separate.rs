@@ -9,17 +9,17 @@ use slotline_core::robust::Shape;
 use crate::dataset::{Dataset, Iterable, IterableDataset};
 use crate::loader::assembly::memory::{Cells, bulk, bulk_memory, check_order};
 use crate::loader::assembly::per_worker::{assemble, make_cells};
-use crate::loader::assembly::processes::{ProcessBuilder, check, facts, not_started, prepare, program_of};
+use crate::loader::assembly::processes::{ProcessBuilder, check, facts};
 use crate::loader::assembly::share::{FirstBatch, Share};
 use crate::loader::backend::processes::child::Restarts;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::process_link::{LinkShared, ProcessLink, Server, Service};
 use crate::loader::backend::processes::separate::{RoundRobinService, Streams};
+use crate::loader::backend::processes::spawn::Spawn;
 use crate::loader::backend::processes::spawn_config::{ROUND_ROBIN, STREAM, SpawnFacts};
 use crate::loader::backend::processes::supervisor::EventFd;
 use crate::loader::backend::processes::worker::connect;
 use crate::loader::backend::stream_worker::{StreamPasses, Streaming};
-use crate::loader::bad_samples::OnError;
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::Size;
 use crate::loader::builder::options::{Options, Workload};
@@ -57,7 +57,7 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> ProcessBuilder<Iterable<D>, C> {
         let cells =
             make_cells::<Iterable<D>, _>(&mut options, &mut collate, &known, batching.batch_size, &order, true)?;
         let control = control(&options, 0)?;
-        let engine = streaming(dataset, collate, batching, on_error, &control);
+        let engine = Streaming::new((dataset, collate), batching, on_error, control.cancel(), control.activities());
         let passes = Box::new(StreamPasses(engine.clone()));
         let facts = SpawnFacts { kind: STREAM, rows: batching.batch_size, ..facts(&options, batching, cells.is_whole) };
         let supervision =
@@ -104,25 +104,6 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
     }
 }
 
-/// Returns what reads an iterable dataset in a worker.
-pub(super) fn streaming<D, C>(
-    dataset: Iterable<D>,
-    collate: C,
-    batching: Batching,
-    on_error: OnError,
-    control: &Arc<Control>,
-) -> Arc<Streaming<D, C>> {
-    Arc::new(Streaming {
-        dataset,
-        collate,
-        batching,
-        skipping: !on_error.is_raise(),
-        cancel: control.cancel(),
-        activities: control.activities(),
-        resume: Mutex::default(),
-    })
-}
-
 /// How workers start, and what to do about those that end.
 struct Supervision {
     restarts: usize,
@@ -161,13 +142,12 @@ fn start<S: Service<BatchBuffer>, B: Output<Payload = BatchBuffer>>(
     let wakeup = Arc::new(EventFd::new().map_err(map)?);
     let init = options.init_hook();
     let workers = options.num_workers;
-    let program = program_of(command.as_ref());
     let spawn = command.map(|command| {
         let (depth, parts) = (control.shape().depth(), control.shape().parts());
         // A process runs on the core of the thread that starts it.
         let (block, cores) = (BatchMemory::of(&cells.made.payloads), Vec::new());
         let (facts, lengths) = (SpawnFacts { depth, parts, ..facts }, lengths.as_deref());
-        prepare(command, facts, &fields, lengths, &control, block.as_ref(), cores)
+        Spawn::new(command, facts, &fields, lengths, &control, block.as_ref(), cores)
     });
     let payload_at = cells.made.payload_at.take().expect("the memory is shared");
     let process_link = Arc::new(LinkShared {
@@ -186,8 +166,6 @@ fn start<S: Service<BatchBuffer>, B: Output<Payload = BatchBuffer>>(
     let rouse = Arc::new(move || wakeup.signal());
     let threads = options.workers(control.cancel(), &control.activities())?;
     let core = assemble(options, batching, cells, passes, threads, (init, Some(rouse)), maker)?;
-    for outcome in outcomes.iter().take(workers) {
-        outcome.map_err(|failure| not_started(program.clone(), failure))?;
-    }
+    outcomes.iter().take(workers).collect::<Result<(), _>>()?;
     Ok(Loader::new(core))
 }

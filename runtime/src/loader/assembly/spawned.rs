@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::BoxError;
 use crate::dataset::{Dataset, Iterable, IterableDataset};
-use crate::loader::assembly::processes_separate::streaming;
 use crate::loader::assembly::share::{FirstBatch, Share};
 use crate::loader::backend::processes::attach::{Given, Joined, become_worker};
 use crate::loader::backend::processes::process_link::Server;
 use crate::loader::backend::processes::separate::{RoundRobinService, Streams};
 use crate::loader::backend::processes::spawn_config::{ROUND_ROBIN, SpawnFacts, on_error_of};
 use crate::loader::backend::processes::worker::{ProcessWorkers, connect};
+use crate::loader::backend::stream_worker::Streaming;
 use crate::loader::builder::Builder;
 use crate::loader::collate::Fill;
 use crate::loader::error::guard::probe;
@@ -127,7 +127,8 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> Work for Builder<Iterable<D>, C>
         let (shared, first, init) = (collate.share(), first_batch(&given.facts), options.init_hook());
         let fields = probe(|| Ok(C::fields(&shared, &dataset, first)?))?;
         let (control, payload_at) = given.map(fields)?;
-        let service = Streams(streaming(dataset, shared, first.batching, first.on_error, &control));
+        let (cancel, activities) = (control.cancel(), control.activities());
+        let service = Streams(Streaming::new((dataset, shared), first.batching, first.on_error, cancel, activities));
         Ok(Joined(Box::new(Server { service, payload_at, workers, init })))
     }
 }

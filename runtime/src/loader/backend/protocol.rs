@@ -185,6 +185,19 @@ impl StreamPosition {
     }
 }
 
+/// Where a pass begins: at a place in the stream, from which the samples before number `until` are passed over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Start {
+    pub(crate) stream: Stream,
+    pub(crate) until: usize,
+}
+
+impl From<Stream> for Start {
+    fn from(stream: Stream) -> Self {
+        Self { until: stream.samples, stream }
+    }
+}
+
 /// The outcome of a request.
 #[derive(Debug, Default)]
 pub(crate) enum Outcome {
@@ -208,6 +221,10 @@ pub(crate) trait BatchWorker<P>: Send {
     fn init(&mut self, hook: &mut InitHook, info: WorkerInfo, _request: Request) -> Result<(), BoxError> {
         hook.run(info)
     }
+
+    /// Sets where in its stream the worker begins the next pass, in another process than the loader's.
+    #[cfg(processes)]
+    fn start_at(&mut self, _start: Start) {}
 
     /// Fills a batch; never panics, even if user code does.
     fn fill(&mut self, request: &Request, task: usize, work: &BatchState<P>, position: &mut StreamPosition) -> Outcome;

@@ -1,14 +1,13 @@
 //! Batches of an iterable dataset, of which each worker reads its own part.
 
-use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use crossbeam_utils::CachePadded;
 
 use crate::BoxError;
 use crate::dataset::{Context, Iterable, IterableDataset, StopToken, WorkerInfo, set_worker_info};
-use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
-use crate::loader::bad_samples::{NO_NUMBER, WINDOW};
+use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, Start, StreamPosition};
+use crate::loader::bad_samples::{NO_NUMBER, OnError, WINDOW};
 use crate::loader::checkpoint::state::{State, Stream};
 use crate::loader::collate::Collate;
 #[cfg(processes)]
@@ -26,6 +25,7 @@ use crate::loader::order::index_source::{Batching, IndexSource};
 use crate::loader::order::passes::{PassSeed, Passes};
 use crate::loader::spans;
 use crate::loader::worker::cancel::CancelFlag;
+use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::skip::lend;
 use crate::loader::worker::timing::Timing;
@@ -36,16 +36,16 @@ use crate::sync::{Instant, Mutex};
 
 /// The state that the workers share.
 pub(crate) struct Streaming<D, C> {
-    pub(crate) dataset: Iterable<D>,
-    pub(crate) collate: C,
+    dataset: Iterable<D>,
+    collate: C,
     pub(crate) batching: Batching,
     /// Whether bad samples are skipped.
-    pub(crate) skipping: bool,
+    skipping: bool,
     pub(crate) cancel: StopToken,
     /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
     /// Where the workers resume the pass; empty at its start.
-    pub(crate) resume: Mutex<Vec<Stream>>,
+    resume: Mutex<Vec<Stream>>,
 }
 
 impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
@@ -72,6 +72,18 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
 }
 
 impl<D, C> Streaming<D, C> {
+    /// Makes what reads a dataset whose bad samples are handled by `on_error`.
+    pub(crate) fn new(
+        (dataset, collate): (Iterable<D>, C),
+        batching: Batching,
+        on_error: OnError,
+        cancel: StopToken,
+        activities: Placed<[CachePadded<Activity>]>,
+    ) -> Arc<Self> {
+        let (skipping, resume) = (!on_error.is_raise(), Mutex::default());
+        Arc::new(Self { dataset, collate, batching, skipping, cancel, activities, resume })
+    }
+
     /// Returns where a worker resumes the pass.
     pub(crate) fn stream(&self, place: usize) -> Stream {
         self.resume.lock().unwrap_or_else(PoisonError::into_inner).get(place).cloned().unwrap_or_default()
@@ -130,24 +142,14 @@ pub(crate) struct StreamReader<D: IterableDataset, C> {
     number: usize,
     bads: Bads,
     /// Where the next pass begins, if this is another process than the loader's.
-    pub(crate) told: Option<Start>,
-}
-
-/// Where a pass begins: at a place in the stream, from which the samples before number `until` are passed over.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Start {
-    pub(crate) stream: Stream,
-    pub(crate) until: usize,
-}
-
-impl From<Stream> for Start {
-    fn from(stream: Stream) -> Self {
-        Self { until: stream.samples, stream }
-    }
+    told: Option<Start>,
 }
 
 impl<D: IterableDataset, C> StreamReader<D, C> {
-    pub(crate) fn new(engine: Arc<Streaming<D, C>>, reader: Reader) -> Self {
+    /// Makes the reader of a worker, or of the calling thread.
+    pub(crate) fn new(engine: &Arc<Streaming<D, C>>, worker: Option<usize>) -> Self {
+        let (engine, place) = (engine.clone(), worker.unwrap_or(engine.activities.len() - 1));
+        let reader = Reader::new(place, worker, ClaimSizer::fixed(1), 0, Some(engine.cancel.clone()));
         let bads = Bads { by: reader.by(), budget: None, list: Vec::new() };
         Self { engine, reader, cursor: None, pass: None, number: 0, bads, told: None }
     }
@@ -272,6 +274,11 @@ where
     D: IterableDataset,
     C: Collate<Iterable<D>>,
 {
+    #[cfg(processes)]
+    fn start_at(&mut self, start: Start) {
+        self.told = Some(start);
+    }
+
     fn fill(
         &mut self,
         request: &Request,
@@ -614,11 +621,5 @@ impl<D: IterableDataset> Job<Iterable<D>> for StreamJob<'_, D> {
 
     fn write_many(&mut self, region: &BatchBuffer) -> Result<(), BoxError> {
         self.for_each(&mut |read| region.write(read))
-    }
-}
-
-impl<D: IterableDataset, C> fmt::Debug for Streaming<D, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Streaming").field("batching", &self.batching).finish_non_exhaustive()
     }
 }

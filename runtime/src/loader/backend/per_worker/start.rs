@@ -43,7 +43,7 @@ pub(crate) fn start<P: Storage, H: BatchWorker<P> + 'static>(
     let (workers, any) = (makers.len(), (!in_order).then(waiter));
     let mut places = places.into_iter();
     let mut links = Vec::with_capacity(workers);
-    let mut lives = Vec::with_capacity(workers);
+    let mut work = Vec::with_capacity(workers);
     for (id, maker) in makers.enumerate() {
         let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
         let reply = |_| {
@@ -56,10 +56,10 @@ pub(crate) fn start<P: Storage, H: BatchWorker<P> + 'static>(
         links.push(WorkerLink::new(ask, answers));
         let (start, activities, liveness) = (init.clone(), threads.activities.clone(), threads.liveness.clone());
         let mut worker = RingWorker { id, workers, requests, replies, start, maker, activities, liveness };
-        lives.push(move || worker.work());
+        work.push(move || worker.work());
     }
     let links = RequestQueues::new(links, released, any, prefetch, threads.cancel.clone());
-    threads.pool = WorkerPool::start(lives.into_iter(), cores, warnings, || links.close())?;
+    threads.pool = WorkerPool::start(work.into_iter(), cores, warnings, || links.close())?;
     Ok(PerWorker { links, has_init: init.is_some(), rouse })
 }
 

@@ -52,11 +52,11 @@ pub(crate) fn become_worker(join: impl FnOnce(Given, &[u8]) -> Result<Joined, Bo
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::getppid() == parent
     };
-    exit(caught(|| live(is_child, join)).unwrap_or(101));
+    exit(caught(|| run(is_child, join)).unwrap_or(101));
 }
 
-/// Lives as a worker, and returns the exit code of its process.
-fn live(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxError>) -> i32 {
+/// Runs as a worker, and returns the exit code of its process.
+fn run(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxError>) -> i32 {
     let Ok(socket) = Socket::from_stdin() else { return 1 };
     let (socket, process) = (Arc::new(socket), std::process::id());
     let joined = match is_child {
@@ -70,9 +70,9 @@ fn live(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxErr
     }
     // If the loader is gone, so is everybody who could be told.
     match joined {
-        Ok((worker, replaces, Joined(life))) => {
+        Ok((worker, replaces, Joined(main))) => {
             let _ = socket.send(&mail::ready());
-            life.work(worker, socket, replaces);
+            main.work(worker, socket, replaces);
             0
         }
         Err(error) => {
@@ -82,7 +82,7 @@ fn live(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxErr
     }
 }
 
-/// Takes what the loader gives, and returns the worker's number, whether it replaces another process, and its life.
+/// Takes what the loader gives, and returns the worker's number, whether it replaces another process, and what it runs.
 fn meet(
     socket: &Socket,
     join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxError>,

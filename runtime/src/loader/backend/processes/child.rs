@@ -47,16 +47,6 @@ impl fmt::Display for End {
     }
 }
 
-impl End {
-    /// Returns this end, or that the process was late, if it was killed since a sample took longer than `late`.
-    pub(crate) fn if_late(self, late: Option<Duration>) -> Self {
-        match (self, late) {
-            (Self::Signal(libc::SIGKILL) | Self::Unknown, Some(limit)) => Self::Late(limit),
-            (end, _) => end,
-        }
-    }
-}
-
 /// How many more workers that end are replaced.
 #[derive(Debug)]
 pub(crate) struct Restarts(AtomicUsize);
@@ -184,15 +174,25 @@ impl Child {
     }
 }
 
-/// Waits until one of some descriptors can be read, for at most `limit`. Returns which of them can.
-pub(crate) fn poll(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<Vec<bool>> {
+/// How long a thread waits where it cannot wait for what it needs.
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
+
+/// Waits until one of some descriptors can be read, for at most `limit`. Returns which of them can; perhaps none before
+/// the limit.
+pub(crate) fn poll(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Vec<bool> {
     let poll_in = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut polled: Vec<_> = fds.iter().map(poll_in).collect();
     let limit = limit.map_or(-1, |limit| i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
     // SAFETY: the descriptors are open, and the array has this length.
-    if unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit) } < 0 {
-        let error = io::Error::last_os_error();
-        return if error.kind() == io::ErrorKind::Interrupted { Ok(vec![false; fds.len()]) } else { Err(error) };
+    if unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit) } < 0
+        && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted
+    {
+        // Too many descriptors for the limit of open files: look at each, but not all the time.
+        std::thread::sleep(PAUSE);
+        if fds.len() > 1 {
+            return fds.iter().map(|&fd| poll(&[fd], Some(Duration::ZERO))[0]).collect();
+        }
     }
-    Ok(polled.iter().map(|fd| fd.revents != 0).collect())
+    // Those of a call that failed are zeros.
+    polled.iter().map(|fd| fd.revents != 0).collect()
 }

@@ -9,8 +9,7 @@
 //! | waiters | two waiters | both |
 //! | cancel | whether the pass is abandoned | the loader |
 //! | activities | what each worker does and has done | that worker |
-//! | pass | what samples depend on besides their index | the loader, while no ticket is assigned |
-//! | slots | for each slot, which batch it is for, its memory and its indices | the loader, before it assigns the slot |
+//! | slots | for each slot, which batch it is for, its memory, its pass and its indices | the loader, before it assigns the slot |
 //! | noted | for each slot, the last ticket of which a worker has told the loader about bad samples | the workers |
 //! | call | the pass for which workers run their `worker_init` | the loader |
 //! | fatal_samples | samples that ended a worker, and are not read again | the loader |
@@ -30,27 +29,15 @@ use slotline_core::wait::{Deadline, Park, SharedFutex, Wait};
 use crate::arena::{ALIGN, Memory, Pages};
 use crate::dataset::StopToken;
 use crate::dataset::stop::SharedAlarm;
-use crate::loader::backend::processes::PULSE;
 use crate::loader::backend::processes::child::{End, WorkerExit};
 use crate::loader::metrics::activity::Activity;
+use crate::loader::order::plan::Plan;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::placed::Placed;
 use crate::sampler::ReplicaStride;
 use crate::wait::{Until, WaitStrategy};
 
-/// What samples of a pass depend on besides their index.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct PassFacts {
-    /// Counts the passes, to see whether one is new.
-    pub(crate) pass: u64,
-    pub(crate) seed: u64,
-    pub(crate) epoch: u32,
-    pub(crate) samples: usize,
-    pub(crate) places: ReplicaStride,
-}
-
-/// What a slot is for.
+/// What a slot is for, and what samples of its pass depend on besides their index.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct SlotFacts {
@@ -61,19 +48,31 @@ pub(crate) struct SlotFacts {
     pub(crate) rows: usize,
     /// The number of the memory that it is written into.
     pub(crate) cell: usize,
+    /// Counts the passes, to see whether one is new.
+    pub(crate) pass: u64,
+    pub(crate) seed: u64,
+    pub(crate) epoch: u32,
+    pub(crate) samples: usize,
+    pub(crate) places: ReplicaStride,
+}
+
+impl SlotFacts {
+    /// Returns what a slot of this pass has, for no batch.
+    pub(crate) fn of_pass(plan: &Plan) -> Self {
+        let &Plan { seed, epoch, samples, places, .. } = plan;
+        Self { task: 0, first: 0, rows: 0, cell: 0, pass: 0, seed, epoch, samples, places }
+    }
+
+    /// Returns the plan of the pass, without an order.
+    pub(crate) fn plan(&self) -> Plan {
+        let &Self { seed, epoch, samples, places, .. } = self;
+        Plan { seed, epoch, samples, places, ..Plan::default() }
+    }
 }
 
 /// The sizes of what lies in the shared memory.
-pub(crate) const SIZES: [usize; 8] = [
-    size_of::<usize>(),
-    size_of::<CachePadded<SharedPark>>(),
-    size_of::<CancelFlag>(),
-    size_of::<CachePadded<Activity>>(),
-    size_of::<PassFacts>(),
-    size_of::<CachePadded<SlotFacts>>(),
-    size_of::<Call>(),
-    size_of::<FatalSamples>(),
-];
+pub(crate) const SIZES: [usize; 4] =
+    [size_of::<usize>(), size_of::<Head>(), size_of::<CachePadded<Activity>>(), size_of::<CachePadded<SlotFacts>>()];
 
 /// The shared memory, and where its blocks are.
 #[derive(Debug)]
@@ -91,17 +90,16 @@ pub(crate) struct Control {
 /// The offsets of the blocks in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Offsets {
-    waiters: usize,
-    cancel: usize,
+    head: usize,
     activities: usize,
-    pass: usize,
     facts: usize,
     indices: usize,
     noted: usize,
-    call: usize,
-    fatal_samples: usize,
     end: usize,
 }
+
+/// How often processes look for traces of one that wrote over the shared words. Everything else is told at once.
+pub(crate) const PULSE: Duration = Duration::from_secs(1);
 
 const LINE: usize = 128;
 
@@ -115,17 +113,13 @@ impl Offsets {
             Some(start)
         };
         let depth = shape.depth();
-        let waiters = block(2, size_of::<CachePadded<SharedPark>>())?;
-        let cancel = block(1, size_of::<CancelFlag>())?;
+        let head = block(1, size_of::<Head>())?;
         let activities = block(workers + 1, size_of::<CachePadded<Activity>>())?;
-        let pass = block(1, size_of::<PassFacts>())?;
         let facts = block(depth, size_of::<CachePadded<SlotFacts>>())?;
         let indices = block(depth.checked_mul(rows)?, size_of::<u64>())?;
         let noted = block(depth, size_of::<AtomicU64>())?;
-        let call = block(1, size_of::<Call>())?;
-        let fatal_samples = block(1, size_of::<FatalSamples>())?;
         block(0, 0)?;
-        Some(Self { waiters, cancel, activities, pass, facts, indices, noted, call, fatal_samples, end })
+        Some(Self { head, activities, facts, indices, noted, end })
     }
 }
 
@@ -145,21 +139,18 @@ impl Control {
         let mut pages = Pages::shared(at.end)?;
         pages.touch(at.end);
         const {
-            assert!(align_of::<CachePadded<Activity>>() <= LINE && align_of::<FatalSamples>() <= LINE);
+            assert!(align_of::<CachePadded<Activity>>() <= LINE && align_of::<Head>() <= LINE);
         }
         let control = Self { pages, shape, workers, rows, strategy, at, alarm: SharedAlarm::new() };
         // SAFETY: the blocks lie within the new mapping and do not overlap; their starts are aligned.
         unsafe {
-            for which in 0..2 {
-                control.park(which).write(CachePadded::new(Park::new(SharedFutex)));
-            }
-            control.at::<CancelFlag>(at.cancel).write(CancelFlag::default());
+            let head = control.at::<Head>(at.head).as_ptr();
+            let waiter = || CachePadded::new(Park::new(SharedFutex));
+            (&raw mut (*head).waiters).write([waiter(), waiter()]);
+            (&raw mut (*head).cancel).write(CachePadded::default());
             for worker in 0..=workers {
                 control.at::<CachePadded<Activity>>(at.activities).add(worker).write(CachePadded::default());
             }
-            let none = ReplicaStride { first: 0, step: 1 };
-            let facts = PassFacts { pass: 0, seed: 0, epoch: 0, samples: 0, places: none };
-            control.at::<PassFacts>(at.pass).write(facts);
         }
         Ok(control)
     }
@@ -194,9 +185,9 @@ impl Control {
         unsafe { self.pages.start().add(offset).cast() }
     }
 
-    fn park(&self, which: usize) -> NonNull<CachePadded<SharedPark>> {
-        // SAFETY: there are two of them.
-        unsafe { self.at::<CachePadded<SharedPark>>(self.at.waiters).add(which & 1) }
+    fn head(&self) -> &Head {
+        // SAFETY: the block was initialised by `new`, and any values of its words are valid.
+        unsafe { self.at::<Head>(self.at.head).as_ref() }
     }
 
     pub(crate) fn shape(&self) -> Shape {
@@ -205,36 +196,16 @@ impl Control {
 
     /// The flag that abandons a pass.
     pub(crate) fn cancel(self: &Arc<Self>) -> StopToken {
-        // SAFETY: it was initialised by `new`, and lies in memory that `self` owns.
-        let flag = unsafe { Placed::new(self.at(self.at.cancel), self.clone()) };
+        // SAFETY: it lies in memory that `self` owns.
+        let flag = unsafe { Placed::new(NonNull::from(&*self.head().cancel), self.clone()) };
         StopToken::shared(flag, self.alarm.clone())
     }
 
     /// The activity of each worker, and last of the consumer.
     pub(crate) fn activities(self: &Arc<Self>) -> Placed<[CachePadded<Activity>]> {
         let all = NonNull::slice_from_raw_parts(self.at(self.at.activities), self.workers + 1);
-        // SAFETY: as in `cancel`.
+        // SAFETY: they were initialised by `new`, and lie in memory that `self` owns.
         unsafe { Placed::new(all, self.clone()) }
-    }
-
-    /// Writes what samples of a pass depend on.
-    ///
-    /// # Safety
-    ///
-    /// No ticket may be assigned or claimed, and no other thread may call this.
-    pub(crate) unsafe fn set_pass(&self, facts: PassFacts) {
-        // SAFETY: the block is aligned; workers read it only while they have a claim.
-        unsafe { self.at::<PassFacts>(self.at.pass).write(facts) };
-    }
-
-    /// Reads what samples of the pass depend on.
-    ///
-    /// # Safety
-    ///
-    /// The caller must have a claim.
-    pub(crate) unsafe fn pass(&self) -> PassFacts {
-        // SAFETY: it was initialised by `new`, and is not written while a claim is out.
-        unsafe { self.at::<PassFacts>(self.at.pass).read() }
     }
 
     /// Writes what a slot is for, with the index of each row.
@@ -285,14 +256,9 @@ impl Control {
         self.noted(slot).load(Ordering::Relaxed) == ticket + 1
     }
 
-    fn call(&self) -> &Call {
-        // SAFETY: the block exists, and any value of its zeroed words is valid.
-        unsafe { self.at::<Call>(self.at.call).as_ref() }
-    }
-
     /// Asks the workers to run their `worker_init`.
     pub(crate) fn call_for(&self, pass: u64, seed: u64) {
-        let call = self.call();
+        let call = &self.head().call;
         // A worker that reads this seed with the pass before sees the 0, or the new pass, when it looks again.
         call.pass.store(0, Ordering::Relaxed);
         std::sync::atomic::fence(Ordering::Release);
@@ -303,22 +269,17 @@ impl Control {
     /// Returns the number of the pass for which workers run their `worker_init`, and its base seed. The number is 0
     /// before the first pass, and while another one is being written.
     pub(crate) fn called(&self) -> (u64, u64) {
-        let call = self.call();
+        let call = &self.head().call;
         let pass = call.pass.load(Ordering::Acquire);
         let seed = call.seed.load(Ordering::Relaxed);
         std::sync::atomic::fence(Ordering::Acquire);
         if call.pass.load(Ordering::Relaxed) == pass { (pass, seed) } else { (0, seed) }
     }
 
-    fn fatal_samples(&self) -> &FatalSamples {
-        // SAFETY: the block exists, and any value of its zeroed words is valid.
-        unsafe { self.at::<FatalSamples>(self.at.fatal_samples).as_ref() }
-    }
-
     /// Records a sample that ended a worker, so that nobody reads it again. Returns whether there was room. Only one
     /// thread may call this.
-    pub(crate) fn add_killer(&self, index: usize, WorkerExit { worker, end }: WorkerExit) -> bool {
-        let FatalSamples { count, entries } = self.fatal_samples();
+    pub(crate) fn add_fatal_sample(&self, index: usize, WorkerExit { worker, end }: WorkerExit) -> bool {
+        let FatalSamples { count, entries } = &self.head().fatal_samples;
         let known = count.load(Ordering::Relaxed);
         let Some(entry) = usize::try_from(known).ok().and_then(|at| entries.get(at)) else { return false };
         let (kind, value) = match end {
@@ -337,12 +298,12 @@ impl Control {
     /// Whether any sample has ended a worker.
     #[inline]
     pub(crate) fn has_fatal_samples(&self) -> bool {
-        self.fatal_samples().count.load(Ordering::Relaxed) > 0
+        self.head().fatal_samples.count.load(Ordering::Relaxed) > 0
     }
 
     /// Returns how a worker ended that read the sample with this index.
     pub(crate) fn killed_by(&self, index: usize) -> Option<WorkerExit> {
-        let FatalSamples { count, entries } = self.fatal_samples();
+        let FatalSamples { count, entries } = &self.head().fatal_samples;
         let known = usize::try_from(count.load(Ordering::Acquire)).unwrap_or(usize::MAX);
         let read = |entry: &[AtomicU64; 4]| entry.each_ref().map(|word| word.load(Ordering::Relaxed));
         let [_, worker, kind, value] = entries.iter().take(known).map(read).find(|entry| entry[0] == index as u64)?;
@@ -354,6 +315,15 @@ impl Control {
         };
         Some(WorkerExit { worker: worker as usize, end })
     }
+}
+
+/// The blocks that every loader has, whatever its size.
+#[repr(C)]
+struct Head {
+    waiters: [CachePadded<SharedPark>; 2],
+    cancel: CachePadded<CancelFlag>,
+    call: CachePadded<Call>,
+    fatal_samples: FatalSamples,
 }
 
 /// The pass for which workers run their `worker_init`.
@@ -372,9 +342,9 @@ struct FatalSamples {
 
 /// The words of the ring.
 #[derive(Clone, Debug)]
-pub(crate) struct Words(pub(crate) Arc<Control>);
+pub(crate) struct SharedWords(pub(crate) Arc<Control>);
 
-impl std::ops::Deref for Words {
+impl std::ops::Deref for SharedWords {
     type Target = [Word];
 
     #[inline]
@@ -406,8 +376,7 @@ pub(crate) struct SharedWaiter(pub(crate) Arc<Control>, pub(crate) usize);
 impl SharedWaiter {
     #[inline]
     fn park(&self) -> &SharedPark {
-        // SAFETY: `Control::new` initialised both, and any words are valid.
-        unsafe { self.0.park(self.1).as_ref() }
+        &self.0.head().waiters[self.1]
     }
 }
 

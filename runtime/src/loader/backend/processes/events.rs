@@ -4,7 +4,7 @@
 //! to a file beside its copy in the parent. So events are sent to the loader, and spans are dropped.
 
 use std::fmt::{self, Write};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tracing::dispatcher::{self, Dispatch};
 use tracing::field::{Field, Visit};
@@ -61,38 +61,25 @@ impl Event {
 
 /// Sends the events of a worker process to the loader, if the program has a subscriber. Made before the fork, so that the
 /// process need not register it.
-pub(crate) struct Forwarder {
-    dispatch: Option<Dispatch>,
-    socket: Arc<OnceLock<Arc<Socket>>>,
-}
+pub(crate) struct Forwarder(Option<Dispatch>);
 
 impl Forwarder {
-    /// Makes a forwarder of the events that this thread's subscriber wants, if there is one.
-    pub(crate) fn new() -> Self {
-        let socket = Arc::<OnceLock<_>>::default();
+    /// Makes a forwarder of the events that this thread's subscriber wants, if there is one, to a worker's end of a socket.
+    pub(crate) fn new(socket: &Arc<Socket>) -> Self {
         let dispatch = || {
             let (program, level) = (dispatcher::get_default(Dispatch::clone), LevelFilter::current());
             Dispatch::new(Forward { program, level, socket: socket.clone() })
         };
         // The subscriber's code, which this calls, may panic.
-        let dispatch = if dispatcher::has_been_set() { caught(dispatch).ok() } else { None };
-        Self { dispatch, socket }
+        Self(if dispatcher::has_been_set() { caught(dispatch).ok() } else { None })
     }
 
     /// Sends the events of this thread while it runs `code`.
-    pub(crate) fn during(&self, socket: &Arc<Socket>, code: impl FnOnce()) {
-        // Only one worker runs in a process.
-        let _ = self.socket.set(socket.clone());
-        match &self.dispatch {
+    pub(crate) fn during(&self, code: impl FnOnce()) {
+        match &self.0 {
             Some(dispatch) => dispatcher::with_default(dispatch, code),
             None => code(),
         }
-    }
-}
-
-impl fmt::Debug for Forwarder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Forwarder")
     }
 }
 
@@ -100,7 +87,7 @@ struct Forward {
     /// The program's subscriber, which is asked what it wants.
     program: Dispatch,
     level: LevelFilter,
-    socket: Arc<OnceLock<Arc<Socket>>>,
+    socket: Arc<Socket>,
 }
 
 impl Subscriber for Forward {
@@ -125,15 +112,14 @@ impl Subscriber for Forward {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &tracing::Event<'_>) {
-        let Some(socket) = self.socket.get() else { return };
         let metadata = event.metadata();
         let level = LEVELS.iter().position(|level| level == metadata.level()).unwrap_or_default();
-        let mut words = Words(format!("{}:", metadata.target()));
-        event.record(&mut words);
+        let mut text = EventText(format!("{}:", metadata.target()));
+        event.record(&mut text);
         let mut numbers = [0; NUMBERS];
         numbers[0] = level as u64;
         // If the loader is gone, so is everybody who could read it.
-        let _ = socket.send(&Message { kind: EVENT, numbers, text: words.0 });
+        let _ = self.socket.send(&Message { kind: EVENT, numbers, text: text.0 });
     }
 
     fn enter(&self, _: &Id) {}
@@ -142,19 +128,19 @@ impl Subscriber for Forward {
 }
 
 /// The text of an event.
-struct Words(String);
+struct EventText(String);
 
-impl Visit for Words {
+impl Visit for EventText {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.record_debug(field, &format_args!("{value}"));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let Self(words) = self;
+        let Self(text) = self;
         // Writing to a string does not fail.
         let _ = match field.name() {
-            "message" => write!(words, " {value:?}"),
-            name => write!(words, " {name}={value:?}"),
+            "message" => write!(text, " {value:?}"),
+            name => write!(text, " {name}={value:?}"),
         };
     }
 }

@@ -50,6 +50,12 @@ pub(crate) fn shorten(text: &mut String, bytes: &mut usize) {
     }
 }
 
+/// The failure of a batch that begins at a position, after a worker was corrupted.
+pub(crate) fn overwritten(position: usize) -> Failure {
+    let cause = Cause::Error("a worker process wrote over the loader's memory".into());
+    Failure { position, index: 0, by: By::Consumer, cause }
+}
+
 /// Returns the message of a failure at a row of a ticket.
 fn failure_at(kind: u64, ticket: u64, row: usize, failure: &Failure) -> Message {
     let (what, text) = match &failure.cause {
@@ -164,7 +170,7 @@ struct Worker {
 }
 
 /// The messages of all workers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Mail {
     workers: Vec<Worker>,
     told: Vec<Told>,
@@ -183,18 +189,7 @@ pub(crate) struct Mail {
 
 impl Mail {
     pub(crate) fn new(workers: usize) -> Self {
-        let workers = (0..workers).map(|_| Worker::default()).collect();
-        Self {
-            workers,
-            told: Vec::new(),
-            losses: Vec::new(),
-            events: Vec::new(),
-            bytes: 0,
-            flooded: false,
-            lost_events: 0,
-            pass: 0,
-            failures: Vec::new(),
-        }
+        Self { workers: (0..workers).map(|_| Worker::default()).collect(), ..Self::default() }
     }
 
     /// Connects a worker that is started; `starts` means by a command.

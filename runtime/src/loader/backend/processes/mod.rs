@@ -16,6 +16,7 @@ pub(crate) mod control;
 pub(crate) mod events;
 pub(crate) mod mail;
 pub(crate) mod process_link;
+pub(crate) mod running;
 pub(crate) mod separate;
 pub(crate) mod socket;
 pub(crate) mod spawn;
@@ -24,10 +25,8 @@ pub(crate) mod start;
 pub(crate) mod supervisor;
 pub(crate) mod worker;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use slotline_core::robust::Look;
 use slotline_core::wait::Wait;
@@ -36,9 +35,9 @@ use crate::BoxError;
 use crate::dataset::StopToken;
 use crate::fork::Process;
 use crate::loader::backend::processes::child::WorkerExit;
-use crate::loader::backend::processes::control::{Control, PassFacts, SlotFacts};
-use crate::loader::backend::processes::mail::{Loss, Mail};
-use crate::loader::backend::processes::supervisor::{EventFd, Ledger};
+use crate::loader::backend::processes::control::{Control, SlotFacts};
+use crate::loader::backend::processes::mail::{Loss, Mail, overwritten};
+use crate::loader::backend::processes::supervisor::{EventFd, Ledger, NONE};
 use crate::loader::backend::processes::worker::ProcessView;
 use crate::loader::backend::protocol::{Backend, Begin, Begun, Next, NotBegun, NotReady, Ready};
 use crate::loader::collate::batch_buffer::BatchBuffer;
@@ -55,12 +54,6 @@ use crate::loader::worker::cancel::Stopper;
 use crate::loader::worker::pool::WorkerPool;
 use crate::sync::wait_while;
 use crate::wait::{Until, Waiter};
-
-/// How often processes look for traces of one that wrote over the shared words. Everything else is told at once.
-const PULSE: Duration = Duration::from_secs(1);
-
-/// The ticket of a slot that is not assigned.
-pub(crate) const NONE: u64 = u64::MAX;
 
 /// The loader's end of the ring.
 pub(crate) struct ProcessRing<P> {
@@ -173,8 +166,9 @@ impl<P: Storage> ProcessRing<P> {
         let Task { number: task, first, rows, indices } = task;
         (place.task, place.first, place.rows) = (task, first, rows);
         let cell = place.cell.work().payload.region().expect("samples are stacked").number();
+        let facts = SlotFacts { task, first, rows, cell, pass: self.pass, ..SlotFacts::of_pass(plan) };
         // SAFETY: the slot is not assigned, and only this thread assigns slots.
-        unsafe { self.control.set_slot(slot, SlotFacts { task, first, rows, cell }, |row| indices.at(row)) };
+        unsafe { self.control.set_slot(slot, facts, |row| indices.at(row)) };
         // The supervisor reads it after a worker that claimed the ticket has ended.
         self.ledger.assigned[slot].store(ticket, Ordering::Release);
         self.ring.assign(slot, ticket);
@@ -325,14 +319,8 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
 
     fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
         let Begin { request, left, deadline, .. } = begin;
-        // SAFETY: as in `assign`.
-        let plan: &Plan = unsafe { self.plan_cell.plan() };
         self.pass += 1;
         self.ledger.mail().clear();
-        let (pass, samples, places) = (self.pass, plan.samples, plan.places);
-        let facts = PassFacts { pass, seed: request.seed, epoch: request.epoch, samples, places };
-        // SAFETY: the previous pass was drained, so nothing is assigned or claimed.
-        unsafe { self.control.set_pass(facts) };
         let failures = if self.has_init { self.init(request.seed, deadline)? } else { Vec::new() };
         // Tickets are never used up, and a user's iterator ends by itself.
         self.left = left.unwrap_or(usize::MAX);
@@ -467,17 +455,5 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
 
     fn kept(&self) -> Option<Tag> {
         self.empty.map(|slot| self.places[slot].cell.tag())
-    }
-}
-
-/// The failure of a batch that begins at a position, after a worker was corrupted.
-fn overwritten(position: usize) -> Failure {
-    let cause = Cause::Error("a worker process wrote over the loader's memory".into());
-    Failure { position, index: 0, by: By::Consumer, cause }
-}
-
-impl<P> fmt::Debug for ProcessRing<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProcessRing").field("ring", &self.ring).finish_non_exhaustive()
     }
 }

@@ -9,7 +9,6 @@
 //! again, and for an iterable dataset the place in the stream that came with the last batch.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -17,30 +16,29 @@ use std::time::{Duration, Instant};
 
 use crate::BoxError;
 use crate::dataset::WorkerInfo;
-use crate::loader::backend::processes::child::{Child, End, Restarts, WorkerExit, poll};
+use crate::loader::backend::processes::child::{Child, End, PAUSE, Restarts, WorkerExit, poll};
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::{Event, Forwarder};
 use crate::loader::backend::processes::mail::{
-    self, BEGUN, EVENT, FAILURE, MOST_TOLD, MOST_WAITING, READY, REFUSED, RemoteError, SKIPPED, Told,
+    self, BEGUN, EVENT, FAILURE, MOST_TOLD, MOST_WAITING, READY, REFUSED, RemoteError, SKIPPED, Told, overwritten,
 };
-use crate::loader::backend::processes::overwritten;
+use crate::loader::backend::processes::running::{LOOKS, Running};
 use crate::loader::backend::processes::socket::{Message, PIECE, Socket};
-use crate::loader::backend::processes::spawn::Spawn;
-use crate::loader::backend::processes::supervisor::{EventFd, GRACE, LOOKS};
-use crate::loader::backend::processes::worker::{Cells, WorkerMain};
-use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
-use crate::loader::backend::stream_worker::Start;
+use crate::loader::backend::processes::spawn::{Spawn, not_started};
+use crate::loader::backend::processes::supervisor::{EventFd, GRACE};
+use crate::loader::backend::processes::worker::{self, WorkerMain};
+use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, Start, StreamPosition};
 use crate::loader::checkpoint::state::{MOST_COUNTED, Stream};
 use crate::loader::collate::allocate::PayloadAt;
 use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::storage::Storage;
+use crate::loader::error::build::BuildError;
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::At;
 use crate::loader::order::plan::Indices;
 use crate::loader::spans;
 use crate::loader::worker::init_barrier::InitHook;
-use crate::loader::worker::watchdog::Sight;
 
 /// The kinds of messages to a process: run the `worker_init`, begin a pass, make a batch.
 const INIT: u64 = 8;
@@ -53,28 +51,19 @@ const BATCH: u64 = 1;
 
 /// The maximum length of what a cursor saves.
 const MOST_SAVED: usize = 1 << 30;
-/// How long a thread waits for room in its socket before it looks whether the process still exists.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the workers of one kind of loader do.
 pub(crate) trait Service<P>: Send + Sync + 'static {
     /// Makes what makes a worker's batches, in its process.
-    fn maker(&self, worker: usize) -> impl Serve<P>;
+    fn maker(&self, worker: usize) -> impl BatchWorker<P>;
 
-    /// Returns where a worker begins the pass.
-    fn stream(&self, worker: usize) -> Stream;
-
-    /// Returns what else a process must know of the pass.
-    fn facts(&self) -> [u64; 3];
+    /// Returns where a worker of a stream begins the pass.
+    fn stream(&self, _worker: usize) -> Stream {
+        Stream::default()
+    }
 
     /// Describes a batch that a worker's process is about to be asked for, also in the memory that it shares.
     fn wanted(&self, worker: usize, task: usize) -> Wanted<'_>;
-}
-
-/// Makes a worker's batches, in its process.
-pub(crate) trait Serve<P>: BatchWorker<P> {
-    /// Takes note of a pass that begins.
-    fn begin(&mut self, start: Start, facts: [u64; 3]);
 }
 
 /// A batch that a worker is asked for.
@@ -108,7 +97,7 @@ pub(crate) struct LinkShared<P, S> {
     pub(crate) sample_timeout: Option<Duration>,
     /// Whether a sample that ends its worker is passed over.
     pub(crate) passes_over: bool,
-    /// Rings when the rings of all workers are closed.
+    /// Signalled when the rings of all workers are closed.
     pub(crate) wakeup: Arc<EventFd>,
     /// Starts processes by a command, instead of forks. Held by a thread that starts one, or that records a sample in the
     /// shared memory.
@@ -124,7 +113,7 @@ impl<P, S> LinkShared<P, S> {
 impl<P: Storage, S: Service<P>> WorkerMain for Server<P, S> {
     fn work(&self, worker: usize, socket: Arc<Socket>, _: bool) {
         let (mut maker, mut init) = (self.service.maker(worker), self.init.clone());
-        let (mut cells, mut position, mut text) = (Cells::default(), StreamPosition::new(), String::new());
+        let (mut cells, mut position, mut text) = (Vec::new(), StreamPosition::new(), String::new());
         while let Some(message) = socket.receive(true) {
             text.push_str(&message.text);
             match message.kind {
@@ -136,15 +125,15 @@ impl<P: Storage, S: Service<P>> WorkerMain for Server<P, S> {
                     let _ = socket.send(&mail::begun(pass, outcome));
                 }
                 PASS => {
-                    let [samples, until, saves, facts @ ..] = message.numbers;
+                    let [samples, until, saves, ..] = message.numbers;
                     let saved = (saves != 0).then(|| std::mem::take(&mut text));
                     let stream = Stream { samples: samples as usize, ended: false, saved };
-                    maker.begin(Start { stream, until: until as usize }, facts);
+                    maker.start_at(Start { stream, until: until as usize });
                 }
                 MAKE => {
                     let [task, epoch, seed, pass, budget, cell] = message.numbers;
                     let (task, budget) = (task as usize, budget as usize);
-                    let work = cells.get(cell as usize, &self.payload_at);
+                    let work = worker::cell(&mut cells, cell as usize, &self.payload_at);
                     let request = Request { task: Some(task), epoch: epoch as u32, seed, pass, budget };
                     let outcome = maker.fill(&request, task, work, &mut position);
                     let _ = report(&socket, task, work, outcome, &position);
@@ -177,13 +166,10 @@ fn report<P>(
     Socket::in_pieces(&Message { kind: MADE, numbers, text }, |message| socket.send(message))
 }
 
-/// A worker's process that runs.
-struct Running {
-    child: Child,
+/// A worker's process, and what was said to it and by it.
+struct Linked {
+    running: Running,
     socket: Socket,
-    sight: Sight,
-    /// The limit, if it was killed since a sample took longer.
-    late: Option<Duration>,
     /// The last pass for which it has run the user's code, and the last one of which it was told; 0 before the first.
     called: u64,
     told: u64,
@@ -192,7 +178,7 @@ struct Running {
     refusal: Option<String>,
 }
 
-impl Running {
+impl Linked {
     /// Takes note of a message that is no answer.
     fn note(&mut self, worker: usize, Message { kind, numbers, text }: Message) {
         match kind {
@@ -218,10 +204,10 @@ enum Gone {
 /// Makes the batches of a worker by asking its process for them.
 pub(crate) struct ProcessLink<P, S> {
     worker: usize,
-    process_link: Arc<LinkShared<P, S>>,
+    shared: Arc<LinkShared<P, S>>,
     /// Told whether the process could be started.
-    started: Option<mpsc::Sender<Result<(), (usize, io::Error)>>>,
-    process: Option<Running>,
+    started: Option<mpsc::Sender<Result<(), BuildError>>>,
+    process: Option<Linked>,
     /// The last request to run the user's code.
     called: Option<Request>,
     /// The pass, and where in it another process begins.
@@ -233,11 +219,11 @@ pub(crate) struct ProcessLink<P, S> {
 impl<P, S> ProcessLink<P, S> {
     pub(crate) fn new(
         worker: usize,
-        process_link: Arc<LinkShared<P, S>>,
-        started: mpsc::Sender<Result<(), (usize, io::Error)>>,
+        shared: Arc<LinkShared<P, S>>,
+        started: mpsc::Sender<Result<(), BuildError>>,
     ) -> Self {
         let start = Start::default();
-        Self { worker, process_link, started: Some(started), process: None, called: None, pass: 0, start, over: None }
+        Self { worker, shared, started: Some(started), process: None, called: None, pass: 0, start, over: None }
     }
 
     /// Kills the process, unless it has ended, and learns how it ended.
@@ -245,22 +231,19 @@ impl<P, S> ProcessLink<P, S> {
     fn reap(&mut self) -> Gone {
         let Some(mut process) = self.process.take() else { return Gone::Ended(End::Unknown, None) };
         // A command may close its input long before it ends, and how it ends says what is wrong.
-        while process.starts && !process.child.has_ended() && !self.process_link.wakeup.has_rung() {
-            if poll(&[process.child.fd(), self.process_link.wakeup.as_fd()], None).is_err() {
-                std::thread::sleep(PAUSE);
-            }
+        let child = &process.running.child;
+        while process.starts && !child.has_ended() && !self.shared.wakeup.is_signalled() {
+            poll(&[child.fd(), self.shared.wakeup.as_fd()], None);
         }
         // What has begun to end does not end differently.
-        process.child.kill();
-        let end = process.child.reap().if_late(process.late);
-        let late = process.sight.seen().filter(|_| matches!(end, End::Late(_)));
-        let at = self.process_link.control.activities()[self.worker].reap(late);
+        child.kill();
+        let (end, at) = process.running.reap(&self.shared.control.activities());
         let told = std::iter::from_fn(|| process.socket.receive(false)).take(MOST_WAITING);
         for message in told.filter(|message| matches!(message.kind, READY | REFUSED)).collect::<Vec<_>>() {
             process.note(self.worker, message);
         }
         match mail::refusal(process.starts, process.refusal.as_deref(), end) {
-            _ if process.starts && self.process_link.wakeup.has_rung() => Gone::Closed,
+            _ if process.starts && self.shared.wakeup.is_signalled() => Gone::Closed,
             Some(why) => Gone::Refused(why),
             None => Gone::Ended(end, at),
         }
@@ -276,7 +259,7 @@ impl<P, S> ProcessLink<P, S> {
 
     /// Whether another process may take the place of one that ended.
     fn is_replaced(&self, end: End) -> bool {
-        matches!(end, End::Late(_)) || self.process_link.restarts.take()
+        matches!(end, End::Late(_)) || self.shared.restarts.take()
     }
 
     fn send(&mut self, message: &Message) -> Result<(), Gone> {
@@ -289,8 +272,8 @@ impl<P, S> ProcessLink<P, S> {
             match process.socket.try_send(piece) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let ready = poll(&[process.child.fd(), self.process_link.wakeup.as_fd()], Some(PAUSE));
-                    match ready.unwrap_or_default()[..] {
+                    let ready = poll(&[process.running.child.fd(), self.shared.wakeup.as_fd()], Some(PAUSE));
+                    match ready[..] {
                         [true, _] => return Err(self.reap()),
                         [_, true] => return Err(Gone::Closed),
                         _ => {}
@@ -304,7 +287,7 @@ impl<P, S> ProcessLink<P, S> {
     /// Waits for the next message of the process, and emits its events.
     fn receive(&mut self) -> Result<Message, Gone> {
         let (mut text, mut is_last) = (String::new(), false);
-        let limit = self.process_link.sample_timeout;
+        let limit = self.shared.sample_timeout;
         let pause = limit.map(|limit| (limit / LOOKS).max(Duration::from_millis(1)));
         loop {
             let Some(process) = &mut self.process else { return Err(Gone::Ended(End::Unknown, None)) };
@@ -319,7 +302,7 @@ impl<P, S> ProcessLink<P, S> {
                 Some(message) if matches!(message.kind, EVENT | READY | REFUSED) => {
                     process.note(self.worker, message);
                     // A worker that never stops to emit events must not keep this thread.
-                    if self.process_link.wakeup.has_rung() {
+                    if self.shared.wakeup.is_signalled() {
                         return Err(Gone::Closed);
                     }
                     is_last = false;
@@ -327,11 +310,8 @@ impl<P, S> ProcessLink<P, S> {
                 Some(message) => return Ok(Message { text: text + &message.text, ..message }),
                 None if is_last => return Err(self.reap()),
                 None => {
-                    let fds = [process.socket.as_fd(), process.child.fd(), self.process_link.wakeup.as_fd()];
-                    let ready = poll(&fds, pause).unwrap_or_else(|_| {
-                        std::thread::sleep(PAUSE);
-                        vec![false, process.child.has_ended(), false]
-                    });
+                    let fds = [process.socket.as_fd(), process.running.child.fd(), self.shared.wakeup.as_fd()];
+                    let ready = poll(&fds, pause);
                     if ready[2] {
                         return Err(Gone::Closed);
                     }
@@ -339,43 +319,34 @@ impl<P, S> ProcessLink<P, S> {
                     is_last = ready[0] || ready[1];
                 }
             }
-            let at = || self.process_link.control.activities()[self.worker].at();
-            if let Some(limit) = limit
-                && process.sight.look(at(), Instant::now(), limit).is_some()
-            {
-                process.late = Some(limit);
-                process.child.kill();
-            }
+            process.running.kill_if_late(&self.shared.control.activities(), limit);
         }
     }
 }
 
 impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
-    fn launch(&self) -> io::Result<Running> {
-        let (process_link, worker) = (&*self.process_link, self.worker);
-        let mut spawn = process_link.lock();
+    fn launch(&self) -> io::Result<Linked> {
+        let (shared, worker) = (&*self.shared, self.worker);
+        let mut spawn = shared.lock();
         let (socket, theirs) = Socket::pair()?;
         let child = match &mut *spawn {
             // A process of a worker with its own rings need not know that it replaces another one.
             Some(spawn) => spawn.start(worker, false, &socket, theirs)?,
             None => self.fork(theirs)?,
         };
-        process_link.control.activities()[worker].set_process(Some(child.id));
-        let starts = spawn.is_some();
-        Ok(Running { child, socket, sight: Sight::default(), late: None, called: 0, told: 0, starts, refusal: None })
+        let running = Running::new(worker, child, &shared.control.activities());
+        Ok(Linked { running, socket, called: 0, told: 0, starts: spawn.is_some(), refusal: None })
     }
 
     fn fork(&self, theirs: Socket) -> io::Result<Child> {
-        let forwarder = Forwarder::new();
+        let socket = Arc::new(theirs);
+        let forwarder = Forwarder::new(&socket);
         // The first use of a span takes a lock, which another thread must not hold when this one forks.
         drop(spans::wait());
         // The process also inherits this end of the socket, and any number of sockets that other threads use. That does no
         // harm: the loader shuts a socket down instead of only closing it, and waits for the process to end, not for the
         // other end of the socket to be closed.
-        Child::start(|| {
-            let socket = Arc::new(theirs);
-            forwarder.during(&socket, || self.process_link.server.work(self.worker, socket.clone(), false));
-        })
+        Child::start(|| forwarder.during(|| self.shared.server.work(self.worker, socket, false)))
     }
 
     /// Makes the process run the user's code for the pass if it has not, and returns the outcome. Starts one if there
@@ -383,7 +354,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
     fn call(&mut self) -> Result<Result<(), BoxError>, Gone> {
         if self.process.is_none() {
             // Requests may wait that were made before the rings were closed.
-            if self.process_link.wakeup.has_rung() {
+            if self.shared.wakeup.is_signalled() {
                 return Err(Gone::Closed);
             }
             let failed = |error| Gone::Over(format!("its process could not be started again: {error}"));
@@ -413,8 +384,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
             && std::mem::replace(&mut process.told, pass) != pass
         {
             let Start { stream: Stream { samples, saved, .. }, until } = self.start.clone();
-            let [a, b, c] = self.process_link.server.service.facts();
-            let numbers = [samples as u64, until as u64, u64::from(saved.is_some()), a, b, c];
+            let numbers = [samples as u64, until as u64, u64::from(saved.is_some()), 0, 0, 0];
             self.send(&Message { kind: PASS, numbers, text: saved.unwrap_or_default() })?;
         }
         let cell = work.payload.region().expect("samples are stacked").number() as u64;
@@ -462,9 +432,9 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
                 let exit = WorkerExit { worker: self.worker, end };
                 let (is_late, replaced) = (matches!(end, End::Late(_)), self.is_replaced(end));
                 let redo = match at {
-                    Some(at) if self.process_link.passes_over && replaced => {
-                        let _lock = self.process_link.lock();
-                        self.process_link.control.add_killer(at.index, WorkerExit { ..exit })
+                    Some(at) if self.shared.passes_over && replaced => {
+                        let _lock = self.shared.lock();
+                        self.shared.control.add_fatal_sample(at.index, WorkerExit { ..exit })
                     }
                     // What is late is not asked for again.
                     _ => replaced && !is_late,
@@ -564,9 +534,9 @@ impl Answer {
 impl<P: Storage, S: Service<P>> BatchWorker<P> for ProcessLink<P, S> {
     fn start(&mut self) {
         let started = self.launch().map(|process| self.process = Some(process));
-        let worker = self.worker;
+        let started = started.map_err(|error| not_started(self.shared.lock().as_ref(), self.worker, error));
         // If the builder has given up, the rings are closed.
-        self.started.take().map(|to| to.send(started.map_err(|error| (worker, error))));
+        self.started.take().map(|to| to.send(started));
     }
 
     fn init(&mut self, _: &mut InitHook, _: WorkerInfo, request: Request) -> Result<(), BoxError> {
@@ -590,16 +560,16 @@ impl<P: Storage, S: Service<P>> BatchWorker<P> for ProcessLink<P, S> {
 
     fn fill(&mut self, request: &Request, task: usize, work: &BatchState<P>, position: &mut StreamPosition) -> Outcome {
         let request = *request;
-        let process_link = self.process_link.clone();
+        let shared = self.shared.clone();
         if self.pass != request.pass {
             self.pass = request.pass;
-            self.start = process_link.server.service.stream(self.worker).into();
+            self.start = shared.server.service.stream(self.worker).into();
         }
         let outcome = loop {
             if self.start.stream.ended {
                 break Outcome::End;
             }
-            let wanted = process_link.server.service.wanted(self.worker, task);
+            let wanted = shared.server.service.wanted(self.worker, task);
             match self.make(request, wanted, work) {
                 Ok(outcome) => break outcome,
                 Err(gone) => {
@@ -624,7 +594,7 @@ impl<P: Storage, S: Service<P>> BatchWorker<P> for ProcessLink<P, S> {
 
 impl<P, S> Drop for ProcessLink<P, S> {
     fn drop(&mut self) {
-        let Some(Running { child, socket, .. }) = self.process.take() else { return };
+        let Some(Linked { running: Running { child, .. }, socket, .. }) = self.process.take() else { return };
         socket.shut_down();
         let deadline = Instant::now() + GRACE;
         while !child.has_ended() {
@@ -633,18 +603,10 @@ impl<P, S> Drop for ProcessLink<P, S> {
                 child.kill();
                 break;
             }
-            if poll(&[child.fd()], Some(left)).is_err() {
-                std::thread::sleep(PAUSE);
-            }
+            poll(&[child.fd()], Some(left));
         }
         child.reap();
-        self.process_link.control.activities()[self.worker].set_process(None);
-    }
-}
-
-impl<P, S> fmt::Debug for ProcessLink<P, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProcessLink").field("worker", &self.worker).finish_non_exhaustive()
+        self.shared.control.activities()[self.worker].set_process(None);
     }
 }
 
@@ -673,25 +635,13 @@ mod tests {
     const ROWS: usize = 4;
 
     impl Service<BatchBuffer> for Way {
-        fn maker(&self, _: usize) -> impl Serve<BatchBuffer> {
+        fn maker(&self, _: usize) -> impl BatchWorker<BatchBuffer> {
             *self
-        }
-
-        fn stream(&self, _: usize) -> Stream {
-            Stream::default()
-        }
-
-        fn facts(&self) -> [u64; 3] {
-            [0; 3]
         }
 
         fn wanted(&self, _: usize, task: usize) -> Wanted<'_> {
             Wanted { task, first: 0, rows: ROWS, indices: None }
         }
-    }
-
-    impl Serve<BatchBuffer> for Way {
-        fn begin(&mut self, _: Start, _: [u64; 3]) {}
     }
 
     impl BatchWorker<BatchBuffer> for Way {
@@ -728,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_gone_mad_is_killed_and_ends_its_worker() {
+    fn a_corrupted_process_is_killed_and_ends_its_worker() {
         for (way, restarts, text) in [
             (Way::Good, 0, None),
             (Way::TooManyRows, 9, Some("makes no sense")),

@@ -5,18 +5,17 @@ use std::sync::Arc;
 use crate::dataset::{Dataset, Iterable, IterableDataset};
 use crate::loader::backend::index_worker::make;
 use crate::loader::backend::processes::control::{Control, SlotFacts};
-use crate::loader::backend::processes::process_link::{Serve, Service, Wanted};
+use crate::loader::backend::processes::process_link::{Service, Wanted};
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
-use crate::loader::backend::stream_worker::{Start, StreamReader, Streaming};
+use crate::loader::backend::stream_worker::{StreamReader, Streaming};
 use crate::loader::checkpoint::state::Stream;
 use crate::loader::collate::Collate;
 use crate::loader::collate::batch_state::BatchState;
 use crate::loader::error::guard::caught;
-use crate::loader::order::plan::{Indices, Plan, Task};
+use crate::loader::order::plan::{Indices, Task};
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
 use crate::loader::worker::reader::Reader;
-use crate::sampler::ReplicaStride;
 
 /// Workers that each read a part of an iterable dataset.
 pub(crate) struct Streams<D, C>(pub(crate) Arc<Streaming<D, C>>);
@@ -26,33 +25,16 @@ where
     D: IterableDataset,
     C: Collate<Iterable<D>>,
 {
-    fn maker(&self, worker: usize) -> impl Serve<C::Payload> {
-        StreamReader::new(
-            self.0.clone(),
-            Reader::new(worker, Some(worker), ClaimSizer::fixed(1), 0, Some(self.0.cancel.clone())),
-        )
+    fn maker(&self, worker: usize) -> impl BatchWorker<C::Payload> {
+        StreamReader::new(&self.0, Some(worker))
     }
 
     fn stream(&self, worker: usize) -> Stream {
         self.0.stream(worker)
     }
 
-    fn facts(&self) -> [u64; 3] {
-        [0; 3]
-    }
-
     fn wanted(&self, _: usize, task: usize) -> Wanted<'_> {
         Wanted { task, first: 0, rows: self.0.batching.batch_size, indices: None }
-    }
-}
-
-impl<D, C> Serve<C::Payload> for StreamReader<D, C>
-where
-    D: IterableDataset,
-    C: Collate<Iterable<D>>,
-{
-    fn begin(&mut self, start: Start, _: [u64; 3]) {
-        self.told = Some(start);
     }
 }
 
@@ -63,28 +45,19 @@ pub(crate) struct RoundRobinService<D: Dataset, C: Collate<D>> {
 }
 
 impl<D: Dataset, C: Collate<D>> Service<C::Payload> for RoundRobinService<D, C> {
-    fn maker(&self, worker: usize) -> impl Serve<C::Payload> {
+    fn maker(&self, worker: usize) -> impl BatchWorker<C::Payload> {
         let (engine, control) = (self.engine.clone(), self.control.clone());
         let reader = engine.reader(Some(worker), ClaimSizer::fixed(1));
-        RoundRobinWorker { engine, reader, control, plan: Plan::default() }
-    }
-
-    fn stream(&self, _: usize) -> Stream {
-        Stream::default()
-    }
-
-    fn facts(&self) -> [u64; 3] {
-        // SAFETY: as in `wanted`.
-        let plan = unsafe { self.engine.plan_cell.plan() };
-        [plan.samples as u64, plan.places.first, plan.places.step]
+        RoundRobinWorker { engine, reader, control }
     }
 
     fn wanted(&self, worker: usize, task: usize) -> Wanted<'_> {
         // SAFETY: a request is not answered yet, and the plan is written only when all are.
         let plan = unsafe { self.engine.plan_cell.plan() };
         let Task { first, rows, indices, .. } = plan.task(task);
+        let facts = SlotFacts { task, first, rows, ..SlotFacts::of_pass(plan) };
         // SAFETY: only the worker's thread writes its slot, and its process, if there is one, waits to be asked.
-        unsafe { self.control.set_slot(worker, SlotFacts { task, first, rows, cell: 0 }, |row| indices.at(row)) };
+        unsafe { self.control.set_slot(worker, facts, |row| indices.at(row)) };
         Wanted { task, first, rows, indices: Some(indices) }
     }
 }
@@ -94,30 +67,15 @@ struct RoundRobinWorker<D: Dataset, C: Collate<D>> {
     engine: Arc<Engine<D, C>>,
     reader: Reader,
     control: Arc<Control>,
-    /// The plan of the pass, without an order.
-    plan: Plan,
-}
-
-impl<D: Dataset, C: Collate<D>> Serve<C::Payload> for RoundRobinWorker<D, C> {
-    fn begin(&mut self, _: Start, [samples, first, step]: [u64; 3]) {
-        self.plan.samples = samples as usize;
-        self.plan.places = ReplicaStride { first, step };
-    }
 }
 
 impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for RoundRobinWorker<D, C> {
-    fn fill(
-        &mut self,
-        request: &Request,
-        task: usize,
-        work: &BatchState<C::Payload>,
-        _: &mut StreamPosition,
-    ) -> Outcome {
-        (self.plan.seed, self.plan.epoch) = (request.seed, request.epoch);
+    fn fill(&mut self, _: &Request, task: usize, work: &BatchState<C::Payload>, _: &mut StreamPosition) -> Outcome {
         // SAFETY: the loader has written the slot before it asked, and does not write it before the answer.
-        let (SlotFacts { first, rows, .. }, indices) = unsafe { self.control.slot(self.reader.place) };
+        let (facts, indices) = unsafe { self.control.slot(self.reader.place) };
+        let (SlotFacts { first, rows, .. }, plan) = (facts, &facts.plan());
         let task = Task { number: task, first, rows, indices: Indices::U64(indices) };
-        let Self { engine, reader, plan, .. } = self;
+        let Self { engine, reader, .. } = self;
         if !C::STACKS || !self.control.has_fatal_samples() {
             make(engine, plan, &task, work, reader);
         } else if let Err(cause) = caught(|| engine.fill_around(work, plan, &task, 0..rows, reader)) {

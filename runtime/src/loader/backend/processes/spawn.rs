@@ -5,13 +5,17 @@
 //! size.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 
+use crate::arena::Memory;
 use crate::loader::backend::processes::child::Child;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::socket::{GIVEN, Socket};
-use crate::loader::backend::processes::spawn_config::SpawnConfig;
+use crate::loader::backend::processes::spawn_config::{SpawnConfig, SpawnFacts, words};
+use crate::loader::collate::batch_memory::BatchMemory;
+use crate::loader::error::build::BuildError;
+use crate::sample::Fields;
 
 /// The variable in the environment of a worker, and of the programs that it starts. Its value is the id of the loader's
 /// process.
@@ -28,17 +32,30 @@ pub(crate) struct Spawn {
 }
 
 impl Spawn {
-    /// Prepares to start workers for batches in a file.
+    /// Prepares to start workers by a command, with what the user tells them, for batches in `memory`.
     pub(crate) fn new(
-        mut command: Command,
-        spawn_config: &SpawnConfig<'_>,
+        (mut command, setup): (Command, Vec<u8>),
+        facts: SpawnFacts,
+        fields: &Fields,
+        lengths: Option<&[u32]>,
         control: &Control,
-        batches: BorrowedFd<'_>,
+        memory: Option<&BatchMemory>,
         cores: Vec<usize>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, BuildError> {
         command.env(VARIABLE, std::process::id().to_string());
-        let control = control.file().ok_or(io::ErrorKind::Unsupported)?.try_clone_to_owned()?;
-        Ok(Self { command, files: [spawn_config.write()?, control, batches.try_clone_to_owned()?], cores })
+        let memory = memory.map(BatchMemory::memory);
+        let bytes = memory.map_or(0, Memory::len);
+        let source = "workers that a command starts need memory that is a file, such as Pages::shared";
+        let batches = memory.and_then(Memory::file);
+        let batches = batches.ok_or_else(|| BuildError::Allocate { bytes, source: source.into() })?;
+        let lengths = lengths.map(<[_]>::to_vec);
+        let config = SpawnConfig { facts, fields: words(fields).into(), lengths, setup: &setup };
+        let files = || {
+            let control = control.file().ok_or(io::ErrorKind::Unsupported)?;
+            Ok([config.write()?, control.try_clone_to_owned()?, batches.try_clone_to_owned()?])
+        };
+        let files = files().map_err(|source| BuildError::Map { bytes: setup.len(), source })?;
+        Ok(Self { command, files, cores })
     }
 
     /// Starts a worker, which has one end of a socket, while the loader has the other one. `replaces` says whether another
@@ -50,6 +67,16 @@ impl Spawn {
         // The command keeps what it was given.
         self.command.stdin(Stdio::null());
         Child::of(child?.id() as libc::pid_t)
+    }
+}
+
+/// Returns the error of a worker that could not be started, by a command or, without one, by a fork.
+pub(crate) fn not_started(spawn: Option<&Spawn>, worker: usize, source: io::Error) -> BuildError {
+    match spawn {
+        Some(Spawn { command, .. }) => {
+            BuildError::Command { worker, program: command.get_program().to_string_lossy().into_owned(), source }
+        }
+        None => BuildError::Thread { worker, source },
     }
 }
 

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_is_read_as_it_was_written() {
+    fn a_configuration_is_read_as_it_was_written() {
         for len in [0, 1, 100_000] {
             let setup: Vec<u8> = (0..=255).cycle().take(len).collect();
             let pages = Pages::of_file(spawn_config(&setup).write().unwrap()).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_others_are_refused() {
+    fn configurations_of_others_are_refused() {
         let pages = Pages::of_file(spawn_config(&[7; 40_000]).write().unwrap()).unwrap();
         // SAFETY: only this test uses the pages.
         let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
@@ -174,8 +174,8 @@ mod tests {
             assert!(SpawnConfig::parse(&bytes[..len]).is_err(), "{len} bytes");
         }
         let mut other = bytes.to_vec();
-        let digit = other.iter().position(u8::is_ascii_digit).unwrap();
-        other[digit] = b'?';
+        let digit = other[LEN..].iter().position(u8::is_ascii_digit).unwrap();
+        other[LEN + digit] = b'?';
         let error = SpawnConfig::parse(&other).unwrap_err();
         assert!(error.contains("build both from the same version") && error.contains("slotline ?"), "{error}");
     }

@@ -30,8 +30,7 @@ pub(crate) struct Supervision {
     pub(crate) listener: Listener,
 }
 
-/// Starts the workers of a ring with a slot for each of `places`. `not_started` makes the error for a worker that could not
-/// be started.
+/// Starts the workers of a ring with a slot for each of `places`.
 pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
     process_workers: ProcessWorkers<D, C>,
     Supervision { restarts, sample_timeout, passes_over, spawn, listener }: Supervision,
@@ -39,7 +38,6 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
     memory: &LoaderMemory<BatchBuffer>,
     threads: &mut Workers,
     warnings: &mut Vec<Warning>,
-    not_started: impl FnOnce((usize, io::Error)) -> BuildError,
 ) -> Result<ProcessRing<BatchBuffer>, BuildError> {
     let (control, plan_cell, part_rows, in_order) = (
         process_workers.control.clone(),
@@ -52,7 +50,7 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
     let ring = Arc::new(view(&control, in_order));
     let ledger = Arc::new(Ledger::new(places.len(), workers, restarts));
     let supervisor = Supervisor {
-        life: Arc::new(process_workers),
+        main: Arc::new(process_workers),
         spawn: spawn.map(RefCell::new),
         control: control.clone(),
         ring: ring.clone(),
@@ -66,16 +64,12 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
         listener,
     };
     let (started, outcome) = mpsc::sync_channel(1);
-    let lives = std::iter::once(move || supervisor.run(&started));
-    threads.pool = WorkerPool::start(lives, &[], warnings, || {})?.of_workers(workers);
-    match outcome.recv() {
-        Ok(Ok(())) => {}
-        Ok(Err(failure)) => return Err(not_started(failure)),
-        Err(_) => {
-            let source = io::Error::other("the thread that starts worker processes panicked");
-            return Err(BuildError::Thread { worker: 0, source });
-        }
-    }
+    let work = std::iter::once(move || supervisor.run(&started));
+    threads.pool = WorkerPool::start(work, &[], warnings, || {})?.of_workers(workers);
+    outcome.recv().unwrap_or_else(|_| {
+        let source = io::Error::other("the thread that starts worker processes panicked");
+        Err(BuildError::Thread { worker: 0, source })
+    })?;
     let layout = places.first().map(|cell| cell.work().payload.layout());
     Ok(ProcessRing {
         control,

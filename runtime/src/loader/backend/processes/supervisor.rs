@@ -5,7 +5,6 @@
 //! threads executes another instruction, and what it had claimed can be given to others.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -17,18 +16,18 @@ use slotline_core::robust::{Owner, Recovery};
 
 use crate::arena::above_stdio;
 use crate::loader::backend::processes::child::{Child, End, Restarts, WorkerExit, poll};
-use crate::loader::backend::processes::control::Control;
+use crate::loader::backend::processes::control::{Control, PULSE};
 use crate::loader::backend::processes::events::Forwarder;
 use crate::loader::backend::processes::mail::{Loss, Mail};
+use crate::loader::backend::processes::running::{LOOKS, Running};
 use crate::loader::backend::processes::socket::Socket;
-use crate::loader::backend::processes::spawn::Spawn;
+use crate::loader::backend::processes::spawn::{Spawn, not_started};
 use crate::loader::backend::processes::worker::{ProcessView, WorkerMain, owner};
-use crate::loader::backend::processes::{NONE, PULSE};
+use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::metrics::activity::{Activity, At};
 use crate::loader::spans;
 use crate::loader::worker::liveness::WorkerLiveness;
-use crate::loader::worker::watchdog::Sight;
 use crate::placed::Placed;
 
 /// Ends the loader if the supervisor panics: its workers end with it.
@@ -46,8 +45,9 @@ impl Drop for Abandoned<'_> {
 
 /// How long a worker may take to end by itself when the loader is dropped; then it is killed.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// How often the supervisor looks within the time limit of a sample.
-pub(crate) const LOOKS: u32 = 8;
+
+/// The ticket of a slot that is not assigned.
+pub(crate) const NONE: u64 = u64::MAX;
 
 /// Wakes the supervisor.
 #[derive(Debug)]
@@ -70,16 +70,16 @@ impl EventFd {
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Whether it has rung and nobody has answered.
-    pub(crate) fn has_rung(&self) -> bool {
-        poll(&[self.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
+    /// Whether it was signalled and nobody has answered.
+    pub(crate) fn is_signalled(&self) -> bool {
+        poll(&[self.as_fd()], Some(Duration::ZERO))[0]
     }
 
-    /// Makes the descriptor wait for the next ring.
+    /// Makes the descriptor wait for the next signal.
     fn answer(&self) {
-        let mut rings = 0_u64;
+        let mut count = 0_u64;
         // SAFETY: reads eight bytes into a local value.
-        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut rings).cast(), 8) };
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 }
 
@@ -142,15 +142,6 @@ impl Ledger {
     }
 }
 
-/// A worker process that runs.
-struct Running {
-    worker: usize,
-    child: Child,
-    sight: Sight,
-    /// The limit, if it was killed since a sample took longer.
-    late: Option<Duration>,
-}
-
 /// A claim, and how often its worker had looked for work after it was first seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Suspect {
@@ -196,8 +187,8 @@ fn suspicious(
 
 /// The state of the thread.
 pub(crate) struct Supervisor {
-    pub(crate) life: Arc<dyn WorkerMain>,
-    /// Starts workers by a command, instead of forks that live this life.
+    pub(crate) main: Arc<dyn WorkerMain>,
+    /// Starts workers by a command, instead of forks that run `main`.
     pub(crate) spawn: Option<RefCell<Spawn>>,
     pub(crate) control: Arc<Control>,
     pub(crate) ring: Arc<ProcessView>,
@@ -216,15 +207,16 @@ pub(crate) struct Supervisor {
 
 impl Supervisor {
     /// Starts the workers, reports whether that succeeded, and looks after them until the ring is closed.
-    pub(crate) fn run(self, started: &mpsc::SyncSender<Result<(), (usize, io::Error)>>) {
-        let mut running = Vec::with_capacity(self.workers());
+    pub(crate) fn run(self, started: &mpsc::SyncSender<Result<(), BuildError>>) {
+        let mut running: Vec<Running> = Vec::with_capacity(self.workers());
         for worker in 0..self.workers() {
             match self.start(worker, false) {
-                Ok(child) => running.push(child),
+                Ok(process) => running.push(process),
                 Err(error) => {
                     self.ring.close();
                     self.end(running);
-                    let _ = started.send(Err((worker, error)));
+                    let spawn = self.spawn.as_ref().map(RefCell::borrow);
+                    let _ = started.send(Err(not_started(spawn.as_deref(), worker, error)));
                     return;
                 }
             }
@@ -242,7 +234,7 @@ impl Supervisor {
                     running.extend(self.reap(&ended));
                 }
             }
-            self.kill_late(&mut running);
+            running.iter_mut().for_each(|process| process.kill_if_late(&self.activities, self.sample_timeout));
             if pulse.elapsed() >= PULSE {
                 pulse = Instant::now();
                 self.check(&running, &mut suspects);
@@ -264,37 +256,32 @@ impl Supervisor {
                 child?
             }
             None => {
-                let forwarder = Forwarder::new();
+                let socket = Arc::new(theirs);
+                let forwarder = Forwarder::new(&socket);
                 // Nobody else holds the lock, or a socket, while the process is forked.
                 let mut mail = self.ledger.mail();
                 mail.connect(worker, ours, false);
                 Child::start(|| {
                     mail.hang_up();
-                    let socket = Arc::new(theirs);
-                    forwarder.during(&socket, || self.life.work(worker, socket.clone(), replaces));
+                    forwarder.during(|| self.main.work(worker, socket, replaces));
                 })?
             }
         };
-        self.activities[worker].set_process(Some(child.id));
-        Ok(Running { worker, child, sight: Sight::default(), late: None })
+        Ok(Running::new(worker, child, &self.activities))
     }
 
     /// Waits for workers to tell something or to end, for a wakeup, or for `limit`, and passes on what they told. Returns
     /// the places of those that have ended, in ascending order.
     fn wait(&self, running: &[Running], limit: Option<Duration>) -> Vec<usize> {
         let sockets = self.ledger.mail().sockets();
-        let mut fds: Vec<_> = running.iter().map(|running| running.child.fd()).collect();
+        let mut fds: Vec<_> = running.iter().map(|process| process.child.fd()).collect();
         fds.push(self.wakeup.as_fd());
         fds.extend(sockets.iter().map(|socket| (**socket).as_fd()));
-        let ready = poll(&fds, limit).unwrap_or_else(|_| {
-            // Too many descriptors for the limit: look at each, but not all the time.
-            std::thread::sleep(Duration::from_millis(10));
-            running.iter().map(|running| running.child.has_ended()).chain([true]).collect()
-        });
+        let ready = poll(&fds, limit);
         if ready[running.len()] {
             self.wakeup.answer();
         }
-        if ready.len() != fds.len() || ready[running.len()..].contains(&true) {
+        if ready[running.len()..].contains(&true) {
             self.collect();
         }
         (0..running.len()).filter(|&at| ready[at]).collect()
@@ -319,17 +306,6 @@ impl Supervisor {
         }
     }
 
-    /// Kills workers that have read one sample for too long.
-    fn kill_late(&self, running: &mut [Running]) {
-        let Some(limit) = self.sample_timeout else { return };
-        for Running { worker, child, sight, late } in running {
-            if sight.look(self.activities[*worker].at(), Instant::now(), limit).is_some() {
-                child.kill();
-                *late = Some(limit);
-            }
-        }
-    }
-
     /// The slots that are assigned, and their tickets.
     fn assigned(&self) -> impl Iterator<Item = (usize, u64)> {
         let assigned = self.ledger.assigned.iter().map(|ticket| ticket.load(Ordering::Acquire)).enumerate();
@@ -347,7 +323,7 @@ impl Supervisor {
             });
             let mut owned = Vec::new();
             for (ticket, part, by) in claims.collect::<Vec<_>>() {
-                match running.iter().position(|at| owner(at.worker) == by) {
+                match running.iter().position(|process| owner(process.worker) == by) {
                     Some(at) => owned.push(Claim { ticket, part, at, process: running[at].child.id }),
                     None => {
                         self.ring.recover(by, self.assigned(), |_, _| Recovery::Fail);
@@ -363,22 +339,20 @@ impl Supervisor {
     }
 
     /// Recovers what a worker that has ended left, and starts another one in its place if there may be one.
-    fn reap(&self, Running { worker, child, late, sight }: &Running) -> Option<Running> {
-        let worker = *worker;
-        let end = child.reap().if_late(*late);
+    fn reap(&self, ended: &Running) -> Option<Running> {
+        let (worker, (end, at)) = (ended.worker, ended.reap(&self.activities));
         self.collect();
         self.ledger.mail().disconnect(worker);
         let is_late = matches!(end, End::Late(_));
-        let at = self.activities[worker].reap(sight.seen().filter(|_| is_late));
         let refusal = self.ledger.mail().refusal_of(worker, end);
         let replaced = is_late || refusal.is_none() && self.ledger.restarts.take();
         let others = self.ledger.mail().active() > 1;
         // If it was late with one sample and is killed at the next, that is not the next one's fault.
-        let is_blamed = |at: &At| !is_late || sight.is_at(at);
+        let is_blamed = |at: &At| !is_late || ended.sight.is_at(at);
         let redo = match at {
             Some(at) if !is_blamed(&at) => true,
             Some(at) if self.passes_over && (replaced || others) => {
-                self.control.add_killer(at.index, WorkerExit { worker, end })
+                self.control.add_fatal_sample(at.index, WorkerExit { worker, end })
             }
             Some(_) => replaced && !is_late,
             None => replaced || self.passes_over && others,
@@ -425,7 +399,7 @@ impl Supervisor {
         while !running.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                running.iter().for_each(|running| running.child.kill());
+                running.iter().for_each(|process| process.child.kill());
             }
             let wait = if left.is_zero() { None } else { Some(left) };
             for at in self.wait(&running, wait).into_iter().rev() {
@@ -438,19 +412,13 @@ impl Supervisor {
     }
 }
 
-impl fmt::Debug for Supervisor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Supervisor").field("workers", &self.workers()).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::Cell;
 
     #[test]
-    fn only_who_looks_for_work_with_a_part_is_mad() {
+    fn a_worker_that_looks_for_work_with_a_part_is_corrupted() {
         let claim = Claim { ticket: 5, part: 1, at: 0, process: 7 };
         let (mut suspects, looks) = (Vec::new(), Cell::new(u32::MAX));
         let mut see = |claim, before: u32, after: u32| {

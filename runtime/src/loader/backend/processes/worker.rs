@@ -1,6 +1,5 @@
 //! What a worker process does: claim rows, fill them in place, publish.
 
-use std::fmt;
 use std::sync::Arc;
 
 use core_affinity::CoreId;
@@ -9,7 +8,7 @@ use slotline_core::robust::{Claim, Owner, Ring};
 use slotline_core::wait::{Never, Wait};
 
 use crate::dataset::{Dataset, WorkerInfo};
-use crate::loader::backend::processes::control::{Control, SharedWaiter, SlotFacts, Words};
+use crate::loader::backend::processes::control::{Control, SharedWaiter, SharedWords, SlotFacts};
 use crate::loader::backend::processes::events::not_bound;
 use crate::loader::backend::processes::mail;
 use crate::loader::backend::processes::socket::Socket;
@@ -25,7 +24,7 @@ use crate::loader::worker::reader::Reader;
 use crate::sync::Instant;
 
 /// A process's view of the ring.
-pub(crate) type ProcessView = Ring<Words, SharedWaiter>;
+pub(crate) type ProcessView = Ring<SharedWords, SharedWaiter>;
 
 /// The number of the waiter for finished batches, and of the one for something to claim.
 const ITEMS: usize = 0;
@@ -35,7 +34,7 @@ const SPACE: usize = 1;
 pub(crate) fn view(control: &Arc<Control>, in_order: bool) -> ProcessView {
     let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
     let waiter = |which| SharedWaiter(control.clone(), which);
-    Ring::new(Words(control.clone()), control.shape(), delivery, waiter(ITEMS), waiter(SPACE))
+    Ring::new(SharedWords(control.clone()), control.shape(), delivery, waiter(ITEMS), waiter(SPACE))
 }
 
 /// Lets an engine use what processes share.
@@ -81,47 +80,33 @@ impl<D: Dataset, C: Collate<D>> WorkerMain for ProcessWorkers<D, C> {
             let _ = socket.send(&not_bound(worker, core.id));
         }
         let ring = view(&self.control, self.in_order);
-        let desk = Desk {
+        let state = WorkerState {
             owner: owner(worker),
             reader: self.engine.reader(Some(worker), self.sizer.clone()),
             plan: Plan::default(),
             pass: 0,
-            cells: Cells::default(),
+            cells: Vec::new(),
             socket,
             called: 0,
         };
-        self.load(&ring, desk, replaces);
+        self.load(&ring, state, replaces);
     }
 }
 
 /// The batches as a worker process sees them, by the number of their memory.
-pub(crate) struct Cells<P>(Vec<Option<BatchState<P>>>);
+pub(crate) type Cells<P> = Vec<Option<BatchState<P>>>;
 
-impl<P> Default for Cells<P> {
-    fn default() -> Self {
-        Self(Vec::new())
+/// Returns a batch, whose memory is one of `all`.
+pub(crate) fn cell<'c, P>(cells: &'c mut Cells<P>, number: usize, all: &PayloadAt<P>) -> &'c BatchState<P> {
+    assert!(number < all.count, "the loader's memory was written over");
+    if cells.len() <= number {
+        cells.resize_with(number + 1, || None);
     }
-}
-
-impl<P> Cells<P> {
-    /// Returns a batch, whose memory is one of `all`.
-    pub(crate) fn get(&mut self, number: usize, all: &PayloadAt<P>) -> &BatchState<P> {
-        assert!(number < all.count, "the loader's memory was written over");
-        if self.0.len() <= number {
-            self.0.resize_with(number + 1, || None);
-        }
-        self.0[number].get_or_insert_with(|| BatchState::new((all.make)(number)))
-    }
-}
-
-impl<P> fmt::Debug for Cells<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cells").field("len", &self.0.len()).finish_non_exhaustive()
-    }
+    cells[number].get_or_insert_with(|| BatchState::new((all.make)(number)))
 }
 
 /// What a worker process has of its own.
-struct Desk<P> {
+struct WorkerState<P> {
     owner: Owner,
     reader: Reader,
     /// The plan of the pass, without an order.
@@ -135,17 +120,17 @@ struct Desk<P> {
 
 impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
     /// Claims and fills parts until the ring is closed.
-    fn load(&self, ring: &ProcessView, mut desk: Desk<C::Payload>, replaces: bool) {
+    fn load(&self, ring: &ProcessView, mut state: WorkerState<C::Payload>, replaces: bool) {
         let (mut init, mut is_first, mut is_ready) = (self.init.clone(), replaces, true);
         loop {
             let call = self.call();
             if let (Some(init), Some((pass, seed))) = (&mut init, call)
-                && pass != desk.called
+                && pass != state.called
             {
-                desk.called = pass;
-                let outcome = init.run(WorkerInfo::new(desk.reader.place, self.engine.workers(), seed));
+                state.called = pass;
+                let outcome = init.run(WorkerInfo::new(state.reader.place, self.engine.workers(), seed));
                 is_ready = outcome.is_ok();
-                let _ = desk.socket.send(&mail::begun(pass, outcome));
+                let _ = state.socket.send(&mail::begun(pass, outcome));
                 // The loader asks all workers when a pass begins, and knows who is not ready. It does not ask one that
                 // comes later.
                 if is_first && !is_ready {
@@ -153,8 +138,8 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
                 }
             }
             is_first = false;
-            match self.claim(ring, &mut desk, is_ready) {
-                Ok(claim) => self.fill(claim, &mut desk),
+            match self.claim(ring, &mut state, is_ready) {
+                Ok(claim) => self.fill(claim, &mut state),
                 Err(ClaimError::Full) => {}
                 Err(_) => return,
             }
@@ -175,48 +160,46 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
     fn claim<'r>(
         &self,
         ring: &'r ProcessView,
-        desk: &mut Desk<C::Payload>,
+        state: &mut WorkerState<C::Payload>,
         is_ready: bool,
-    ) -> Result<Claim<'r, Words, SharedWaiter>, ClaimError> {
-        let parts = desk.reader.sizer.parts();
-        let activity = &*self.engine.activities[desk.reader.place];
+    ) -> Result<Claim<'r, SharedWords, SharedWaiter>, ClaimError> {
+        let parts = state.reader.sizer.parts();
+        let activity = &*self.engine.activities[state.reader.place];
         let mut outcome = Err(ClaimError::Full);
         let mut try_claim = || {
             // A waiter may call this once more; the claim must not be lost.
             if let Err(ClaimError::Full) = outcome {
                 activity.look();
                 outcome = match is_ready {
-                    true => ring.try_claim(desk.owner, parts),
+                    true => ring.try_claim(state.owner, parts),
                     false if ring.is_closed() => Err(ClaimError::Closed),
                     false => Err(ClaimError::Full),
                 };
             }
-            !matches!(outcome, Err(ClaimError::Full)) || self.call().is_some_and(|(pass, _)| pass != desk.called)
+            !matches!(outcome, Err(ClaimError::Full)) || self.call().is_some_and(|(pass, _)| pass != state.called)
         };
         if !try_claim() {
             let begun = Instant::now();
             SharedWaiter(self.control.clone(), SPACE).wait_until(&Never, try_claim);
             // SAFETY: the claim is out.
-            if outcome.as_ref().is_ok_and(|_| unsafe { self.control.pass() }.pass == desk.pass) {
+            if outcome.as_ref().is_ok_and(|claim| unsafe { self.control.slot(claim.slot()) }.0.pass == state.pass) {
                 activity.counters.waited(begun);
             }
         }
         outcome
     }
 
-    fn fill(&self, claim: Claim<'_, Words, SharedWaiter>, desk: &mut Desk<C::Payload>) {
+    fn fill(&self, claim: Claim<'_, SharedWords, SharedWaiter>, state: &mut WorkerState<C::Payload>) {
         // SAFETY: the claim is out until the end of this function.
-        let (facts, (slot, indices)) = unsafe { (self.control.pass(), self.control.slot(claim.slot())) };
-        if desk.pass != facts.pass {
-            desk.pass = facts.pass;
-            let (seed, epoch, samples, places) = (facts.seed, facts.epoch, facts.samples, facts.places);
-            desk.plan = Plan { seed, epoch, samples, places, ..Plan::default() };
+        let (facts, indices) = unsafe { self.control.slot(claim.slot()) };
+        if state.pass != facts.pass {
+            (state.pass, state.plan) = (facts.pass, facts.plan());
         }
-        let SlotFacts { task: number, first, rows, cell } = slot;
+        let SlotFacts { task: number, first, rows, cell, .. } = facts;
         let task = Task { number, first, rows, indices: Indices::U64(indices) };
         let rows = rows_of(claim.parts(), self.part_rows, rows);
-        let work = desk.cells.get(cell, &self.payload_at);
-        let (reader, plan) = (&mut desk.reader, &desk.plan);
+        let work = self::cell(&mut state.cells, cell, &self.payload_at);
+        let (reader, plan) = (&mut state.reader, &state.plan);
         if C::STACKS && self.control.has_fatal_samples() {
             if let Err(cause) = caught(|| self.engine.fill_around(work, plan, &task, rows.clone(), reader)) {
                 self.engine.spoil(work, &task, rows, reader, cause);
@@ -229,18 +212,12 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
         }
         let (ticket, errors) = (claim.ticket(), work.take_errors());
         // If the loader is gone, so is everybody who could be told.
-        let _ = mail::tell(&desk.socket, ticket, first, &errors);
+        let _ = mail::tell(&state.socket, ticket, first, &errors);
         if !errors.bad.is_empty() {
             self.control.note(claim.slot(), ticket);
         }
         if errors.failure.is_none() {
             claim.publish();
         }
-    }
-}
-
-impl<D: Dataset, C: Collate<D>> fmt::Debug for ProcessWorkers<D, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProcessWorkers").field("part_rows", &self.part_rows).finish_non_exhaustive()
     }
 }

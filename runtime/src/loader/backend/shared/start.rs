@@ -90,12 +90,12 @@ pub(crate) fn start<D: Dataset, C: Collate<D>>(
         released,
     });
     let engine = Arc::new(Filler { engine, shared: shared.clone() });
-    let lives = (0..workers).map(|id| {
+    let work = (0..workers).map(|id| {
         let (filler, mut reader) = (engine.clone(), engine.engine.reader(Some(id), watching.clone()));
         move || filler.work(&Worker::new(filler.shared.ring.clone()), &mut reader)
     });
     let mut building = shared.untouched.as_ref().map(|untouched| untouched.building.lock());
-    threads.pool = WorkerPool::start(lives, &cores, warnings, || {
+    threads.pool = WorkerPool::start(work, &cores, warnings, || {
         drop(building.take());
         shared.close();
     })?;
