@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::Element;
-use slotline::sample::{Packed, Ragged};
+use slotline::sample::{Packed, PaddedToMax};
 use slotline::{BoxError, Loader};
 use slotline_cuda::cudarc::driver::{CudaContext, CudaStream, CudaView, DeviceRepr, PinnedHostSlice, ValidAsZeroBits};
 use slotline_cuda::{Device, DeviceLoader, leaked, probe};
@@ -31,7 +31,7 @@ static WORDS: [u16; 40] = [7; 40];
 static TOKENS: [i32; 60] = [-3; 60];
 
 impl Dataset for Numbered {
-    type Sample<'a> = ([[u8; 64]; 48], [f32; 100], i64, Ragged<'a, u16>, Packed<'a, i32>);
+    type Sample<'a> = ([[u8; 64]; 48], [f32; 100], i64, PaddedToMax<'a, u16>, Packed<'a, i32>);
 
     fn len(&self) -> usize {
         SAMPLES
@@ -40,7 +40,7 @@ impl Dataset for Numbered {
     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
         let image = array::from_fn(|y| array::from_fn(|x| (index + 3 * y + 5 * x) as u8));
         let numbers = array::from_fn(|i| (index * 100 + i) as f32);
-        let (words, tokens) = (Ragged::new(&WORDS[..index % 41], 40), Packed::new(&TOKENS[..index % 61], 60));
+        let (words, tokens) = (PaddedToMax::new(&WORDS[..index % 41], 40), Packed::new(&TOKENS[..index % 61], 60));
         Ok((image, numbers, index as i64, words, tokens))
     }
 }
@@ -97,7 +97,7 @@ fn run() -> Result<(), BoxError> {
             numbers.copy(stream, &views.by_name("1")?)?;
             labels.copy(stream, &views.get(2)?)?;
             words.copy(stream, &views.get(3)?)?;
-            lengths.copy(stream, &views.ends(3)?.ok_or("a ragged field has lengths")?)?;
+            lengths.copy(stream, &views.ends(3)?.ok_or("a padded field has lengths")?)?;
             tokens.copy(stream, &views.get(4)?)?;
             offsets.copy(stream, &views.ends(4)?.ok_or("a packed field has offsets")?)?;
             order.extend_from_slice(batch.indices());

@@ -259,7 +259,7 @@ impl<'b> DeviceTensor<'b> {
         self.field
     }
 
-    /// Returns the device address and the number of the `i64` values that describe the rows. For a ragged field these
+    /// Returns the device address and the number of the `i64` values that describe the rows. For a padded field these
     /// are the rows' lengths. For a packed field these are offsets, in items: where each row begins, and where the
     /// last row ends, one more value than there are rows.
     pub fn ends(&self) -> Option<(u64, usize)> {

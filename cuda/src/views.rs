@@ -107,7 +107,7 @@ impl<'b> Views<'b> {
         self.view(self.batch.by_name(name).ok_or_else(|| self.no_field(format!("{name:?}")))?)
     }
 
-    /// Returns the values that describe the rows of field `i`: the lengths for a ragged field, the offsets for a
+    /// Returns the values that describe the rows of field `i`: the lengths for a padded field, the offsets for a
     /// packed field (see [`DeviceTensor::ends`]). Returns `None` for a field whose rows all have the same length.
     ///
     /// # Errors

@@ -252,8 +252,8 @@ typedef struct {
   slotline_dtype dtype;
   // The number of dimensions.
   uint32_t ndim;
-  // The lengths of the dimensions. Fixed field: `[rows, ...]`. Ragged field: `[rows, max]`, with zeros after each row's
-  // elements. Packed field: `[items, ...]`, with the items of all rows in sequence. Without batching, fixed and ragged
+  // The lengths of the dimensions. Fixed field: `[rows, ...]`. Padded field: `[rows, max]`, with zeros after each row's
+  // elements. Packed field: `[items, ...]`, with the items of all rows in sequence. Without batching, fixed and padded
   // fields lack the first dimension.
   int64_t shape[SLOTLINE_MAX_DIMS];
   // The distance between neighbouring elements in each dimension, in elements.
@@ -262,7 +262,7 @@ typedef struct {
   const void *data;
   // The size of the elements, in bytes.
   size_t bytes;
-  // Ragged field: the number of elements of each row. Packed field: the offsets at which each row's items begin, followed by
+  // Padded field: the number of elements of each row. Packed field: the offsets at which each row's items begin, followed by
   // the end of the last row. Fixed field: NULL.
   const int64_t *ends;
   // The number of `ends`.
@@ -879,7 +879,7 @@ typedef struct {
 #define SLOTLINE_FIXED 0
 
 // Each sample has its own number of elements, at most `max` of the field's shape `[max]`; the rest of its row is zero.
-#define SLOTLINE_RAGGED 1
+#define SLOTLINE_PADDED_TO_MAX 1
 
 // Each sample has its own number of items, which are stored right after those of the previous sample. The shape is `[room,
 // item's shape…]`: a batch has room for `room` items per sample, and its samples share that room.
@@ -969,7 +969,7 @@ slotline_status slotline_samples_next(slotline_samples *samples,
                                       size_t num_fields);
 
 // Exports field `i` of a batch as a DLPack tensor, without a copy, for `torch::from_dlpack` and other importers of version 1.
-// For a ragged or packed field the tensor contains the elements; `slotline_tensor` describes where rows end.
+// For a padded or packed field the tensor contains the elements; `slotline_tensor` describes where rows end.
 //
 // The caller owns the tensor, and must call its `deleter` or pass it to an importer that does. The tensor keeps the batch's
 // memory alive, so the batch may be freed before the tensor. A thread may write to the tensor while no other thread reads or
@@ -1102,7 +1102,7 @@ slotline_status slotline_dataset_random_split_fractions(const slotline_dataset *
                                                         slotline_error **error);
 
 // Makes a dataset of the samples of `n` datasets, in sequence (torch's `ConcatDataset`). They must have the same fields, except
-// for the length of ragged and packed ones, of which the largest applies. The datasets are shared, so they may be freed. On
+// for the length of padded and packed ones, of which the largest applies. The datasets are shared, so they may be freed. On
 // failure `*out` is NULL. Can be called from any thread.
 //
 // Errors:
@@ -1323,7 +1323,7 @@ void *slotline_sample_row(slotline_sample *sample,
                           size_t *bytes);
 
 // Writes field `field`, of any kind, by copying `elements` elements from `data`. The number of elements must be exact for a
-// field of fixed shape, at most the maximum for a ragged field, and a whole number of items for a packed field. `data` may be
+// field of fixed shape, at most the maximum for a padded field, and a whole number of items for a packed field. `data` may be
 // memory that `slotline_sample_row` lent, even that of the same field.
 //
 // Errors:

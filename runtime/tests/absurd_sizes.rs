@@ -8,7 +8,7 @@ mod sizes;
 use slotline::dataset::{Context, Dataset, FnDataset, from_fn, iter_fn, random_split};
 use slotline::loader::{Builder, Samples};
 use slotline::rng::Generator;
-use slotline::sample::{Packed, Padded};
+use slotline::sample::{Packed, PaddedToLongest};
 use slotline::sampler::*;
 use slotline::{BoxError, Loader};
 
@@ -88,7 +88,7 @@ fn no_option_of_a_loader_ends_the_process() {
 #[test]
 fn no_size_of_a_field_ends_the_process() {
     for workers in [0, 2] {
-        let padded = |size| from_fn(9, move |_, _| Ok(Padded::owned(vec![1_u8], size)));
+        let padded = |size| from_fn(9, move |_, _| Ok(PaddedToLongest::owned(vec![1_u8], size)));
         each("padded", |size| load!(Loader::builder(padded(size)).batch_size(4).num_workers(workers)));
         let packed = |size| from_fn(9, move |_, _| Ok(Packed::new(&[1_u8], size)));
         each("packed", |size| load!(Loader::builder(packed(size)).batch_size(4).num_workers(workers)));

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::loader::{Builder, Error, Overflow};
-use slotline::sample::{Packed, PackedTensor, PackedText, Ragged};
+use slotline::sample::{Packed, PackedTensor, PackedText, PaddedToMax};
 use slotline::{Batch, BoxError, Loader};
 use support::{OneByOne, dawdle};
 use warnings::Warnings;
@@ -65,8 +65,8 @@ struct Runs {
     room: usize,
 }
 
-/// A run of numbers, the index, a run of pairs, a text, and a ragged field, which is padded.
-type Sample<'a> = (Packed<'a, u32>, i64, Packed<'a, f64>, PackedText<'a>, Ragged<'a, u8>);
+/// A run of numbers, the index, a run of pairs, a text, and a padded field, which is padded.
+type Sample<'a> = (Packed<'a, u32>, i64, Packed<'a, f64>, PackedText<'a>, PaddedToMax<'a, u8>);
 type Schema = Sample<'static>;
 
 const NUMBERS: [u32; 100] = {
@@ -105,7 +105,7 @@ impl Runs {
         }
         let (numbers, pairs) = (self.numbers(index), Packed::with_shape(self.pairs(index), &[2], self.room));
         let text = PackedText::new(self.text(index), 3);
-        Ok((Packed::new(numbers, self.room), index as i64, pairs, text, Ragged::new(&[1, 2, 3][..index % 4], 3)))
+        Ok((Packed::new(numbers, self.room), index as i64, pairs, text, PaddedToMax::new(&[1, 2, 3][..index % 4], 3)))
     }
 
     /// Returns how many of these batches, of at most `rows` rows, spill, and the number of bytes that they spill.

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use slotline::Loader;
 use slotline::dataset::{Dataset, from_fn};
-use slotline::sample::{Packed, Ragged};
+use slotline::sample::{Packed, PaddedToMax};
 use support::OneByOne;
 
 /// The memory in addition to the ceiling that `Loader::memory_ceiling` documents, in bytes: for each loader, and for each worker.
@@ -42,7 +42,7 @@ fn fixed() -> impl Dataset {
 }
 
 fn padded() -> impl Dataset {
-    from_fn(LEN, |index, _| Ok((Ragged::new(&NUMBERS[..length(index)], 1_000), index as i64)))
+    from_fn(LEN, |index, _| Ok((PaddedToMax::new(&NUMBERS[..length(index)], 1_000), index as i64)))
 }
 
 /// A batch has a mean of 500 items per sample, and never as many as 750.

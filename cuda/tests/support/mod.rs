@@ -12,7 +12,7 @@ use std::time::Duration;
 use cudarc::driver::sys;
 use slotline::dataset::{Context, Dataset, IterableDataset, WorkerInfo};
 use slotline::loader::GRACE;
-use slotline::sample::{Packed, Ragged};
+use slotline::sample::{Packed, PaddedToMax};
 use slotline::{BoxError, Loader};
 use slotline_cuda::{Device, DeviceBatch, DeviceLoader, DeviceTensor, Error, Stream, leaked};
 use slotline_cuda_fake::Fake;
@@ -21,7 +21,7 @@ use slotline_cuda_fake::Fake;
 #[derive(Clone, Debug)]
 pub(crate) struct Things(pub(crate) usize);
 
-pub(crate) type Thing<'a> = (i64, [f32; 300], Ragged<'a, u16>, Packed<'a, u8>);
+pub(crate) type Thing<'a> = (i64, [f32; 300], PaddedToMax<'a, u16>, Packed<'a, u8>);
 
 static BYTES: [u8; 256] = {
     let mut bytes = [0; 256];
@@ -44,8 +44,8 @@ static WORDS: [u16; 64] = {
 
 pub(crate) fn thing(index: usize) -> Thing<'static> {
     let (length, from) = (index % 40, index % 50);
-    let ragged = Ragged::new(&WORDS[index % 20..][..length], 40);
-    (index as i64, [index as f32; 300], ragged, Packed::new(&BYTES[from..][..index % 60], 60))
+    let padded = PaddedToMax::new(&WORDS[index % 20..][..length], 40);
+    (index as i64, [index as f32; 300], padded, Packed::new(&BYTES[from..][..index % 60], 60))
 }
 
 impl Dataset for Things {
@@ -117,8 +117,8 @@ pub(crate) fn check_samples(batch: &DeviceBatch, stream: &Stream, samples: &[usi
     assert_eq!(words(&bytes_of(&fields[0], stream)), samples.iter().map(|&n| n as i64).collect::<Vec<_>>());
     let floats: Vec<_> = samples.iter().flat_map(|&n| [n as f32; 300]).flat_map(f32::to_ne_bytes).collect();
     assert_eq!(bytes_of(&fields[1], stream), floats);
-    let ragged = samples.iter().flat_map(|&n| (0..40).map(move |i| if i < n % 40 { WORDS[n % 20 + i] } else { 0 }));
-    assert_eq!(bytes_of(&fields[2], stream), ragged.flat_map(u16::to_ne_bytes).collect::<Vec<_>>());
+    let padded = samples.iter().flat_map(|&n| (0..40).map(move |i| if i < n % 40 { WORDS[n % 20 + i] } else { 0 }));
+    assert_eq!(bytes_of(&fields[2], stream), padded.flat_map(u16::to_ne_bytes).collect::<Vec<_>>());
     let packed: Vec<_> = samples.iter().flat_map(|&n| &BYTES[n % 50..][..n % 60]).copied().collect();
     assert_eq!(bytes_of(&fields[3], stream), packed);
     let ends = |i: usize| {

@@ -111,7 +111,7 @@ enum class kind : std::uint32_t {
   /// All samples have the same shape: `[batch, ...shape]`.
   fixed = SLOTLINE_FIXED,
   /// Up to `max` elements each: padded with zeros, with the length of each sample.
-  ragged = SLOTLINE_RAGGED,
+  padded_to_max = SLOTLINE_PADDED_TO_MAX,
   /// Any number of items each, stored in sequence, with the offsets where each sample begins and ends.
   packed = SLOTLINE_PACKED,
 };
@@ -120,7 +120,7 @@ enum class kind : std::uint32_t {
 struct field {
   std::string name;
   dtype type;
-  /// The shape of one sample: `{max}` for a ragged field, `{room, item...}` for a packed one.
+  /// The shape of one sample: `{max}` for a padded field, `{room, item...}` for a packed one.
   std::vector<std::int64_t> shape;
   slotline::kind kind = kind::fixed;
 };
@@ -133,8 +133,8 @@ field fixed(std::string name, std::vector<std::int64_t> shape = {}) {
 
 /// A field of up to `max` elements, padded with zeros.
 template <class T>
-field ragged(std::string name, std::int64_t max) {
-  return {std::move(name), dtype_of<T>, {max}, kind::ragged};
+field padded_to_max(std::string name, std::int64_t max) {
+  return {std::move(name), dtype_of<T>, {max}, kind::padded_to_max};
 }
 
 /// A field of any number of items. A batch has room for `room` items per sample, and its samples share that room.

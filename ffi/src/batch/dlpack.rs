@@ -247,7 +247,7 @@ unsafe fn export_field<M: Managed>(
 }
 
 /// Exports field `i` of a batch as a DLPack tensor, without a copy, for `torch::from_dlpack` and other importers of version 1.
-/// For a ragged or packed field the tensor contains the elements; `slotline_tensor` describes where rows end.
+/// For a padded or packed field the tensor contains the elements; `slotline_tensor` describes where rows end.
 ///
 /// The caller owns the tensor, and must call its `deleter` or pass it to an importer that does. The tensor keeps the batch's
 /// memory alive, so the batch may be freed before the tensor. A thread may write to the tensor while no other thread reads or

@@ -160,7 +160,7 @@ unsafe fn split<L: SplitLength>(
 }
 
 /// Makes a dataset of the samples of `n` datasets, in sequence (torch's `ConcatDataset`). They must have the same fields, except
-/// for the length of ragged and packed ones, of which the largest applies. The datasets are shared, so they may be freed. On
+/// for the length of padded and packed ones, of which the largest applies. The datasets are shared, so they may be freed. On
 /// failure `*out` is NULL. Can be called from any thread.
 ///
 /// # Errors

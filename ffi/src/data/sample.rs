@@ -257,7 +257,7 @@ pub unsafe extern "C" fn slotline_sample_row(
 }
 
 /// Writes field `field`, of any kind, by copying `elements` elements from `data`. The number of elements must be exact for a
-/// field of fixed shape, at most the maximum for a ragged field, and a whole number of items for a packed field. `data` may be
+/// field of fixed shape, at most the maximum for a padded field, and a whole number of items for a packed field. `data` may be
 /// memory that `slotline_sample_row` lent, even that of the same field.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ pub type slotline_kind = u32;
 /// All samples have the field's shape, and are stacked along a new first dimension.
 pub const SLOTLINE_FIXED: slotline_kind = 0;
 /// Each sample has its own number of elements, at most `max` of the field's shape `[max]`; the rest of its row is zero.
-pub const SLOTLINE_RAGGED: slotline_kind = 1;
+pub const SLOTLINE_PADDED_TO_MAX: slotline_kind = 1;
 /// Each sample has its own number of items, which are stored right after those of the previous sample. The shape is `[room,
 /// item's shape…]`: a batch has room for `room` items per sample, and its samples share that room.
 pub const SLOTLINE_PACKED: slotline_kind = 2;
@@ -69,8 +69,10 @@ impl Declared {
             let kind = field.kind;
             let shape = check::shape(field.shape, field.ndim, "shape")?;
             match (kind, shape.len()) {
-                (SLOTLINE_FIXED, _) | (SLOTLINE_RAGGED, 1) | (SLOTLINE_PACKED, 1..) => {}
-                (SLOTLINE_RAGGED, _) => return Err(Failure::invalid("the shape of a ragged field must be [max]")),
+                (SLOTLINE_FIXED, _) | (SLOTLINE_PADDED_TO_MAX, 1) | (SLOTLINE_PACKED, 1..) => {}
+                (SLOTLINE_PADDED_TO_MAX, _) => {
+                    return Err(Failure::invalid("the shape of a padded field must be [max]"));
+                }
                 (SLOTLINE_PACKED, _) => {
                     return Err(Failure::invalid("the shape of a packed field must be [room, ...]"));
                 }
@@ -90,8 +92,8 @@ impl From<&Field> for Declared {
 
 /// Returns how samples are laid out in a field.
 fn kind(field: &Field) -> slotline_kind {
-    match (field.is_ragged(), field.is_packed()) {
-        (true, _) => SLOTLINE_RAGGED,
+    match (field.is_padded(), field.is_packed()) {
+        (true, _) => SLOTLINE_PADDED_TO_MAX,
         (_, true) => SLOTLINE_PACKED,
         _ => SLOTLINE_FIXED,
     }
@@ -148,7 +150,7 @@ impl Sample for &Declared {
 
     fn declare(&self, fields: &mut Fields) {
         match (self.kind, self.shape.split_first()) {
-            (SLOTLINE_RAGGED, Some((&max, _))) => fields.ragged(self.dtype, max),
+            (SLOTLINE_PADDED_TO_MAX, Some((&max, _))) => fields.padded_to_max(self.dtype, max),
             (SLOTLINE_PACKED, Some((&room, item))) => fields.packed(self.dtype, item, room),
             _ => fields.fixed(self.dtype, &self.shape),
         }

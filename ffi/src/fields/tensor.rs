@@ -27,8 +27,8 @@ pub struct slotline_tensor {
     pub dtype: slotline_dtype,
     /// The number of dimensions.
     pub ndim: u32,
-    /// The lengths of the dimensions. Fixed field: `[rows, ...]`. Ragged field: `[rows, max]`, with zeros after each row's
-    /// elements. Packed field: `[items, ...]`, with the items of all rows in sequence. Without batching, fixed and ragged
+    /// The lengths of the dimensions. Fixed field: `[rows, ...]`. Padded field: `[rows, max]`, with zeros after each row's
+    /// elements. Packed field: `[items, ...]`, with the items of all rows in sequence. Without batching, fixed and padded
     /// fields lack the first dimension.
     pub shape: [i64; SLOTLINE_MAX_DIMS],
     /// The distance between neighbouring elements in each dimension, in elements.
@@ -37,7 +37,7 @@ pub struct slotline_tensor {
     pub data: *const c_void,
     /// The size of the elements, in bytes.
     pub bytes: usize,
-    /// Ragged field: the number of elements of each row. Packed field: the offsets at which each row's items begin, followed by
+    /// Padded field: the number of elements of each row. Packed field: the offsets at which each row's items begin, followed by
     /// the end of the last row. Fixed field: NULL.
     pub ends: *const i64,
     /// The number of `ends`.

@@ -19,7 +19,7 @@ struct state {
 static const int64_t four[] = {4}, three[] = {3}, items[] = {2, 1};
 static const slotline_field fields[] = {
     {sizeof(slotline_field), "row", SLOTLINE_F32, SLOTLINE_FIXED, 1, four},
-    {sizeof(slotline_field), NULL, SLOTLINE_U8, SLOTLINE_RAGGED, 1, three},
+    {sizeof(slotline_field), NULL, SLOTLINE_U8, SLOTLINE_PADDED_TO_MAX, 1, three},
     {sizeof(slotline_field), "packed", SLOTLINE_U16, SLOTLINE_PACKED, 2, items},
     {sizeof(slotline_field), "odd", SLOTLINE_BOOL, SLOTLINE_FIXED, 0, NULL},
     {sizeof(slotline_field), "random", SLOTLINE_U64, SLOTLINE_FIXED, 0, NULL},
@@ -38,7 +38,7 @@ static int has_payload(const slotline_error *error, const struct state *state) {
 
 /* Writes the fields of a sample, starting with field `from`, in several ways. The values derive from the index. */
 static void write_from(slotline_sample *sample, size_t index, size_t from) {
-  const uint8_t ragged[] = {1, 2, 3};
+  const uint8_t padded[] = {1, 2, 3};
   const uint16_t packed[] = {(uint16_t)index, (uint16_t)index};
   const uint8_t odd = index % 2;
   const uint64_t random = slotline_sample_random(sample);
@@ -51,7 +51,7 @@ static void write_from(slotline_sample *sample, size_t index, size_t from) {
   /* The fields can be written in any order. */
   CHECK(slotline_sample_write(sample, 4, &random, 1) == SLOTLINE_OK);
   CHECK(slotline_sample_write(sample, 3, &odd, 1) == SLOTLINE_OK);
-  CHECK(slotline_sample_write(sample, 1, ragged, index % 4) == SLOTLINE_OK);
+  CHECK(slotline_sample_write(sample, 1, padded, index % 4) == SLOTLINE_OK);
   CHECK(slotline_sample_write(sample, 2, packed, index % 3 == 2 ? 2 : 1) == SLOTLINE_OK);
 }
 
@@ -84,16 +84,16 @@ static slotline_loader *loader_of(struct state *state, const slotline_options *o
 
 /* Checks a batch whose samples derive from their indices, and returns a sum of its random numbers. */
 static uint64_t check_batch(const slotline_batch *batch) {
-  const slotline_tensor row = field(batch, 0), ragged = field(batch, 1), packed = field(batch, 2), odd = field(batch, 3),
+  const slotline_tensor row = field(batch, 0), padded = field(batch, 1), packed = field(batch, 2), odd = field(batch, 3),
                         random = field(batch, 4);
-  CHECK(slotline_batch_num_fields(batch) == FIELDS && strcmp(ragged.name, "1") == 0 && strcmp(odd.name, "odd") == 0);
-  CHECK(ragged.num_ends == slotline_batch_len(batch) && packed.num_ends == slotline_batch_len(batch) + 1);
+  CHECK(slotline_batch_num_fields(batch) == FIELDS && strcmp(padded.name, "1") == 0 && strcmp(odd.name, "odd") == 0);
+  CHECK(padded.num_ends == slotline_batch_len(batch) && packed.num_ends == slotline_batch_len(batch) + 1);
   uint64_t sum = 0;
   for (size_t i = 0; i < slotline_batch_len(batch); ++i) {
     const int64_t index = slotline_batch_indices(batch)[i];
     CHECK(((const float *)row.data)[4 * i + 3] == (float)index + 3 && ((const uint8_t *)odd.data)[i] == index % 2);
-    CHECK(ragged.ends[i] == index % 4 && packed.ends[i + 1] - packed.ends[i] == (index % 3 == 2 ? 2 : 1));
-    CHECK(((const uint8_t *)ragged.data)[3 * i + 2] == (index % 4 == 3 ? 3 : 0));
+    CHECK(padded.ends[i] == index % 4 && packed.ends[i + 1] - packed.ends[i] == (index % 3 == 2 ? 2 : 1));
+    CHECK(((const uint8_t *)padded.data)[3 * i + 2] == (index % 4 == 3 ? 3 : 0));
     CHECK(((const uint16_t *)packed.data)[packed.ends[i]] == index);
     sum += ((const uint64_t *)random.data)[i] * (uint64_t)(index + 1);
   }
@@ -174,7 +174,7 @@ static int32_t write_invalid_bool(struct state *state, slotline_sample *sample) 
 static const uint64_t numbers[16] = {2};
 MISWRITES(write_too_much, 0, numbers, 5)
 MISWRITES(write_too_little, 0, numbers, 3)
-MISWRITES(write_too_many_ragged, 1, numbers, 4)
+MISWRITES(write_too_many_padded, 1, numbers, 4)
 MISWRITES(copy_invalid_bool, 3, numbers, 1)
 MISWRITES(write_null, 4, NULL, 1)
 MISWRITES(write_misaligned, 4, (const char *)numbers + 1, 1)
@@ -204,7 +204,7 @@ static void a_failed_sample_takes_the_place_of_its_batch(size_t workers) {
       {write_invalid_bool, "field 3 (\"odd\") contains a bool that is neither 0 nor 1"},
       {write_too_much, "field 0: field row: f32 [4] was declared, but the sample has f32 [5]"},
       {write_too_little, "field 0: field row: f32 [4] was declared, but the sample has f32 [3]"},
-      {write_too_many_ragged, "field 1"},
+      {write_too_many_padded, "field 1"},
       {copy_invalid_bool, "field 3: data contains a bool that is neither 0 nor 1"},
       {write_null, "field 4: data is NULL"},
       {write_misaligned, "field 4: data is not aligned: its address must be a multiple of 8"},

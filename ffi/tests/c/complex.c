@@ -47,7 +47,7 @@ static void callbacks(void) {
   const int64_t pair = 2, most = 4;
   const slotline_field fields[] = {
       {sizeof *fields, "pair", SLOTLINE_COMPLEX128, SLOTLINE_FIXED, 1, &pair},
-      {sizeof *fields, "some", SLOTLINE_COMPLEX64, SLOTLINE_RAGGED, 1, &most},
+      {sizeof *fields, "some", SLOTLINE_COMPLEX64, SLOTLINE_PADDED_TO_MAX, 1, &most},
       {sizeof *fields, "items", SLOTLINE_COMPLEX128, SLOTLINE_PACKED, 1, &most},
   };
   const slotline_map_dataset read = {

@@ -19,7 +19,7 @@ static_assert(slotline::dtype_of<const wide> == slotline::dtype::complex128);
 struct waves {
   std::size_t size() const { return 100; }
   std::vector<slotline::field> fields() const {
-    return {slotline::fixed<wide>("one"), slotline::fixed<narrow>("grid", {2, 3}), slotline::ragged<narrow>("some", 4),
+    return {slotline::fixed<wide>("one"), slotline::fixed<narrow>("grid", {2, 3}), slotline::padded_to_max<narrow>("some", 4),
             slotline::packed<wide>("items", 2, {2})};
   }
   void read(std::size_t index, slotline::sample& sample) const {

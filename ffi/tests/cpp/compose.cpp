@@ -46,7 +46,7 @@ struct numbers {
 struct mixed {
   std::size_t size() const { return 20; }
   Fields fields() const {
-    return {slotline::fixed<bool>("even"), slotline::ragged<std::int16_t>("ragged", 4),
+    return {slotline::fixed<bool>("even"), slotline::padded_to_max<std::int16_t>("padded", 4),
             slotline::packed<double>("packed", 7), slotline::fixed<std::uint64_t>("noise", {2})};
   }
   void read(std::size_t index, slotline::sample& sample) const {
@@ -124,12 +124,12 @@ void stacks() {
     CHECK(batch.size() == 20 && batch.num_fields() == 7);
     const auto number = batch.field<std::int64_t>("number");
     const auto even = batch.field<bool>("even");
-    const auto ragged = batch.field<std::int16_t>("ragged");
+    const auto padded = batch.field<std::int16_t>("padded");
     const auto packed = batch.field<double>("packed");
     const auto noise = batch.field<std::uint64_t>("noise"), other = batch.field<std::uint64_t>("other noise");
     for (std::size_t i = 0; i < 20; ++i) {
       CHECK(number[i] == std::int64_t(100 + i) && even[i] == (i % 2 == 0));
-      CHECK(ragged.ends()[i] == std::int64_t(i % 5) && ragged.row(i)[0] == std::int16_t(i % 5 ? i : 0));
+      CHECK(padded.ends()[i] == std::int64_t(i % 5) && padded.row(i)[0] == std::int16_t(i % 5 ? i : 0));
       CHECK(packed.ends()[i + 1] - packed.ends()[i] == std::int64_t(i % 7));
       CHECK(noise.row(i)[0] != other.row(i)[0]);
     }
@@ -279,7 +279,7 @@ void single_samples() {
   CHECK(six.size() == 1 && six.indices()[0] == 6 && six.num_fields() == 4);
   CHECK(six.field<bool>("even")[0] && six.tensor("noise").shape().size() == 1);
   CHECK(six.field<double>("packed").size() == 6 && six.field<double>("packed")[5] == 6);
-  CHECK(six.field<std::int16_t>("ragged").size() == 4 && six.field<std::int16_t>("ragged").ends()[0] == 1);
+  CHECK(six.field<std::int16_t>("padded").size() == 4 && six.field<std::int16_t>("padded").ends()[0] == 1);
   const slotline::batch digit = dataset::open("digits").get(1796), same = made.subset({6}).get(0);
   CHECK(digit.tensor(0).shape().size() == 2 && digit.tensor(1).shape().empty());
   CHECK(same.field<std::uint64_t>("noise")[1] == six.field<std::uint64_t>("noise")[1]);

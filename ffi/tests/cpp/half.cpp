@@ -49,7 +49,7 @@ inline constexpr slotline::dtype slotline::dtype_of<foreign> = slotline::dtype::
 struct halves {
   std::size_t size() const { return 100; }
   std::vector<slotline::field> fields() const {
-    return {slotline::fixed<slotline::float16>("one"), slotline::ragged<slotline::bfloat16>("some", 4),
+    return {slotline::fixed<slotline::float16>("one"), slotline::padded_to_max<slotline::bfloat16>("some", 4),
             slotline::fixed<foreign>("foreign")};
   }
   void read(std::size_t index, slotline::sample& sample) const {

@@ -95,7 +95,7 @@ struct numbers {
   std::function<void(std::size_t, slotline::sample&)> also = [](std::size_t, slotline::sample&) {};
   std::size_t size() const { return 10; }
   std::vector<slotline::field> fields() const {
-    return {slotline::fixed<std::int64_t>("number"), slotline::ragged<float>("ragged", 3),
+    return {slotline::fixed<std::int64_t>("number"), slotline::padded_to_max<float>("padded", 3),
             slotline::packed<std::uint8_t>("packed", 2, {2})};
   }
   void read(std::size_t index, slotline::sample& sample) const {
@@ -113,17 +113,17 @@ void fields_are_typed_spans_with_shapes() {
   CHECK(loader.next_epoch() == 0);
   std::size_t batches = 0;
   for (auto& batch : loader) {
-    auto [numbers, ragged] = batch.fields<std::int64_t, float>();
+    auto [numbers, padded] = batch.fields<std::int64_t, float>();
     CHECK(batch.batch_index() == batches && batch.epoch() == 0 && batch.num_fields() == 3);
     CHECK(numbers.size() == batch.size() && batch.indices().size() == batch.size());
     CHECK(numbers[0] == batch.indices()[0] && numbers.shape().size() == 1);
-    CHECK(ragged.shape()[1] == 3 && ragged.strides()[0] == 3 && ragged.kind() == slotline::kind::ragged);
-    CHECK(ragged.ends()[1] == (batches == 2 ? 1 : batch.indices()[1] % 4));
-    CHECK(ragged.row(1).size() == 3 && ragged.row(0)[2] == 0.0f);
+    CHECK(padded.shape()[1] == 3 && padded.strides()[0] == 3 && padded.kind() == slotline::kind::padded_to_max);
+    CHECK(padded.ends()[1] == (batches == 2 ? 1 : batch.indices()[1] % 4));
+    CHECK(padded.row(1).size() == 3 && padded.row(0)[2] == 0.0f);
     auto packed = batch.field<std::uint8_t>("packed");
     CHECK(packed.ends().size() == batch.size() + 1 && packed.ends()[1] == 1 && packed.ends()[2] == 3);
     CHECK(packed.row(1)[0] == batch.indices()[1]);
-    CHECK(std::string(batch.tensor("ragged").name()) == "ragged" && batch.tensor(2).dtype() == slotline::dtype::u8);
+    CHECK(std::string(batch.tensor("padded").name()) == "padded" && batch.tensor(2).dtype() == slotline::dtype::u8);
 
     std::int64_t product = 1;
     for (const std::int64_t length : batch.tensor(2).shape()) product *= length;  // the tensor was destroyed already
@@ -167,8 +167,8 @@ void dataset_errors_name_the_field() {
   };
   CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(3, 1.0); }), "field is 3"));
   CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(0, 1.0); }), "number is i64, not f64"));
-  CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.row<float>(1); }), "ragged"));
-  CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(1, std::vector<float>(4)); }), "ragged"));
+  CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.row<float>(1); }), "padded"));
+  CHECK(has(error_of([](std::size_t, slotline::sample& s) { s.write(1, std::vector<float>(4)); }), "padded"));
   CHECK(has(error_of([](std::size_t, slotline::sample&) { throw 5; }), "not a std::exception"));
 }
 

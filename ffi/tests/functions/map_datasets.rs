@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn read_mixed(_: *mut c_void, index: usize, sample:
         assert_eq!(bytes, 24);
         (0..6).for_each(|i| picture.add(i).write(index as f32));
         assert_eq!(slotline_sample_write(sample, 1, numbers.as_ptr().cast(), numbers.len()), SLOTLINE_OK);
-        // A ragged field has no row of fixed shape, and there is no field 4.
+        // A padded field has no row of fixed shape, and there is no field 4.
         assert!(slotline_sample_row(sample, 1, &mut bytes).is_null() && bytes == 0);
         assert!(slotline_sample_row(sample, 4, null_mut()).is_null());
     }
@@ -42,7 +42,7 @@ pub(crate) unsafe extern "C" fn read_mixed(_: *mut c_void, index: usize, sample:
 pub(crate) fn mixed() -> Vec<slotline_field> {
     vec![
         field(c"picture", SLOTLINE_F32, SLOTLINE_FIXED, &[2, 3]),
-        field(c"numbers", SLOTLINE_I16, SLOTLINE_RAGGED, &[3]),
+        field(c"numbers", SLOTLINE_I16, SLOTLINE_PADDED_TO_MAX, &[3]),
         field(c"words", SLOTLINE_F64, SLOTLINE_PACKED, &[2]),
         field(c"flag", SLOTLINE_BOOL, SLOTLINE_FIXED, &[]),
     ]
@@ -65,11 +65,11 @@ fn a_callback_writes_fields_of_all_kinds() {
         assert_eq!(batch.field(0).shape[..3], [4, 2, 3]);
         assert_eq!(batch.field(0).strides[..3], [6, 3, 1]);
         assert_eq!(elements::<i16>(&batch, 1), [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2]);
-        let (ragged, packed) = (batch.field(1), batch.field(2));
+        let (padded, packed) = (batch.field(1), batch.field(2));
         // SAFETY: the tensor has `num_ends` numbers.
         let ends = |tensor: &slotline_tensor| unsafe { slice::from_raw_parts(tensor.ends, tensor.num_ends).to_vec() };
-        assert_eq!((ends(&ragged), ends(&packed)), (vec![0, 1, 2, 3], vec![0, 0, 1, 3, 3]));
-        assert_eq!((ragged.kind, packed.kind), (SLOTLINE_RAGGED, SLOTLINE_PACKED));
+        assert_eq!((ends(&padded), ends(&packed)), (vec![0, 1, 2, 3], vec![0, 0, 1, 3, 3]));
+        assert_eq!((padded.kind, packed.kind), (SLOTLINE_PADDED_TO_MAX, SLOTLINE_PACKED));
         assert_eq!(elements::<f64>(&batch, 2), [0.0, 0.0, 1.0]);
         assert_eq!(elements::<u8>(&batch, 3), [1, 0, 1, 0]);
         assert_eq!(loader.rest(), [vec![4, 5, 6, 7], vec![8, 9]]);

@@ -3,7 +3,7 @@
 use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData};
 use slotline::dataset::from_fn;
 use slotline::dtype::Element;
-use slotline::sample::{Packed, Ragged};
+use slotline::sample::{Packed, PaddedToMax};
 use slotline::{BoxError, Dataset, Loader, Sample};
 use slotline_burn::{Error, Tensors, tensors};
 
@@ -125,7 +125,7 @@ fn a_type_that_the_device_lacks_is_an_error_that_names_the_field() -> Result<(),
 
 #[derive(Sample)]
 struct Text<'a> {
-    letters: Ragged<'a, u8>,
+    letters: PaddedToMax<'a, u8>,
     tokens: Packed<'a, u16>,
 }
 
@@ -133,7 +133,7 @@ struct Text<'a> {
 fn fields_of_different_lengths_have_a_second_tensor() -> Result<(), BoxError> {
     const NUMBERS: [u16; 3] = [5, 6, 7];
     let texts = from_fn(3, |index, _| {
-        Ok(Text { letters: Ragged::new(&b"abc"[index..], 4), tokens: Packed::new(&NUMBERS[..index + 1], 2) })
+        Ok(Text { letters: PaddedToMax::new(&b"abc"[index..], 4), tokens: Packed::new(&NUMBERS[..index + 1], 2) })
     });
     let tensors = one(texts, &Device::flex())??;
     let names: Vec<&str> = tensors.iter().map(|(name, _)| name).collect();

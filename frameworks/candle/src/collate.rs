@@ -23,7 +23,7 @@ use crate::{Error, Tensors};
 /// # Errors
 ///
 /// The error of a sample; [`Error::DType`] for a field whose type candle does not have; an error for a field that is
-/// [padded to the longest sample](slotline::sample::Padded), which only the loader's own batches have: use
+/// [padded to the longest sample](slotline::sample::PaddedToLongest), which only the loader's own batches have: use
 /// [`tensors`](crate::tensors).
 pub fn collate<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<Tensors<Tensor>, BoxError> {
     let (most, single) = (samples.len(), samples.is_single());

@@ -5,7 +5,7 @@
 use candle_core::{DType, Device, Tensor};
 use half::{bf16, f16};
 use slotline::dataset::from_fn;
-use slotline::sample::{Packed, Padded, Ragged};
+use slotline::sample::{Packed, PaddedToLongest, PaddedToMax};
 use slotline::{BoxError, Dataset, Loader, Sample};
 use slotline_candle::{Error, device_tensors, tensors};
 use slotline_cuda::DeviceLoader;
@@ -22,9 +22,9 @@ struct Everything {
     bf16: bf16,
     f32: f32,
     f64: [[f64; 2]; 2],
-    ragged: Ragged<'static, u8>,
+    padded: PaddedToMax<'static, u8>,
     packed: Packed<'static, u32>,
-    padded: Padded<'static, i64>,
+    padded: PaddedToLongest<'static, i64>,
 }
 
 fn everything(index: usize) -> Everything {
@@ -39,10 +39,10 @@ fn everything(index: usize) -> Everything {
         bf16: bf16::from_f32(index as f32),
         f32: index as f32,
         f64: [[index as f64; 2]; 2],
-        ragged: Ragged::new(&b"abcdefg"[..index % 8], 7),
+        padded: PaddedToMax::new(&b"abcdefg"[..index % 8], 7),
         // The first batch has none.
         packed: Packed::new(&[1, 2, 3][..if index < 8 { 0 } else { index % 4 }], 3),
-        padded: Padded::new(&[1, 2, 3, 4, 5][..index % 6], 5),
+        padded: PaddedToLongest::new(&[1, 2, 3, 4, 5][..index % 6], 5),
     }
 }
 

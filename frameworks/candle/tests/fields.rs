@@ -6,7 +6,7 @@ use candle_core::{DType, Device, Tensor, WithDType};
 use slotline::dataset::from_fn;
 use slotline::dtype::Element;
 use slotline::loader::{Budget, OnError};
-use slotline::sample::{Lazy, Packed, Padded, Ragged};
+use slotline::sample::{Lazy, Packed, PaddedToLongest, PaddedToMax};
 use slotline::{BoxError, Dataset, Loader, Sample};
 use slotline_candle::{Error, Tensors, collate, tensors};
 
@@ -83,7 +83,7 @@ fn a_type_that_candle_lacks_is_an_error_that_names_the_field() -> Result<(), Box
 
 #[derive(Sample)]
 struct Text<'a> {
-    letters: Ragged<'a, u8>,
+    letters: PaddedToMax<'a, u8>,
     tokens: Packed<'a, u32>,
     label: i64,
 }
@@ -94,7 +94,7 @@ fn fields_of_different_lengths_have_a_second_tensor() -> Result<(), BoxError> {
     let texts = || {
         from_fn(3, |index, _| {
             Ok(Text {
-                letters: Ragged::new(&b"abc"[index..], 4),
+                letters: PaddedToMax::new(&b"abc"[index..], 4),
                 tokens: Packed::new(&NUMBERS[..index + 1], 2),
                 label: 9,
             })
@@ -115,7 +115,7 @@ fn fields_of_different_lengths_have_a_second_tensor() -> Result<(), BoxError> {
 #[test]
 fn padding_to_the_longest_needs_the_loaders_own_batches() -> Result<(), BoxError> {
     let texts =
-        || Loader::builder(from_fn(2, |index, _| Ok((Padded::owned(vec![1_i64; index + 1], 4), 0.5)))).batch_size(2);
+        || Loader::builder(from_fn(2, |index, _| Ok((PaddedToLongest::owned(vec![1_i64; index + 1], 4), 0.5)))).batch_size(2);
     let mut loader = texts().build()?;
     let tensors = tensors(&loader.epoch()?.next().expect("a batch")?, &Device::Cpu)?;
     assert_eq!(tensors.get("0").expect("a field").to_vec2::<i64>()?, [[1, 0], [1, 1]]);

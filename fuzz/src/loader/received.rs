@@ -6,15 +6,15 @@ use std::fmt::Debug;
 use slotline::dataset::Context;
 use slotline::loader::{Batch, OnHeld, State};
 use slotline::rng::rand_core::Rng;
-use slotline::sample::{Columns, Fields, Ragged};
+use slotline::sample::{Columns, Fields, PaddedToMax};
 use slotline::{BoxError, Error, Loader};
 
 use crate::choices::Choices;
 
 /// A sample of the datasets: its index, bytes derived from it, one of its random numbers, and a text of variable length.
-pub(super) type Item<'a> = (i64, [u8; 6], u64, Ragged<'a, u8>);
+pub(super) type Item<'a> = (i64, [u8; 6], u64, PaddedToMax<'a, u8>);
 /// The schema of their batches.
-pub(super) type Schema = (i64, u8, u64, Ragged<'static, u8>);
+pub(super) type Schema = (i64, u8, u64, PaddedToMax<'static, u8>);
 
 /// The maximum length of a text.
 pub(crate) const MAX_TEXT: usize = 5;
@@ -55,7 +55,7 @@ fn fail(fault: Fault) -> BoxError {
 
 /// Returns the fields of the samples.
 pub(super) fn fields() -> Fields {
-    let any: Item<'_> = (0, [0; 6], 0, Ragged::new(&[], MAX_TEXT));
+    let any: Item<'_> = (0, [0; 6], 0, PaddedToMax::new(&[], MAX_TEXT));
     Fields::of(&any)
 }
 
@@ -65,7 +65,7 @@ pub(super) fn item(faults: &[Option<Fault>], index: usize, cx: &mut Context) -> 
         Some(fault) => Err(fail(fault)),
         None => {
             let number = index as i64;
-            Ok((number, pixels(number), cx.rng().next_u64(), Ragged::new(text(number), MAX_TEXT)))
+            Ok((number, pixels(number), cx.rng().next_u64(), PaddedToMax::new(text(number), MAX_TEXT)))
         }
     }
 }
@@ -119,7 +119,7 @@ impl Received {
         let numbers = of(0).typed::<i64>().expect("numbers").as_slice();
         let words = of(2).typed::<u64>().expect("words").as_slice();
         assert_eq!((batch.len(), batch.indices().len()), (numbers.len(), numbers.len()));
-        let lengths = columns.lengths(3).expect("a ragged field");
+        let lengths = columns.lengths(3).expect("a padded field");
         assert_eq!((words.len(), lengths.len()), (numbers.len(), numbers.len()));
         let samples = numbers.iter().enumerate().map(|(row, &number)| {
             check_row(&columns, row, number);

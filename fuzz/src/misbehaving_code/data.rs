@@ -19,7 +19,7 @@ fn declare(fields: &mut Fields, room: Option<usize>) {
     fields.fixed(DType::I64, &[]);
     fields.fixed(DType::U8, &[2, 3]);
     fields.fixed(DType::Bool, &[3]);
-    fields.ragged(DType::U8, MAX_TEXT);
+    fields.padded_to_max(DType::U8, MAX_TEXT);
     if let Some(room) = room {
         fields.packed(DType::U16, &[], room);
         fields.packed(DType::F64, &[2], room);
@@ -66,7 +66,7 @@ impl FaultySample {
             0 => row.write_one(self.id)?,
             1 => row.write(&pixels(self.id), &[2, 3])?,
             2 => row.fill::<bool>(&[3])?.copy_from_slice(&flags(self.id)),
-            3 => row.write_ragged(text(self.id))?,
+            3 => row.write_padded_to_max(text(self.id))?,
             4 => row.write_packed(&items(self.id), &[])?,
             _ => row.write_packed(&pairs(self.id), &[2])?,
         }
@@ -122,7 +122,8 @@ impl FaultySample {
                 let data = [1_u8, 0, 1, 0, 1, 1];
                 for field in 0..end {
                     row.go_to(field);
-                    let _ = (row.write(&data, &[6]), row.write(&data[..3], &[2, 3]), row.write_ragged(&[0_u8; 99]));
+                    let _ =
+                        (row.write(&data, &[6]), row.write(&data[..3], &[2, 3]), row.write_padded_to_max(&[0_u8; 99]));
                     let _ = (row.fill::<u64>(&[]).is_ok(), row.write_packed(&[0_u16; 5], &[2]), row.write_one(true));
                     let _ = row.write_elements(&TensorView::new(&data, &[3, 2])?.into());
                     let _ = row.write_any(&TensorView::new(&data[..3], &[3])?.into());
@@ -132,7 +133,7 @@ impl FaultySample {
             }
             11 => {
                 row.go_to(3);
-                row.write_ragged(&[b'x'; 99])?;
+                row.write_padded_to_max(&[b'x'; 99])?;
             }
             12 if self.room.is_some() => Self::pack(row, 3000)?,
             // Writes only one of the two packed fields.
@@ -173,18 +174,18 @@ impl Sample for FaultySample {
             6 => fields.packed(DType::U8, &[0], 3),
             7 => fields.packed(DType::F64, &[HUGE, HUGE], 0),
             8 => fields.packed(DType::F64, &[usize::MAX, usize::MAX, 2], HUGE),
-            9 => fields.ragged(DType::U16, usize::MAX),
+            9 => fields.padded_to_max(DType::U16, usize::MAX),
             10 => (0..20).for_each(|_| declare(fields, self.room)),
             11 => (0..2).for_each(|_| fields.named("a", &0_i64)),
             12 => {
                 // Declares fields as packed that are usually not, and the other way round.
                 fields.packed(DType::I64, &[], 0);
                 fields.packed(DType::U8, &[2, 3], 1);
-                fields.ragged(DType::Bool, 3);
+                fields.padded_to_max(DType::Bool, 3);
                 fields.fixed(DType::U8, &[MAX_TEXT]);
             }
             13 => {
-                fields.ragged(DType::I64, 0);
+                fields.padded_to_max(DType::I64, 0);
                 fields.fixed(DType::U8, &[usize::MAX, 0, 3]);
             }
             _ => declare(fields, self.room),
@@ -206,7 +207,7 @@ impl Schema for FaultySample {
         let mut other = *columns;
         // Also takes fields that were not declared, which is documented to panic.
         let _ = (other.take::<i64>(), other.take_any());
-        let _ = (other.take::<bool>(), other.take_ragged::<u8>());
+        let _ = (other.take::<bool>(), other.take_padded::<u8>());
         if columns.len() > 5 {
             let _ = (other.take_packed::<u16>(), other.take_packed::<f64>(), other.take_any());
         }

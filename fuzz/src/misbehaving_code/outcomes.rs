@@ -111,7 +111,7 @@ fn read_all(columns: &Columns<'_>, rows: usize) -> u64 {
             let total = tensor.bytes().len() / (field.shape()[1..].iter().product::<usize>() * field.dtype().size());
             assert_eq!((offsets[0], offsets[rows.min(offsets.len() - 1)]), (0, total as i64));
         }
-        // Ragged and packed rows store their own ranges, which may be invalid after a faulty write.
+        // PaddedToMax and packed rows store their own ranges, which may be invalid after a faulty write.
         expected(|| tensor.get(rows.wrapping_sub(1)).map(|row| row.bytes().len()));
     }
     digest

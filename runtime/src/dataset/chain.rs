@@ -91,7 +91,7 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
         self.datasets.iter().try_fold(0_usize, |sum, dataset| sum.checked_add(dataset.len()?))
     }
 
-    /// Returns the fields of all datasets that know them: packed and ragged fields have the largest room.
+    /// Returns the fields of all datasets that know them: packed and padded fields have the largest room.
     fn fields(&self) -> Option<Fields> {
         known_fields(self.datasets.iter().map(D::fields))
     }
@@ -243,7 +243,7 @@ fn known_fields(fields: impl Iterator<Item = Option<Fields>>) -> Option<Fields> 
 mod tests {
     use super::*;
     use crate::dataset::iter_fn;
-    use crate::sample::Ragged;
+    use crate::sample::PaddedToMax;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn fields_have_the_largest_room_of_the_datasets_that_know_them() {
-        let fields = |room| Some(Fields::of(&Ragged::new(&[0_u8; 0], room)));
+        let fields = |room| Some(Fields::of(&PaddedToMax::new(&[0_u8; 0], room)));
         assert_eq!(
             ChainDataset::new([Known(None), Known(Some(2)), Known(Some(5)), Known(Some(3))]).fields(),
             fields(5)
@@ -283,19 +283,19 @@ mod tests {
     struct Known(Option<usize>);
 
     impl IterableDataset for Known {
-        type Sample<'a> = Ragged<'a, u8>;
+        type Sample<'a> = PaddedToMax<'a, u8>;
         type Cursor = ();
 
         fn iter(&self, _: Option<WorkerInfo>) -> Result<(), BoxError> {
             Ok(())
         }
 
-        fn next<'a>(&'a self, _: &'a mut (), _: &'a mut Context) -> Result<Option<Ragged<'a, u8>>, BoxError> {
+        fn next<'a>(&'a self, _: &'a mut (), _: &'a mut Context) -> Result<Option<PaddedToMax<'a, u8>>, BoxError> {
             Ok(None)
         }
 
         fn fields(&self) -> Option<Fields> {
-            self.0.map(|room| Fields::of(&Ragged::new(&[0_u8; 0], room)))
+            self.0.map(|room| Fields::of(&PaddedToMax::new(&[0_u8; 0], room)))
         }
     }
 }

@@ -139,7 +139,7 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
         read_runs(indices, cx, locate, |place, run, cx| write_all(&self.datasets[place], run, cx, rows))
     }
 
-    /// Returns the fields of all datasets that have samples: packed and ragged fields have the largest room.
+    /// Returns the fields of all datasets that have samples: packed and padded fields have the largest room.
     fn fields(&self) -> Option<Fields> {
         Fields::of_all(self.datasets.iter().map(|dataset| (dataset.is_empty(), || dataset.fields())))
     }

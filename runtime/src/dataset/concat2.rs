@@ -103,7 +103,7 @@ where
         })
     }
 
-    /// Returns the fields of the datasets that have samples: packed and ragged fields have the largest room.
+    /// Returns the fields of the datasets that have samples: packed and padded fields have the largest room.
     fn fields(&self) -> Option<Fields> {
         let first: &dyn Fn() -> Option<Fields> = &|| self.first.fields();
         Fields::of_all([(self.middle == 0, first), (self.middle == self.len, &|| self.second.fields())].into_iter())

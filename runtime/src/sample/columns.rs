@@ -92,7 +92,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Returns field `i` of the batch, with shape `[rows, …]` (`[…]` for an unbatched sample); `None` if there is no
-    /// field `i`. A ragged field is padded. A packed field has the concatenated items of all rows, with
+    /// field `i`. A padded field is padded. A packed field has the concatenated items of all rows, with
     /// shape `[total, …]`.
     #[inline]
     pub fn get(&self, i: usize) -> Option<AnyTensorView<'a>> {
@@ -148,9 +148,9 @@ impl<'a> Columns<'a> {
         Some((self.rows, NonNull::new(start.cast_mut())?))
     }
 
-    /// Returns the number of elements in each row of field `i`; `None` if the field is not ragged.
+    /// Returns the number of elements in each row of field `i`; `None` if the field is not padded.
     pub fn lengths(&self, i: usize) -> Option<&'a [i64]> {
-        self.columns.get(i).filter(|column| column.field.is_ragged()).map(|column| self.ends(column))
+        self.columns.get(i).filter(|column| column.field.is_padded()).map(|column| self.ends(column))
     }
 
     /// Returns the start of each row of field `i`, in items, followed by the end of the last row: one more entry than
@@ -212,16 +212,16 @@ impl<'a> Columns<'a> {
         self.tensor(column)
     }
 
-    /// Takes the next field, which must be ragged: its elements, padded to `[rows, max]` or `[rows, longest]` (`[max]` or
+    /// Takes the next field, which must be padded: its elements, padded to `[rows, max]` or `[rows, longest]` (`[max]` or
     /// `[longest]` for an unbatched sample), and each row's length.
     ///
     /// # Panics
     ///
-    /// The same as [`take`](Self::take), and if the field is not ragged.
-    pub fn take_ragged<T: Element>(&mut self) -> (TensorView<'a, T>, &'a [i64]) {
+    /// The same as [`take`](Self::take), and if the field is not padded.
+    pub fn take_padded<T: Element>(&mut self) -> (TensorView<'a, T>, &'a [i64]) {
         let data = self.take();
         let column = &self.columns[self.next - 1];
-        assert!(column.field.is_ragged(), "field {} is not ragged", column.field);
+        assert!(column.field.is_padded(), "field {} is not padded", column.field);
         (data, self.ends(column))
     }
 
@@ -269,7 +269,7 @@ impl<'a> Columns<'a> {
         // SAFETY: the column begins inside the slot.
         let start = unsafe { self.slot.add(column.offset) };
         match column.field.kind {
-            Kind::Longest => self.longest(column),
+            Kind::PaddedToLongest => self.longest(column),
             Kind::Packed => self.packed(column),
             _ if self.batched => (start, shape.stack(self.rows), self.rows * column.elements),
             _ => (start, shape.clone(), column.elements),
@@ -326,7 +326,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Returns the ends of the rows of a ragged or packed field.
+    /// Returns the ends of the rows of a padded or packed field.
     fn ends(&self, column: &Column) -> &'a [i64] {
         let first = usize::from(column.field.is_packed());
         // SAFETY: such a column has an i64 for each row there, and a packed one an additional 0 before them.

@@ -20,8 +20,8 @@ pub(crate) unsafe fn compact_rows(layout: &Layout, slot: *mut u8, empty: &[usize
         move_down(slot.add(INDICES), word, empty, rows);
         for column in &layout.columns {
             match column.field.kind {
-                Kind::Fixed | Kind::Padded => move_down(slot.add(column.offset), column.stride, empty, rows),
-                Kind::Longest => {
+                Kind::Fixed | Kind::PaddedToMax => move_down(slot.add(column.offset), column.stride, empty, rows),
+                Kind::PaddedToLongest => {
                     // Rows at the end may be empty, and beyond the memory.
                     let last = (0..rows).rev().find(|row| !empty.contains(row)).map_or(0, |row| row + 1);
                     let (items, _, width) = longest::rows(column, slot, layout.rows, last);
@@ -31,7 +31,7 @@ pub(crate) unsafe fn compact_rows(layout: &Layout, slot: *mut u8, empty: &[usize
             }
             match column.field.kind {
                 Kind::Fixed => {}
-                Kind::Padded | Kind::Longest => move_down(slot.add(column.ends), word, empty, rows),
+                Kind::PaddedToMax | Kind::PaddedToLongest => move_down(slot.add(column.ends), word, empty, rows),
                 // A row without items ends where the row before it does, so removing its end has no effect on the
                 // others.
                 Kind::Packed => move_down(slot.add(column.ends + word), word, empty, rows),

@@ -16,9 +16,9 @@ pub(crate) enum Kind {
     /// All samples have the field's shape.
     Fixed,
     /// Each sample has its own length, and is padded with zeros to the field's shape.
-    Padded,
+    PaddedToMax,
     /// Each sample has its own length, and is padded to the longest one of the batch.
-    Longest,
+    PaddedToLongest,
     /// Each sample has its own length, and begins where the previous one ends.
     Packed,
 }
@@ -27,8 +27,8 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Kind::Fixed => "of fixed shape",
-            Kind::Padded => "ragged",
-            Kind::Longest => "padded to the longest sample",
+            Kind::PaddedToMax => "padded to a maximum",
+            Kind::PaddedToLongest => "padded to the longest sample",
             Kind::Packed => "packed",
         })
     }
@@ -58,8 +58,8 @@ impl Field {
         self.dtype
     }
 
-    /// Returns the shape of the field in one sample. For a ragged field it is the maximum shape; for one that is padded to
-    /// the longest sample of the batch, and for a packed one, it is the room that a batch reserves for each of its
+    /// Returns the shape of the field in one sample. For a field that is padded to a maximum it is that maximum; for one that is
+    /// padded to the longest sample of the batch, and for a packed one, it is the room that a batch reserves for each of its
     /// samples, which share it.
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
@@ -72,18 +72,18 @@ impl Field {
 
     /// Whether samples have individual lengths and are padded, to `shape` or to the longest sample of the batch, with their
     /// lengths stored next to them.
-    pub fn is_ragged(&self) -> bool {
-        matches!(self.kind, Kind::Padded | Kind::Longest)
+    pub fn is_padded(&self) -> bool {
+        matches!(self.kind, Kind::PaddedToMax | Kind::PaddedToLongest)
     }
 
     /// Whether samples have individual lengths and are padded to the longest sample of the batch.
     pub fn is_padded_to_longest(&self) -> bool {
-        self.kind == Kind::Longest
+        self.kind == Kind::PaddedToLongest
     }
 
     /// Whether the samples of a batch share its room.
     pub(crate) fn shares_room(&self) -> bool {
-        matches!(self.kind, Kind::Longest | Kind::Packed)
+        matches!(self.kind, Kind::PaddedToLongest | Kind::Packed)
     }
 
     /// Whether samples have individual lengths and are concatenated, with their offsets stored next to them.
@@ -96,8 +96,8 @@ impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             Kind::Fixed => "",
-            Kind::Padded => "up to ",
-            Kind::Longest => "padded ",
+            Kind::PaddedToMax => "up to ",
+            Kind::PaddedToLongest => "padded ",
             Kind::Packed => "packed ",
         };
         write!(f, "{}: {} {kind}{}", self.name, self.dtype, self.shape)
@@ -127,16 +127,16 @@ impl Fields {
     }
 
     /// Adds a field that has at most `max` elements in each sample.
-    pub fn ragged(&mut self, dtype: DType, max: usize) {
-        self.push(dtype, Shape::new(&[max]), Kind::Padded);
+    pub fn padded_to_max(&mut self, dtype: DType, max: usize) {
+        self.push(dtype, Shape::new(&[max]), Kind::PaddedToMax);
     }
 
     /// Adds a field that has any number of elements in each sample, and is padded to the longest sample of the batch. A
     /// full batch has room for `room` elements per sample, with the padding.
     ///
     /// The longest sample is known only when all have been written. So each batch is filled by one thread.
-    pub fn padded(&mut self, dtype: DType, room: usize) {
-        self.push(dtype, Shape::new(&[room]), Kind::Longest);
+    pub fn padded_to_longest(&mut self, dtype: DType, room: usize) {
+        self.push(dtype, Shape::new(&[room]), Kind::PaddedToLongest);
     }
 
     /// Adds a field that has any number of items of shape `item` in each sample. The samples are concatenated, with
@@ -203,7 +203,7 @@ impl Fields {
         Some(all)
     }
 
-    /// Adds what the samples of another dataset need, if they are to be in one batch: a packed or ragged field gets the
+    /// Adds what the samples of another dataset need, if they are to be in one batch: a packed or padded field gets the
     /// larger room of the two, and fields spill if those of one do. Everything else must be the same; the places of the
     /// datasets are for the error.
     fn include(&mut self, [first, place]: [usize; 2], other: Self) {
@@ -220,8 +220,8 @@ impl Fields {
             let merged = Field { shape: shape.clone(), ..own.clone() };
             let fits = |field: &Field| match field.kind {
                 Kind::Fixed => *field == merged,
-                Kind::Padded => Field { shape: merged.shape.clone(), ..field.clone() } == merged,
-                Kind::Longest => Field { shape: merged.shape.clone(), ..field.clone() } == merged,
+                Kind::PaddedToMax => Field { shape: merged.shape.clone(), ..field.clone() } == merged,
+                Kind::PaddedToLongest => Field { shape: merged.shape.clone(), ..field.clone() } == merged,
                 Kind::Packed => {
                     let items = field.shape.dims().get(1..) == merged.shape.dims().get(1..);
                     items && Field { shape: merged.shape.clone(), ..field.clone() } == merged
@@ -403,8 +403,8 @@ impl Layout {
             let offset = place(&mut end, stride.checked_mul(rows)).ok_or_else(too_large)?;
             let ends = match field.kind {
                 Kind::Fixed => 0,
-                Kind::Padded => place(&mut end, words).ok_or_else(too_large)?,
-                Kind::Longest => {
+                Kind::PaddedToMax => place(&mut end, words).ok_or_else(too_large)?,
+                Kind::PaddedToLongest => {
                     place(&mut end, words.and_then(|n| n.checked_add(size_of::<State>()))).ok_or_else(too_large)?
                 }
                 Kind::Packed => place(&mut end, words.and_then(|n| n.checked_add(8))).ok_or_else(too_large)?,
@@ -483,7 +483,7 @@ mod tests {
         let mut fields = Fields::new();
         fields.fixed(DType::U8, &[3, 5]);
         fields.fixed(DType::I64, &[]);
-        fields.ragged(DType::U16, 7);
+        fields.padded_to_max(DType::U16, 7);
         fields.packed(DType::F32, &[4], 3);
         let layout = Layout::new(fields, 10).unwrap();
         let places: Vec<_> = layout.columns.iter().map(|c| (c.offset, c.elements, c.stride, c.ends)).collect();
@@ -500,7 +500,7 @@ mod tests {
     fn only_packed_fields_are_sequential() {
         let mut fields = Fields::new();
         fields.fixed(DType::U8, &[3]);
-        fields.ragged(DType::U8, 3);
+        fields.padded_to_max(DType::U8, 3);
         assert!(!Layout::new(fields.clone(), 2).unwrap().is_sequential());
         fields.packed(DType::U8, &[], 3);
         assert!(Layout::new(fields, 2).unwrap().is_sequential());

@@ -50,7 +50,7 @@ pub(super) fn respread<T: Copy>(items: &mut [T], rows: usize, from: usize, to: u
 }
 
 impl Row<'_> {
-    /// Returns the memory of the next field, which must be [padded](super::Fields::padded) to the longest sample of the
+    /// Returns the memory of the next field, which must be [padded](super::Fields::padded_to_longest) to the longest sample of the
     /// batch, for `len` elements, which must all be written. Each row of the batch is as long as its longest sample, rounded
     /// up to a multiple of `multiple`, and is filled up with `padding`.
     ///
@@ -62,7 +62,7 @@ impl Row<'_> {
     /// If the field's dtype is not `T`, or if the batch does not have enough room and the loader does not let the elements
     /// [spill](crate::loader::Overflow::Spill).
     pub fn fill_padded<T: Element>(&mut self, len: usize, padding: T, multiple: usize) -> Result<&mut [T], Mismatch> {
-        let column = self.column_of::<T>(Kind::Longest, &[len])?;
+        let column = self.column_of::<T>(Kind::PaddedToLongest, &[len])?;
         let (row, rows) = (self.row, self.layout.rows);
         // SAFETY: such a column has its state after the lengths, and the row has the slot exclusively, as the layout is
         // sequential.
@@ -132,7 +132,7 @@ impl Row<'_> {
     /// before it are as wide as before.
     pub(super) fn leave_empty_longest(self) {
         let (layout, row) = (self.layout, self.row);
-        for column in layout.columns.iter().filter(|column| column.field.kind == Kind::Longest) {
+        for column in layout.columns.iter().filter(|column| column.field.kind == Kind::PaddedToLongest) {
             // SAFETY: the same as for `fill_padded`.
             let (state, lengths) = unsafe {
                 let lengths = std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows);
@@ -155,7 +155,7 @@ impl Row<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::Slot;
-    use super::super::{Mask, Padded, Ragged, RaggedTensor, Schema};
+    use super::super::{Mask, PaddedTensor, PaddedToLongest, PaddedToMax, Schema};
     use super::*;
     use proptest::prelude::*;
 
@@ -171,14 +171,14 @@ mod tests {
         assert_eq!(items[..4], [7; 4]);
     }
 
-    fn padded(data: &[u16]) -> (Padded<'_, u16>, Mask<i64>) {
-        let padded = Padded::new(data, 6).padding(99).multiple_of(3);
+    fn padded(data: &[u16]) -> (PaddedToLongest<'_, u16>, Mask<i64>) {
+        let padded = PaddedToLongest::new(data, 6).padding(99).multiple_of(3);
         let mask = padded.mask(1);
         (padded, mask)
     }
 
-    fn read<'b>(slot: &'b Slot, rows: usize) -> (RaggedTensor<'b, u16>, RaggedTensor<'b, i64>) {
-        <(Padded<'static, u16>, Ragged<'static, i64>)>::tensors(&mut slot.batch(rows))
+    fn read<'b>(slot: &'b Slot, rows: usize) -> (PaddedTensor<'b, u16>, PaddedTensor<'b, i64>) {
+        <(PaddedToLongest<'static, u16>, PaddedToMax<'static, i64>)>::tensors(&mut slot.batch(rows))
     }
 
     fn wanted(rows: &[&[u16]]) -> Vec<u16> {

@@ -54,7 +54,7 @@ fn advice(declared: &Field, dtype: DType, shape: &Shape) -> &'static str {
     if declared != (Kind::Fixed, dtype, ndim) {
         return "";
     }
-    "; for samples of different lengths use Ragged (padded to one length), Padded (padded to the longest of the batch) or Packed (concatenated, with offsets), or \
+    "; for samples of different lengths use PaddedToMax (padded to one length), PaddedToLongest (padded to the longest of the batch) or Packed (concatenated, with offsets), or \
      collate them into another kind of batch (Builder::collate)"
 }
 

@@ -13,9 +13,9 @@
 //! | [`Lazy`] | the shape it was given, decoded in place | [`TensorView`] `[B, …]` |
 //! | `Image` of the crate `slotline-image` | `f32` or `u8`, `[3, height, width]` | [`TensorView`] `[B, 3, height, width]` |
 //! | `Value` of the crate `slotline-value` | its numbers and tensors, in sequence | [`Columns`] |
-//! | [`Ragged`] | up to a given maximum length | [`RaggedTensor`] `[B, max]` |
-//! | [`Padded`] | any length, padded to the longest of the batch | [`RaggedTensor`] `[B, longest]` |
-//! | [`Mask`] | as long as one of these, and padded like it | [`RaggedTensor`] |
+//! | [`PaddedToMax`] | up to a given maximum length | [`PaddedTensor`] `[B, max]` |
+//! | [`PaddedToLongest`] | any length, padded to the longest of the batch | [`PaddedTensor`] `[B, longest]` |
+//! | [`Mask`] | as long as one of these, and padded like it | [`PaddedTensor`] |
 //! | [`Text`] | up to a given number of bytes | [`Texts`] |
 //! | [`Packed`] | any length, samples concatenated | [`PackedTensor`] |
 //! | [`PackedText`] | the same for strings | [`PackedTexts`] |
@@ -60,8 +60,8 @@ mod longest;
 mod mismatch;
 mod owned_sample;
 mod packed;
-mod padded;
-mod ragged;
+mod padded_to_longest;
+mod padded_to_max;
 mod row;
 mod rows;
 mod rows_mut;
@@ -82,8 +82,8 @@ pub use self::layout::{Field, Fields, LayoutError};
 pub use self::mismatch::Mismatch;
 pub use self::owned_sample::{OwnedSample, OwnedSampleError};
 pub use self::packed::{Packed, PackedTensor, PackedText, PackedTexts};
-pub use self::padded::{Mask, Padded};
-pub use self::ragged::{Ragged, RaggedTensor, Text, Texts};
+pub use self::padded_to_longest::{Mask, PaddedToLongest};
+pub use self::padded_to_max::{PaddedTensor, PaddedToMax, Text, Texts};
 pub use self::row::Row;
 pub use self::rows::{AnyRow, ArrayRow};
 pub use self::rows_mut::{FieldsMut, RowsMut};
@@ -121,8 +121,8 @@ pub trait Sample {
 /// | sample | its schema |
 /// |---|---|
 /// | a number, and everything that is stacked into one tensor of `T` | `T` |
-/// | [`Ragged`], [`Padded`], [`Text`], [`Packed`], [`PackedText`] | the same type with `'static` |
-/// | [`Mask`] | a [`Ragged`] with `'static` |
+/// | [`PaddedToMax`], [`PaddedToLongest`], [`Text`], [`Packed`], [`PackedText`] | the same type with `'static` |
+/// | [`Mask`] | a [`PaddedToMax`] with `'static` |
 /// | a tuple | the tuple of its parts' schemas |
 /// | a [derived](derive@Sample) struct | the struct itself, with `'static` for its lifetimes |
 /// | a type whose fields are known only at run time | [`Dynamic`] |

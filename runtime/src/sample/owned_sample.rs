@@ -105,9 +105,9 @@ impl Sample for &OwnedSample {
     fn declare(&self, fields: &mut Fields) {
         for column in &self.layout.columns {
             let field = &column.field;
-            match (field.is_ragged(), field.is_packed(), field.shape()) {
-                (true, _, &[room]) if field.is_padded_to_longest() => fields.padded(field.dtype, room),
-                (true, _, &[max]) => fields.ragged(field.dtype, max),
+            match (field.is_padded(), field.is_packed(), field.shape()) {
+                (true, _, &[room]) if field.is_padded_to_longest() => fields.padded_to_longest(field.dtype, room),
+                (true, _, &[max]) => fields.padded_to_max(field.dtype, max),
                 (_, true, &[room, ref item @ ..]) => fields.packed(field.dtype, item, room),
                 (_, _, shape) => fields.fixed(field.dtype, shape),
             }
@@ -116,7 +116,7 @@ impl Sample for &OwnedSample {
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         for (i, column) in self.layout.columns.iter().enumerate() {
-            if column.field.kind == Kind::Longest {
+            if column.field.kind == Kind::PaddedToLongest {
                 // SAFETY: the pages are a slot of this layout, and nobody writes them.
                 let state = unsafe { State::of(column, self.pages.start().as_ptr(), self.layout.rows).read() };
                 row.write_padded_like(&self.elements(i), state)?;
@@ -137,12 +137,12 @@ impl fmt::Debug for OwnedSample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Packed, Ragged, Schema, tests::Slot};
+    use crate::sample::{Packed, PaddedToMax, Schema, tests::Slot};
 
-    type Mixed<'a> = ([u8; 2], Ragged<'a, i16>, Packed<'a, f64>, bool);
+    type Mixed<'a> = ([u8; 2], PaddedToMax<'a, i16>, Packed<'a, f64>, bool);
 
-    fn mixed<'a>(ragged: &'a [i16], packed: &'a [f64]) -> Mixed<'a> {
-        ([1, 2], Ragged::new(ragged, 3), Packed::new(packed, 1), true)
+    fn mixed<'a>(padded: &'a [i16], packed: &'a [f64]) -> Mixed<'a> {
+        ([1, 2], PaddedToMax::new(padded, 3), Packed::new(packed, 1), true)
     }
 
     #[test]
@@ -151,17 +151,17 @@ mod tests {
         let mut apart = OwnedSample::new(Fields::of(&mixed(&[], &[]))).unwrap();
         let mut slot = Slot::spilling(&mixed(&[], &[]), 3);
         let runs = [(&[7_i16][..], &numbers[..100]), (&[8, 9, 10], &numbers[..0]), (&[], &numbers[40..43])];
-        for (row, (ragged, packed)) in runs.into_iter().enumerate() {
-            apart.fill(|row| mixed(ragged, packed).write(row)).unwrap();
-            let (bytes, ragged_back, packed_back, yes) = <Mixed<'_> as Sample>::Schema::tensors(&mut apart.columns());
+        for (row, (padded, packed)) in runs.into_iter().enumerate() {
+            apart.fill(|row| mixed(padded, packed).write(row)).unwrap();
+            let (bytes, padded_back, packed_back, yes) = <Mixed<'_> as Sample>::Schema::tensors(&mut apart.columns());
             assert_eq!((bytes.as_slice(), yes.as_slice()), (&[1, 2][..], &[true][..]));
-            assert_eq!((ragged_back.row(0), packed_back.row(0).as_slice()), (ragged, packed));
+            assert_eq!((padded_back.row(0), packed_back.row(0).as_slice()), (padded, packed));
             slot.write(row, &apart).unwrap();
         }
-        let (_, ragged, packed, _) = <Mixed<'_> as Sample>::Schema::tensors(&mut slot.batch(3));
+        let (_, padded, packed, _) = <Mixed<'_> as Sample>::Schema::tensors(&mut slot.batch(3));
         assert_eq!(packed.offsets(), [0, 100, 100, 103]);
-        for (row, (ragged_row, packed_row)) in runs.into_iter().enumerate() {
-            assert_eq!((ragged.row(row), packed.row(row).as_slice()), (ragged_row, packed_row));
+        for (row, (padded_row, packed_row)) in runs.into_iter().enumerate() {
+            assert_eq!((padded.row(row), packed.row(row).as_slice()), (padded_row, packed_row));
         }
     }
 

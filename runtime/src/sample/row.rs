@@ -133,7 +133,7 @@ impl<'a> Row<'a> {
     ///
     /// # Errors
     ///
-    /// If the field is ragged or packed, or there are no more fields.
+    /// If the field is padded or packed, or there are no more fields.
     pub fn fill_raw(&mut self) -> Result<NonNull<[u8]>, Mismatch> {
         let column = self.column()?;
         if column.field.kind != Kind::Fixed {
@@ -145,20 +145,20 @@ impl<'a> Row<'a> {
     }
 
     /// Writes the next field, of any kind, from all elements of `data` in C order. The shape of `data` does not matter,
-    /// only its number of elements: exactly that of a field of fixed shape, at most the maximum of a ragged field,
+    /// only its number of elements: exactly that of a field of fixed shape, at most the maximum of a padded field,
     /// whole items of a packed field.
     ///
     /// # Errors
     ///
-    /// The same as those of [`write`](Self::write), [`write_ragged`](Self::write_ragged) and
+    /// The same as those of [`write`](Self::write), [`write_padded_to_max`](Self::write_padded_to_max) and
     /// [`write_packed`](Self::write_packed).
     pub fn write_elements(&mut self, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
         fn typed<T: Element>(row: &mut Row<'_>, column: &Column, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
             let Some(data) = data.typed::<T>() else { return Err(column.other(data.dtype(), data.shape())) };
             match column.field.kind {
                 Kind::Fixed => row.write(data.as_slice(), column.field.shape.dims()),
-                Kind::Padded => row.write_ragged(data.as_slice()),
-                Kind::Longest => row.write_padded_like(&AnyTensorView::from(data), State::default()),
+                Kind::PaddedToMax => row.write_padded_to_max(data.as_slice()),
+                Kind::PaddedToLongest => row.write_padded_like(&AnyTensorView::from(data), State::default()),
                 Kind::Packed => row.write_packed(data.as_slice(), column.field.shape.row_dims()),
             }
         }
@@ -166,14 +166,14 @@ impl<'a> Row<'a> {
         for_dtype!(column.field.dtype, T => typed::<T>(self, column, data))
     }
 
-    /// Writes the next field, which must be ragged: `data`, then zeros up to the declared maximum, and its length.
+    /// Writes the next field, which must be padded: `data`, then zeros up to the declared maximum, and its length.
     ///
     /// # Errors
     ///
     /// If the dtype differs, or `data` is longer than the declared maximum.
     #[inline]
-    pub fn write_ragged<T: Element>(&mut self, data: &[T]) -> Result<(), Mismatch> {
-        let column = self.column_of::<T>(Kind::Padded, &[data.len()])?;
+    pub fn write_padded_to_max<T: Element>(&mut self, data: &[T]) -> Result<(), Mismatch> {
+        let column = self.column_of::<T>(Kind::PaddedToMax, &[data.len()])?;
         if data.len() > column.elements {
             return Err(Problem::TooLong { declared: column.field.clone(), found: data.len() }.into());
         }
@@ -189,14 +189,14 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Returns the memory of the next field, which must be [ragged](super::Fields::ragged), up to its declared maximum, and
+    /// Returns the memory of the next field, which must be [padded](super::Fields::padded_to_max), up to its declared maximum, and
     /// sets its length. Every element must be written, also those of the padding.
     ///
     /// # Errors
     ///
     /// If the dtype differs, or `len` is greater than the declared maximum.
-    pub fn fill_ragged<T: Element>(&mut self, len: usize) -> Result<&mut [T], Mismatch> {
-        let column = self.column_of::<T>(Kind::Padded, &[len])?;
+    pub fn fill_padded_to_max<T: Element>(&mut self, len: usize) -> Result<&mut [T], Mismatch> {
+        let column = self.column_of::<T>(Kind::PaddedToMax, &[len])?;
         if len > column.elements {
             return Err(Problem::TooLong { declared: column.field.clone(), found: len }.into());
         }
@@ -228,7 +228,7 @@ impl<'a> Row<'a> {
     ///
     /// # Errors
     ///
-    /// If the dtype or the number of elements differs from the declaration, the field is ragged, a `Bool` is neither 0
+    /// If the dtype or the number of elements differs from the declaration, the field is padded, a `Bool` is neither 0
     /// nor 1, or a packed field has no room (see [`write_packed`](Self::write_packed)).
     pub fn write_bytes(&mut self, dtype: DType, bytes: &[u8]) -> Result<(), Mismatch> {
         let column = self.column()?;
@@ -247,7 +247,7 @@ impl<'a> Row<'a> {
             }
             Kind::Packed if bytes.len().is_multiple_of(dtype.size()) => self.extend(column, elements())?,
             Kind::Fixed | Kind::Packed => return Err(column.other(dtype, &[elements()])),
-            Kind::Padded | Kind::Longest => return Err(column.otherwise()),
+            Kind::PaddedToMax | Kind::PaddedToLongest => return Err(column.otherwise()),
         };
         // SAFETY: the same as for `fill`, or there is room for as many elements (`extend`); the bytes are valid
         // elements, since any bits are a value of every element type except bool, whose values were checked.

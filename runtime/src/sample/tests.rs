@@ -130,14 +130,14 @@ fn an_unbatched_run_of_arrays_has_a_row_of_each() {
 }
 
 #[test]
-fn an_unbatched_ragged_sample_keeps_its_padding() {
-    alone((Ragged::new(&[1_u16, 2, 3], 5), Text::new("å!", 4)), |(ragged, text), columns| {
-        assert_eq!((ragged.padded().shape(), ragged.padded().as_slice()), (&[5][..], &[1, 2, 3, 0, 0][..]));
-        assert_eq!((ragged.lengths(), ragged.row(0)), (&[3][..], &[1, 2, 3][..]));
+fn an_unbatched_padded_sample_keeps_its_padding() {
+    alone((PaddedToMax::new(&[1_u16, 2, 3], 5), Text::new("å!", 4)), |(padded, text), columns| {
+        assert_eq!((padded.padded().shape(), padded.padded().as_slice()), (&[5][..], &[1, 2, 3, 0, 0][..]));
+        assert_eq!((padded.lengths(), padded.row(0)), (&[3][..], &[1, 2, 3][..]));
         assert_eq!((text.get(0), text.bytes().lengths()), ("å!", &[3][..]));
         assert_eq!((columns.get(1).unwrap().shape(), columns.lengths(1)), (&[4][..], Some(&[3][..])));
         assert_eq!(columns.field(0).unwrap().dtype(), DType::U16);
-        let beyond = std::panic::catch_unwind(|| ragged.row(1).len());
+        let beyond = std::panic::catch_unwind(|| padded.row(1).len());
         assert!(beyond.is_err(), "there is no second row");
     });
 }

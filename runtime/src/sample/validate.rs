@@ -31,14 +31,14 @@ impl Layout {
         let ends = |count| unsafe { std::slice::from_raw_parts(slot.add(column.ends).cast::<i64>(), count) };
         let elements = match column.field.kind {
             Kind::Fixed => rows * column.elements,
-            Kind::Padded => {
+            Kind::PaddedToMax => {
                 let is_length = |&length: &i64| usize::try_from(length).is_ok_and(|length| length <= column.elements);
                 if !ends(rows).iter().all(is_length) {
                     return false;
                 }
                 rows * column.elements
             }
-            Kind::Longest => {
+            Kind::PaddedToLongest => {
                 // SAFETY: such a column has its state after the lengths.
                 let state = unsafe { State::of(column, slot.cast_mut(), self.rows).read() };
                 let (lengths, room) = (ends(rows), column.field.shape.rows() * self.rows);
@@ -75,13 +75,13 @@ mod tests {
     fn only_rows_that_can_be_read_are_sound() {
         let mut fields = Fields::new();
         fields.fixed(DType::Bool, &[3]);
-        fields.ragged(DType::U16, 5);
+        fields.padded_to_max(DType::U16, 5);
         fields.packed(DType::Bool, &[2], 4);
-        fields.padded(DType::U16, 5);
+        fields.padded_to_longest(DType::U16, 5);
         let layout = Layout::new(fields, 3).unwrap();
         assert!(layout.can_be_invalid());
         let mut slot = vec![0_u64; layout.size.div_ceil(8)];
-        let [bools, ragged, packed, longest] = &layout.columns[..] else { panic!() };
+        let [bools, padded, packed, longest] = &layout.columns[..] else { panic!() };
         let mut check = |at: usize, bytes: &[u8], rows: usize| {
             // SAFETY: the bytes are in the slot, which nobody else uses.
             unsafe {
@@ -99,8 +99,8 @@ mod tests {
         }
         assert!(check(bools.offset, &[1; 9], 3) && check(bools.offset + 6, &[2], 2));
         assert!(!check(bools.offset + 6, &[2], 3));
-        assert!(check(ragged.ends, &words(&[5, 0, 1]), 3) && check(ragged.ends, &words(&[0, 0, 6]), 2));
-        assert!(!check(ragged.ends, &words(&[5, 0, 6]), 3) && !check(ragged.ends, &words(&[-1]), 1));
+        assert!(check(padded.ends, &words(&[5, 0, 1]), 3) && check(padded.ends, &words(&[0, 0, 6]), 2));
+        assert!(!check(padded.ends, &words(&[5, 0, 6]), 3) && !check(padded.ends, &words(&[-1]), 1));
         assert!(check(packed.ends, &words(&[0, 4, 4, 12]), 3) && check(packed.ends, &words(&[0, 12, 3]), 1));
         for ends in [[1, 4, 4, 12], [0, 4, 3, 12], [0, 4, 4, 13], [0, 4, 4, i64::MAX], [0, -1, 4, 4], [0, 0, 0, -1]] {
             assert!(!check(packed.ends, &words(&ends), 3), "{ends:?}");

@@ -10,7 +10,7 @@ use slotline::dataset::{
 use slotline::loader::{Batch, BatchOf};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
-use slotline::sample::{Dynamic, Fields, Packed, Ragged, Row, Sample, Text};
+use slotline::sample::{Dynamic, Fields, Packed, PaddedToMax, Row, Sample, Text};
 use slotline::{BoxError, Dataset, Error, Loader};
 
 use crate::support::{Item, chain, dawdle, from_fn, items, pixels, sampler_fn};
@@ -176,7 +176,7 @@ struct Borrowed {
 }
 
 impl Dataset for Borrowed {
-    type Sample<'a> = (Text<'a>, Ragged<'a, u16>);
+    type Sample<'a> = (Text<'a>, PaddedToMax<'a, u16>);
 
     fn len(&self) -> usize {
         40
@@ -188,7 +188,7 @@ impl Dataset for Borrowed {
         text.clear();
         text.extend([self.word, &index.to_string()]);
         row.fill(index as u16);
-        Ok((Text::new(text, 20), Ragged::new(row, 5)))
+        Ok((Text::new(text, 20), PaddedToMax::new(row, 5)))
     }
 }
 
@@ -200,8 +200,8 @@ fn stacked_samples_can_borrow_from_their_contexts() {
         for (row, &index) in batch.indices().iter().enumerate() {
             assert_eq!((left.get(row), right.get(row)), (&*format!("left{index}"), &*format!("right{index}")));
             assert_eq!(numbers.as_slice()[row], index + 100);
-            for ragged in [&ones, &others] {
-                assert_eq!(ragged.row(row), vec![index as u16; index as usize % 6]);
+            for padded in [&ones, &others] {
+                assert_eq!(padded.row(row), vec![index as u16; index as usize % 6]);
             }
         }
     });

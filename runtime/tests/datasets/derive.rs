@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::Element;
-use slotline::sample::{Columns, Fields, Packed, PackedTensor, Ragged, Row, Schema, Text, Texts};
+use slotline::sample::{Columns, Fields, Packed, PackedTensor, PaddedToMax, Row, Schema, Text, Texts};
 use slotline::tensor::TensorView;
 use slotline::{BoxError, Loader, Sample};
 
@@ -20,7 +20,7 @@ struct Clip<'a, 'd> {
     /// What was heard.
     sound: &'a [f32],
     words: Text<'d>,
-    marks: Ragged<'d, u16>,
+    marks: PaddedToMax<'d, u16>,
     tokens: Packed<'a, i32>,
     r#type: i64,
     place: Place,
@@ -58,7 +58,7 @@ impl Dataset for Clips {
         Ok(Clip {
             sound: &self.0[i],
             words: Text::new(&self.1[i], 6),
-            marks: Ragged::new(&self.2[i], 2),
+            marks: PaddedToMax::new(&self.2[i], 2),
             tokens: Packed::new(&self.3[i..2 * i], LEN),
             r#type: -(i as i64),
             place: Self::place(i),

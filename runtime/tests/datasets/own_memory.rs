@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slotline::arena::{ALIGN, Memory, Pages};
 use slotline::loader::{Batch, BuildError, Overflow};
-use slotline::sample::{Packed, Ragged};
+use slotline::sample::{Packed, PaddedToMax};
 use slotline::{BoxError, Loader};
 
 use crate::support::{OneByOne, from_fn};
@@ -131,7 +131,7 @@ fn places_locate_each_field_in_a_batch() {
     }
     struct Words;
     impl slotline::Dataset for Words {
-        type Sample<'a> = (u8, Ragged<'a, u16>, Packed<'a, f32>);
+        type Sample<'a> = (u8, PaddedToMax<'a, u16>, Packed<'a, f32>);
         fn len(&self) -> usize {
             8
         }
@@ -141,7 +141,7 @@ fn places_locate_each_field_in_a_batch() {
             _: &'a mut slotline::dataset::Context,
         ) -> Result<Self::Sample<'a>, BoxError> {
             const MANY: [f32; 8] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
-            Ok((index as u8, Ragged::new(&[7; 8][..index], 8), Packed::new(&MANY[..index], 2)))
+            Ok((index as u8, PaddedToMax::new(&[7; 8][..index], 8), Packed::new(&MANY[..index], 2)))
         }
     }
     let mut loader = Loader::builder(Words).batch_size(3).on_overflow(Overflow::Spill).build().unwrap();

@@ -6,7 +6,7 @@ use slotline::array::{AnyArray, Array};
 use slotline::dataset::{ConcatDataset, Context, Dataset, StackDataset, TensorDataset};
 use slotline::dtype::{DType, Element};
 use slotline::loader::{BatchOf, BuildError};
-use slotline::sample::{Columns, Dynamic, Fields, LayoutError, Lazy, Ragged, Row, Sample, Schema, Text};
+use slotline::sample::{Columns, Dynamic, Fields, LayoutError, Lazy, PaddedToMax, Row, Sample, Schema, Text};
 use slotline::tensor::{AnyTensorView, TensorView};
 use slotline::{Batch, BoxError, Loader};
 
@@ -208,19 +208,19 @@ fn tuples_have_up_to_eight_parts_and_nest() {
 struct Owned(Vec<String>, Vec<Vec<u32>>);
 
 impl Dataset for Owned {
-    type Sample<'a> = (Text<'a>, Ragged<'a, u32>, i64);
+    type Sample<'a> = (Text<'a>, PaddedToMax<'a, u32>, i64);
 
     fn len(&self) -> usize {
         LEN
     }
 
     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
-        Ok((Text::new(&self.0[index], 24), Ragged::new(&self.1[index], 10), index as i64))
+        Ok((Text::new(&self.0[index], 24), PaddedToMax::new(&self.1[index], 10), index as i64))
     }
 }
 
 #[test]
-fn texts_and_ragged_samples_are_padded_with_zeros() {
+fn texts_and_padded_samples_are_padded_with_zeros() {
     let make = || {
         let texts = (0..LEN).map(|i| "å∂".repeat(i % 4) + &"x".repeat(i)[..i.min(4)]).collect();
         // From 10 down to 0 elements, so that shorter samples overwrite longer ones.
@@ -228,18 +228,18 @@ fn texts_and_ragged_samples_are_padded_with_zeros() {
     };
     let data = make();
     load(make, &["0", "1", "2"], |batch, range| {
-        let (texts, ragged, numbers) = batch.tensors();
+        let (texts, padded, numbers) = batch.tensors();
         let columns = batch.columns();
         assert_eq!(columns.field(1).unwrap().shape(), [10]);
-        assert!(columns.field(1).unwrap().is_ragged() && !columns.field(2).unwrap().is_ragged());
-        assert_eq!(columns.lengths(1).unwrap(), ragged.lengths());
+        assert!(columns.field(1).unwrap().is_padded() && !columns.field(2).unwrap().is_padded());
+        assert_eq!(columns.lengths(1).unwrap(), padded.lengths());
         assert!(columns.lengths(2).is_none());
         for (row, i) in range.enumerate() {
             assert_eq!(texts.get(row), data.0[i]);
             assert_eq!(texts.bytes().row(row), data.0[i].as_bytes());
-            assert_eq!(ragged.row(row), data.1[i]);
-            assert_eq!(ragged.lengths()[row] as usize, LEN - 1 - i);
-            assert!(ragged.padded().row(row).as_slice()[LEN - 1 - i..].iter().all(|&x| x == 0));
+            assert_eq!(padded.row(row), data.1[i]);
+            assert_eq!(padded.lengths()[row] as usize, LEN - 1 - i);
+            assert!(padded.padded().row(row).as_slice()[LEN - 1 - i..].iter().all(|&x| x == 0));
             assert_eq!(numbers[[row]], i as i64);
         }
     });

@@ -20,7 +20,7 @@ const DTYPES: [DType; 4] = [DType::U8, DType::I16, DType::F32, DType::F64];
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Fixed,
-    Ragged,
+    PaddedToMax,
     Packed,
 }
 
@@ -42,7 +42,7 @@ impl Sample for Any {
         for Declared { kind, dtype, dims } in &self.0 {
             match (kind, dims.split_first()) {
                 (Kind::Fixed, _) => fields.fixed(*dtype, dims),
-                (Kind::Ragged, first) => fields.ragged(*dtype, first.map_or(0, |(&max, _)| max)),
+                (Kind::PaddedToMax, first) => fields.padded_to_max(*dtype, first.map_or(0, |(&max, _)| max)),
                 (Kind::Packed, None) => fields.packed(*dtype, &[], 0),
                 (Kind::Packed, Some((&room, item))) => fields.packed(*dtype, item, room),
             }
@@ -89,7 +89,7 @@ fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
         let dims = match kind {
             Kind::Fixed => dims.clone(),
             _ if dims.is_empty() => vec![0],
-            Kind::Ragged => vec![dims[0]],
+            Kind::PaddedToMax => vec![dims[0]],
             Kind::Packed => dims.clone(),
         };
         let batch = if *kind == Kind::Packed { dims.clone() } else { [&[rows][..], &dims].concat() };
@@ -102,7 +102,7 @@ fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
         place(&mut end, product(&dims, true) * rows_wide * size)?;
         match kind {
             Kind::Fixed => {}
-            Kind::Ragged => place(&mut end, rows_wide * 8)?,
+            Kind::PaddedToMax => place(&mut end, rows_wide * 8)?,
             Kind::Packed => place(&mut end, rows_wide * 8 + 8)?,
         }
         spills += usize::from(spill && *kind == Kind::Packed);
@@ -125,7 +125,7 @@ fn dims() -> impl Strategy<Value = Vec<usize>> {
 }
 
 fn field() -> impl Strategy<Value = Declared> {
-    let kind = prop_oneof![Just(Kind::Fixed), Just(Kind::Ragged), Just(Kind::Packed)];
+    let kind = prop_oneof![Just(Kind::Fixed), Just(Kind::PaddedToMax), Just(Kind::Packed)];
     (kind, proptest::sample::select(&DTYPES), dims()).prop_map(|(kind, dtype, dims)| Declared { kind, dtype, dims })
 }
 

@@ -8,7 +8,7 @@ use crate::support::{Crew, Got, HAS_PROCESSES, Run, WithFields, chain, crews, fr
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::DType;
 use slotline::loader::{BuildError, By, Error};
-use slotline::sample::{Fields, Ragged, Row, Sample, Text};
+use slotline::sample::{Fields, PaddedToMax, Row, Sample, Text};
 use slotline::{BoxError, Loader};
 
 const RUN: Run = Run { len: 40, batch_size: 8, drop_last: false, shuffle: true, seed: 3 };
@@ -142,11 +142,11 @@ fn a_sample_that_differs_from_its_declaration_is_an_error() {
         (|row| Ok(row.write(&[1_i32, 2], &[3])?), "numbers: i32 [3] was declared, but the sample has i32 [2]"),
         (|row| Ok(row.write::<i32>(&[], &[1; 9])?), "numbers: i32 [3]"),
         (
-            |row| Ragged::new(&[1_i32, 2, 3], 3).write(row),
+            |row| PaddedToMax::new(&[1_i32, 2, 3], 3).write(row),
             "declared of fixed shape, but the sample wrote another kind of field",
         ),
         (|row| [1_i32, 2, 3].write(row), "2 fields were declared, but the sample wrote 1"),
-        (|row| ([1_i32, 2, 3], [1_u8; 4]).write(row), "text: u8 up to [4] was declared ragged"),
+        (|row| ([1_i32, 2, 3], [1_u8; 4]).write(row), "text: u8 up to [4] was declared padded"),
         (
             |row| ([1_i32, 2, 3], Text::new("five!", 9)).write(row),
             "the sample has 5 elements; declare a larger maximum",
@@ -161,7 +161,7 @@ fn a_sample_that_differs_from_its_declaration_is_an_error() {
         (
             |row| {
                 assert!(row.write(&[1_i32, 2], &[3]).is_err());
-                assert!(Ragged::new(&[1_i32], 1).write(row).is_err());
+                assert!(PaddedToMax::new(&[1_i32], 1).write(row).is_err());
                 Text::new("four", 4).write(row).err();
                 Ok(())
             },

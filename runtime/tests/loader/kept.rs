@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use slotline::arena::Pages;
 use slotline::dataset::iter_fn;
 use slotline::loader::{BuildError, Collated, OnHeld, Overflow, Warning};
-use slotline::sample::{Dynamic, Packed, Ragged};
+use slotline::sample::{Dynamic, Packed, PaddedToMax};
 use slotline::{Batch, BoxError, Error, Loader, WorkerInfo};
 
 use crate::support::{HAS_PROCESSES, InProcesses, chain, crews, from_fn};
@@ -312,8 +312,8 @@ fn a_copy_of_a_batch_has_its_own_memory() {
         copies(whole().batch_size(4).pin_memory(true).build().unwrap());
         copies(whole().batch_size(4).memory(|bytes| Ok(Pages::new(bytes)?)).build().unwrap());
         copies(whole().batch_size(None).build().unwrap());
-        let ragged = from_fn(30, |index, _| Ok(Ragged::new(&ITEMS[..index], 30)));
-        copies(Loader::builder(ragged).batch_size(4).num_workers(workers).on_held(on_held).build().unwrap());
+        let padded = from_fn(30, |index, _| Ok(PaddedToMax::new(&ITEMS[..index], 30)));
+        copies(Loader::builder(padded).batch_size(4).num_workers(workers).on_held(on_held).build().unwrap());
         for overflow in [Overflow::Error, Overflow::Spill] {
             let room = if overflow == Overflow::Error { 2048 } else { 64 };
             let runs = from_fn(30, move |index, _| Ok(Packed::new(&ITEMS[..64 * (1 + index)], room)));

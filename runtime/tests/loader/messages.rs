@@ -20,7 +20,7 @@ fn vecs_of_unequal_length_are_an_error_with_alternatives() {
     let lists = from_fn(4, |index, _| Ok(vec![0_i64; if index == 3 { 5 } else { 2 }]));
     let mut loader = Loader::builder(lists).batch_size(2).build().unwrap();
     let message = chain(&only_error(loader.epoch().unwrap()));
-    for word in ["Ragged", "Packed", "collate", "[2]", "[5]", "sample 3"] {
+    for word in ["PaddedToMax", "Packed", "collate", "[2]", "[5]", "sample 3"] {
         assert!(message.contains(word), "{message}");
     }
 }

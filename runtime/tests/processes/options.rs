@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use slotline::loader::{Affinity, BadSample, Budget, OnError};
-use slotline::sample::{Packed, Ragged};
+use slotline::sample::{Packed, PaddedToMax};
 use slotline::{Error, Loader, worker_info};
 
 use crate::die;
@@ -68,7 +68,9 @@ fn bad_samples_are_passed_over() {
     let words = || {
         from_fn(60, |index, _| match index % 7 {
             3 => Err("no words".into()),
-            _ => Ok((Packed::new(&NUMBERS[..index % 5], 5), Ragged::new(&NUMBERS[..index % 4], 4), index % 2 == 0)),
+            _ => {
+                Ok((Packed::new(&NUMBERS[..index % 5], 5), PaddedToMax::new(&NUMBERS[..index % 4], 4), index % 2 == 0))
+            }
         })
     };
     both!(Loader::builder(words()).batch_size(6).on_error(OnError::Skip(Budget::Samples(100))));

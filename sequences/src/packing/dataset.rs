@@ -7,7 +7,7 @@ use std::sync::Arc;
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming};
 use slotline::dtype::Element;
-use slotline::sample::{Columns, Fields, Ragged, RaggedTensor, Row, Sample, Schema};
+use slotline::sample::{Columns, Fields, PaddedTensor, PaddedToMax, Row, Sample, Schema};
 use slotline::tensor::TensorView;
 use slotline::with_causes;
 
@@ -193,7 +193,7 @@ fn declare<S: Document>(packing: &Packing, fields: &mut Fields) {
     for name in ["position_ids", "document_ids"] {
         fields.named_by(name, |fields| fields.fixed(i32::DTYPE, &[capacity]));
     }
-    fields.named_by("cu_seqlens", |fields| fields.ragged(i32::DTYPE, packing.most_pieces() + 1));
+    fields.named_by("cu_seqlens", |fields| fields.padded_to_max(i32::DTYPE, packing.most_pieces() + 1));
 }
 
 impl<D: Dataset> Sample for Bin<'_, D>
@@ -249,7 +249,7 @@ where
             *end += piece.tokens.len() as i32; // At most 2^28.
             Some(*end)
         }));
-        Ok(row.write_ragged(ends)?)
+        Ok(row.write_padded_to_max(ends)?)
     }
 }
 
@@ -282,7 +282,7 @@ impl<S: Schema> Schema for Bins<S> {
             tokens: S::tensors(columns),
             position_ids: columns.take(),
             document_ids: columns.take(),
-            cu_seqlens: <Ragged<'static, i32>>::tensors(columns),
+            cu_seqlens: <PaddedToMax<'static, i32>>::tensors(columns),
         }
     }
 }
@@ -297,7 +297,7 @@ pub struct BinTensors<'b, T> {
     /// The number of each token's document in its row, from 1; 0 in the padding.
     pub document_ids: TensorView<'b, i32>,
     /// Where the documents of each row begin, and where the last one ends.
-    pub cu_seqlens: RaggedTensor<'b, i32>,
+    pub cu_seqlens: PaddedTensor<'b, i32>,
 }
 
 impl<T> BinTensors<'_, T> {

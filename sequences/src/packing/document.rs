@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use slotline::BoxError;
 use slotline::dtype::{Element, element};
-use slotline::sample::{Fields, Packed, Padded, Ragged, Row, Schema};
+use slotline::sample::{Fields, Packed, PaddedToLongest, PaddedToMax, Row, Schema};
 use slotline::tensor::TensorView;
 use slotline::up_to_eight;
 
@@ -15,7 +15,7 @@ use slotline::up_to_eight;
 /// | sample | fields of a bin of `capacity` |
 /// |---|---|
 /// | `&[T]`, `Vec<T>`, `Cow<[T]>`, a [`TensorView`] of one dimension | `T [capacity]` |
-/// | [`Ragged`], [`Padded`], [`Packed`] of single elements | `T [capacity]` |
+/// | [`PaddedToMax`], [`PaddedToLongest`], [`Packed`] of single elements | `T [capacity]` |
 /// | a tuple of up to eight of these | one for each |
 pub trait Document {
     /// The schema of the packed fields.
@@ -149,8 +149,8 @@ sequences! {
     &[T], |it| Ok::<&[T], BoxError>(it);
     Vec<T>, |it| Ok::<&[T], BoxError>(it);
     Cow<'_, [T]>, |it| Ok::<&[T], BoxError>(it);
-    Ragged<'_, T>, |it| Ok::<&[T], BoxError>(it.as_slice());
-    Padded<'_, T>, |it| Ok::<&[T], BoxError>(it.as_slice());
+    PaddedToMax<'_, T>, |it| Ok::<&[T], BoxError>(it.as_slice());
+    PaddedToLongest<'_, T>, |it| Ok::<&[T], BoxError>(it.as_slice());
     Packed<'_, T>, |it| flat(it.as_slice(), it.item_shape().len());
     TensorView<'_, T>, |it| flat(it.as_slice(), it.shape().len().wrapping_sub(1));
 }

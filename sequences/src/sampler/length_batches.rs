@@ -66,7 +66,7 @@ const GROUP: usize = 50;
 /// # Memory
 ///
 /// A batch has room for [`max_batch_size`](Self::max_batch_size) samples, which many short ones make large. Samples that
-/// are [`Padded`](slotline::sample::Padded) or [`Packed`](slotline::sample::Packed) share their room: declare the budget divided
+/// are [`PaddedToLongest`](slotline::sample::PaddedToLongest) or [`Packed`](slotline::sample::Packed) share their room: declare the budget divided
 /// by the maximum batch size, rounded up. The sampler takes up to 36 bytes for each sample.
 #[derive(Clone, Debug)]
 pub struct LengthBatchSampler {

@@ -16,15 +16,15 @@ use slotline::rng::rand_core::Rng;
 ///
 /// ```
 /// use slotline::dataset::{Dataset, from_fn};
-/// use slotline::sample::Padded;
+/// use slotline::sample::PaddedToLongest;
 /// use slotline_sequences::tokens::{Fim, FimTokens};
 ///
-/// let texts = from_fn(100, |index, _| Ok(Padded::owned((100..110 + index as i64).collect(), 256)));
+/// let texts = from_fn(100, |index, _| Ok(PaddedToLongest::owned((100..110 + index as i64).collect(), 256)));
 /// let fim = Fim::new(FimTokens { prefix: 1, suffix: 2, middle: 3 }).rate(0.9)?;
 /// let texts = texts.map(move |text, cx| {
 ///     let mut rearranged = Vec::new();
 ///     fim.apply(text.as_slice(), cx.rng(), &mut rearranged);
-///     Ok(Padded::owned(rearranged, 256))
+///     Ok(PaddedToLongest::owned(rearranged, 256))
 /// });
 /// let mut loader = slotline::Loader::builder(texts).batch_size(100).seed(42).build()?;
 /// let batch = loader.epoch()?.next().expect("a batch")?;

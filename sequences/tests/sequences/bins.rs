@@ -3,7 +3,7 @@
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::BatchOf;
 use slotline::rng::rand_core::Rng;
-use slotline::sample::Ragged;
+use slotline::sample::PaddedToMax;
 use slotline::sampler::DistributedSampler;
 use slotline::{BoxError, Error, Loader};
 use slotline_sequences::packing::{PackedDataset, Packing, PackingError, PackingOptions};
@@ -27,7 +27,7 @@ impl Documents {
 }
 
 impl Dataset for Documents {
-    type Sample<'a> = (Vec<u32>, Ragged<'a, i64>);
+    type Sample<'a> = (Vec<u32>, PaddedToMax<'a, i64>);
 
     fn len(&self) -> usize {
         self.0.len()
@@ -41,7 +41,7 @@ impl Dataset for Documents {
         let word = (cx.rng().next_u64() >> 32) as i64;
         let labels = cx.buffer::<i64>(length);
         labels.iter_mut().zip(0..).for_each(|(label, place)| *label = word + place);
-        Ok((Documents::tokens(index, length), Ragged::new(labels, 100)))
+        Ok((Documents::tokens(index, length), PaddedToMax::new(labels, 100)))
     }
 }
 

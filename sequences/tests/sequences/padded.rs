@@ -3,7 +3,7 @@
 use slotline::Loader;
 use slotline::dataset::{Context, from_fn};
 use slotline::rng::Generator;
-use slotline::sample::Padded;
+use slotline::sample::PaddedToLongest;
 use slotline_sequences::sampler::LengthBatchSampler;
 
 #[test]
@@ -15,7 +15,8 @@ fn a_budget_of_tokens_bounds_the_memory() {
     assert_eq!(most, 20);
     // With room for 40 tokens each, 20 samples would take five times as much.
     let room = budget.div_ceil(most);
-    let texts = from_fn(200, move |index, _: &mut Context| Ok(Padded::owned(vec![index as u32; length(index)], room)));
+    let texts =
+        from_fn(200, move |index, _: &mut Context| Ok(PaddedToLongest::owned(vec![index as u32; length(index)], room)));
     let mut loader = Loader::builder(texts).batch_sampler(sampler).num_workers(1).build().unwrap();
     let mut samples = 0;
     for batch in loader.epoch().unwrap() {

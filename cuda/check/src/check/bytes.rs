@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use slotline::dataset::{Dataset, Loadable, from_fn, iter_fn};
 use slotline::loader::Builder;
-use slotline::sample::{Packed, PackedText, Ragged, Text};
+use slotline::sample::{Packed, PackedText, PaddedToMax, Text};
 use slotline::{Batch, Loader};
 use slotline_cuda::{Device, DeviceLoader};
 
@@ -29,7 +29,7 @@ pub(crate) fn run(bench: &Bench) -> Result<String> {
         let fixed = || from_fn(len, |i, _| Ok(([i as f32; 5], i as i64, i as u8, [[i as u16; 3]; 4], i % 2 == 0)));
         batches += by_index(bench, workers, fixed)?;
         let padded =
-            || from_fn(len, |i, _| Ok((Ragged::new(&NUMBERS[..i % 64], 63), Text::new(&LETTERS[..i % 43], 43))));
+            || from_fn(len, |i, _| Ok((PaddedToMax::new(&NUMBERS[..i % 64], 63), Text::new(&LETTERS[..i % 43], 43))));
         batches += by_index(bench, workers, padded)?;
         let packed = || {
             from_fn(len, |i, _| {

@@ -486,7 +486,7 @@ impl<D, C> Builder<D, C> {
 
     /// Sets what to do with a batch whose [packed](crate::sample::Packed) samples have more items than it has room for:
     /// return an error, which is the default, or take memory from the heap for this batch. A
-    /// [`Ragged`](crate::sample::Ragged) or [`Text`](crate::sample::Text) that is longer than its maximum is always an
+    /// [`PaddedToMax`](crate::sample::PaddedToMax) or [`Text`](crate::sample::Text) that is longer than its maximum is always an
     /// error.
     ///
     /// ```

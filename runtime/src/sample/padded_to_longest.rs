@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::{Columns, Fields, Ragged, RaggedTensor, Row, Sample, Schema};
+use super::{Columns, Fields, PaddedTensor, PaddedToMax, Row, Sample, Schema};
 use crate::BoxError;
 use crate::dtype::{Element, element};
 
 /// A run of elements; in the batch it is padded to the longest one, and its length is stored (Hugging Face's
 /// `DataCollatorWithPadding`).
 ///
-/// A batch is a [`RaggedTensor`] of `[B, longest]`, contiguous. It has room for `room` elements per sample of a full
+/// A batch is a [`PaddedTensor`] of `[B, longest]`, contiguous. It has room for `room` elements per sample of a full
 /// batch, with the padding: that of the longest sample is enough for every batch. If batches have samples of similar
 /// lengths, less is enough, such as the budget of a `LengthBatchSampler` (in `slotline-sequences`) divided by
 /// its maximum batch size. A batch that needs more is an error that says how much, or takes memory from the heap
@@ -17,12 +17,12 @@ use crate::dtype::{Element, element};
 ///
 /// ```
 /// use slotline::dataset::{Context, Dataset};
-/// use slotline::sample::{Mask, Padded};
+/// use slotline::sample::{Mask, PaddedToLongest};
 /// use slotline::{BoxError, Loader, Sample};
 ///
 /// #[derive(Sample)]
 /// struct Text<'a> {
-///     input_ids: Padded<'a, i64>,
+///     input_ids: PaddedToLongest<'a, i64>,
 ///     attention_mask: Mask<i64>,
 /// }
 ///
@@ -36,7 +36,7 @@ use crate::dtype::{Element, element};
 ///     }
 ///
 ///     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Text<'a>, BoxError> {
-///         let input_ids = Padded::new(&self.0[index], 512).padding(9).multiple_of(4);
+///         let input_ids = PaddedToLongest::new(&self.0[index], 512).padding(9).multiple_of(4);
 ///         Ok(Text { attention_mask: input_ids.mask(1), input_ids })
 ///     }
 /// }
@@ -57,14 +57,14 @@ use crate::dtype::{Element, element};
 /// thread, for any part size of the loader; several threads fill several batches. A row that is longer than those before
 /// it moves them apart.
 #[derive(Clone, Debug)]
-pub struct Padded<'a, T: Element> {
+pub struct PaddedToLongest<'a, T: Element> {
     data: Cow<'a, [T]>,
     room: usize,
     padding: Option<T>,
     multiple: usize,
 }
 
-impl<'a, T: Element> Padded<'a, T> {
+impl<'a, T: Element> PaddedToLongest<'a, T> {
     /// Makes a sample of these elements, in a field with room for `room` of them per sample of a full batch. The padding is
     /// zeros.
     pub fn new(data: &'a [T], room: usize) -> Self {
@@ -98,18 +98,18 @@ impl<'a, T: Element> Padded<'a, T> {
     }
 }
 
-impl<T: Element> Padded<'static, T> {
+impl<T: Element> PaddedToLongest<'static, T> {
     /// Makes a sample that owns its elements, such as one that was computed; see [`new`](Self::new).
     pub fn owned(data: Vec<T>, room: usize) -> Self {
         Self { data: Cow::Owned(data), room, padding: None, multiple: 1 }
     }
 }
 
-impl<T: Element> Sample for Padded<'_, T> {
-    type Schema = Padded<'static, T>;
+impl<T: Element> Sample for PaddedToLongest<'_, T> {
+    type Schema = PaddedToLongest<'static, T>;
 
     fn declare(&self, fields: &mut Fields) {
-        fields.padded(T::DTYPE, self.room);
+        fields.padded_to_longest(T::DTYPE, self.room);
     }
 
     #[inline]
@@ -119,16 +119,16 @@ impl<T: Element> Sample for Padded<'_, T> {
     }
 }
 
-impl<T: Element> Schema for Padded<'static, T> {
-    type Tensors<'b> = RaggedTensor<'b, T>;
+impl<T: Element> Schema for PaddedToLongest<'static, T> {
+    type Tensors<'b> = PaddedTensor<'b, T>;
 
-    fn tensors<'b>(columns: &mut Columns<'b>) -> RaggedTensor<'b, T> {
-        <Ragged<'static, T>>::tensors(columns)
+    fn tensors<'b>(columns: &mut Columns<'b>) -> PaddedTensor<'b, T> {
+        <PaddedToMax<'static, T>>::tensors(columns)
     }
 }
 
 /// As many equal elements as another sample has, padded with zeros as that one is: which elements of a batch are not
-/// padding. Made by [`Padded::mask`] and [`Ragged::mask`]; `true`, `1_i64` and `1_f32` are usual.
+/// padding. Made by [`PaddedToLongest::mask`] and [`PaddedToMax::mask`]; `true`, `1_i64` and `1_f32` are usual.
 #[derive(Clone, Copy, Debug)]
 pub struct Mask<T> {
     present: T,
@@ -146,12 +146,12 @@ impl<T: Element> Mask<T> {
 }
 
 impl<T: Element> Sample for Mask<T> {
-    type Schema = Ragged<'static, T>;
+    type Schema = PaddedToMax<'static, T>;
 
     fn declare(&self, fields: &mut Fields) {
         match self.multiple {
-            Some(_) => fields.padded(T::DTYPE, self.room),
-            None => fields.ragged(T::DTYPE, self.room),
+            Some(_) => fields.padded_to_longest(T::DTYPE, self.room),
+            None => fields.padded_to_max(T::DTYPE, self.room),
         }
     }
 
@@ -161,7 +161,7 @@ impl<T: Element> Sample for Mask<T> {
             row.fill_padded(self.len, zero(), multiple)?.fill(self.present);
             return Ok(());
         }
-        let (own, padding) = row.fill_ragged(self.len)?.split_at_mut(self.len);
+        let (own, padding) = row.fill_padded_to_max(self.len)?.split_at_mut(self.len);
         own.fill(self.present);
         padding.fill(zero());
         Ok(())

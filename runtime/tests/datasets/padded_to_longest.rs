@@ -3,16 +3,16 @@
 use slotline::Loader;
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::{BatchOf, Budget, BuildError, Error, OnError, Overflow};
-use slotline::sample::{Mask, Padded, Ragged};
+use slotline::sample::{Mask, PaddedToLongest, PaddedToMax};
 use slotline::{BoxError, Sample};
 
 use crate::support::{Crew, crews};
 
 #[derive(Sample)]
 struct Text<'a> {
-    input_ids: Padded<'a, u32>,
+    input_ids: PaddedToLongest<'a, u32>,
     mask: Mask<bool>,
-    whole: Ragged<'a, i16>,
+    whole: PaddedToMax<'a, i16>,
     number: i64,
     whole_mask: Mask<f32>,
 }
@@ -43,9 +43,9 @@ impl Dataset for Texts {
         if self.fails && index % 13 == 5 {
             return Err("bad".into());
         }
-        let input_ids = Padded::owned(tokens(index), self.room).padding(7).multiple_of(4);
+        let input_ids = PaddedToLongest::owned(tokens(index), self.room).padding(7).multiple_of(4);
         let longer = if self.fails && index % 13 == 6 { 41 } else { length(index) };
-        let whole = Ragged::owned(vec![index as i16; longer], 40).padding(-1);
+        let whole = PaddedToMax::owned(vec![index as i16; longer], 40).padding(-1);
         let number = index as i64;
         Ok(Text { mask: input_ids.mask(true), input_ids, whole_mask: whole.mask(0.5), whole, number })
     }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::BatchOf;
 use slotline::loader::{BuildError, Error};
-use slotline::sample::{Packed, PackedText, Ragged, Text};
+use slotline::sample::{Packed, PackedText, PaddedToMax, Text};
 use slotline::{BoxError, Loader};
 
 use crate::samples::Dishonest;
@@ -36,7 +36,7 @@ impl Mixed {
 }
 
 impl Dataset for Mixed {
-    type Sample<'a> = (Packed<'a, u32>, i64, Packed<'a, f32>, Ragged<'a, u32>, PackedText<'a>, [u16; 3], Text<'a>);
+    type Sample<'a> = (Packed<'a, u32>, i64, Packed<'a, f32>, PaddedToMax<'a, u32>, PackedText<'a>, [u16; 3], Text<'a>);
 
     fn len(&self) -> usize {
         self.tokens.len()
@@ -52,7 +52,7 @@ impl Dataset for Mixed {
             Packed::new(tokens, 2 * ROOM),
             index as i64,
             Packed::with_shape(boxes.as_flattened(), &[2], 2 * ROOM),
-            Ragged::new(tokens, 12),
+            PaddedToMax::new(tokens, 12),
             PackedText::new(text, 4 * ROOM),
             [index as u16; 3],
             Text::new(text, 24),
@@ -96,7 +96,7 @@ fn check(batch: &BatchOf<Mixed>, data: &Mixed) {
     assert_eq!((columns.offsets(0), columns.lengths(0)), (Some(tokens.offsets()), None));
     assert_eq!((columns.offsets(3), columns.lengths(3)), (None, Some(padded.lengths())));
     assert_eq!((columns.offsets(5), columns.lengths(5), columns.offsets(7)), (None, None, None));
-    let kind = |i| columns.field(i).map(|field| (field.is_packed(), field.is_ragged())).unwrap();
+    let kind = |i| columns.field(i).map(|field| (field.is_packed(), field.is_padded())).unwrap();
     assert_eq!([kind(2), kind(3), kind(5)], [(true, false), (false, true), (false, false)]);
     assert_eq!(columns.field(2).unwrap().shape(), [2 * ROOM, 2]);
 }
@@ -219,7 +219,7 @@ fn a_field_of_the_wrong_kind_is_an_error() {
 
     let declare = |fields: &mut Fields| {
         fields.named("packed", &Packed::<u8>::new(&[], 3));
-        fields.named("ragged", &Ragged::<u8>::new(&[], 3));
+        fields.named("padded", &PaddedToMax::<u8>::new(&[], 3));
         fields.named("fixed", &[0_u8; 3]);
     };
     type Write = fn(&mut Row<'_>) -> Result<(), BoxError>;
@@ -230,7 +230,7 @@ fn a_field_of_the_wrong_kind_is_an_error() {
         ),
         (|row| Text::new("abc", 3).write(row), "packed: u8 packed [3] was declared packed"),
         (|row| Packed::new(&[1_i8], 3).write(row), "packed: u8 packed [3] was declared, but the sample has i8 [1]"),
-        (|row| (PackedText::new("", 3), PackedText::new("", 3)).write(row), "ragged: u8 up to [3] was declared ragged"),
+        (|row| (PackedText::new("", 3), PackedText::new("", 3)).write(row), "padded: u8 up to [3] was declared padded"),
         (
             |row| (PackedText::new("", 3), Text::new("", 3), PackedText::new("abc", 3)).write(row),
             "fixed: u8 [3] was declared of fixed shape",
@@ -250,9 +250,9 @@ fn a_field_of_the_wrong_kind_is_an_error() {
     let takes = |take: fn(&mut Columns<'_>)| catch_unwind(AssertUnwindSafe(|| take(&mut batch.columns()))).is_ok();
     assert!(takes(|columns| drop(columns.take_packed::<u8>())));
     assert!(!takes(|columns| drop(columns.take_packed::<i8>())));
-    assert!(!takes(|columns| drop(columns.take_ragged::<u8>())));
+    assert!(!takes(|columns| drop(columns.take_padded::<u8>())));
     assert!(!takes(|columns| drop((columns.take_any(), columns.take_packed::<u8>()))));
-    assert!(takes(|columns| drop((columns.take_any(), columns.take_ragged::<u8>()))));
+    assert!(takes(|columns| drop((columns.take_any(), columns.take_padded::<u8>()))));
 }
 
 #[test]

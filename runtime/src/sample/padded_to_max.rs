@@ -9,15 +9,15 @@ use crate::tensor::{TensorView, no_such_row};
 
 /// A run of at most `max` elements; in the batch it is padded to that length, and its own length is stored.
 ///
-/// [`Padded`](super::Padded) pads to the longest sample of the batch instead.
+/// [`PaddedToLongest`](super::PaddedToLongest) pads to the longest sample of the batch instead.
 #[derive(Clone, Debug)]
-pub struct Ragged<'a, T: Element> {
+pub struct PaddedToMax<'a, T: Element> {
     data: Cow<'a, [T]>,
     max: usize,
     padding: Option<T>,
 }
 
-impl<'a, T: Element> Ragged<'a, T> {
+impl<'a, T: Element> PaddedToMax<'a, T> {
     /// Makes a sample of these elements, in a field whose samples have at most `max`. If it is longer, writing it is an
     /// error. The padding is zeros.
     pub fn new(data: &'a [T], max: usize) -> Self {
@@ -43,47 +43,47 @@ impl<'a, T: Element> Ragged<'a, T> {
     }
 }
 
-impl<T: Element> Ragged<'static, T> {
+impl<T: Element> PaddedToMax<'static, T> {
     /// Makes a sample that owns its elements, such as one that was computed; see [`new`](Self::new).
     pub fn owned(data: Vec<T>, max: usize) -> Self {
         Self { data: Cow::Owned(data), max, padding: None }
     }
 }
 
-impl<T: Element> Sample for Ragged<'_, T> {
-    type Schema = Ragged<'static, T>;
+impl<T: Element> Sample for PaddedToMax<'_, T> {
+    type Schema = PaddedToMax<'static, T>;
 
     fn declare(&self, fields: &mut Fields) {
-        fields.ragged(T::DTYPE, self.max);
+        fields.padded_to_max(T::DTYPE, self.max);
     }
 
     #[inline]
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        let Some(padding) = self.padding else { return Ok(row.write_ragged(&self.data)?) };
-        let (own, rest) = row.fill_ragged(self.data.len())?.split_at_mut(self.data.len());
+        let Some(padding) = self.padding else { return Ok(row.write_padded_to_max(&self.data)?) };
+        let (own, rest) = row.fill_padded_to_max(self.data.len())?.split_at_mut(self.data.len());
         own.copy_from_slice(&self.data);
         rest.fill(padding);
         Ok(())
     }
 }
 
-impl<T: Element> Schema for Ragged<'static, T> {
-    type Tensors<'b> = RaggedTensor<'b, T>;
+impl<T: Element> Schema for PaddedToMax<'static, T> {
+    type Tensors<'b> = PaddedTensor<'b, T>;
 
-    fn tensors<'b>(columns: &mut Columns<'b>) -> RaggedTensor<'b, T> {
-        let (padded, lengths) = columns.take_ragged();
-        RaggedTensor { padded, lengths }
+    fn tensors<'b>(columns: &mut Columns<'b>) -> PaddedTensor<'b, T> {
+        let (padded, lengths) = columns.take_padded();
+        PaddedTensor { padded, lengths }
     }
 }
 
-/// A batch of [`Ragged`] or [`Padded`](super::Padded) samples.
+/// A batch of [`PaddedToMax`] or [`PaddedToLongest`](super::PaddedToLongest) samples.
 #[derive(Clone, Debug)]
-pub struct RaggedTensor<'b, T: Element> {
+pub struct PaddedTensor<'b, T: Element> {
     padded: TensorView<'b, T>,
     lengths: &'b [i64],
 }
 
-impl<'b, T: Element> RaggedTensor<'b, T> {
+impl<'b, T: Element> PaddedTensor<'b, T> {
     /// Returns all rows with their padding: shape `[B, max]`, or `[B, longest]` if they are padded to the longest one; for an
     /// unbatched sample, `[max]` or `[longest]`.
     pub fn padded(&self) -> TensorView<'b, T> {
@@ -133,12 +133,12 @@ impl Sample for Text<'_> {
     type Schema = Text<'static>;
 
     fn declare(&self, fields: &mut Fields) {
-        fields.ragged(DType::U8, self.max);
+        fields.padded_to_max(DType::U8, self.max);
     }
 
     #[inline]
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        Ok(row.write_ragged(self.text.as_bytes())?)
+        Ok(row.write_padded_to_max(self.text.as_bytes())?)
     }
 }
 
@@ -146,17 +146,17 @@ impl Schema for Text<'static> {
     type Tensors<'b> = Texts<'b>;
 
     fn tensors<'b>(columns: &mut Columns<'b>) -> Texts<'b> {
-        Texts(<Ragged<'static, u8>>::tensors(columns))
+        Texts(<PaddedToMax<'static, u8>>::tensors(columns))
     }
 }
 
 /// A batch of [`Text`] samples.
 #[derive(Clone, Debug)]
-pub struct Texts<'b>(RaggedTensor<'b, u8>);
+pub struct Texts<'b>(PaddedTensor<'b, u8>);
 
 impl<'b> Texts<'b> {
     /// Returns the strings as bytes of UTF-8.
-    pub fn bytes(&self) -> &RaggedTensor<'b, u8> {
+    pub fn bytes(&self) -> &PaddedTensor<'b, u8> {
         &self.0
     }
 
