@@ -13,12 +13,16 @@ mod gif;
 mod jpeg;
 #[cfg(feature = "png")]
 pub(crate) mod numbers;
+#[cfg(feature = "turbo")]
+mod parts;
 #[cfg(feature = "png")]
 mod png;
-#[cfg(feature = "jpeg")]
+#[cfg(feature = "turbo")]
 mod turbo;
 #[cfg(feature = "webp")]
 mod webp;
+#[cfg(all(feature = "jpeg", not(feature = "turbo")))]
+mod zune;
 
 pub(crate) use self::exif::Orientation;
 pub(crate) use self::frame::Frame;
@@ -147,7 +151,7 @@ pub(crate) struct Memory {
     /// Another form of the pixels, of formats that need one.
     #[cfg_attr(not(any(feature = "webp", feature = "gif", feature = "bmp")), allow(dead_code))]
     other: Vec<u8>,
-    /// Whether libjpeg-turbo warned about the picture.
+    /// Whether the decoder warned about the picture.
     pub(crate) warned: bool,
 }
 
