@@ -16,7 +16,10 @@ use slotline_image::transform::{
 };
 
 /// What zune-jpeg allocates for a picture, and frees afterwards.
-const OF_THE_DECODER: u64 = if cfg!(feature = "turbo") { 0 } else { 40 };
+const OF_THE_DECODER: u64 = if cfg!(feature = "turbo") { 0 } else { 20 };
+
+/// zune-jpeg is slow without optimisation.
+const SEEDS: u64 = if cfg!(feature = "turbo") { 200 } else { 30 };
 
 #[test]
 fn images_no_larger_than_before_allocate_nothing() {
@@ -53,10 +56,10 @@ fn images_no_larger_than_before_allocate_nothing() {
             }
             ALLOCATIONS.load(SeqCst) - before
         };
-        assert!(round(0..200) > 0, "the counter must count allocations");
+        assert!(round(0..SEEDS) > 0, "the counter must count allocations");
         let (of_a_file, of_another) = (round(0..1), round(1..2));
         assert_eq!(of_a_file, of_another, "{:?}", pipeline.transforms());
         assert!(of_a_file <= files.len() as u64 * OF_THE_DECODER, "{of_a_file}");
-        assert_eq!(round(0..200), 200 * of_a_file, "{:?}", pipeline.transforms());
+        assert_eq!(round(0..SEEDS), SEEDS * of_a_file, "{:?}", pipeline.transforms());
     }
 }
