@@ -219,13 +219,14 @@ fn lossless_jpegs_have_the_pixels_that_were_compressed() {
 type Difference = (f64, u8);
 
 /// The differences to Pillow that the crate's documentation has for each content: the largest mean of a picture and the
-/// largest of a value, of colours at full and at half resolution, decoded at full and at a reduced size.
+/// largest of a value, of colours at full and at half resolution, decoded at full and at a reduced size (which zune-jpeg does
+/// not have).
 #[cfg(all(feature = "jpeg", not(feature = "turbo")))]
 const DIFFERENCES: [(&str, [[Difference; 2]; 2]); 4] = [
-    ("photograph", [[(0.3, 2); 2], [(0.3, 4); 2]]),
-    ("text", [[(0.3, 2); 2], [(0.3, 4); 2]]),
-    ("blocks", [[(0.3, 2); 2], [(0.3, 4); 2]]),
-    ("gradient", [[(0.3, 2); 2], [(0.3, 4); 2]]),
+    ("photograph", [[(0.2, 2); 2], [(0.5, 3); 2]]),
+    ("text", [[(0.2, 2); 2], [(0.3, 2); 2]]),
+    ("blocks", [[(0.2, 2); 2], [(0.4, 3); 2]]),
+    ("gradient", [[(0.2, 2); 2], [(0.6, 3); 2]]),
 ];
 #[cfg(feature = "turbo")]
 const DIFFERENCES: [(&str, [[Difference; 2]; 2]); 4] = [
@@ -249,7 +250,6 @@ fn resized_jpegs_differ_from_pillow_as_documented() {
                 let differences: Vec<u8> = found.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).collect();
                 let average = differences.iter().map(|&it| f64::from(it)).sum::<f64>() / differences.len() as f64;
                 let most = differences.into_iter().max().unwrap();
-                println!("{content} {colours} {reduced}: {average} {most}");
                 assert!(average <= mean && most <= largest, "{content} {colours} {reduced}: {average} {most}");
             }
         }

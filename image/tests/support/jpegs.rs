@@ -1,10 +1,10 @@
 //! JPEGs for the tests, from an encoder in Rust.
 
 use jpeg_encoder::Encoder;
-pub use jpeg_encoder::{ColorType, SamplingFactor};
+pub(crate) use jpeg_encoder::{ColorType, SamplingFactor};
 
 /// Compresses pixels without subsampling, unless `set` says otherwise.
-pub fn compressed(
+pub(crate) fn compressed(
     pixels: &[u8],
     width: usize,
     colours: ColorType,
