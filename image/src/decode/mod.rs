@@ -9,14 +9,14 @@ mod exif;
 mod frame;
 #[cfg(feature = "gif")]
 mod gif;
-#[cfg(feature = "jpeg")]
-mod jpeg;
 #[cfg(feature = "png")]
 pub(crate) mod numbers;
 #[cfg(feature = "turbo")]
 mod parts;
 #[cfg(feature = "png")]
 mod png;
+#[cfg(feature = "jpeg")]
+mod shared;
 #[cfg(feature = "turbo")]
 mod turbo;
 #[cfg(feature = "webp")]
@@ -26,6 +26,10 @@ mod zune;
 
 pub(crate) use self::exif::Orientation;
 pub(crate) use self::frame::Frame;
+#[cfg(feature = "turbo")]
+use self::parts as jpeg;
+#[cfg(all(feature = "jpeg", not(feature = "turbo")))]
+use self::zune as jpeg;
 use crate::channel::Planes;
 use crate::error::ImageError;
 use crate::format::Format;

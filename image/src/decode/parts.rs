@@ -6,9 +6,9 @@
 //! only its blocks, and ends below it.
 
 use super::exif::Segments;
-use super::jpeg::to_rgb;
+use super::shared::{ends, to_rgb};
 use super::turbo::{Colours, Region, Turbo};
-use super::{DecodeRequest, Frame, Memory, OtherChannels, Picture, data, room};
+use super::{DecodeRequest, Frame, Limits, Memory, Orientation, OtherChannels, Picture, data, room};
 use crate::channel::Planes;
 use crate::error::ImageError;
 use crate::format::Format;
@@ -17,21 +17,29 @@ use crate::resample::Plane;
 /// Pixels around a region that are decoded too: at its sides, colours are interpolated as at the sides of a picture.
 const MARGIN: usize = 2;
 
-pub(super) struct Decoder<'a> {
+pub(super) struct Reader<'a> {
     turbo: Turbo<'a>,
     bytes: &'a [u8],
 }
 
-impl<'a> Decoder<'a> {
-    pub(super) fn open(bytes: &'a [u8], strict: bool) -> Result<(Self, [usize; 2]), ImageError> {
-        let turbo = Turbo::open(bytes, strict).map_err(|fault| data(Format::Jpeg, bytes, fault))?;
+impl<'a> Reader<'a> {
+    pub(super) fn open(bytes: &'a [u8], limits: Limits) -> Result<(Self, [usize; 2]), ImageError> {
+        let turbo = Turbo::open(bytes, limits.strict).map_err(|fault| data(Format::Jpeg, bytes, fault))?;
         let size = [turbo.header().height, turbo.header().width];
         Ok((Self { turbo, bytes }, size))
+    }
+
+    pub(super) fn orientation(&self) -> Orientation {
+        Orientation::of_jpeg(self.bytes)
     }
 
     pub(super) fn decode(mut self, memory: &mut Memory, request: DecodeRequest) -> Result<Picture<'_>, ImageError> {
         let bytes = self.bytes;
         let faulty = |fault| data(Format::Jpeg, bytes, fault);
+        // What is below a region is not read.
+        if !ends(bytes) {
+            return Err(faulty("it has no end marker".to_owned()));
+        }
         let header = self.turbo.header();
         let denominator = if request.reduced && !header.lossless { reduction(request) } else { 1 };
         self.turbo.reduce(denominator).map_err(faulty)?;

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use turbojpeg_sys as sys;
 
-use super::jpeg::most_scans;
+use super::shared::most_scans;
 
 /// How the messages of libjpeg's warnings start. libjpeg-turbo reports an error that follows a warning as a warning too, with
 /// the error's message. Then a part of the memory was not written.

@@ -11,12 +11,12 @@ use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
 use super::exif::Segments;
-use super::jpeg::{most_scans, to_rgb};
-use super::{DecodeRequest, Frame, MAX_SIDE, Memory, Picture, data, room};
+use super::shared::{ends, most_scans, to_rgb};
+use super::{DecodeRequest, Frame, Limits, MAX_SIDE, Memory, Orientation, Picture, data, room};
 use crate::error::ImageError;
 use crate::format::Format;
 
-pub(super) struct Decoder<'a> {
+pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     strict: bool,
     header: Header,
@@ -46,8 +46,8 @@ enum Colours {
     Ycck,
 }
 
-impl<'a> Decoder<'a> {
-    pub(super) fn open(bytes: &'a [u8], strict: bool) -> Result<(Self, [usize; 2]), ImageError> {
+impl<'a> Reader<'a> {
+    pub(super) fn open(bytes: &'a [u8], limits: Limits) -> Result<(Self, [usize; 2]), ImageError> {
         let fault = |message: &str| data(Format::Jpeg, bytes, message);
         let (mut frame, mut jfif, mut adobe) = (None, None, None);
         for (marker, data) in Segments::new(bytes) {
@@ -107,12 +107,19 @@ impl<'a> Decoder<'a> {
         let warned = unknown || jfif.is_some_and(|version| version != 1);
         let [height, width] = [[h1, h0], [w1, w0]].map(|side| usize::from(u16::from_be_bytes(side)));
         let header = Header { height, width, colours, named_rgb, channels, warned };
-        Ok((Self { bytes, strict, header }, [height, width]))
+        Ok((Self { bytes, strict: limits.strict, header }, [height, width]))
+    }
+
+    pub(super) fn orientation(&self) -> Orientation {
+        Orientation::of_jpeg(self.bytes)
     }
 
     pub(super) fn decode(self, memory: &mut Memory, _: DecodeRequest) -> Result<Picture<'_>, ImageError> {
         let fault = |message: String| data(Format::Jpeg, self.bytes, message);
         let Header { height, width, colours, named_rgb, .. } = self.header;
+        if !ends(self.bytes) {
+            return Err(fault("it has no end marker".to_owned()));
+        }
         let plain = self.plain().map_err(fault)?;
         let (channels, space) = match colours {
             Colours::Grey => (1, ColorSpace::Luma),

@@ -1,6 +1,6 @@
 //! JPEGs for the tests, from an encoder in Rust.
 
-use jpeg_encoder::Encoder;
+use jpeg_encoder::{ChromaSubsamplingMethod, Encoder};
 pub(crate) use jpeg_encoder::{ColorType, SamplingFactor};
 
 /// Compresses pixels without subsampling, unless `set` says otherwise.
@@ -18,6 +18,7 @@ pub(crate) fn compressed(
     let mut jpeg = Vec::new();
     let mut encoder = Encoder::new(&mut jpeg, 92);
     encoder.set_sampling_factor(SamplingFactor::F_1_1);
+    encoder.set_chroma_subsampling_method(ChromaSubsamplingMethod::Average);
     set(&mut encoder);
     let height = pixels.len() / (width * channels);
     encoder.encode(pixels, width as u16, height as u16, colours).unwrap();
