@@ -12,7 +12,7 @@ use slotline_sources::{Format, Records};
 pub(crate) struct ImageOptions {
     /// Decode the pictures, and transform them: 'random_resized_crop(224), hflip, normalize(imagenet)'. The transforms have
     /// torchvision's names, arguments and defaults. Among them, `exif` turns pictures upright, and `reduced` decodes large JPEGs
-    /// faster. JPEGs need a program that was built with the cargo feature `jpeg`
+    /// faster in a program that was built with the cargo feature `turbo`
     #[arg(long, value_name = "TRANSFORMS")]
     pub(crate) image: Option<PipelineBuilder>,
 

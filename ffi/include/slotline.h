@@ -448,7 +448,7 @@ typedef struct {
   uint8_t channels_last;
   // Whether pictures are turned upright as their EXIF data says (no).
   uint8_t exif;
-  // Whether everything that libjpeg warns about is an error (no).
+  // Whether everything that the decoder of JPEGs warns about is an error (no).
   uint8_t strict;
   // Zero; reserved for later versions.
   uint8_t reserved;

@@ -10,9 +10,7 @@ mod files;
 mod loader;
 mod misbehaving_code;
 mod ordered;
-#[cfg(feature = "jpeg")]
 mod pictures;
-#[cfg(feature = "jpeg")]
 mod pipelines;
 #[path = "../../runtime/tests/support/plain.rs"]
 mod plain;
@@ -29,9 +27,7 @@ pub use self::files::{idx, npy};
 pub use self::loader::{iterable, loader};
 pub use self::misbehaving_code::{misbehaving_code, misbehaving_waits};
 pub use self::ordered::ordered;
-#[cfg(feature = "jpeg")]
 pub use self::pictures::pictures;
-#[cfg(feature = "jpeg")]
 pub use self::pipelines::pipelines;
 pub use self::sources::sources;
 pub use self::spsc::spsc;

@@ -97,10 +97,7 @@ macro_rules! replayed {
     )*};
 }
 
-replayed! { 1: ordered spsc loader iterable state values idx npy sources c_abi c_threads misbehaving_code misbehaving_waits }
+replayed! { 1: ordered spsc loader iterable state values idx npy sources pictures pipelines c_abi c_threads misbehaving_code misbehaving_waits }
 
 #[cfg(target_os = "linux")]
 replayed! { 20: corrupted_memory }
-
-#[cfg(feature = "jpeg")]
-replayed! { 1: pictures pipelines }

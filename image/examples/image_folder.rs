@@ -1,6 +1,6 @@
 //! Loads a folder of JPEGs with one subfolder for each class, like torchvision's `ImageFolder`.
 //!
-//! `cargo run -p slotline-image --features jpeg --example image_folder [FOLDER]`
+//! `cargo run -p slotline-image --example image_folder [FOLDER]`
 
 use std::fs;
 use std::io::Read;
@@ -92,12 +92,10 @@ fn make_pictures(folder: &Path) -> Result<(), BoxError> {
     for (class, tint) in [("dark", 40_usize), ("light", 180)] {
         fs::create_dir(folder.join(class))?;
         for i in 0..40 {
-            let (width, height) = (320, 240);
-            let pixels: Vec<u8> = (0..width * height * 3).map(|at| (tint + at * (i + 3) / 997 % 60) as u8).collect();
-            let format = turbojpeg::PixelFormat::RGB;
-            let image = turbojpeg::Image { pixels: &pixels[..], width, pitch: width * 3, height, format };
-            let jpeg = turbojpeg::compress(image, 90, turbojpeg::Subsamp::Sub2x2)?;
-            fs::write(folder.join(class).join(format!("{i}.jpg")), &jpeg[..])?;
+            let (width, height) = (320_u16, 240_u16);
+            let pixels: Vec<u8> = (0..320 * 240 * 3).map(|at| (tint + at * (i + 3) / 997 % 60) as u8).collect();
+            let encoder = jpeg_encoder::Encoder::new_file(folder.join(class).join(format!("{i}.jpg")), 85)?;
+            encoder.encode(&pixels, width, height, jpeg_encoder::ColorType::Rgb)?;
         }
     }
     Ok(())

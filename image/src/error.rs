@@ -22,6 +22,12 @@ pub enum ImageError {
         /// The format of the picture.
         format: Format,
     },
+    /// A JPEG of a kind that only libjpeg-turbo decodes, which is a cargo feature of this crate that is turned off.
+    #[error("a JPEG {kind}, which needs the cargo feature `turbo` of slotline-image")]
+    NeedsTurbo {
+        /// What is unusual about it.
+        kind: &'static str,
+    },
     /// The decoder rejects the data, or would have to guess a part of the picture.
     #[error(
         "a {format} of {len} bytes is cut short, damaged or of an unsupported kind: {message}; copy or download it \

@@ -8,7 +8,7 @@ use crate::error::ImageError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// JPEG: baseline, progressive and arithmetic, 8 bits. Of several pictures (MPO) the first is read.
+    /// JPEG: baseline and progressive, 8 bits; with the feature `turbo` also arithmetic and lossless. Of several pictures (MPO) the first is read.
     Jpeg,
     /// PNG.
     Png,

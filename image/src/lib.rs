@@ -61,7 +61,8 @@
 //!
 //! | | feature | |
 //! |---|---|---|
-//! | JPEG | `jpeg` | baseline, progressive and arithmetic, 8 bits; grey, RGB, CMYK (assumed to be inverted, as PIL does) |
+//! | JPEG | `jpeg` (default) | baseline and progressive, 8 bits; grey, RGB, CMYK (assumed to be inverted, as PIL does) |
+//! | | `turbo` | with libjpeg-turbo: also arithmetic and lossless |
 //! | PNG | `png` (default) | all kinds; of 16 bits the upper 8 are used |
 //! | WebP | `webp` (default) | lossy and lossless; the first frame of animations |
 //! | GIF | `gif` (default) | the first frame |
@@ -73,14 +74,13 @@
 //! clips what is above 255 to white. Colour profiles are not applied. The EXIF orientation, or else that of XMP, is applied on
 //! [request](Pipeline::exif), as PIL's `exif_transpose` does.
 //!
-//! A file that is cut short is an error, and so is what a decoder rejects. What libjpeg-turbo only warns about is decoded as
-//! PIL does, and [counted](Pipeline::warnings), or an error with [`strict`](Pipeline::strict). Of a picture of which only a
+//! A file that is cut short is an error, and so is what a decoder rejects. What the decoder of JPEGs only warns about is decoded, and [counted](Pipeline::warnings), or an error with [`strict`](Pipeline::strict). Of a picture of which only a
 //! part is needed, only that part may be decoded, but the file is [checked](Pipeline::check) to its end.
 //!
 //! # Speed and exactness
 //!
 //! Resizing, crops, flips and padding that follow each other are one pass over the pixels that are needed. Transforms of
-//! colours work on bytes of that size, as torchvision's do on uint8 tensors; those of single values are one pass together. JPEGs are decoded
+//! colours work on bytes of that size, as torchvision's do on uint8 tensors; those of single values are one pass together. With `turbo`, JPEGs are decoded
 //! to the planes of the file: brightness and two colour differences, which mostly have a lower resolution. Each plane is
 //! resized separately, with vector instructions that are chosen at run time. Colours and normalisation are computed only at
 //! the target size, and written directly into the batch. Of JPEGs of which a small part is needed, only that part is
@@ -92,7 +92,7 @@
 //! The table shows how much pictures resized to 224 × 224 and to 96 × 96 pixels differ from Pillow 13 (`convert("RGB")`,
 //! then `resize` with `BILINEAR`), in levels out of 255: the mean of the picture with the largest mean, and the largest
 //! difference of a value. They were photographs, text, blocks of saturated colours and smooth gradients, as JPEGs with
-//! colours at full (4:4:4) or half (4:2:0) resolution. The [reduced](Pipeline::reduced) size is not the default.
+//! colours at full (4:4:4) or half (4:2:0) resolution, decoded with `turbo`. The [reduced](Pipeline::reduced) size is not the default.
 //!
 //! | | full size, 4:4:4 | full size, 4:2:0 | reduced, 4:4:4 | reduced, 4:2:0 |
 //! |---|---|---|---|---|
@@ -108,15 +108,15 @@
 //! # Memory
 //!
 //! Until it exits, each decoding thread keeps the pixels of the largest picture that it has decoded, and tables for
-//! some sizes: [`Pipeline::memory`] says how much. For JPEGs that are no larger, no further memory is allocated in Rust.
-//! libjpeg-turbo itself is initialised again for each image, so that no image depends on another. It allocates its
+//! some sizes: [`Pipeline::memory`] says how much. With `turbo`, no further memory is allocated in Rust for JPEGs
+//! that are no larger. libjpeg-turbo itself is initialised again for each image, so that no image depends on another. It allocates its
 //! working memory with `malloc` (for a progressive image, all coefficients) and frees it afterwards. The decoders of other
 //! formats allocate their own working memory for each picture.
 //!
 //! # Building
 //!
-//! The feature `jpeg` needs CMake, NASM and a C compiler to build the libjpeg-turbo that its crate bundles, or libjpeg-turbo
-//! 3 installed on the system and `TURBOJPEG_SOURCE=pkg-config`. The other formats need only Rust.
+//! The feature `turbo` needs CMake, NASM and a C compiler to build the libjpeg-turbo that its crate bundles, or libjpeg-turbo
+//! 3 installed on the system and `TURBOJPEG_SOURCE=pkg-config`. All else needs only Rust.
 
 mod any;
 mod axis_map;

@@ -55,7 +55,7 @@ pub struct Pipeline<T = f32> {
     layout: Layout,
     pub(crate) reading: Reading,
     max_pixels: usize,
-    /// The number of pictures that libjpeg-turbo warned about, of all clones.
+    /// The number of pictures that the decoder of JPEGs warned about, of all clones.
     warned: Arc<AtomicU64>,
     element: std::marker::PhantomData<fn() -> T>,
 }
@@ -220,7 +220,8 @@ impl<T: Pixel> Pipeline<T> {
 
     /// Sets whether JPEGs may be decoded at a half, a quarter or an eighth of their size if the crop is then still at
     /// least as large as it is resized to, in both directions (default: `false`). This is faster, but another filter than
-    /// PIL's and torchvision's: how much the results differ is in the [crate documentation](crate#speed-and-exactness).
+    /// PIL's and torchvision's: how much the results differ is in the [crate documentation](crate#speed-and-exactness). Without
+    /// the cargo feature `turbo` it has no effect.
     pub fn reduced(mut self, reduced: bool) -> Self {
         self.reading.reduced = reduced;
         self
@@ -241,7 +242,7 @@ impl<T: Pixel> Pipeline<T> {
         self
     }
 
-    /// Sets whether everything that libjpeg-turbo warns about is an error (default: `false`, as in PIL). Most of it is
+    /// Sets whether everything that the decoder of JPEGs warns about is an error (default: `false`, as in PIL). Most of it is
     /// harmless, as bytes in front of a marker, but a part of a damaged picture may be guessed; [`warnings`](Self::warnings)
     /// counts both. JPEGs that are cut short are errors all the same.
     pub fn strict(mut self, strict: bool) -> Self {
@@ -253,14 +254,14 @@ impl<T: Pixel> Pipeline<T> {
     /// does not depend on the crop whether damage is found. An [`Image`](crate::Image::check) can leave it out, once its
     /// file was checked; `Pictures` of `slotline-sources` does.
     ///
-    /// It costs time only where not all is read anyway: rows of PNGs below the crop, and of small crops of JPEGs (unless
+    /// It costs time only where not all is read anyway: rows of PNGs below the crop, and of small crops of JPEGs with `turbo` (unless
     /// they are progressive) a second pass over the bits, up to half of the time of such a crop.
     pub fn check(mut self, check: bool) -> Self {
         self.reading.check = check;
         self
     }
 
-    /// Returns how many pictures libjpeg-turbo warned about that this pipeline or a clone of it decoded and
+    /// Returns how many pictures the decoder of JPEGs warned about that this pipeline or a clone of it decoded and
     /// [checked](Self::check).
     pub fn warnings(&self) -> u64 {
         self.warned.load(Ordering::Relaxed)

@@ -62,7 +62,7 @@ pub(crate) fn memory(plan: &Plan, [height, width]: [usize; 2], turned: bool) -> 
     sum
 }
 
-/// Decodes a picture and runs all passes. Returns whether libjpeg-turbo warned about it.
+/// Decodes a picture and runs all passes. Returns whether the decoder warned about it.
 #[inline(always)]
 pub(crate) fn run<T: Number>(
     opened: OpenedImage<'_>,

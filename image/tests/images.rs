@@ -2,15 +2,17 @@
 
 #[path = "../../runtime/tests/support/chain.rs"]
 mod chain;
+#[path = "support/jpegs.rs"]
+mod jpegs;
 
 use std::sync::Arc;
 
 use chain::chain;
+use jpegs::{ColorType, SamplingFactor, compressed};
 use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::loader::{Budget, OnError};
 use slotline::{BoxError, Error, Loader};
 use slotline_image::{FileError, Format, Image, ImageError, Pipeline};
-use turbojpeg::{Colorspace, Compressor, PixelFormat, Subsamp};
 
 /// Returns an image of soft shapes with some noise, `channels` bytes for each pixel.
 fn picture(width: usize, height: usize, channels: usize) -> Vec<u8> {
@@ -32,34 +34,51 @@ fn picture(width: usize, height: usize, channels: usize) -> Vec<u8> {
     pixels
 }
 
-fn compressed(pixels: &[u8], width: usize, format: PixelFormat, set: impl FnOnce(&mut Compressor)) -> Vec<u8> {
-    let pitch = width * format.size();
-    let mut compressor = Compressor::new().unwrap();
-    compressor.set_quality(92).unwrap();
-    set(&mut compressor);
-    compressor.compress_to_vec(turbojpeg::Image { pixels, width, pitch, height: pixels.len() / pitch, format }).unwrap()
+fn jpeg(width: usize, height: usize, sampling: SamplingFactor) -> Vec<u8> {
+    let pixels = picture(width, height, 3);
+    compressed(&pixels, width, ColorType::Rgb, |encoder| encoder.set_sampling_factor(sampling))
 }
 
-fn jpeg(width: usize, height: usize, subsamp: Subsamp) -> Vec<u8> {
-    let pixels = picture(width, height, 3);
-    compressed(&pixels, width, PixelFormat::RGB, |compressor| compressor.set_subsamp(subsamp).unwrap())
+/// A JPEG of red, green and blue: without JFIF's segment, and with Adobe's.
+fn of_rgb(pixels: &[u8], width: usize) -> Vec<u8> {
+    let mut jpeg = compressed(pixels, width, ColorType::Ycbcr, |encoder| {
+        encoder.add_app_segment(14, b"Adobe\0\0\0\0\0\0\0".to_vec()).unwrap();
+    });
+    jpeg.drain(2..20);
+    jpeg
 }
 
 fn grey(width: usize, height: usize) -> Vec<u8> {
-    compressed(&picture(width, height, 1), width, PixelFormat::GRAY, |compressor| {
-        compressor.set_subsamp(Subsamp::Gray).unwrap();
-    })
+    compressed(&picture(width, height, 1), width, ColorType::Luma, |_| ())
+}
+
+/// The height and width, and the pixels at full size.
+#[cfg(feature = "turbo")]
+fn pixels(jpeg: &[u8]) -> ([usize; 2], Vec<u8>) {
+    let image = turbojpeg::decompress(jpeg, turbojpeg::PixelFormat::RGB).unwrap();
+    assert_eq!(image.pitch, 3 * image.width);
+    ([image.height, image.width], image.pixels)
+}
+
+/// The height and width, and the pixels at full size, which `pillow.rs` compares with Pillow's.
+#[cfg(not(feature = "turbo"))]
+fn pixels(jpeg: &[u8]) -> ([usize; 2], Vec<u8>) {
+    let size @ [height, width] = Pipeline::bytes(1, 1).unwrap().size_of(jpeg).unwrap();
+    let whole = format!("center_crop([{height}, {width}])").parse::<Pipeline<u8>>().unwrap().channels_last(true);
+    let mut pixels = vec![0; 3 * height * width];
+    whole.decode(jpeg, &mut pixels).unwrap();
+    (size, pixels)
 }
 
 /// Does what PIL does, without rounding in between: decodes to red, green and blue, then resizes each.
 fn straightforward(jpeg: &[u8], height: usize, width: usize) -> Vec<f64> {
-    let image = turbojpeg::decompress(jpeg, PixelFormat::RGB).unwrap();
-    let (down, across) = (weights(image.height, height), weights(image.width, width));
+    let ([image_height, image_width], pixels) = pixels(jpeg);
+    let (down, across) = (weights(image_height, height), weights(image_width, width));
     let mut out = Vec::new();
     for channel in 0..3 {
-        let at = |y: usize, x: usize| f64::from(image.pixels[y * image.pitch + x * 3 + channel]);
+        let at = |y: usize, x: usize| f64::from(pixels[(y * image_width + x) * 3 + channel]);
         for (first_y, rows) in &down {
-            let row: Vec<f64> = (0..image.width)
+            let row: Vec<f64> = (0..image_width)
                 .map(|x| rows.iter().enumerate().map(|(k, weight)| weight * at(first_y + k, x)).sum())
                 .collect();
             for (first, columns) in &across {
@@ -127,14 +146,14 @@ fn grey_images_match_the_filter_within_a_tenth_of_a_level() {
 
 #[test]
 fn all_subsamplings_are_close_to_the_straightforward_way() {
-    use Subsamp::{None, Sub1x2, Sub1x4, Sub2x1, Sub2x2, Sub4x1};
+    use SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
     for (subsamp, levels, ratio) in [
-        (None, 1.5, 52.0),
-        (Sub2x1, 12.0, 40.0),
-        (Sub1x2, 12.0, 40.0),
-        (Sub2x2, 12.0, 40.0),
-        (Sub4x1, 12.0, 38.0),
-        (Sub1x4, 12.0, 38.0),
+        (F_1_1, 1.5, 52.0),
+        (F_2_1, 12.0, 40.0),
+        (F_1_2, 12.0, 40.0),
+        (F_2_2, 12.0, 40.0),
+        (F_4_1, 12.0, 38.0),
+        (F_1_4, 12.0, 38.0),
     ] {
         for ([width, height], [rows, columns]) in SIZES {
             let jpeg = jpeg(width, height, subsamp);
@@ -147,10 +166,12 @@ fn all_subsamplings_are_close_to_the_straightforward_way() {
 }
 
 #[test]
+#[cfg(feature = "turbo")]
 fn decoding_at_a_reduced_size_is_close_to_full_size() {
-    for subsamp in [Subsamp::Gray, Subsamp::None, Subsamp::Sub2x1, Subsamp::Sub2x2, Subsamp::Sub4x1] {
+    use SamplingFactor::{F_1_1, F_2_1, F_2_2, F_4_1};
+    for subsamp in [None, Some(F_1_1), Some(F_2_1), Some(F_2_2), Some(F_4_1)] {
         for (width, height) in [(448, 448), (501, 499), (1_001, 947), (1_801, 1_799)] {
-            let jpeg = if subsamp == Subsamp::Gray { grey(width, height) } else { jpeg(width, height, subsamp) };
+            let jpeg = subsamp.map_or_else(|| grey(width, height), |sampling| jpeg(width, height, sampling));
             let pipeline = Pipeline::new(224, 224).unwrap();
             let [full, fast] = [false, true].map(|reduced| decoded(&pipeline.clone().reduced(reduced), &jpeg));
             let (most, ratio) = difference(&fast, &full);
@@ -162,8 +183,9 @@ fn decoding_at_a_reduced_size_is_close_to_full_size() {
 }
 
 #[test]
+#[cfg(feature = "turbo")]
 fn reduced_sizes_are_never_smaller_than_the_target() {
-    let jpeg = jpeg(500, 375, Subsamp::Sub2x2);
+    let jpeg = jpeg(500, 375, SamplingFactor::F_2_2);
     for [rows, columns] in [[224, 224], [188, 251], [189, 250]] {
         let pipeline = Pipeline::new(rows, columns).unwrap();
         assert_eq!(decoded(&pipeline, &jpeg), decoded(&pipeline.clone().reduced(true), &jpeg));
@@ -176,9 +198,9 @@ fn reduced_sizes_are_never_smaller_than_the_target() {
 fn progressive_and_baseline_jpegs_decode_equally() {
     let pixels = picture(250, 190, 3);
     let [baseline, progressive] = [false, true].map(|progressive| {
-        compressed(&pixels, 250, PixelFormat::RGB, |compressor| {
-            compressor.set_subsamp(Subsamp::Sub2x2).unwrap();
-            compressor.set_progressive(progressive).unwrap();
+        compressed(&pixels, 250, ColorType::Rgb, |encoder| {
+            encoder.set_sampling_factor(SamplingFactor::F_2_2);
+            encoder.set_progressive(progressive);
         })
     });
     assert_ne!(baseline, progressive);
@@ -189,10 +211,7 @@ fn progressive_and_baseline_jpegs_decode_equally() {
 #[test]
 fn rgb_and_cmyk_jpegs_decode_to_rgb() {
     let (width, height) = (333, 251);
-    let rgb = compressed(&picture(width, height, 3), width, PixelFormat::RGB, |compressor| {
-        compressor.set_subsamp(Subsamp::None).unwrap();
-        compressor.set_colorspace(Colorspace::RGB).unwrap();
-    });
+    let rgb = of_rgb(&picture(width, height, 3), width);
     let pipeline = Pipeline::new(97, 130).unwrap();
     let small = pipeline.clone().reduced(true);
     let expected = straightforward(&rgb, 97, 130);
@@ -203,23 +222,25 @@ fn rgb_and_cmyk_jpegs_decode_to_rgb() {
     // With black at its maximum, the inverted inks are red, green and blue.
     let mut inks = picture(width, height, 4);
     inks.chunks_exact_mut(4).for_each(|pixel| pixel[3] = 255);
-    for colorspace in [Colorspace::CMYK, Colorspace::YCCK] {
-        let jpeg = compressed(&inks, width, PixelFormat::CMYK, |compressor| {
-            compressor.set_subsamp(Subsamp::None).unwrap();
-            compressor.set_colorspace(colorspace).unwrap();
-        });
-        let rgb: Vec<u8> = inks.chunks_exact(4).flat_map(|pixel| pixel[..3].to_vec()).collect();
-        let same = compressed(&rgb, width, PixelFormat::RGB, |compressor| {
-            compressor.set_subsamp(Subsamp::None).unwrap();
-        });
-        let (_, ratio) = difference(&decoded(&pipeline, &jpeg), &decoded(&pipeline, &same));
-        assert!(ratio > 38.0, "{colorspace:?}: {ratio} dB");
+    let rgb: Vec<u8> = inks.chunks_exact(4).flat_map(|pixel| pixel[..3].to_vec()).collect();
+    let same = decoded(&pipeline, &compressed(&rgb, width, ColorType::Rgb, |_| ()));
+    // The encoder inverts them.
+    inks.iter_mut().for_each(|ink| *ink = 255 - *ink);
+    for (colours, sampling) in [
+        (ColorType::Cmyk, SamplingFactor::F_1_1),
+        (ColorType::CmykAsYcck, SamplingFactor::F_1_1),
+        (ColorType::CmykAsYcck, SamplingFactor::F_2_1),
+        (ColorType::CmykAsYcck, SamplingFactor::F_2_2),
+    ] {
+        let jpeg = compressed(&inks, width, colours, |encoder| encoder.set_sampling_factor(sampling));
+        let (_, ratio) = difference(&decoded(&pipeline, &jpeg), &same);
+        assert!(ratio > if sampling == SamplingFactor::F_1_1 { 38.0 } else { 30.0 }, "{colours:?}: {ratio} dB");
     }
 }
 
 #[test]
 fn floats_are_normalised_and_bytes_are_rounded() {
-    let jpeg = jpeg(120, 90, Subsamp::Sub2x2);
+    let jpeg = jpeg(120, 90, SamplingFactor::F_2_2);
     let (mean, std) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
     let plain = Pipeline::new(50, 60).unwrap();
     let mut numbers = vec![0.0; 3 * 50 * 60];
@@ -257,9 +278,9 @@ fn errors_name_the_format_of_other_files() {
 #[test]
 fn a_truncated_jpeg_is_refused() {
     for progressive in [false, true] {
-        let jpeg = compressed(&picture(60, 50, 3), 60, PixelFormat::RGB, |compressor| {
-            compressor.set_subsamp(Subsamp::Sub2x2).unwrap();
-            compressor.set_progressive(progressive).unwrap();
+        let jpeg = compressed(&picture(60, 50, 3), 60, ColorType::Rgb, |encoder| {
+            encoder.set_sampling_factor(SamplingFactor::F_2_2);
+            encoder.set_progressive(progressive);
         });
         // The last two bytes are the end marker.
         for len in 2..jpeg.len() - 1 {
@@ -273,7 +294,7 @@ fn a_truncated_jpeg_is_refused() {
 
 #[test]
 fn damaged_bytes_do_not_affect_later_images() {
-    let jpeg = jpeg(90, 70, Subsamp::Sub2x2);
+    let jpeg = jpeg(90, 70, SamplingFactor::F_2_2);
     let pipeline = Pipeline::new(16, 16).unwrap();
     let (mut state, mut errors) = (1_u32, 0);
     for _ in 0..2_000 {
@@ -298,18 +319,15 @@ fn damaged_bytes_do_not_affect_later_images() {
 
 #[test]
 fn a_file_with_only_tables_has_no_image() {
-    let jpeg = jpeg(30, 20, Subsamp::None);
+    let jpeg = jpeg(30, 20, SamplingFactor::F_1_1);
     let frame = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xc0]).unwrap();
     refused(&[&jpeg[..frame], &[0xff, 0xd9]].concat(), &["it contains no image"]);
 }
 
 #[test]
 fn black_is_zero_without_a_sign() {
-    for colorspace in [Colorspace::YCbCr, Colorspace::RGB] {
-        let black = compressed(&[0; 30 * 20 * 3], 30, PixelFormat::RGB, |compressor| {
-            compressor.set_subsamp(Subsamp::None).unwrap();
-            compressor.set_colorspace(colorspace).unwrap();
-        });
+    let pixels = [0; 30 * 20 * 3];
+    for black in [compressed(&pixels, 30, ColorType::Rgb, |_| ()), of_rgb(&pixels, 30)] {
         let mut out = vec![f32::NAN; 3 * 8 * 8];
         Pipeline::new(8, 8).unwrap().decode(&black, &mut out).unwrap();
         assert!(out.iter().all(|value| (0.0..0.001).contains(value) && value.is_sign_positive()), "{out:?}");
@@ -318,7 +336,7 @@ fn black_is_zero_without_a_sign() {
 
 #[test]
 fn an_image_above_the_limit_is_refused_before_decoding() {
-    let mut jpeg = jpeg(64, 64, Subsamp::None);
+    let mut jpeg = jpeg(64, 64, SamplingFactor::F_1_1);
     let pipeline = Pipeline::new(8, 8).unwrap().max_pixels(64 * 63);
     let error = pipeline.decode(&jpeg, &mut [0.0; 192]).unwrap_err();
     assert_eq!(error, ImageError::TooLarge { format: Format::Jpeg, width: 64, height: 64, limit: 64 * 63 });
@@ -368,7 +386,7 @@ impl Dataset for Photos {
 
 #[test]
 fn batches_are_the_same_for_any_number_of_workers() {
-    let files: Vec<_> = (0..20).map(|i| jpeg(100 + i * 7, 160 - i * 3, Subsamp::Sub2x2)).collect();
+    let files: Vec<_> = (0..20).map(|i| jpeg(100 + i * 7, 160 - i * 3, SamplingFactor::F_2_2)).collect();
     let pipeline = Pipeline::new(33, 47).unwrap();
     let expected: Vec<Vec<f32>> = files
         .iter()
@@ -398,7 +416,7 @@ fn batches_are_the_same_for_any_number_of_workers() {
 
 #[test]
 fn a_bad_image_fails_its_batch_and_names_the_index() {
-    let good = Arc::new(jpeg(50, 40, Subsamp::Sub2x2));
+    let good = Arc::new(jpeg(50, 40, SamplingFactor::F_2_2));
     let mut files: Vec<_> = (0..8).map(|_| good.to_vec()).collect();
     files[5].truncate(300);
     let mut loader =
@@ -411,7 +429,7 @@ fn a_bad_image_fails_its_batch_and_names_the_index() {
 
 #[test]
 fn a_bad_image_from_a_file_names_the_file() {
-    let bytes = jpeg(50, 40, Subsamp::Sub2x2)[..300].to_vec();
+    let bytes = jpeg(50, 40, SamplingFactor::F_2_2)[..300].to_vec();
     let folder = from_fn(1, move |_, _| {
         // Leaked, to live as long as the process.
         let pipeline = Box::leak(Box::new(Pipeline::new(8, 8)?));
@@ -427,7 +445,7 @@ fn a_bad_image_from_a_file_names_the_file() {
 
 #[test]
 fn damaged_images_can_be_skipped_or_replaced() {
-    let mut files: Vec<_> = (0..40).map(|i| jpeg(50 + i, 40, Subsamp::Sub2x2)).collect();
+    let mut files: Vec<_> = (0..40).map(|i| jpeg(50 + i, 40, SamplingFactor::F_2_2)).collect();
     for bad in [0, 17, 18, 39] {
         files[bad].truncate(300);
     }

@@ -2,6 +2,10 @@
 //! `pillow/make.py` wrote it.
 #![cfg(all(feature = "png", feature = "webp", feature = "gif"))]
 
+#[cfg(feature = "jpeg")]
+#[path = "support/jpegs.rs"]
+mod jpegs;
+
 use std::path::PathBuf;
 
 use slotline_image::{Draw, ImageError, Pipeline, Step};
@@ -14,6 +18,23 @@ fn files() -> Vec<(String, Vec<u8>, Vec<u8>)> {
     let readable = inputs.filter(|name| cfg!(feature = "jpeg") || !name.ends_with(".jpg"));
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
     readable.map(|name| (name.clone(), read(&name), read(&format!("{name}.expected.png")))).collect()
+}
+
+/// The largest difference of a value to Pillow that the decoder of JPEGs may make, or `None` if it rejects the file. zune-jpeg
+/// rounds differently, and interpolates colours in the last rows and columns with what is beyond the picture.
+fn tolerance(name: &str) -> Option<u8> {
+    match name {
+        _ if cfg!(feature = "turbo") => Some(if name.contains('.') { 0 } else { 1 }),
+        "lost_restart.jpg" | "arithmetic" | "arithmetic_progressive" | "third" => None,
+        "narrow.jpg" => Some(19),
+        _ if name.ends_with(".jpg") => Some(1),
+        _ if name.contains('.') => Some(0),
+        _ => Some(3),
+    }
+}
+
+fn most(found: &[u8], expected: &[u8]) -> u8 {
+    found.iter().zip(expected).map(|(a, b)| a.abs_diff(*b)).max().unwrap()
 }
 
 /// Returns the height and width, the pixels, and how many warnings were counted.
@@ -30,20 +51,25 @@ fn pictures_are_what_pillow_makes_of_them() {
     let files = files();
     assert!(files.len() >= 12, "{} files", files.len());
     for (name, bytes, expected) in files {
+        let Some(tolerance) = tolerance(&name) else {
+            decoded(&bytes, "exif").unwrap_err();
+            continue;
+        };
         let (size, found, _) = decoded(&bytes, "exif").unwrap_or_else(|error| panic!("{name}: {error}"));
         let (wanted_size, wanted, _) = decoded(&expected, "exif(false)").unwrap();
         assert_eq!(size, wanted_size, "{name}");
-        assert!(found == wanted, "{name} has other pixels");
+        assert!(most(&found, &wanted) <= tolerance, "{name} has other pixels");
     }
 }
 
 #[test]
 #[cfg(feature = "jpeg")]
 fn warnings_of_libjpeg_are_counted_or_errors_if_strict() {
-    let warned =
-        ["adobe_transform", "exif_behind_junk", "jfif_0.00", "jfif_2.01", "lost_restart", "zeros_before_the_end"];
-    for (name, bytes, _) in files() {
-        let warns = warned.iter().any(|start| name.starts_with(start));
+    let warned = ["adobe_transform", "exif_behind_junk", "jfif_0.00", "jfif_2.01"];
+    for (name, bytes, _) in files().into_iter().filter(|(name, ..)| tolerance(name).is_some()) {
+        // zune-jpeg does not say how far it read.
+        let of_turbo = ["lost_restart.jpg", "zeros_before_the_end.jpg"].contains(&&name[..]) && cfg!(feature = "turbo");
+        let warns = of_turbo || warned.iter().any(|start| name.starts_with(start));
         assert_eq!(decoded(&bytes, "exif").unwrap().2, u64::from(warns), "{name}");
         assert_eq!(decoded(&bytes, "strict").is_err(), warns, "{name}");
     }
@@ -99,12 +125,15 @@ fn a_palette_of_a_wrong_length_is_an_error() {
 #[test]
 #[cfg(feature = "jpeg")]
 fn warnings_are_found_whatever_the_crop_is() {
-    use turbojpeg::{Compressor, Image, PixelFormat};
     let pixels: Vec<u8> = (0..160 * 120 * 3_u32).map(|i| ((i * i) >> 7) as u8).collect();
-    let picture = Image { pixels: &pixels[..], width: 160, pitch: 480, height: 120, format: PixelFormat::RGB };
-    let jpeg = Compressor::new().unwrap().compress_to_vec(picture).unwrap();
+    let jpeg = jpegs::compressed(&pixels, 160, jpegs::ColorType::Rgb, |_| ());
     let (rest, end) = jpeg.split_at(jpeg.len() - 2);
-    let longer = [rest, &[0; 99], end].concat();
+    // zune-jpeg does not say how far it read: other bytes are in front of a segment.
+    let longer = if cfg!(feature = "turbo") {
+        [rest, &[0; 99], end].concat()
+    } else {
+        [&jpeg[..2], &[0; 99], &jpeg[2..]].concat()
+    };
     for top in (0..120).step_by(7) {
         assert_eq!(row(&jpeg, top, true), (false, 0), "{top}");
         assert_eq!(row(&longer, top, true), (false, 1), "{top}");
@@ -122,9 +151,13 @@ fn jpegs_of_unusual_kinds_and_their_crops_are_pillows() {
     for path in files.filter(|path| path.extension().unwrap() == "jpg") {
         let read = |extension: &str| std::fs::read(path.with_extension(extension)).unwrap();
         let (jpeg, (size, expected, _)) = (read("jpg"), decoded(&read("png"), "exif").unwrap());
+        let Some(tolerance) = tolerance(path.file_stem().unwrap().to_str().unwrap()) else {
+            let error = decoded(&jpeg, "exif").unwrap_err();
+            assert!(matches!(error, ImageError::NeedsTurbo { .. }), "{path:?}: {error}");
+            continue;
+        };
         let (found_size, found, _) = decoded(&jpeg, "exif").unwrap();
-        let most = |found: &[u8], expected: &[u8]| found.iter().zip(expected).map(|(a, b)| a.abs_diff(*b)).max();
-        assert!(found_size == size && most(&found, &expected) <= Some(1), "{path:?}");
+        assert!(found_size == size && most(&found, &expected) <= tolerance, "{path:?}");
         // Rows of a pixel's height, whose colours are next to each other.
         let pipeline: Pipeline<u8> = "random_crop([1, 5])".parse::<Pipeline<u8>>().unwrap().channels_last(true);
         for (top, left) in (0..44).step_by(9).flat_map(|top| (0..=70).step_by(7).map(move |left| (top, left))) {
@@ -133,13 +166,40 @@ fn jpegs_of_unusual_kinds_and_their_crops_are_pillows() {
                 .decode_with(&jpeg, &Draw::new(44, 75, [crop]), &mut found)
                 .unwrap_or_else(|error| panic!("{path:?} {left}: {error}"));
             let expected: Vec<u8> = (0..15).map(|i| expected[i % 3 * 44 * 75 + top * 75 + left + i / 3]).collect();
-            assert!(most(&found, &expected) <= Some(1), "{path:?} {top} {left}");
+            assert!(most(&found, &expected) <= tolerance, "{path:?} {top} {left}");
         }
     }
 }
 
+/// Changes the first bytes of the frame header: the marker, and how many bits colours have.
+#[cfg(feature = "jpeg")]
+fn of_another_kind(marker: u8, bits: u8) -> String {
+    let mut jpeg = jpegs::compressed(&[9; 16 * 16], 16, jpegs::ColorType::Luma, |_| ());
+    let frame = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xc0]).unwrap();
+    (jpeg[frame + 1], jpeg[frame + 4]) = (marker, bits);
+    decoded(&jpeg, "exif").unwrap_err().to_string()
+}
+
 #[test]
 #[cfg(feature = "jpeg")]
+fn jpegs_that_cannot_be_read_are_errors_that_say_why() {
+    #[cfg(not(feature = "turbo"))]
+    for (marker, words) in [
+        (0xc3, "a JPEG without loss, which needs the cargo feature `turbo` of slotline-image"),
+        (0xc9, "a JPEG with arithmetic coding, which needs the cargo feature `turbo` of slotline-image"),
+        (0xca, "a JPEG with arithmetic coding, which needs the cargo feature `turbo` of slotline-image"),
+        (0xc5, "it is hierarchical"),
+        (0xcb, "without loss and with arithmetic coding"),
+    ] {
+        let message = of_another_kind(marker, 8);
+        assert!(message.contains(words), "{marker:x}: {message}");
+    }
+    let message = of_another_kind(0xc1, 12);
+    assert!(message.contains("its colours have 12 bits, not 8"), "{message}");
+}
+
+#[test]
+#[cfg(feature = "turbo")]
 fn lossless_jpegs_have_the_pixels_that_were_compressed() {
     use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
     let pixels: Vec<u8> = (0..160 * 120 * 3_u32).map(|i| ((i * i) >> 7) as u8).collect();
@@ -160,8 +220,16 @@ fn lossless_jpegs_have_the_pixels_that_were_compressed() {
 type Difference = (f64, u8);
 
 /// The differences to Pillow that the crate's documentation has for each content: the largest mean of a picture and the
-/// largest of a value, of colours at full and at half resolution, decoded at full and at a reduced size.
-#[cfg(feature = "jpeg")]
+/// largest of a value, of colours at full and at half resolution, decoded at full and at a reduced size (which zune-jpeg does
+/// not have).
+#[cfg(all(feature = "jpeg", not(feature = "turbo")))]
+const DIFFERENCES: [(&str, [[Difference; 2]; 2]); 4] = [
+    ("photograph", [[(0.2, 2); 2], [(0.5, 3); 2]]),
+    ("text", [[(0.2, 2); 2], [(0.3, 2); 2]]),
+    ("blocks", [[(0.2, 2); 2], [(0.4, 3); 2]]),
+    ("gradient", [[(0.2, 2); 2], [(0.6, 3); 2]]),
+];
+#[cfg(feature = "turbo")]
 const DIFFERENCES: [(&str, [[Difference; 2]; 2]); 4] = [
     ("photograph", [[(0.3, 13), (1.9, 31)], [(0.5, 24), (2.0, 48)]]),
     ("text", [[(1.4, 13), (8.5, 50)], [(2.4, 41), (8.5, 50)]]),

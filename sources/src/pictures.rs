@@ -90,12 +90,12 @@ impl Pictures {
         &self.pipeline
     }
 
-    /// Returns what a user of the pictures should know: as [`Records::warnings`], and how many pictures libjpeg-turbo
-    /// warned about (see [`AnyPipeline::warnings`]).
+    /// Returns what a user of the pictures should know: as [`Records::warnings`], and how many pictures the decoder
+    /// of JPEGs warned about (see [`AnyPipeline::warnings`]).
     pub fn warnings(&self) -> Vec<String> {
         let count = Some(self.pipeline.warnings()).filter(|count| *count > 0);
         let of_jpegs = count.map(|count| {
-            format!("libjpeg warned about {count} pictures, which may be damaged; `strict` in their pipeline makes that an error")
+            format!("the decoder of JPEGs warned about {count} pictures, which may be damaged; `strict` in their pipeline makes that an error")
         });
         self.records.warnings().into_iter().chain(of_jpegs).collect()
     }

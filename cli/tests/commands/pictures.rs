@@ -107,11 +107,12 @@ fn what_is_no_picture_is_named() {
     fs::write(root.path().join("red/0.png"), "<html>").expect("a file can be written");
     let (_, message) = failure(&format!("feed {path} --image center_crop(8)"));
     assert!(message.contains("red/0.png: expected a JPEG, PNG") && message.contains("found a web page"), "{message}");
-    #[cfg(not(feature = "jpeg"))]
+    #[cfg(not(feature = "turbo"))]
     {
-        fs::write(root.path().join("red/0.png"), [0xff, 0xd8, 0xff]).expect("a file can be written");
+        fs::write(root.path().join("red/0.png"), b"\xff\xd8\xff\xc9\0\x0b\x08\0\x08\0\x08\x01\x01\x11\0\xff\xd9")
+            .expect("a file can be written");
         let (_, message) = failure(&format!("feed {path} --image center_crop(8)"));
-        assert!(message.contains("needs the cargo feature `jpeg`"), "{message}");
+        assert!(message.contains("needs the cargo feature `turbo`"), "{message}");
     }
 }
 

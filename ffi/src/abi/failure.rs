@@ -59,8 +59,8 @@ impl Failure {
 /// Returns the message of an error with its causes. It names what this library was built without as CMake does.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     let message = with_causes(error);
-    if cfg!(all(feature = "image", not(feature = "jpeg"))) {
-        return message.replace("the cargo feature `jpeg` of slotline-image", "the CMake option SLOTLINE_JPEG");
+    if cfg!(all(feature = "image", not(feature = "turbo"))) {
+        return message.replace("the cargo feature `turbo` of slotline-image", "the CMake option SLOTLINE_TURBO");
     }
     message
 }
@@ -143,13 +143,13 @@ fn about(error: &Error) -> Failure {
     }
 }
 
-#[cfg(all(test, feature = "image", not(feature = "jpeg")))]
+#[cfg(all(test, feature = "image", not(feature = "turbo")))]
 mod tests {
     use super::*;
 
     #[test]
     fn what_a_build_lacks_is_named_as_in_cmake() {
-        let jpeg = slotline_image::ImageError::Disabled { format: slotline_image::Format::Jpeg };
-        assert_eq!(chain(&jpeg), "a JPEG picture, which needs the CMake option SLOTLINE_JPEG");
+        let jpeg = slotline_image::ImageError::NeedsTurbo { kind: "without loss" };
+        assert_eq!(chain(&jpeg), "a JPEG without loss, which needs the CMake option SLOTLINE_TURBO");
     }
 }

@@ -34,7 +34,7 @@ pub struct slotline_pipeline_options {
     pub channels_last: u8,
     /// Whether pictures are turned upright as their EXIF data says (no).
     pub exif: u8,
-    /// Whether everything that libjpeg warns about is an error (no).
+    /// Whether everything that the decoder of JPEGs warns about is an error (no).
     pub strict: u8,
     /// Zero; reserved for later versions.
     pub reserved: u8,

@@ -222,7 +222,7 @@ fn config_h_says_what_cmake_builds_in() {
     for (options, expected) in [
         (&[][..], &[][..]),
         (&["-DSLOTLINE_CUDA=ON", "-DSLOTLINE_SOURCES=ON"], &["CUDA", "SOURCES"]),
-        (&["-DSLOTLINE_JPEG=ON"], &["IMAGE", "JPEG"]),
+        (&["-DSLOTLINE_TURBO=ON"], &["IMAGE", "TURBO"]),
     ] {
         let build = folder.join(expected.concat());
         run(Command::new(&cmake).arg("-S").arg(here()).arg("-B").arg(&build).args(options));

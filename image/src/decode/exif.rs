@@ -52,12 +52,15 @@ const EXIF: &[u8] = b"Exif\0\0";
 pub(super) struct Segments<'a> {
     /// After the last segment, the image.
     pub(super) rest: &'a [u8],
+    /// Whether there were bytes that do not belong there.
+    #[cfg_attr(any(not(feature = "jpeg"), feature = "turbo"), allow(dead_code))]
+    pub(super) skipped: bool,
 }
 
 impl<'a> Segments<'a> {
     #[cfg_attr(not(feature = "jpeg"), allow(dead_code))]
     pub(super) fn new(jpeg: &'a [u8]) -> Self {
-        Self { rest: jpeg.get(2..).unwrap_or_default() }
+        Self { rest: jpeg.get(2..).unwrap_or_default(), skipped: false }
     }
 }
 
@@ -68,8 +71,8 @@ impl<'a> Iterator for Segments<'a> {
         while let [first, marker, after @ ..] = self.rest {
             match marker {
                 // Bytes that do not belong there: libjpeg and PIL skip them, and escaped ones.
-                _ if *first != 0xff => self.rest = &self.rest[1..],
-                0 => self.rest = after,
+                _ if *first != 0xff => (self.rest, self.skipped) = (&self.rest[1..], true),
+                0 => (self.rest, self.skipped) = (after, true),
                 // Fill bytes before a marker are allowed.
                 0xff => self.rest = &self.rest[1..],
                 // The image begins, or ends.

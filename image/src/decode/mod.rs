@@ -9,19 +9,27 @@ mod exif;
 mod frame;
 #[cfg(feature = "gif")]
 mod gif;
-#[cfg(feature = "jpeg")]
-mod jpeg;
 #[cfg(feature = "png")]
 pub(crate) mod numbers;
+#[cfg(feature = "turbo")]
+mod parts;
 #[cfg(feature = "png")]
 mod png;
 #[cfg(feature = "jpeg")]
+mod shared;
+#[cfg(feature = "turbo")]
 mod turbo;
 #[cfg(feature = "webp")]
 mod webp;
+#[cfg(all(feature = "jpeg", not(feature = "turbo")))]
+mod zune;
 
 pub(crate) use self::exif::Orientation;
 pub(crate) use self::frame::Frame;
+#[cfg(feature = "turbo")]
+use self::parts as jpeg;
+#[cfg(all(feature = "jpeg", not(feature = "turbo")))]
+use self::zune as jpeg;
 use crate::channel::Planes;
 use crate::error::ImageError;
 use crate::format::Format;
@@ -147,7 +155,7 @@ pub(crate) struct Memory {
     /// Another form of the pixels, of formats that need one.
     #[cfg_attr(not(any(feature = "webp", feature = "gif", feature = "bmp")), allow(dead_code))]
     other: Vec<u8>,
-    /// Whether libjpeg-turbo warned about the picture.
+    /// Whether the decoder warned about the picture.
     pub(crate) warned: bool,
 }
 

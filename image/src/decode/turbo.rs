@@ -7,12 +7,7 @@ use std::ptr::NonNull;
 
 use turbojpeg_sys as sys;
 
-/// The maximum number of scans of a picture, more than any encoder writes: 500 of up to half a megapixel, and fewer of larger
-/// ones, but 32. Each scan is a pass over the whole picture, of 3 ns per pixel, and a malicious file of a few kilobytes may have
-/// hundreds.
-fn most_scans(pixels: usize) -> c_int {
-    ((1 << 28) / pixels).clamp(32, 500) as c_int
-}
+use super::shared::most_scans;
 
 /// How the messages of libjpeg's warnings start. libjpeg-turbo reports an error that follows a warning as a warning too, with
 /// the error's message. Then a part of the memory was not written.
@@ -103,7 +98,7 @@ impl<'a> Turbo<'a> {
         let side = |which| usize::try_from(turbo.get(which)).ok().filter(|&side| side > 0);
         let sides = side(sys::TJPARAM_TJPARAM_JPEGWIDTH).zip(side(sys::TJPARAM_TJPARAM_JPEGHEIGHT));
         let (width, height) = sides.ok_or("it contains no image")?;
-        turbo.set(sys::TJPARAM_TJPARAM_SCANLIMIT, most_scans(width.saturating_mul(height)))?;
+        turbo.set(sys::TJPARAM_TJPARAM_SCANLIMIT, most_scans(width.saturating_mul(height)) as c_int)?;
         let bits = turbo.get(sys::TJPARAM_TJPARAM_PRECISION);
         if bits != 8 {
             return Err(format!("its colours have {bits} bits, not 8"));

@@ -117,8 +117,7 @@ def open(
             elsewhere. Otherwise they are errors, since they may lead to a host that only this machine can reach.
         image: Transforms with the names, arguments and defaults of torchvision's ``transforms.v2``, in snake case, such as
             ``"random_resized_crop(224), hflip, normalize(imagenet)"``: the workers decode the pictures, and a batch of them is
-            one tensor, ``[N, 3, 224, 224]``. PNG, WebP, GIF and BMP are read, and JPEG by a package that was built with the
-            cargo feature ``jpeg``. ``None``: pictures are bytes.
+            one tensor, ``[N, 3, 224, 224]``. JPEG, PNG, WebP, GIF and BMP are read. ``None``: pictures are bytes.
         image_field: The name of the field with the pictures. ``None``: that which has some in the first sample.
         image_dtype: The type of their elements: ``"float32"``, ``"float16"`` or ``"bfloat16"``, from 0 for black to 1 unless
             normalised, or ``"uint8"``, from 0 to 255.

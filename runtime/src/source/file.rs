@@ -50,7 +50,8 @@ impl<'a> Source<'a> {
         bytes.try_reserve_exact(len).map_err(refused)?;
         self.file.seek(SeekFrom::Start(start as u64))?;
         (&self.file).take(len as u64).read_to_end(&mut bytes)?;
-        if bytes.len() < len {
+        // The system may return zeros for bytes that are being cut off; by then the file is shorter already.
+        if bytes.len() < len || self.file.metadata()?.len() < (start + len) as u64 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(bytes)

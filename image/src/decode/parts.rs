@@ -1,10 +1,12 @@
-//! JPEGs: to planes of brightness and colour differences if most of the picture is needed, or only the crop.
+//! JPEGs with libjpeg-turbo: to planes of brightness and colour differences if most of the picture is needed, or only the
+//! crop.
 //!
 //! Planes have half of the samples of a usual picture, and need no conversion, but libjpeg-turbo decodes them only as a
 //! whole. Of red, green and blue it decodes a part: it still has to read all bits in front of the part, but transforms
 //! only its blocks, and ends below it.
 
 use super::exif::Segments;
+use super::shared::{ends, to_rgb};
 use super::turbo::{Colours, Region, Turbo};
 use super::{DecodeRequest, Frame, Limits, Memory, Orientation, OtherChannels, Picture, data, room};
 use crate::channel::Planes;
@@ -34,9 +36,9 @@ impl<'a> Reader<'a> {
     pub(super) fn decode(mut self, memory: &mut Memory, request: DecodeRequest) -> Result<Picture<'_>, ImageError> {
         let bytes = self.bytes;
         let faulty = |fault| data(Format::Jpeg, bytes, fault);
-        // libjpeg only warns about what is missing at the end, and what is below a region is not read.
+        // What is below a region is not read.
         if !ends(bytes) {
-            return Err(data(Format::Jpeg, bytes, "it has no end marker"));
+            return Err(faulty("it has no end marker".to_owned()));
         }
         let header = self.turbo.header();
         let denominator = if request.reduced && !header.lossless { reduction(request) } else { 1 };
@@ -176,22 +178,4 @@ fn samples_across(bytes: &[u8]) -> Option<usize> {
     let is_frame = |marker| matches!(marker, 0xc0..=0xcf) && !matches!(marker, 0xc4 | 0xc8 | 0xcc);
     let (_, frame) = Segments::new(bytes).find(|(marker, _)| is_frame(*marker))?;
     frame.get(6..)?.chunks_exact(3).map(|plane| usize::from(plane[1] >> 4)).max()
-}
-
-/// Whether there is an end marker after the start of the image. (A thumbnail before it has an end marker, too.)
-fn ends(bytes: &[u8]) -> bool {
-    let mut segments = Segments::new(bytes);
-    segments.by_ref().for_each(drop);
-    segments.rest.windows(2).rev().any(|marker| marker == [0xff, 0xd9])
-}
-
-/// Converts a CMYK pixel to RGB, in its first three bytes. The inks are inverted (255 is no ink), as Adobe's programs
-/// write them and PIL assumes.
-fn to_rgb(pixel: &mut [u8; 4]) {
-    let [c, m, y, k] = *pixel;
-    let colour = |ink: u8| {
-        let product = u32::from(255 - ink) * u32::from(k) + 128;
-        k - (((product >> 8) + product) >> 8) as u8
-    };
-    *pixel = [colour(c), colour(m), colour(y), k];
 }

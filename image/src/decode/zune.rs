@@ -1,0 +1,270 @@
+//! JPEGs with zune-jpeg, in Rust alone: always whole, to packed pixels.
+//!
+//! The decoder stops at much that PIL reads, and takes much that is damaged without a word. So it gets only the tables and
+//! the scans, in a file without the rest; the structure and the colours are read here, as libjpeg does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::zune_core::bytestream::ZCursor;
+use zune_jpeg::zune_core::colorspace::ColorSpace;
+use zune_jpeg::zune_core::options::DecoderOptions;
+
+use super::exif::Segments;
+use super::shared::{ends, most_scans, to_rgb};
+use super::{DecodeRequest, Frame, Limits, MAX_SIDE, Memory, Orientation, Picture, data, room};
+use crate::error::ImageError;
+use crate::format::Format;
+
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    strict: bool,
+    header: Header,
+}
+
+/// What the header says.
+struct Header {
+    height: usize,
+    width: usize,
+    colours: Colours,
+    /// Whether the channels are called R, G and B: the decoder takes them for what they are called.
+    named_rgb: bool,
+    /// For each channel: its name, and how many samples it has across and down where another has fewer.
+    channels: Vec<(u8, [usize; 2])>,
+    /// Whether libjpeg warns about the header.
+    warned: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Colours {
+    Grey,
+    Rgb,
+    YCbCr,
+    /// Four inks.
+    Cmyk,
+    /// Black, and the other inks as brightness and differences.
+    Ycck,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn open(bytes: &'a [u8], limits: Limits) -> Result<(Self, [usize; 2]), ImageError> {
+        let fault = |message: &str| data(Format::Jpeg, bytes, message);
+        let (mut frame, mut jfif, mut adobe) = (None, None, None);
+        for (marker, data) in Segments::new(bytes) {
+            match marker {
+                0xc4 | 0xc8 | 0xcc => {}
+                0xc0..=0xcf => frame = frame.or(Some((marker, data))),
+                0xe0 if data.len() >= 14 && data.starts_with(b"JFIF\0") => jfif = Some(data[5]),
+                0xee if data.len() >= 12 && data.starts_with(b"Adobe") => adobe = Some(data[11]),
+                _ => {}
+            }
+        }
+        let (marker, frame) = frame.ok_or_else(|| fault("it contains no image"))?;
+        let needs_turbo = |kind| Err(ImageError::NeedsTurbo { kind });
+        match marker {
+            0xc0..=0xc2 => {}
+            0xc3 => return needs_turbo("without loss"),
+            0xc9 | 0xca => return needs_turbo("with arithmetic coding"),
+            _ => return Err(fault("it is hierarchical, or without loss and with arithmetic coding")),
+        }
+        let (&[bits, h1, h0, w1, w0, count], channels) =
+            frame.split_first_chunk().ok_or_else(|| fault("its frame header is too short"))?;
+        if bits != 8 {
+            return Err(fault(&format!("its colours have {bits} bits, not 8")));
+        }
+        let channels: Vec<_> = channels
+            .chunks_exact(3)
+            .map(|channel| (channel[0], [channel[1] >> 4, channel[1] & 15].map(usize::from)))
+            .collect();
+        if channels.len() != usize::from(count)
+            || channels.iter().any(|(_, per)| per.iter().any(|it| !(1..5).contains(it)))
+        {
+            return Err(fault("its frame header is invalid"));
+        }
+        let named_rgb = channels.iter().map(|(name, _)| *name).eq(*b"RGB");
+        // libjpeg's rules. Of two other names of three channels it warns only about those of Adobe.
+        let (colours, unknown) = match (count, adobe) {
+            (1, _) => (Colours::Grey, false),
+            (3, _) if jfif.is_some() => (Colours::YCbCr, false),
+            (3, Some(transform)) => (if transform == 0 { Colours::Rgb } else { Colours::YCbCr }, transform > 1),
+            (3, None) => (if named_rgb { Colours::Rgb } else { Colours::YCbCr }, false),
+            (4, Some(transform)) => {
+                (if transform == 0 { Colours::Cmyk } else { Colours::Ycck }, !matches!(transform, 0 | 2))
+            }
+            (4, None) => (Colours::Cmyk, false),
+            _ => return Err(fault(&format!("it has {count} channels"))),
+        };
+        // Others it gets wrong: less than all samples in the first channel, and ratios that are not 1, 2 or 4.
+        let ratios = [0, 1].map(|direction| channels.iter().map(move |(_, per)| per[direction]));
+        if count > 1
+            && ratios.into_iter().any(|mut per| {
+                let first = per.next().unwrap_or(1);
+                !first.is_power_of_two() || per.any(|it| it != 1 && it != first)
+            })
+        {
+            return needs_turbo("with an unusual sampling of its colours");
+        }
+        let warned = unknown || jfif.is_some_and(|version| version != 1);
+        let [height, width] = [[h1, h0], [w1, w0]].map(|side| usize::from(u16::from_be_bytes(side)));
+        let header = Header { height, width, colours, named_rgb, channels, warned };
+        Ok((Self { bytes, strict: limits.strict, header }, [height, width]))
+    }
+
+    pub(super) fn orientation(&self) -> Orientation {
+        Orientation::of_jpeg(self.bytes)
+    }
+
+    pub(super) fn decode(self, memory: &mut Memory, _: DecodeRequest) -> Result<Picture<'_>, ImageError> {
+        let fault = |message: String| data(Format::Jpeg, self.bytes, message);
+        let Header { height, width, colours, named_rgb, .. } = self.header;
+        if !ends(self.bytes) {
+            return Err(fault("it has no end marker".to_owned()));
+        }
+        let plain = self.plain().map_err(fault)?;
+        let (channels, space) = match colours {
+            Colours::Grey => (1, ColorSpace::Luma),
+            // What it takes for the colours that it shall make, it leaves alone.
+            Colours::Rgb if !named_rgb => (3, ColorSpace::YCbCr),
+            Colours::Rgb | Colours::YCbCr => (3, ColorSpace::RGB),
+            Colours::Cmyk | Colours::Ycck => (4, ColorSpace::CMYK),
+        };
+        let pixels = &mut room(&mut memory.samples, channels * width * height)?[..channels * width * height];
+        let mut warned = plain.warned;
+        if let Err(message) = run(&plain.bytes, space, true, pixels) {
+            if self.strict {
+                return Err(fault(message));
+            }
+            warned = true;
+            run(&plain.bytes, space, false, pixels).map_err(fault)?;
+        }
+        if warned && self.strict {
+            return Err(fault("it has an unknown version, or bytes that do not belong there".into()));
+        }
+        memory.warned = warned;
+        if colours == Colours::YCbCr && named_rgb {
+            for pixel in memory.samples[..3 * width * height].as_chunks_mut().0 {
+                *pixel = of_differences(*pixel);
+            }
+        }
+        if channels == 4 {
+            for pixel in memory.samples[..4 * width * height].as_chunks_mut().0 {
+                if colours == Colours::Ycck {
+                    let [y, cb, cr, _] = *pixel;
+                    let [r, g, b] = of_differences([y, cb, cr]);
+                    [pixel[0], pixel[1], pixel[2]] = [255 - r, 255 - g, 255 - b];
+                }
+                to_rgb(pixel);
+            }
+        }
+        Ok(Picture::packed(&memory.samples, channels, [Frame::same(height), Frame::same(width)]))
+    }
+
+    /// Returns the file without what the decoder does not need, and checks its structure.
+    fn plain(&self) -> Result<Plain, String> {
+        let mut bytes = Vec::with_capacity(self.bytes.len() + 16);
+        // Makes the usual tables those that are missing, as in the frames of a video.
+        bytes.extend(b"\xff\xd8\xff\xe0\0\x07AVI1\0");
+        let mut segments = Segments::new(self.bytes);
+        let (mut scans, mut interval) = (0, 0);
+        let most = most_scans(self.header.width * self.header.height);
+        let scan = loop {
+            for (marker, data) in segments.by_ref() {
+                if matches!(marker, 0xc0..=0xc2 | 0xc4 | 0xdb | 0xdd) {
+                    bytes.extend([0xff, marker]);
+                    bytes.extend((data.len() as u16 + 2).to_be_bytes());
+                    bytes.extend(data);
+                    // A single channel has all samples, whatever it says.
+                    if marker <= 0xc2 && self.header.colours == Colours::Grey {
+                        let sampling = bytes.len() - 2;
+                        bytes[sampling] = 0x11;
+                    }
+                }
+                if let (0xdd, &[high, low]) = (marker, data) {
+                    interval = usize::from(u16::from_be_bytes([high, low]));
+                }
+            }
+            if !segments.rest.starts_with(&[0xff, 0xda]) {
+                break segments.rest;
+            }
+            scans += 1;
+            if scans > most {
+                return Err(format!("it has more than {most} scans"));
+            }
+            let (len, restarts) = scan(segments.rest)?;
+            if interval > 0 {
+                let expected = self.units(segments.rest).div_ceil(interval).saturating_sub(1);
+                // Some programs write one at the end, too.
+                if restarts != expected && restarts != expected + 1 {
+                    return Err(format!("it has {restarts} restart markers, not {expected}"));
+                }
+            }
+            bytes.extend(&segments.rest[..len]);
+            segments.rest = &segments.rest[len..];
+        };
+        bytes.extend([0xff, 0xd9]);
+        let warned = self.header.warned || segments.skipped || !scan.starts_with(&[0xff, 0xd9]);
+        Ok(Plain { bytes, warned })
+    }
+
+    /// Returns the number of units that a scan has, of which restart markers count.
+    fn units(&self, scan: &[u8]) -> usize {
+        let Header { height, width, channels, .. } = &self.header;
+        let most = |direction: usize| channels.iter().map(|(_, per)| per[direction]).max().unwrap_or(1);
+        let per = match scan.get(4..6) {
+            Some(&[1, name]) => channels.iter().find(|channel| channel.0 == name).map_or([1, 1], |(_, per)| *per),
+            _ => [1, 1],
+        };
+        (width * per[0]).div_ceil(8 * most(0)) * (height * per[1]).div_ceil(8 * most(1))
+    }
+}
+
+/// What the decoder gets.
+struct Plain {
+    bytes: Vec<u8>,
+    warned: bool,
+}
+
+/// Returns the length of the scan that begins here, and its number of restart markers, which must be in order.
+fn scan(bytes: &[u8]) -> Result<(usize, usize), String> {
+    let (mut at, mut restarts) = (2, 0);
+    while let Some(len) = bytes[at..].chunks(64).position(|chunk| chunk.contains(&0xff)) {
+        at += 64 * len;
+        at += bytes[at..].iter().position(|&byte| byte == 0xff).expect("these 64 bytes have one");
+        match bytes.get(at + 1) {
+            Some(0) => at += 2,
+            Some(0xff) => at += 1,
+            Some(marker @ 0xd0..=0xd7) => {
+                if usize::from(marker & 7) != restarts % 8 {
+                    return Err("a restart marker is lost".to_owned());
+                }
+                restarts += 1;
+                at += 2;
+            }
+            _ => return Ok((at, restarts)),
+        }
+    }
+    Ok((bytes.len(), restarts))
+}
+
+/// Decodes to the colours of the file if they are the same, or from brightness and differences to red, green and blue. What
+/// is missing is grey unless `strict`. A panic of the decoder is an error.
+fn run(jpeg: &[u8], space: ColorSpace, strict: bool, pixels: &mut [u8]) -> Result<(), String> {
+    // Not all damage that leaves rows out is an error.
+    pixels.fill(128);
+    let options = DecoderOptions::default()
+        .set_strict_mode(strict)
+        .set_max_width(MAX_SIDE)
+        .set_max_height(MAX_SIDE)
+        .jpeg_set_max_scans(usize::MAX)
+        .jpeg_set_out_colorspace(space);
+    let decode = || JpegDecoder::new_with_options(ZCursor::new(jpeg), options).decode_into(pixels);
+    let outcome = catch_unwind(AssertUnwindSafe(decode)).map_err(|_| "the decoder panicked".to_owned())?;
+    outcome.map_err(|error| error.to_string().replace('\n', " "))
+}
+
+/// Converts brightness and two colour differences to red, green and blue, with libjpeg's rounding.
+fn of_differences([y, cb, cr]: [u8; 3]) -> [u8; 3] {
+    let [y, cb, cr] = [i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128];
+    let shifted = |sum: i32| (y + ((sum + (1 << 15)) >> 16)).clamp(0, 255) as u8;
+    [shifted(91_881 * cr), shifted(-22_554 * cb - 46_802 * cr), shifted(116_130 * cb)]
+}
