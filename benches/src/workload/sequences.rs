@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use seqpacker::{PackStrategy, Packer};
 use slotline::dataset::{Context, Dataset, prefetch};
 use slotline::loader::BatchOf;
-use slotline::sample::{Mask, Padded};
+use slotline::sample::{Mask, PaddedToLongest};
 use slotline::{BoxError, Loader};
 use slotline_sequences::packing::PackingOptions;
 use slotline_sequences::sampler::LengthGroupedSampler;
@@ -159,7 +159,7 @@ impl Sequences {
 }
 
 impl Dataset for Sequences {
-    type Sample<'a> = (Padded<'a, i64>, Mask<i64>);
+    type Sample<'a> = (PaddedToLongest<'a, i64>, Mask<i64>);
 
     fn len(&self) -> usize {
         self.starts.len() - 1
@@ -167,7 +167,7 @@ impl Dataset for Sequences {
 
     #[inline]
     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
-        let tokens = Padded::new(self.sequence(index), self.longest);
+        let tokens = PaddedToLongest::new(self.sequence(index), self.longest);
         Ok((tokens.clone(), tokens.mask(1)))
     }
 
