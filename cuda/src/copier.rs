@@ -295,7 +295,7 @@ impl Copier {
                     None => Error::Held { slots: self.slots },
                 });
             }
-            self.end_oldest_copy()?;
+            self.wait_for_oldest_copy()?;
         }
         Ok(())
     }
@@ -312,15 +312,15 @@ impl Copier {
     }
 
     /// Waits until no copy is in progress.
-    pub(crate) fn end_copies(&mut self) -> Result<(), Error> {
+    pub(crate) fn wait_for_copies(&mut self) -> Result<(), Error> {
         while !self.copying.is_empty() {
-            self.end_oldest_copy()?;
+            self.wait_for_oldest_copy()?;
         }
         Ok(())
     }
 
     /// Waits for the oldest copy, if there is one.
-    fn end_oldest_copy(&mut self) -> Result<(), Error> {
+    fn wait_for_oldest_copy(&mut self) -> Result<(), Error> {
         let Some(oldest) = self.copying.front() else { return Ok(()) };
         let outcome = match poll(self.timeout, || oldest.is_done(&self.stream)) {
             Ok(true) => Ok(()),

@@ -158,7 +158,7 @@ impl Progress {
     /// Takes the next batch from the host's pass and starts its copy.
     fn take(&mut self, host: &mut Loader, copier: &mut Copier) -> Result<(), Error> {
         if self.blocked {
-            copier.end_copies()?;
+            copier.wait_for_copies()?;
             self.blocked = false;
         }
         let taken = if copier.is_copying() {

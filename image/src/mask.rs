@@ -31,13 +31,13 @@ impl ClassId for u8 {}
 impl ClassId for i64 {}
 
 /// The part of a picture's [`Pipeline`] that its mask follows, without the pipeline's element type.
-pub(crate) trait Leader: fmt::Debug + Sync {
+pub(crate) trait MaskGeometry: fmt::Debug + Sync {
     fn plan_for(&self, bytes: &[u8], choice: Choice<'_>) -> Result<([usize; 2], Plan), ImageError>;
     fn limits(&self) -> Limits;
     fn size(&self) -> [usize; 2];
 }
 
-impl<T: Pixel> Leader for Pipeline<T> {
+impl<T: Pixel> MaskGeometry for Pipeline<T> {
     fn plan_for(&self, bytes: &[u8], choice: Choice<'_>) -> Result<([usize; 2], Plan), ImageError> {
         self.plan_for(bytes, choice)
     }
@@ -64,7 +64,7 @@ impl<T: Pixel> Leader for Pipeline<T> {
 pub struct Mask<'a, M = u8> {
     bytes: &'a [u8],
     picture: &'a [u8],
-    pipeline: &'a dyn Leader,
+    pipeline: &'a dyn MaskGeometry,
     choice: Choice<'a>,
     fill: M,
     path: Option<&'a Path>,
@@ -83,7 +83,7 @@ thread_local! {
 }
 
 impl<'a, M: ClassId> Mask<'a, M> {
-    pub(crate) fn new(bytes: &'a [u8], picture: &'a [u8], pipeline: &'a dyn Leader, choice: Choice<'a>) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], picture: &'a [u8], pipeline: &'a dyn MaskGeometry, choice: Choice<'a>) -> Self {
         Self { bytes, picture, pipeline, choice, fill: M::default(), path: None, element: PhantomData }
     }
 

@@ -21,15 +21,15 @@ pub(crate) enum Stage {
 }
 
 /// All stages, in the order of their numbers.
-pub(crate) const STAGE: [Stage; STAGES] =
+pub(crate) const STAGES: [Stage; STAGE_COUNT] =
     [Stage::Drawing, Stage::Reading, Stage::Writing, Stage::Decoding, Stage::Fetching, Stage::Downloading];
-pub(crate) const STAGES: usize = 6;
+pub(crate) const STAGE_COUNT: usize = 6;
 
 /// What was timed so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
     /// Nanoseconds in each stage, without nested calls and without reading the clock.
-    pub(crate) times: [u64; STAGES],
+    pub(crate) times: [u64; STAGE_COUNT],
     /// The number of calls. Each has read the clock twice.
     pub(crate) calls: u64,
     /// The time that one reading of the clock takes, in nanoseconds.

@@ -11,7 +11,7 @@ use crate::loader::error::run::{By, Error};
 use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::metrics::bad_samples::{BadSample, BadSampleReport};
 use crate::loader::metrics::reader::ConsumerStats;
-use crate::loader::spans;
+use crate::loader::trace;
 
 /// What a loader does about a bad sample, which is one that cannot be read, or cannot be written into its row, because
 /// of an error or a panic (unless a program is built with `panic = "abort"`, which a panic ends). It is the same for
@@ -204,7 +204,7 @@ impl BadSampleLog {
         stats: &mut ConsumerStats,
     ) -> Option<Result<Lease<P>, Error>> {
         let tag = lease.tag();
-        match self.count(lease.work().take_errors(), tag, stats.samples()) {
+        match self.count(lease.state().take_errors(), tag, stats.samples()) {
             Ok(empty) => {
                 // SAFETY: no other thread has the lease, and its batch has `tag.rows` rows, each written or left empty.
                 unsafe { lease.payload().compact_rows(&empty, tag.rows) };
@@ -285,7 +285,7 @@ impl BadSampleLog {
         let is_new = met.keep((worker, *index));
         drop(met);
         if is_new {
-            spans::tell(|| tracing::warn!(index, position, batch = task, by = %by, error = %cause, "a sample is bad"));
+            trace::tell(|| tracing::warn!(index, position, batch = task, by = %by, error = %cause, "a sample is bad"));
             self.listener.hear(|| Warning::BadSample { index: *index, batch: task, by: *by, message });
         }
     }

@@ -139,7 +139,7 @@ mod cores;
 mod error;
 mod metrics;
 mod order;
-mod spans;
+mod trace;
 pub(crate) mod worker;
 
 #[cfg(processes)]
@@ -173,7 +173,7 @@ pub use self::metrics::reader::StatsReader;
 pub use self::metrics::stats::{Slow, Stats, Stuck, WorkerStats};
 pub use self::metrics::verdict::{Bound, Verdict};
 #[doc(hidden)]
-pub use self::spans::PassSpan;
-pub(crate) use self::spans::tell;
+pub use self::trace::PassSpan;
+pub(crate) use self::trace::tell;
 pub use self::worker::cancel::Stopper;
 pub use self::worker::threads::GRACE;

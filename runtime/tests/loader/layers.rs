@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The folders and files of the loader, from bottom to top.
 const LAYERS: [&str; 13] = [
     "error",
-    "spans",
+    "trace",
     "cores",
     "checkpoint",
     "order",

@@ -29,7 +29,7 @@ pub(super) struct Member {
 }
 
 /// A source of the bytes of a tar, which is read from front to back.
-pub(super) trait Front {
+pub(super) trait ForwardSource {
     /// Returns the length in bytes, or, if that is not known before the end, a maximum.
     fn most(&self) -> u64;
 
@@ -40,7 +40,7 @@ pub(super) trait Front {
     fn bytes(&mut self, at: u64, len: u64) -> Result<&[u8], Error>;
 }
 
-impl Front for Window<'_> {
+impl ForwardSource for Window<'_> {
     fn most(&self) -> u64 {
         self.file_len()
     }
@@ -79,7 +79,7 @@ impl Members<Window<'_>> {
     }
 }
 
-impl<W: Front> Members<W> {
+impl<W: ForwardSource> Members<W> {
     /// Walks over a file. With `missing_end`, it may end without a block of zeros.
     pub(super) fn new(path: &Path, window: W, missing_end: bool) -> Self {
         Self { path: path.to_owned(), len: window.most(), window, at: 0, missing_end }

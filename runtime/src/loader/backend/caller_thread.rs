@@ -85,7 +85,7 @@ impl<P: Storage> Backend<P> for CallerThread<P> {
         // Before anything is drawn or read.
         let Some(cell) = cell_pool.find_cell() else { return Err(NotReady::Held) };
         let (task, next) = (self.tickets.task(self.ticket), self.delivered ^ 1);
-        let outcome = self.worker.fill(&self.request, task, cell.work(), &mut self.positions[next]);
+        let outcome = self.worker.fill(&self.request, task, cell.state(), &mut self.positions[next]);
         if self.stop.cancel.is_stopped() {
             return Err(nothing(cell, NotReady::Closed));
         }
@@ -135,8 +135,8 @@ impl<P: Storage> Backend<P> for CallerThread<P> {
 #[cold]
 #[inline(never)]
 fn nothing<P: Storage>(cell: &CellOwner<P>, instead: NotReady) -> NotReady {
-    drop(cell.work().take_errors()); // Never panics.
-    cell.work().payload.discard();
+    drop(cell.state().take_errors()); // Never panics.
+    cell.state().payload.discard();
     cell.put_back();
     instead
 }

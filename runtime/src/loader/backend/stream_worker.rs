@@ -23,7 +23,7 @@ use crate::loader::metrics::activity::{Activity, STARTING};
 use crate::loader::metrics::clock::{Laps, next_timed};
 use crate::loader::order::index_source::{Batching, IndexSource};
 use crate::loader::order::passes::{PassSeed, Passes};
-use crate::loader::spans;
+use crate::loader::trace;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::reader::Reader;
@@ -179,7 +179,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
             return Some(None);
         }
         let activity = &*engine.activities[self.reader.place];
-        let ((mut span, traced), started) = (spans::fill(task), Instant::now());
+        let ((mut span, traced), started) = (trace::fill(task), Instant::now());
         // Another occasion than the first sample.
         activity.begin(task, 0, STARTING);
         activity.counters.begin_claim(started);

@@ -14,7 +14,7 @@ pub(crate) struct BatchState<P> {
     /// Dropped by hand, since a user's batch may panic when it is dropped.
     pub(crate) payload: ManuallyDrop<P>,
     /// Whether `errors` has anything: a failure, or only bad samples. Publishing the slot makes it visible to the consumer.
-    failed: AtomicBool,
+    has_errors: AtomicBool,
     errors: Mutex<SlotErrors>,
 }
 
@@ -28,7 +28,7 @@ impl<P> Drop for BatchState<P> {
 
 impl<P> BatchState<P> {
     pub(crate) fn new(payload: P) -> Self {
-        Self { payload: ManuallyDrop::new(payload), failed: AtomicBool::new(false), errors: Mutex::default() }
+        Self { payload: ManuallyDrop::new(payload), has_errors: AtomicBool::new(false), errors: Mutex::default() }
     }
 
     /// Keeps the failure with the lowest position, so that the order of threads does not matter.
@@ -38,7 +38,7 @@ impl<P> BatchState<P> {
         let first = errors.failure.as_ref().is_none_or(|kept| failure.position < kept.position);
         let other = if first { errors.failure.replace(failure) } else { Some(failure) };
         drop(errors);
-        self.failed.store(true, Ordering::Relaxed);
+        self.has_errors.store(true, Ordering::Relaxed);
         dispose(other);
     }
 
@@ -47,14 +47,14 @@ impl<P> BatchState<P> {
     pub(crate) fn note(&self, mut bad: Vec<Skipped>) {
         if !bad.is_empty() {
             self.errors.lock().unwrap_or_else(PoisonError::into_inner).bad.append(&mut bad);
-            self.failed.store(true, Ordering::Relaxed);
+            self.has_errors.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether there are errors.
     #[inline]
     pub(crate) fn has_errors(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
+        self.has_errors.load(Ordering::Relaxed)
     }
 
     /// Whether there is a failure, and so no batch.
@@ -66,7 +66,7 @@ impl<P> BatchState<P> {
     /// Takes the errors out.
     #[cold]
     pub(crate) fn take_errors(&self) -> SlotErrors {
-        self.failed.store(false, Ordering::Relaxed);
+        self.has_errors.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -84,6 +84,6 @@ impl<P> BatchState<P> {
 
 impl<P> fmt::Debug for BatchState<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BatchState").field("failed", &self.failed).finish_non_exhaustive()
+        f.debug_struct("BatchState").field("has_errors", &self.has_errors).finish_non_exhaustive()
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Cell<P> {
     single: bool,
     /// What else happens when the cell is released and taken. Dropped before the payload.
     watch: Option<Watch>,
-    work: BatchState<P>,
+    state: BatchState<P>,
     /// The batch in the cell; written when the consumer takes it for the user.
     task: AtomicUsize,
     rows: AtomicUsize,
@@ -54,16 +54,16 @@ impl<P> Cell<P> {
     fn new(loan: Loan, payload: P, tag: Tag, watch: Option<Watch>) -> NonNull<Self> {
         let Tag { task, rows, single, epoch } = tag;
         let [task, rows, epoch] = [task, rows, epoch as usize].map(AtomicUsize::new);
-        let (process, work) = (Process::this(), BatchState::new(payload));
-        let cell = Self { loan, process, single, watch, work, task, rows, epoch };
+        let (process, state) = (Process::this(), BatchState::new(payload));
+        let cell = Self { loan, process, single, watch, state, task, rows, epoch };
         // SAFETY: the pointer of a box is not null.
         unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(cell))) }
     }
 
     /// The batch in the cell. For the side that has the cell.
     #[inline]
-    pub(crate) fn work(&self) -> &BatchState<P> {
-        &self.work
+    pub(crate) fn state(&self) -> &BatchState<P> {
+        &self.state
     }
 
     #[inline]
@@ -182,13 +182,13 @@ impl<P> Lease<P> {
     /// The batch's contents.
     #[inline]
     pub(crate) fn payload(&self) -> &P {
-        &self.cell().work.payload
+        &self.cell().state.payload
     }
 
     /// The batch's contents and its errors.
     #[inline]
-    pub(crate) fn work(&self) -> &BatchState<P> {
-        &self.cell().work
+    pub(crate) fn state(&self) -> &BatchState<P> {
+        &self.cell().state
     }
 
     /// Describes the batch.

@@ -2,7 +2,7 @@
 
 use crate::loader::collate::tag::Tag;
 use crate::loader::error::warning::{Listener, Warning};
-use crate::loader::spans;
+use crate::loader::trace;
 use crate::sample::Columns;
 
 /// What a loader does with a batch whose [packed](crate::sample::Packed) samples have more items than it has room for.
@@ -52,7 +52,7 @@ impl Spills {
         if self.batches == 1 {
             let room = items.div_ceil(tag.rows.max(1));
             let warning = Warning::Spilled { batch: tag.task, field: field.to_string(), items, room };
-            spans::tell(|| tracing::warn!("{warning}"));
+            trace::tell(|| tracing::warn!("{warning}"));
             self.listener.hear(|| warning);
         }
     }

@@ -22,13 +22,13 @@ pub(crate) struct Compatibility<'a> {
     /// The base seed; `None` before the first pass.
     pub(crate) base_seed: Option<u64>,
     /// `None` for an iterable dataset.
-    pub(crate) draw: Option<&'a IndexSource>,
+    pub(crate) index_source: Option<&'a IndexSource>,
     pub(crate) num_workers: usize,
 }
 
 impl Compatibility<'_> {
     fn kind(&self) -> DatasetKind {
-        if self.draw.is_some() { DatasetKind::Indexed } else { DatasetKind::Iterable }
+        if self.index_source.is_some() { DatasetKind::Indexed } else { DatasetKind::Iterable }
     }
 
     fn batch_size(&self) -> Option<usize> {
@@ -38,7 +38,7 @@ impl Compatibility<'_> {
     /// Returns the current state of everything that a pass is drawn from; `text` is a buffer that is
     /// reused for what the sampler saves.
     pub(crate) fn before(&self, mut text: String) -> Before {
-        let sampler = match self.draw.map(|draw| &draw.from) {
+        let sampler = match self.index_source.map(|draw| &draw.from) {
             Some(Origin::Sampler(sampler)) => Some(sampler),
             _ => None,
         };
@@ -53,7 +53,7 @@ impl Compatibility<'_> {
                 text.reserve(256);
                 sampler.save(&mut text)
             }
-            None => !matches!(self.draw.map(|draw| &draw.from), Some(Origin::IndexStream(_))),
+            None => !matches!(self.index_source.map(|draw| &draw.from), Some(Origin::IndexStream(_))),
         };
         Before {
             dataset_len: self.dataset_len,
@@ -68,7 +68,7 @@ impl Compatibility<'_> {
 
     /// Returns the state at the start of a pass that is drawn from `before`.
     pub(crate) fn state(&self, epoch: u32, before: &Before) -> State {
-        let sampler = self.draw.map(|draw| {
+        let sampler = self.index_source.map(|draw| {
             let saved = before.saves.then(|| before.text.clone());
             SavedSampler { name: draw.name().to_owned(), saved }
         });
@@ -118,7 +118,7 @@ impl Compatibility<'_> {
             return differs("drop_last", state.drop_last, self.batching.drop_last, hint);
         }
         self.check_seed(state)?;
-        match (self.draw, &state.start.sampler, &state.streams) {
+        match (self.index_source, &state.start.sampler, &state.streams) {
             (Some(draw), Some(sampler), _) => self.check_sampler(draw, sampler, state),
             (None, _, Some(streams)) if streams.num_workers != self.num_workers => {
                 let hint = "build the loader with the number of workers that it was saved with";

@@ -18,7 +18,7 @@ use crate::loader::error::run::Error;
 use crate::loader::error::warning::Warning;
 use crate::loader::metrics::reader::StatsReader;
 use crate::loader::metrics::stats::Stats;
-use crate::loader::spans::PassSpan;
+use crate::loader::trace::PassSpan;
 use crate::loader::worker::cancel::Stopper;
 use crate::sample::{Dynamic, Field};
 

@@ -33,7 +33,7 @@ impl<P: Storage> LoaderCore<P> {
                 Ok(Ready { lease, task, rows }) => {
                     let task = self.number(task);
                     lease.describe(task, rows, self.position.pass.epoch);
-                    if lease.work().has_errors() {
+                    if lease.state().has_errors() {
                         match self.settle(lease) {
                             // Nothing is left of the batch. There may be many such batches.
                             None if self.is_late(&mut deadline) => return Some(Err(Box::new(self.timed_out()))),

@@ -9,7 +9,7 @@ use crate::loader::consumer::loader::Loader;
 use crate::loader::error::run::Error;
 use crate::loader::error::warning::Warning;
 use crate::loader::metrics::stats::Stats;
-use crate::loader::spans::PassSpan;
+use crate::loader::trace::PassSpan;
 use crate::sample::Dynamic;
 
 /// One pass (an epoch): an iterator over its batches, or the errors instead of them.

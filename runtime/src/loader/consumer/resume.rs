@@ -131,7 +131,7 @@ impl<P: Storage> LoaderCore<P> {
             default: self.position.log.default.as_ref(),
             persistent: self.position.persistent,
             base_seed: (self.position.epochs > 0).then_some(self.position.seed),
-            draw: self.passes.index_source(),
+            index_source: self.passes.index_source(),
             num_workers: self.workers.pool.len(),
         }
     }

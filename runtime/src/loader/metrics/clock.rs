@@ -13,7 +13,7 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
-use crate::dataset::reading::{self, STAGES, Spent, Stage};
+use crate::dataset::reading::{self, STAGE_COUNT, Spent, Stage};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::counters::{Counters, MANY, nanos};
 use crate::sync::Instant;
@@ -110,7 +110,7 @@ pub(crate) struct Laps {
     /// The sample that is being written (`None` after the last one), and how long it took to read.
     written: Cell<Option<(Option<usize>, u64)>>,
     /// The time of each stage.
-    times: Cell<[u64; STAGES]>,
+    times: Cell<[u64; STAGE_COUNT]>,
     /// Whether samples are read many at once, so that no sample has a separate time.
     bulk: Cell<bool>,
 }
@@ -133,7 +133,7 @@ impl Laps {
         self.last.set(Some(now));
         self.written.set(None);
         self.outer.set(reading::watch(Some(fresh())));
-        self.times.set([0; STAGES]);
+        self.times.set([0; STAGE_COUNT]);
         self.bulk.set(false);
     }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::dataset::reading::{STAGE, STAGES, Stage};
+use crate::dataset::reading::{STAGE_COUNT, STAGES, Stage};
 use crate::fork::Process;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Instant, origin, thread};
@@ -30,7 +30,7 @@ pub(crate) struct Counters {
     /// The time to start streams, outside of claims.
     starting: AtomicU64,
     /// The time of samples that were timed stage by stage, by [`Stage`].
-    stages: [AtomicU64; STAGES],
+    stages: [AtomicU64; STAGE_COUNT],
     /// The time without work: no free slot, or only batches that the consumer makes faster.
     waiting: AtomicU64,
     resting: AtomicU64,
@@ -61,7 +61,7 @@ impl Counters {
     }
 
     /// Adds the time of samples that were timed stage by stage.
-    pub(crate) fn stages(&self, times: [u64; STAGES]) {
+    pub(crate) fn stages(&self, times: [u64; STAGE_COUNT]) {
         self.stages.iter().zip(times).for_each(|(stage, time)| add(stage, time));
     }
 
@@ -94,7 +94,7 @@ impl Counters {
         if !is_timed && (!is_busy || time < NOTABLE) {
             return None;
         }
-        let stage = STAGE.get(self.stage.load(Ordering::Relaxed).wrapping_sub(1)).filter(|_| is_timed);
+        let stage = STAGES.get(self.stage.load(Ordering::Relaxed).wrapping_sub(1)).filter(|_| is_timed);
         let of_sample = stage.map_or(time, |_| time.min(now.saturating_sub(entered)));
         Some(Unfinished { time, of_sample, stage: stage.copied().unwrap_or(Stage::Reading) })
     }
@@ -151,10 +151,10 @@ impl Counters {
     }
 
     /// The share of that time for each stage, as far as it was measured.
-    pub(crate) fn shares(&self) -> [f64; STAGES] {
-        let times: [f64; STAGES] = std::array::from_fn(|stage| self.stages[stage].load(Ordering::Relaxed) as f64);
+    pub(crate) fn shares(&self) -> [f64; STAGE_COUNT] {
+        let times: [f64; STAGE_COUNT] = std::array::from_fn(|stage| self.stages[stage].load(Ordering::Relaxed) as f64);
         let all: f64 = times.iter().sum();
-        if all > 0.0 { times.map(|time| time / all) } else { STAGE.map(|stage| f64::from(stage == Stage::Reading)) }
+        if all > 0.0 { times.map(|time| time / all) } else { STAGES.map(|stage| f64::from(stage == Stage::Reading)) }
     }
 
     pub(crate) fn starting(&self) -> Duration {

@@ -197,7 +197,7 @@ impl ConsumerStats {
 
 impl Stopwatch {
     fn time<T>(&self, sum: &mut Duration, base: &Base, wait: impl FnOnce() -> T) -> T {
-        let _span = crate::loader::spans::wait();
+        let _span = crate::loader::trace::wait();
         let begun = Instant::now();
         self.runs(begun, *sum, base);
         let outcome = wait();

@@ -30,7 +30,7 @@ use crate::placed::Placed;
 
 /// The fewest rows for which a dataset that [writes many](Dataset::writes_many) is called in bulk; fewer rows are written
 /// faster one by one.
-const MANY: usize = 4;
+const BULK_MIN_ROWS: usize = 4;
 
 /// Returns why the sample with an index must not be read, if so.
 pub(crate) type IsBlocked = Box<dyn Fn(usize) -> Option<BoxError> + Send + Sync>;
@@ -45,7 +45,7 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     /// used.
     bulk: usize,
     /// The fewest rows that are read or written in bulk.
-    many: usize,
+    bulk_min_rows: usize,
     pub(crate) plan_cell: Arc<PlanCell>,
     pub(crate) cancel: StopToken,
     on_error: OnError,
@@ -97,9 +97,21 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         crate::sync::origin();
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
         let (plan_cell, cancel) = (Arc::new(PlanCell::new(rows, stride, index_stream)), StopToken::default());
-        let many = if dataset.reads_many() { 0 } else { MANY };
+        let bulk_min_rows = if dataset.reads_many() { 0 } else { BULK_MIN_ROWS };
         let (on_error, lengths, is_blocked) = (OnError::Raise, None, None);
-        Self { dataset, collate, single, bulk, many, plan_cell, cancel, on_error, lengths, is_blocked, activities }
+        Self {
+            dataset,
+            collate,
+            single,
+            bulk,
+            bulk_min_rows,
+            plan_cell,
+            cancel,
+            on_error,
+            lengths,
+            is_blocked,
+            activities,
+        }
     }
 
     /// Sets how bad samples are handled. With the `lengths` of all samples, a bad sample is only replaced by one that is
@@ -183,7 +195,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             reader.seed = Some(plan.seed);
             set_worker_info(Some(WorkerInfo::new(id, self.workers(), plan.seed)));
         }
-        if self.bulk > 0 && rows.len() >= self.many {
+        if self.bulk > 0 && rows.len() >= self.bulk_min_rows {
             self.fill_many(work, plan, task, rows, reader, timed);
         } else {
             self.fill_rows(work, plan, task, rows, reader, (timed, false));

@@ -5,8 +5,8 @@ use crate::loader::error::guard::caught;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::clock::{LONG, look};
 use crate::loader::metrics::counters::nanos;
-use crate::loader::spans;
-use crate::loader::spans::Entered;
+use crate::loader::trace;
+use crate::loader::trace::Entered;
 use crate::loader::worker::reader::Reader;
 use crate::sync::Instant;
 
@@ -53,9 +53,9 @@ pub(crate) struct Timing {
 
 impl Timing {
     pub(crate) fn begin(reader: &mut Reader, activity: &Activity, task: usize) -> Self {
-        let (span, traced) = match spans::wanted() {
+        let (span, traced) = match trace::wanted() {
             true => {
-                let (span, traced) = spans::fill(task);
+                let (span, traced) = trace::fill(task);
                 (Some(span), traced)
             }
             false => (None, Ok(())),

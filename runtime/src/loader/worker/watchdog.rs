@@ -11,7 +11,7 @@ use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::metrics::activity::{Activity, At};
 use crate::loader::metrics::stats::Stuck;
 use crate::loader::metrics::stuck::StuckSamples;
-use crate::loader::spans;
+use crate::loader::trace;
 use crate::loader::worker::pool::grace;
 use crate::loader::worker::threads::Threads;
 use crate::placed::Placed;
@@ -91,7 +91,7 @@ impl Shared {
                 let by = if place + 1 < activities.len() { By::Worker(place) } else { By::Consumer };
                 let Some((at, time)) = seen.look(activity.at(), Instant::now(), patience) else { continue };
                 let stuck = Stuck { index: at.index, batch: at.task, by, time };
-                spans::tell(|| {
+                trace::tell(|| {
                     tracing::warn!(
                         index = at.index,
                         batch = at.task,

@@ -207,7 +207,7 @@ impl<P> RequestQueues<P> {
                 Err(_) => return Err(NotReady::Closed),
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
                     let (task, rows) = (*task, *rows);
-                    if let Some(failure) = cell.work().take_failure() {
+                    if let Some(failure) = cell.state().take_failure() {
                         if let Ok(mut reply) = link.replies.try_next() {
                             std::mem::swap(&mut reply.position, &mut link.position);
                         }
@@ -289,7 +289,7 @@ impl<P> RequestQueues<P> {
                         // Count first: user values are dropped below, and may panic.
                         link.outstanding -= 1;
                         let outcome = std::mem::take(&mut reply.outcome);
-                        let work = reply.cell.work();
+                        let work = reply.cell.state();
                         dispose(outcome);
                         drop(work.take_errors()); // Never panics.
                         discard(&work.payload);

@@ -11,7 +11,7 @@ use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosi
 use crate::loader::collate::cell::CellOwner;
 use crate::loader::error::guard::take_message;
 use crate::loader::metrics::activity::Activity;
-use crate::loader::spans;
+use crate::loader::trace;
 use crate::loader::worker::init_barrier::InitHook;
 use crate::loader::worker::liveness::WorkerLiveness;
 use crate::placed::Placed;
@@ -65,7 +65,7 @@ impl<P, H: BatchWorker<P>> RingWorker<P, H> {
                 (Some(task), _) => {
                     reply.task = task;
                     let reply = &mut *reply;
-                    self.maker.fill(&request, task, reply.cell.work(), &mut reply.position)
+                    self.maker.fill(&request, task, reply.cell.state(), &mut reply.position)
                 }
                 (None, Some(hook)) => {
                     let info = WorkerInfo::new(self.id, self.workers, request.seed);
@@ -91,7 +91,7 @@ impl<P, H: BatchWorker<P>> RingWorker<P, H> {
             Err(NextError::Empty) => {}
             Err(_) => return None,
         }
-        let span = spans::wait();
+        let span = trace::wait();
         let begun = Instant::now();
         let request = self.requests.next().map(|request| *request);
         drop(span);

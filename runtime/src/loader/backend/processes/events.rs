@@ -17,7 +17,7 @@ use crate::loader::backend::processes::mail::EVENT;
 use crate::loader::backend::processes::socket::{Message, NUMBERS, Socket};
 use crate::loader::error::guard::caught;
 use crate::loader::error::warning::Warning;
-use crate::loader::spans;
+use crate::loader::trace;
 
 /// The levels, by their number in a message.
 const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
@@ -49,7 +49,7 @@ impl Event {
     /// Emits the event in this process.
     pub(crate) fn emit(&self, worker: usize) {
         let Self { level, text, .. } = self;
-        spans::tell(|| match *level {
+        trace::tell(|| match *level {
             Level::ERROR => tracing::error!(target: "slotline::worker", worker, "{text}"),
             Level::WARN => tracing::warn!(target: "slotline::worker", worker, "{text}"),
             Level::INFO => tracing::info!(target: "slotline::worker", worker, "{text}"),

@@ -165,7 +165,7 @@ impl<P: Storage> ProcessRing<P> {
         };
         let Task { number: task, first, rows, indices } = task;
         (place.task, place.first, place.rows) = (task, first, rows);
-        let cell = place.cell.work().payload.region().expect("samples are stacked").number();
+        let cell = place.cell.state().payload.region().expect("samples are stacked").number();
         let facts = SlotFacts { task, first, rows, cell, pass: self.pass, ..SlotFacts::of_pass(plan) };
         // SAFETY: the slot is not assigned, and only this thread assigns slots.
         unsafe { self.control.set_slot(slot, facts, |row| indices.at(row)) };
@@ -214,7 +214,7 @@ impl<P: Storage> ProcessRing<P> {
     #[inline]
     fn check(&mut self, slot: usize) {
         let place = &mut self.places[slot];
-        let work = place.cell.work();
+        let work = place.cell.state();
         // SAFETY: all parts are finished, so no worker writes to the batch, unless it is corrupted, and then nothing is
         // certain.
         let is_valid = |region: &BatchBuffer| unsafe { region.is_valid(place.rows) };
@@ -227,7 +227,7 @@ impl<P: Storage> ProcessRing<P> {
     #[cold]
     fn read_mail(&mut self, slot: usize, ticket: u64, look: Look) {
         let place = &self.places[slot];
-        let work = place.cell.work();
+        let work = place.cell.state();
         let mut mail = self.ledger.mail();
         mail.collect();
         let (failures, skipped, losses) = mail.take(ticket, place.first, place.rows);
@@ -368,7 +368,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         }
         if let Some(cause) = self.places[slot].refused.take() {
             let place = &self.places[slot];
-            place.cell.work().fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
+            place.cell.state().fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
         }
         if look != Look::Ready || self.control.is_noted(slot, ticket) {
             self.read_mail(slot, ticket, look);

@@ -37,7 +37,7 @@ use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::At;
 use crate::loader::order::plan::Indices;
-use crate::loader::spans;
+use crate::loader::trace;
 use crate::loader::worker::init_barrier::InitHook;
 
 /// The kinds of messages to a process: run the `worker_init`, begin a pass, make a batch.
@@ -342,7 +342,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
         let socket = Arc::new(theirs);
         let forwarder = Forwarder::new(&socket);
         // The first use of a span takes a lock, which another thread must not hold when this one forks.
-        drop(spans::wait());
+        drop(trace::wait());
         // The process also inherits this end of the socket, and any number of sockets that other threads use. That does no
         // harm: the loader shuts a socket down instead of only closing it, and waits for the process to end, not for the
         // other end of the socket to be closed.

@@ -70,7 +70,7 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
         let source = io::Error::other("the thread that starts worker processes panicked");
         Err(BuildError::Thread { worker: 0, source })
     })?;
-    let layout = places.first().map(|cell| cell.work().payload.layout());
+    let layout = places.first().map(|cell| cell.state().payload.layout());
     Ok(ProcessRing {
         control,
         ring,

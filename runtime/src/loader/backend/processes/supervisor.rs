@@ -26,7 +26,7 @@ use crate::loader::backend::processes::worker::{ProcessView, WorkerMain, owner};
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::metrics::activity::{Activity, At};
-use crate::loader::spans;
+use crate::loader::trace;
 use crate::loader::worker::liveness::WorkerLiveness;
 use crate::placed::Placed;
 
@@ -302,7 +302,7 @@ impl Supervisor {
             }
         }
         if lost > 0 {
-            spans::tell(|| tracing::warn!(lost, "worker processes emitted more events than could be passed on"));
+            trace::tell(|| tracing::warn!(lost, "worker processes emitted more events than could be passed on"));
         }
     }
 
@@ -371,14 +371,14 @@ impl Supervisor {
         drop(turn);
         let refusal = match replaced.then(|| self.start(worker, true)) {
             Some(Ok(running)) => {
-                spans::tell(|| tracing::warn!(worker, "a worker is replaced: its process {end}"));
+                trace::tell(|| tracing::warn!(worker, "a worker is replaced: its process {end}"));
                 self.listener.hear(|| Warning::WorkerEnded { worker, end: end.to_string(), replaced: true });
                 return Some(running);
             }
             Some(Err(error)) => Some(format!("its process {end}, and could not be started again: {error}")),
             None => refusal,
         };
-        spans::tell(|| tracing::warn!(worker, "a worker is not replaced: its process {end}"));
+        trace::tell(|| tracing::warn!(worker, "a worker is not replaced: its process {end}"));
         self.listener.hear(|| Warning::WorkerEnded { worker, end: end.to_string(), replaced: false });
         let mut mail = self.ledger.mail();
         mail.ended(worker, end, refusal.as_deref());

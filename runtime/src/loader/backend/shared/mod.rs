@@ -85,7 +85,7 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
             match self.consumer.try_next() {
                 Ok(lease) => {
                     pass.discarded += 1;
-                    let work = lease.work();
+                    let work = lease.state();
                     drop(work.take_errors()); // Never panics.
                     work.payload.discard();
                 }

@@ -13,7 +13,7 @@ use crate::loader::collate::allocate::Untouched;
 use crate::loader::collate::cell::CellOwner;
 use crate::loader::error::guard::take_message;
 use crate::loader::order::passes::HasDataset;
-use crate::loader::spans;
+use crate::loader::trace;
 use crate::loader::worker::backoff::Backoff;
 use crate::loader::worker::claimed::{ClaimedRows, Filled};
 use crate::loader::worker::engine::Engine;
@@ -162,7 +162,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
             outcome => return outcome,
         }
         // Leaving the span never panics: a claim must not be dropped.
-        let _span = spans::wait();
+        let _span = trace::wait();
         let begun = Instant::now();
         let outcome = worker.claim(reader.sizer.parts());
         self.engine.activities[reader.place].counters.waited(begun);
@@ -174,7 +174,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
     #[inline]
     pub(crate) fn fill(&self, claim: Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
         let (ticket, slot, parts) = (claim.ticket(), claim.slot(), claim.parts());
-        let claimed = ClaimedRows { ticket, slot, parts, part_rows: self.shared.part_rows, work: claim.get().work() };
+        let claimed = ClaimedRows { ticket, slot, parts, part_rows: self.shared.part_rows, work: claim.get().state() };
         // SAFETY: a claim is out, so the plan is not written.
         let plan = unsafe { self.engine.plan_cell.plan() };
         if claimed.fill(&self.engine, plan, reader) == Filled::End {
