@@ -11,7 +11,7 @@ use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::GzDecoder;
 use slotline::dataset::{decoding, fetching};
 
-use super::super::header::{BLOCK, Front, Member, Members};
+use super::super::header::{BLOCK, ForwardSource, Member, Members};
 use super::super::name::split;
 use crate::Error;
 use crate::files::reserve;
@@ -233,7 +233,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
     Error::format(path.display(), None, problem, "the tar is truncated or damaged: copy it or write it again")
 }
 
-impl<R: Read> Front for Forward<R> {
+impl<R: Read> ForwardSource for Forward<R> {
     fn most(&self) -> u64 {
         // Beyond any file, and far from an overflow.
         1 << 62
