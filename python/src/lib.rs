@@ -129,7 +129,7 @@ fn pool_of(pool: Option<&PyPool>) -> Arc<Pool> {
 
 /// How the contents of a message are written, in the upper half of its kind.
 mod form {
-    /// TryRecvError.
+    /// Nothing.
     pub(super) const EMPTY: u32 = 0;
     /// A list of integers.
     pub(super) const INTEGERS: u32 = 1;
@@ -145,12 +145,10 @@ mod form {
 /// about the limit can be sent.
 const BATCH: u16 = 4;
 
-pyo3::create_exception!(
-    slotline._slotline,
-    Closed,
-    PyEOFError,
-    "TryRecvError more comes from the other end of a channel."
-);
+pyo3::create_exception!(slotline._slotline, Closed, PyEOFError, "Nothing more comes from the other end of a channel.");
+
+/// A wait that is longer than any process lives. An `Instant` cannot be `Duration::MAX` away.
+const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 /// One end of two channels. While it waits for a message or makes a batch, other threads and Python's signal handlers may use it.
 #[pyclass(module = "slotline._slotline", frozen)]
@@ -372,7 +370,7 @@ impl Port {
             let receiver = &mut receiving.receiver;
             let mut received = receiver.receive(None);
             if matches!(received, Err(TryRecvError::Empty)) && timeout > 0.0 {
-                let patience = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
+                let patience = Duration::try_from_secs_f64(timeout).unwrap_or(FOREVER).min(FOREVER);
                 received = py.detach(|| receiver.receive(Some(patience)));
             }
             match received {

@@ -59,7 +59,7 @@ impl Drop for Copied {
     }
 }
 
-/// A tensor whose memory is pooled to others.
+/// A tensor whose memory is lent to others.
 #[derive(Debug)]
 struct PooledBlock {
     tensor: Py<PyAny>,

@@ -67,9 +67,11 @@ pub(crate) unsafe fn made<T>(
     // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
     unsafe {
         done(error, || {
-            // `make` runs first, because it takes ownership of the user's pointers even if `out` is invalid.
+            // It is NULL if `make` panics. An invalid `out` is reported after `make`, which takes ownership of the user's
+            // pointers in any case.
+            let place = check::place(out, null_mut(), "out").map(drop);
             let thing = make();
-            let out = check::place(out, null_mut(), "out")?;
+            place?;
             *out = Box::into_raw(Box::new(thing?));
             Ok(())
         })

@@ -323,8 +323,8 @@ static void good_fields(void) {
     REFUSED_FIELD(given, call, "fields[1]", fields[1].ndim = UINT32_MAX);                                                                \
     REFUSED_FIELD(given, call, "two fields have the name", fields[0].name = fields[1].name = "x");                                       \
     REFUSED_FIELD(given, call, "fields[0]: name is not UTF-8", fields[0].name = "\xff");                                                 \
-    REFUSED_FIELD(given, call, "fields[1]", fields[1].kind = SLOTLINE_PADDED_TO_MAX; fields[1].ndim = 2);                                       \
-    REFUSED_FIELD(given, call, "the shape of a field padded to its maximum must be [max]", fields[1].kind = SLOTLINE_PADDED_TO_MAX; fields[1].ndim = 0);       \
+    REFUSED_FIELD(given, call, "fields[1]", fields[1].kind = SLOTLINE_PADDED_TO_MAX; fields[1].ndim = 2);                                \
+    REFUSED_FIELD(given, call, "the shape of a padded field must be [max]", fields[1].kind = SLOTLINE_PADDED_TO_MAX; fields[1].ndim = 0); \
     REFUSED_FIELD(given, call, "the shape of a packed field must be [room, ...]", fields[1].kind = SLOTLINE_PACKED; fields[1].ndim = 0); \
   } while (0)
 

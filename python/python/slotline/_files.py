@@ -127,7 +127,7 @@ def open(
     Raises :class:`slotline.DataError` if the path cannot be read, is not as its format demands, or its format does not have an
     option.
     """
-    given: dict[str, Any] = locals()
+    given: dict[str, Any] = dict(locals())
     for name in ("block_size", "memory_limit", "room"):
         if given[name] is not None:
             _check_integer(name, given[name], 63)
@@ -186,7 +186,7 @@ def folder(
         image_dtype: As for :func:`open`.
         channels_last: As for :func:`open`.
     """
-    given: dict[str, Any] = locals()
+    given: dict[str, Any] = dict(locals())
     chosen = None if extensions is None else _list("extensions", extensions)
     source = _slotline.Source.folder(os.fsdecode(path), chosen, allow_empty, _reading(given, _image(given)))
     return _of(source, partial(folder, **given | {"extensions": chosen}))
@@ -227,10 +227,13 @@ def tokens(
         request_timeout: As for :func:`open`.
         follow_redirects: As for :func:`open`.
     """
-    given: dict[str, Any] = locals()
+    given: dict[str, Any] = dict(locals())
     for name in ("block_size", "stride"):
         if given[name] is not None:
             _check_integer(name, given[name], 63)
+    for name in ("labels", "widen"):
+        if not isinstance(given[name], bool):
+            raise TypeError(f"{name} is {given[name]!r}; it must be True or False")
     several = [paths] if isinstance(paths, str | bytes | os.PathLike) else list(paths)
     stored = None if dtype is None else _type(dtype)
     blocks = {"size": block_size, "stride": stride, "dtype": stored, "labels": labels, "widen": widen}
@@ -274,6 +277,8 @@ def _image(given: dict[str, Any]) -> tuple[str, str | None, str, bool] | None:
         return None
     if not isinstance(image, str):
         raise TypeError(f"image is {image!r}; it must be a text of transforms, such as \"resize(256), center_crop(224)\"")
+    if not isinstance(field, str | None):
+        raise TypeError(f"image_field is {field!r}; it must be the name of a field")
     if dtype not in _IMAGE_TYPES:
         raise DataError(f"image_dtype is {dtype!r}; it must be one of {', '.join(_IMAGE_TYPES)}")
     return image, field, _IMAGE_TYPES[dtype], bool(last)

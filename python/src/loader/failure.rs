@@ -4,8 +4,15 @@ use std::error::Error as StdError;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use slotline::Error;
 use slotline::loader::{BuildError, StateError};
-use slotline::{Error, with_causes};
+
+/// Returns the message of an error with its causes. It says how to get what this package was built without.
+pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let message = slotline::with_causes(error);
+    let option = "a package that is built with MATURIN_PEP517_ARGS='--features turbo'";
+    message.replace("the cargo feature `turbo` of slotline-image", option)
+}
 
 /// Makes an exception of one of the types of `slotline._errors`.
 #[cold]

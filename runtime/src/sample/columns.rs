@@ -92,7 +92,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Returns field `i` of the batch, with shape `[rows, …]` (`[…]` for an unbatched sample); `None` if there is no
-    /// field `i`. A padded field is padded. A packed field has the concatenated items of all rows, with
+    /// field `i`. The rows of a padded field include the padding. A packed field has the concatenated items of all rows, with
     /// shape `[total, …]`.
     #[inline]
     pub fn get(&self, i: usize) -> Option<AnyTensorView<'a>> {

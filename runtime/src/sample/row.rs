@@ -145,8 +145,8 @@ impl<'a> Row<'a> {
     }
 
     /// Writes the next field, of any kind, from all elements of `data` in C order. The shape of `data` does not matter,
-    /// only its number of elements: exactly that of a field of fixed shape, at most the maximum of a padded field,
-    /// whole items of a packed field.
+    /// only its number of elements: exactly that of a field of fixed shape, at most the maximum of one that is padded to a
+    /// maximum, any number for one that is padded to the longest sample, whole items of a packed field.
     ///
     /// # Errors
     ///
@@ -166,7 +166,8 @@ impl<'a> Row<'a> {
         for_dtype!(column.field.dtype, T => typed::<T>(self, column, data))
     }
 
-    /// Writes the next field, which must be padded: `data`, then zeros up to the declared maximum, and its length.
+    /// Writes the next field, which must be [padded to a maximum](super::Fields::padded_to_max): `data`, then zeros up to the
+    /// maximum, and its length.
     ///
     /// # Errors
     ///
@@ -189,8 +190,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Returns the memory of the next field, which must be [padded](super::Fields::padded_to_max), up to its declared maximum, and
-    /// sets its length. Every element must be written, also those of the padding.
+    /// Returns the memory of the next field, which must be [padded to a maximum](super::Fields::padded_to_max), up to that
+    /// maximum, and sets its length. Every element must be written, also those of the padding.
     ///
     /// # Errors
     ///

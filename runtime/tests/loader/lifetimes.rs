@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 
 use crate::support::{
-    Crew, Got, HAS_PROCESSES, How, OneByOne, Run, crews, dawdle, dawdling, items, pass, plain, prefetch, shared,
+    Crew, Got, HAS_PROCESSES, How, OneByOne, Run, crews, dawdle, dawdling, from_fn, items, pass, plain, prefetch,
+    shared,
 };
 use slotline::arena::{Memory, Pages};
 use slotline::loader::{Error, OnHeld};
@@ -422,6 +423,24 @@ fn the_next_pass_drops_collated_batches_of_a_dropped_one() {
     // The next pass makes no batches, so nothing replaces those in the slots: beginning it must drop them.
     assert!(loader.epoch().unwrap().all(|batch| batch.is_err()));
     assert_eq!(made.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst));
+}
+
+#[test]
+fn dropping_a_loader_drops_its_dataset_once() {
+    for crew in crews([0, 3]) {
+        let token = Arc::new(());
+        let weak = Arc::downgrade(&token);
+        let dataset = from_fn(20, move |index, _| {
+            let _ = &token;
+            Ok(index as i64)
+        });
+        let mut loader = crew.build(Loader::builder(dataset)).unwrap();
+        let batch = loader.epoch().unwrap().nth(3).unwrap().unwrap();
+        assert_eq!(weak.strong_count(), 1);
+        drop(loader);
+        assert_eq!(weak.strong_count(), 0, "the dataset must be dropped");
+        assert_eq!(batch.tensors().as_slice(), [3]);
+    }
 }
 
 #[test]

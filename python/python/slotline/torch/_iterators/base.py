@@ -6,7 +6,6 @@ import os
 import sys
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -187,7 +186,7 @@ class BaseIterator(_BaseDataLoaderIter):
 
 
 # What is between the loader and the program.
-_OWN = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.utils.data.__file__).parent))
+_OWN = (f"{os.path.dirname(os.path.dirname(__file__))}{os.sep}", f"{os.path.dirname(torch.utils.data.__file__)}{os.sep}")
 
 
 def warn(message, category=RuntimeWarning):

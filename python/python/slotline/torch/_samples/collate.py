@@ -16,6 +16,8 @@ from slotline.torch._internals import collate, worker
 worker_of_thread = threading.local()
 # The functions that torch has for tensors, arrays, numbers and strings. Programs may register others, also before this module is
 # imported.
+# As it was when this was imported: a program may put its own in its place.
+_DEFAULT = collate.default_collate
 _OWN_FUNCTIONS = {
     torch.Tensor: collate.collate_tensor_fn,
     np.ndarray: collate.collate_numpy_array_fn,
@@ -29,7 +31,7 @@ _OWN_FUNCTIONS = {
 
 def is_default_collate(collate_fn) -> bool:
     """Whether ``collate_fn`` is torch's, which slotline replaces."""
-    return collate_fn is collate.default_collate and collate.default_collate_fn_map == _OWN_FUNCTIONS
+    return collate_fn is _DEFAULT and collate.default_collate_fn_map == _OWN_FUNCTIONS
 
 
 def collate_as_torch(samples):
