@@ -51,7 +51,8 @@ fn rendered(sheet: &Sheet, notes: &str, part: &str, plots: &Path) -> Result<Opti
     let overview = overview::render(sheet)?.map(|(table, chart)| {
         let path = plots.join("overview.svg");
         std::fs::write(&path, chart).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok::<_, anyhow::Error>(table)
+        let title = "With two workers: how many times as fast as the fastest other loader";
+        Ok::<_, anyhow::Error>(format!("![{title}](plots/overview.svg)\n\n{table}"))
     });
     let tables = tables.into_iter().chain([("{overview}", overview.transpose()?)]);
     let mut text = part.to_owned();
