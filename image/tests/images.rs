@@ -155,6 +155,12 @@ fn all_subsamplings_are_close_to_the_straightforward_way() {
         (F_4_1, 12.0, 38.0),
         (F_1_4, 12.0, 38.0),
     ] {
+        // This encoder writes a scan for each channel then.
+        if matches!(subsamp, F_4_1 | F_1_4) && cfg!(not(feature = "turbo")) {
+            let error = refused(&jpeg(75, 44, subsamp), &["`turbo`"]);
+            assert!(matches!(error, ImageError::NeedsTurbo { .. }));
+            continue;
+        }
         for ([width, height], [rows, columns]) in SIZES {
             let jpeg = jpeg(width, height, subsamp);
             let pipeline = Pipeline::new(rows, columns).unwrap();
@@ -289,6 +295,38 @@ fn a_truncated_jpeg_is_refused() {
         }
         let whole = Pipeline::new(8, 8).unwrap();
         whole.decode(&jpeg, &mut [0.0; 192]).unwrap();
+    }
+}
+
+#[test]
+fn a_jpeg_of_an_invalid_structure_is_refused() {
+    for progressive in [false, true] {
+        let jpeg = compressed(&picture(60, 50, 3), 60, ColorType::Rgb, |encoder| {
+            encoder.set_progressive(progressive);
+        });
+        let whole = |jpeg: &[u8]| Pipeline::new(8, 8).unwrap().strict(true).decode(jpeg, &mut [0.0; 192]);
+        whole(&jpeg).unwrap();
+        // libjpeg-turbo does not read what is behind the last pixel.
+        let refuse = |jpeg: &[u8]| assert!(whole(jpeg).is_err() || cfg!(feature = "turbo"), "{jpeg:x?}");
+        let scan = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xda]).unwrap();
+        let end = jpeg.len() - 2;
+        for at in [scan, end] {
+            let with = |bytes: &[u8]| [&jpeg[..at], bytes, &jpeg[at..]].concat();
+            whole(&with(&[0xff, 0xfe, 0, 3, 7])).unwrap();
+            // A second start, an unknown marker, and segments that are too short and too long.
+            for bytes in [&[0xff, 0xd8][..], &[0xff, 0x30, 0, 2], &[0xff, 0xfe, 0, 1], &[0xff, 0xfe, 0xff, 0xff]] {
+                refuse(&with(bytes));
+            }
+        }
+        let other = |at: usize, byte: u8| [&jpeg[..scan + at], &[byte], &jpeg[scan + at + 1..]].concat();
+        // A scan of no channels, and of one that is unknown.
+        refused(&other(4, 0), &[]);
+        refused(&other(5, 77), &[]);
+        if !progressive {
+            // One channel twice, and two scans of all channels.
+            refused(&other(7, jpeg[scan + 5]), &[]);
+            refuse(&[&jpeg[..end], &jpeg[scan..]].concat());
+        }
     }
 }
 

@@ -246,3 +246,34 @@ fn the_scans_of_a_jpeg_have_a_limit_that_depends_on_its_size() {
         assert!(begun.elapsed().as_secs() < 30, "{side}: {:?}", begun.elapsed());
     }
 }
+
+/// The same, with a channel of the name 255.
+#[cfg(feature = "jpeg")]
+fn of_scans_of_255(side: u16, scans: usize) -> Vec<u8> {
+    let mut jpeg = of_scans(side, scans);
+    let frame = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xc2]).unwrap();
+    jpeg[frame + 10] = 255;
+    for at in frame..jpeg.len() {
+        if jpeg[at..].starts_with(&[0xff, 0xda, 0, 8, 1]) {
+            jpeg[at + 5] = 255;
+        }
+    }
+    jpeg
+}
+
+#[test]
+#[cfg(feature = "jpeg")]
+fn scans_cannot_hide_in_a_jpeg() {
+    let pipeline = Pipeline::bytes(2, 2).unwrap();
+    let decode = |jpeg: &[u8]| pipeline.decode(jpeg, &mut [7; 12]);
+    let jpeg = of_scans_of_255(4096, 3);
+    decode(&jpeg).unwrap();
+    // The name 255 and the tables 0xc0 look like the marker of a frame header, and the coefficients like its length.
+    let scans = [0xff, 0xda, 0, 8, 1, 0xff, 0, 1, 63, 0].repeat(1_600);
+    let mut hidden = [&[0xff, 0xda, 0, 8, 1, 0xff, 0xc0, 0x3f, 0x3f, 0][..], &scans].concat();
+    hidden.resize(6 + 0x3f3f, 0);
+    let begun = std::time::Instant::now();
+    let error = decode(&[&jpeg[..jpeg.len() - 2], &hidden, &[0xff, 0xd9]].concat()).unwrap_err().to_string();
+    assert!(error.contains("scans") || cfg!(feature = "turbo"), "{error}");
+    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
+}

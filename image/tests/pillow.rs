@@ -26,6 +26,7 @@ fn tolerance(name: &str) -> Option<u8> {
     match name {
         _ if cfg!(feature = "turbo") => Some(if name.contains('.') { 0 } else { 1 }),
         "lost_restart.jpg" | "arithmetic" | "arithmetic_progressive" | "third" => None,
+        "scan_for_each_channel" | "changed_quantisation" => None,
         "narrow.jpg" => Some(19),
         _ if name.ends_with(".jpg") => Some(1),
         _ if name.contains('.') => Some(0),

@@ -75,10 +75,10 @@ impl<'a> Iterator for Segments<'a> {
                 0 => (self.rest, self.skipped) = (after, true),
                 // Fill bytes before a marker are allowed.
                 0xff => self.rest = &self.rest[1..],
-                // The image begins, or ends.
-                0xda | 0xd9 => return None,
+                // The image begins or ends, or another file begins.
+                0xd8..=0xda => return None,
                 // Markers without a segment.
-                0x01 | 0xd0..=0xd8 => self.rest = after,
+                0x01 | 0xd0..=0xd7 => self.rest = after,
                 _ => {
                     let len = u16::from_be_bytes(*after.first_chunk()?);
                     let (segment, rest) = after.split_at_checked(len.into())?;

@@ -27,6 +27,7 @@ struct Header {
     height: usize,
     width: usize,
     colours: Colours,
+    progressive: bool,
     /// Whether the channels are called R, G and B: the decoder takes them for what they are called.
     named_rgb: bool,
     /// For each channel: its name, and how many samples it has across and down where another has fewer.
@@ -78,6 +79,7 @@ impl<'a> Reader<'a> {
             .collect();
         if channels.len() != usize::from(count)
             || channels.iter().any(|(_, per)| per.iter().any(|it| !(1..5).contains(it)))
+            || (1..channels.len()).any(|i| channels[..i].iter().any(|(name, _)| *name == channels[i].0))
         {
             return Err(fault("its frame header is invalid"));
         }
@@ -106,7 +108,8 @@ impl<'a> Reader<'a> {
         }
         let warned = unknown || jfif.is_some_and(|version| version != 1);
         let [height, width] = [[h1, h0], [w1, w0]].map(|side| usize::from(u16::from_be_bytes(side)));
-        let header = Header { height, width, colours, named_rgb, channels, warned };
+        let progressive = marker == 0xc2;
+        let header = Header { height, width, colours, progressive, named_rgb, channels, warned };
         Ok((Self { bytes, strict: limits.strict, header }, [height, width]))
     }
 
@@ -120,7 +123,7 @@ impl<'a> Reader<'a> {
         if !ends(self.bytes) {
             return Err(fault("it has no end marker".to_owned()));
         }
-        let plain = self.plain().map_err(fault)?;
+        let plain = self.plain()?;
         let (channels, space) = match colours {
             Colours::Grey => (1, ColorSpace::Luma),
             // What it takes for the colours that it shall make, it leaves alone.
@@ -129,13 +132,13 @@ impl<'a> Reader<'a> {
             Colours::Cmyk | Colours::Ycck => (4, ColorSpace::CMYK),
         };
         let pixels = &mut room(&mut memory.samples, channels * width * height)?[..channels * width * height];
-        let mut warned = plain.warned;
-        if let Err(message) = run(&plain.bytes, space, true, pixels) {
+        let (mut warned, most) = (plain.warned, most_scans(width * height));
+        if let Err(message) = run(&plain.bytes, space, most, true, pixels) {
             if self.strict {
                 return Err(fault(message));
             }
             warned = true;
-            run(&plain.bytes, space, false, pixels).map_err(fault)?;
+            run(&plain.bytes, space, most, false, pixels).map_err(fault)?;
         }
         if warned && self.strict {
             return Err(fault("it has an unknown version, or bytes that do not belong there".into()));
@@ -160,60 +163,109 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the file without what the decoder does not need, and checks its structure.
-    fn plain(&self) -> Result<Plain, String> {
+    fn plain(&self) -> Result<Plain, ImageError> {
+        let fault = |message: &str| data(Format::Jpeg, self.bytes, message);
+        let needs_turbo = |kind| Err(ImageError::NeedsTurbo { kind });
+        let Header { height, width, colours, progressive, .. } = self.header;
+        let most = most_scans(width * height);
         let mut bytes = Vec::with_capacity(self.bytes.len() + 16);
         // Makes the usual tables those that are missing, as in the frames of a video.
         bytes.extend(b"\xff\xd8\xff\xe0\0\x07AVI1\0");
         let mut segments = Segments::new(self.bytes);
-        let (mut scans, mut interval) = (0, 0);
-        let most = most_scans(self.header.width * self.header.height);
-        let scan = loop {
+        let (mut warned, mut frames, mut scans, mut interval) = (self.header.warned, 0, 0, 0);
+        loop {
             for (marker, data) in segments.by_ref() {
-                if matches!(marker, 0xc0..=0xc2 | 0xc4 | 0xdb | 0xdd) {
+                match marker {
+                    0xc4 | 0xcc => {}
+                    0x02..=0xbf | 0xc8 | 0xde | 0xdf | 0xf0..=0xfd => return Err(fault("it has an unknown marker")),
+                    0xc0..=0xcf => frames += 1,
+                    // The decoder would ignore them.
+                    0xdb if scans > 0 && progressive => return needs_turbo("whose quantisation changes between scans"),
+                    0xdd => {
+                        let &[high, low] = data else { return Err(fault("its restart interval is invalid")) };
+                        interval = usize::from(u16::from_be_bytes([high, low]));
+                    }
+                    _ => {}
+                }
+                if frames > 1 {
+                    return Err(fault("it has two frame headers"));
+                }
+                // What follows the only scan has no effect.
+                if matches!(marker, 0xc0..=0xc2 | 0xc4 | 0xdb | 0xdd) && (progressive || scans == 0) {
                     bytes.extend([0xff, marker]);
                     bytes.extend((data.len() as u16 + 2).to_be_bytes());
                     bytes.extend(data);
                     // A single channel has all samples, whatever it says.
-                    if marker <= 0xc2 && self.header.colours == Colours::Grey {
+                    if marker <= 0xc2 && colours == Colours::Grey {
                         let sampling = bytes.len() - 2;
                         bytes[sampling] = 0x11;
                     }
                 }
-                if let (0xdd, &[high, low]) = (marker, data) {
-                    interval = usize::from(u16::from_be_bytes([high, low]));
-                }
             }
             if !segments.rest.starts_with(&[0xff, 0xda]) {
-                break segments.rest;
+                break;
             }
             scans += 1;
             if scans > most {
-                return Err(format!("it has more than {most} scans"));
+                return Err(fault(&format!("it has more than {most} scans")));
             }
-            let (len, restarts) = scan(segments.rest)?;
+            let scan = self.scan(segments.rest).ok_or_else(|| fault("the header of a scan is invalid"))?;
+            if !progressive {
+                if scan.channels.len() < self.header.channels.len() {
+                    return needs_turbo("whose channels have scans of their own");
+                }
+                if scans > 1 {
+                    return Err(fault("it has a second scan of all channels"));
+                }
+                warned |= scan.parameters != [0, 63, 0];
+            }
+            let (len, restarts) = entropy_coded(segments.rest, scan.len).map_err(fault)?;
             if interval > 0 {
-                let expected = self.units(segments.rest).div_ceil(interval).saturating_sub(1);
+                let expected = self.units(&scan).div_ceil(interval).saturating_sub(1);
                 // Some programs write one at the end, too.
                 if restarts != expected && restarts != expected + 1 {
-                    return Err(format!("it has {restarts} restart markers, not {expected}"));
+                    return Err(fault(&format!("it has {restarts} restart markers, not {expected}")));
                 }
             }
             bytes.extend(&segments.rest[..len]);
             segments.rest = &segments.rest[len..];
-        };
+        }
+        if !segments.rest.starts_with(&[0xff, 0xd9]) {
+            return Err(fault("it has a second start, a segment of an invalid length, or no end"));
+        }
         bytes.extend([0xff, 0xd9]);
-        let warned = self.header.warned || segments.skipped || !scan.starts_with(&[0xff, 0xd9]);
-        Ok(Plain { bytes, warned })
+        Ok(Plain { bytes, warned: warned || segments.skipped })
+    }
+
+    /// Reads the header of the scan that begins here, as strictly as libjpeg. `None` if it is invalid.
+    fn scan(&self, bytes: &[u8]) -> Option<Scan> {
+        let &[_, _, high, low, count, ref rest @ ..] = bytes else { return None };
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        let (names, rest) = rest.split_at_checked(2 * usize::from(count))?;
+        let &parameters = rest.first_chunk()?;
+        let is_named = |name: u8| names.chunks(2).any(|it| it[0] == name);
+        let all = self.header.channels.iter();
+        let channels: Vec<_> = all.filter(|(name, _)| is_named(*name)).map(|(_, per)| *per).collect();
+        let [start, end, bits] = parameters;
+        let (before, after) = (bits >> 4, bits & 15);
+        let progression = start <= end
+            && end < 64
+            && if start == 0 { end == 0 } else { count == 1 }
+            && after < 14
+            && (before == 0 || before == after + 1);
+        let valid = len == 6 + names.len()
+            // Others are unknown, or named twice.
+            && channels.len() == usize::from(count)
+            && count > 0
+            && (progression || !self.header.progressive);
+        valid.then_some(Scan { len: 2 + len, channels, parameters })
     }
 
     /// Returns the number of units that a scan has, of which restart markers count.
-    fn units(&self, scan: &[u8]) -> usize {
+    fn units(&self, scan: &Scan) -> usize {
         let Header { height, width, channels, .. } = &self.header;
         let most = |direction: usize| channels.iter().map(|(_, per)| per[direction]).max().unwrap_or(1);
-        let per = match scan.get(4..6) {
-            Some(&[1, name]) => channels.iter().find(|channel| channel.0 == name).map_or([1, 1], |(_, per)| *per),
-            _ => [1, 1],
-        };
+        let per = if let [per] = scan.channels[..] { per } else { [1, 1] };
         (width * per[0]).div_ceil(8 * most(0)) * (height * per[1]).div_ceil(8 * most(1))
     }
 }
@@ -224,9 +276,19 @@ struct Plain {
     warned: bool,
 }
 
-/// Returns the length of the scan that begins here, and its number of restart markers, which must be in order.
-fn scan(bytes: &[u8]) -> Result<(usize, usize), String> {
-    let (mut at, mut restarts) = (2, 0);
+/// The header of a scan.
+struct Scan {
+    /// Its length, with the marker.
+    len: usize,
+    /// How many samples each of its channels has across and down where another has fewer.
+    channels: Vec<[usize; 2]>,
+    /// The first and the last coefficient, and their bits.
+    parameters: [u8; 3],
+}
+
+/// Returns where the scan ends whose coefficients begin at `at`, and its number of restart markers, which must be in order.
+fn entropy_coded(bytes: &[u8], mut at: usize) -> Result<(usize, usize), &'static str> {
+    let mut restarts = 0;
     while let Some(len) = bytes[at..].chunks(64).position(|chunk| chunk.contains(&0xff)) {
         at += 64 * len;
         at += bytes[at..].iter().position(|&byte| byte == 0xff).expect("these 64 bytes have one");
@@ -235,7 +297,7 @@ fn scan(bytes: &[u8]) -> Result<(usize, usize), String> {
             Some(0xff) => at += 1,
             Some(marker @ 0xd0..=0xd7) => {
                 if usize::from(marker & 7) != restarts % 8 {
-                    return Err("a restart marker is lost".to_owned());
+                    return Err("a restart marker is lost");
                 }
                 restarts += 1;
                 at += 2;
@@ -248,14 +310,14 @@ fn scan(bytes: &[u8]) -> Result<(usize, usize), String> {
 
 /// Decodes to the colours of the file if they are the same, or from brightness and differences to red, green and blue. What
 /// is missing is grey unless `strict`. A panic of the decoder is an error.
-fn run(jpeg: &[u8], space: ColorSpace, strict: bool, pixels: &mut [u8]) -> Result<(), String> {
+fn run(jpeg: &[u8], space: ColorSpace, most_scans: usize, strict: bool, pixels: &mut [u8]) -> Result<(), String> {
     // Not all damage that leaves rows out is an error.
     pixels.fill(128);
     let options = DecoderOptions::default()
         .set_strict_mode(strict)
         .set_max_width(MAX_SIDE)
         .set_max_height(MAX_SIDE)
-        .jpeg_set_max_scans(usize::MAX)
+        .jpeg_set_max_scans(most_scans)
         .jpeg_set_out_colorspace(space);
     let decode = || JpegDecoder::new_with_options(ZCursor::new(jpeg), options).decode_into(pixels);
     let outcome = catch_unwind(AssertUnwindSafe(decode)).map_err(|_| "the decoder panicked".to_owned())?;

@@ -161,7 +161,22 @@ def cjpeg(*options):
 inks = encoded(waves.convert("CMYK"), "JPEG")
 adobe = inks.find(b"\xff\xee")
 rgb = encoded(waves, "JPEG", keep_rgb=True)
+
+# A scan for each channel, the second and the third at a half of the size: those of three grey pictures.
+luma, *chroma = waves.convert("YCbCr").split()
+grey, blue, red = [encoded(it, "JPEG") for it in (luma, *[it.resize((38, 22)) for it in chroma])]
+start = grey.find(b"\xff\xc0")
+frame = segment(0xC0, struct.pack(">BHHB", 8, 44, 75, 3) + bytes([1, 0x22, 0, 2, 0x11, 0, 3, 0x11, 0]))
+scans = [segment(0xDA, bytes([1, i + 1, 0, 0, 63, 0])) + it[it.find(b"\xff\xda") + 10 : -2] for i, it in enumerate((grey, blue, red))]
+apart = grey[:start] + frame + grey[start + 13 : grey.find(b"\xff\xda")] + b"".join(scans) + b"\xff\xd9"
+
+# A table of quantisation that changes behind the first scan.
+progressive = encoded(waves, "JPEG", quality=80, progressive=True)
+behind = progressive.find(b"\xff\xc4", progressive.find(b"\xff\xda"))
+changed = progressive[:behind] + segment(0xDB, b"\1" + bytes([40] * 64)) + progressive[behind:]
 FOREIGN = {
+    "scan_for_each_channel": apart,
+    "changed_quantisation": changed,
     "arithmetic": cjpeg("-arithmetic"),
     "arithmetic_progressive": cjpeg("-arithmetic", "-progressive"),
     "quarter_width": cjpeg("-sample", "4x1,1x1,1x1"),
