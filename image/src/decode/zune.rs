@@ -11,7 +11,7 @@ use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
 use super::exif::Segments;
-use super::shared::{ends, most_scans, to_rgb};
+use super::shared::{MOST_SCANS, ends, most_scans, to_rgb};
 use super::{DecodeRequest, Frame, Limits, MAX_SIDE, Memory, Orientation, Picture, data, room};
 use crate::error::ImageError;
 use crate::format::Format;
@@ -132,13 +132,13 @@ impl<'a> Reader<'a> {
             Colours::Cmyk | Colours::Ycck => (4, ColorSpace::CMYK),
         };
         let pixels = &mut room(&mut memory.samples, channels * width * height)?[..channels * width * height];
-        let (mut warned, most) = (plain.warned, most_scans(width * height));
-        if let Err(message) = run(&plain.bytes, space, most, true, pixels) {
+        let mut warned = plain.warned;
+        if let Err(message) = run(&plain.bytes, space, true, pixels) {
             if self.strict {
                 return Err(fault(message));
             }
             warned = true;
-            run(&plain.bytes, space, most, false, pixels).map_err(fault)?;
+            run(&plain.bytes, space, false, pixels).map_err(fault)?;
         }
         if warned && self.strict {
             return Err(fault("it has an unknown version, or bytes that do not belong there".into()));
@@ -168,9 +168,23 @@ impl<'a> Reader<'a> {
         let needs_turbo = |kind| Err(ImageError::NeedsTurbo { kind });
         let Header { height, width, colours, progressive, .. } = self.header;
         let most = most_scans(width * height);
-        let mut bytes = Vec::with_capacity(self.bytes.len() + 16);
+        let mut bytes = Vec::with_capacity(self.bytes.len() + 64);
         // Makes the usual tables those that are missing, as in the frames of a video.
         bytes.extend(b"\xff\xd8\xff\xe0\0\x07AVI1\0");
+        for (marker, data) in Segments::new(self.bytes).filter(|(marker, _)| matches!(marker, 0xc0..=0xc2 | 0xdb)) {
+            push(&mut bytes, marker, data);
+            // A single channel has all samples, whatever it says.
+            if marker <= 0xc2 && colours == Colours::Grey {
+                let sampling = bytes.len() - 2;
+                bytes[sampling] = 0x11;
+            }
+        }
+        if progressive {
+            // A first scan that changes nothing: a bit of each first coefficient, which is zero. What ends it must follow at
+            // once; the decoder searches for the end of others.
+            push(&mut bytes, 0xda, &[1, self.header.channels[0].0, 0, 0, 0, 0x10]);
+            bytes.push(0);
+        }
         let mut segments = Segments::new(self.bytes);
         let (mut warned, mut frames, mut scans, mut interval) = (self.header.warned, 0, 0, 0);
         loop {
@@ -191,15 +205,8 @@ impl<'a> Reader<'a> {
                     return Err(fault("it has two frame headers"));
                 }
                 // What follows the only scan has no effect.
-                if matches!(marker, 0xc0..=0xc2 | 0xc4 | 0xdb | 0xdd) && (progressive || scans == 0) {
-                    bytes.extend([0xff, marker]);
-                    bytes.extend((data.len() as u16 + 2).to_be_bytes());
-                    bytes.extend(data);
-                    // A single channel has all samples, whatever it says.
-                    if marker <= 0xc2 && colours == Colours::Grey {
-                        let sampling = bytes.len() - 2;
-                        bytes[sampling] = 0x11;
-                    }
+                if matches!(marker, 0xc4 | 0xdd) && (progressive || scans == 0) {
+                    push(&mut bytes, marker, data);
                 }
             }
             if !segments.rest.starts_with(&[0xff, 0xda]) {
@@ -219,7 +226,8 @@ impl<'a> Reader<'a> {
                 }
                 warned |= scan.parameters != [0, 63, 0];
             }
-            let (len, restarts) = entropy_coded(segments.rest, scan.len).map_err(fault)?;
+            bytes.extend(&segments.rest[..scan.len]);
+            let (len, restarts) = copy_coefficients(&segments.rest[scan.len..], &mut bytes).map_err(fault)?;
             if interval > 0 {
                 let expected = self.units(&scan).div_ceil(interval).saturating_sub(1);
                 // Some programs write one at the end, too.
@@ -227,8 +235,12 @@ impl<'a> Reader<'a> {
                     return Err(fault(&format!("it has {restarts} restart markers, not {expected}")));
                 }
             }
-            bytes.extend(&segments.rest[..len]);
-            segments.rest = &segments.rest[len..];
+            // Corrections of coefficients have no invalid code, but the decoder stops at a marker that it does not know. (At the
+            // end of an interval it would stop there in any case.)
+            if progressive && interval == 0 {
+                push(&mut bytes, 2, &[]);
+            }
+            segments.rest = &segments.rest[scan.len + len..];
         }
         if !segments.rest.starts_with(&[0xff, 0xd9]) {
             return Err(fault("it has a second start, a segment of an invalid length, or no end"));
@@ -286,38 +298,61 @@ struct Scan {
     parameters: [u8; 3],
 }
 
-/// Returns where the scan ends whose coefficients begin at `at`, and its number of restart markers, which must be in order.
-fn entropy_coded(bytes: &[u8], mut at: usize) -> Result<(usize, usize), &'static str> {
-    let mut restarts = 0;
+/// Appends a segment.
+fn push(bytes: &mut Vec<u8>, marker: u8, data: &[u8]) {
+    bytes.extend([0xff, marker]);
+    bytes.extend((data.len() as u16 + 2).to_be_bytes());
+    bytes.extend(data);
+}
+
+/// 64 ones, which are no valid code. They follow all coefficients: where some are missing, the decoder would take a marker for an
+/// endless number of zeros. It reads less than that ahead.
+const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
+
+/// Appends the coefficients of a scan to `out`. Returns their length, and the number of restart markers, which must be in order.
+fn copy_coefficients(bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, usize), &'static str> {
+    let (mut from, mut at, mut restarts) = (0, 0, 0);
     while let Some(len) = bytes[at..].chunks(64).position(|chunk| chunk.contains(&0xff)) {
         at += 64 * len;
         at += bytes[at..].iter().position(|&byte| byte == 0xff).expect("these 64 bytes have one");
         match bytes.get(at + 1) {
             Some(0) => at += 2,
-            Some(0xff) => at += 1,
+            // A fill byte.
+            Some(0xff) => {
+                out.extend(&bytes[from..at]);
+                at += 1;
+                from = at;
+            }
             Some(marker @ 0xd0..=0xd7) => {
                 if usize::from(marker & 7) != restarts % 8 {
                     return Err("a restart marker is lost");
                 }
                 restarts += 1;
+                out.extend(&bytes[from..at]);
+                out.extend(ONES);
+                from = at;
                 at += 2;
             }
-            _ => return Ok((at, restarts)),
+            _ => break,
         }
     }
-    Ok((bytes.len(), restarts))
+    let len = if bytes[at..].starts_with(&[0xff]) { at } else { bytes.len() };
+    out.extend(&bytes[from..len]);
+    out.extend(ONES);
+    Ok((len, restarts))
 }
 
 /// Decodes to the colours of the file if they are the same, or from brightness and differences to red, green and blue. What
 /// is missing is grey unless `strict`. A panic of the decoder is an error.
-fn run(jpeg: &[u8], space: ColorSpace, most_scans: usize, strict: bool, pixels: &mut [u8]) -> Result<(), String> {
+fn run(jpeg: &[u8], space: ColorSpace, strict: bool, pixels: &mut [u8]) -> Result<(), String> {
     // Not all damage that leaves rows out is an error.
     pixels.fill(128);
     let options = DecoderOptions::default()
         .set_strict_mode(strict)
         .set_max_width(MAX_SIDE)
         .set_max_height(MAX_SIDE)
-        .jpeg_set_max_scans(most_scans)
+        // And one of our own.
+        .jpeg_set_max_scans(MOST_SCANS + 1)
         .jpeg_set_out_colorspace(space);
     let decode = || JpegDecoder::new_with_options(ZCursor::new(jpeg), options).decode_into(pixels);
     let outcome = catch_unwind(AssertUnwindSafe(decode)).map_err(|_| "the decoder panicked".to_owned())?;
