@@ -330,6 +330,34 @@ fn a_jpeg_of_an_invalid_structure_is_refused() {
     }
 }
 
+#[test]
+fn stray_bytes_and_a_last_restart_marker_behind_scans_change_nothing() {
+    let pixels = picture(90, 70, 3);
+    for (progressive, interval) in [(false, 6), (true, 0), (true, 6)] {
+        let jpeg = compressed(&pixels, 90, ColorType::Rgb, |encoder| {
+            encoder.set_progressive(progressive);
+            encoder.set_restart_interval(interval);
+        });
+        let pipeline: Pipeline<u8> = "center_crop([70, 90])".parse().unwrap();
+        let decode = |jpeg: &[u8]| {
+            let mut found = vec![0; pixels.len()];
+            pipeline.decode(jpeg, &mut found).unwrap();
+            found
+        };
+        let ends = ends(&jpeg);
+        let restarts = ends.iter().take_while(|&&end| matches!(jpeg[end + 1], 0xd0..=0xd7)).count();
+        let end = ends[restarts];
+        let mut stray = vec![&[0; 9][..]];
+        let marker = [0xff, 0xd0 + restarts as u8 % 8];
+        if interval > 0 {
+            stray.push(&marker);
+        }
+        for bytes in stray {
+            assert!(decode(&[&jpeg[..end], bytes, &jpeg[end..]].concat()) == decode(&jpeg), "{progressive} {interval}");
+        }
+    }
+}
+
 /// Where coefficients end: at markers that follow the first scan.
 fn ends(jpeg: &[u8]) -> Vec<usize> {
     let scan = |at: &usize| jpeg[*at..].starts_with(&[0xff, 0xda]);

@@ -62,11 +62,8 @@ impl<'a> Reader<'a> {
         }
         let (marker, frame) = frame.ok_or_else(|| fault("it contains no image"))?;
         let needs_turbo = |kind| Err(ImageError::NeedsTurbo { kind });
-        match marker {
-            0xc0..=0xc2 => {}
-            0xc3 => return needs_turbo("without loss"),
-            0xc9 | 0xca => return needs_turbo("with arithmetic coding"),
-            _ => return Err(fault("it is hierarchical, or without loss and with arithmetic coding")),
+        if !matches!(marker, 0xc0..=0xc3 | 0xc9 | 0xca) {
+            return Err(fault("it is hierarchical, or without loss and with arithmetic coding"));
         }
         let (&[bits, h1, h0, w1, w0, count], channels) =
             frame.split_first_chunk().ok_or_else(|| fault("its frame header is too short"))?;
@@ -96,14 +93,20 @@ impl<'a> Reader<'a> {
             (4, None) => (Colours::Cmyk, false),
             _ => return Err(fault(&format!("it has {count} channels"))),
         };
+        match marker {
+            0xc3 => return needs_turbo("without loss"),
+            0xc9 | 0xca => return needs_turbo("with arithmetic coding"),
+            _ => {}
+        }
         // Others it gets wrong: less than all samples in the first channel, and ratios that are not 1, 2 or 4.
         let ratios = [0, 1].map(|direction| channels.iter().map(move |(_, per)| per[direction]));
-        if count > 1
-            && ratios.into_iter().any(|mut per| {
-                let first = per.next().unwrap_or(1);
-                !first.is_power_of_two() || per.any(|it| it != 1 && it != first)
-            })
-        {
+        let unusual = ratios.into_iter().any(|mut per| {
+            let first = per.next().unwrap_or(1);
+            !first.is_power_of_two() || per.any(|it| it != 1 && it != first)
+        });
+        // And where the first has four, others that have more than one.
+        let mixed = channels[0].1.contains(&4) && channels[1..].iter().any(|(_, per)| *per != [1, 1]);
+        if count > 1 && (unusual || mixed) {
             return needs_turbo("with an unusual sampling of its colours");
         }
         let warned = unknown || jfif.is_some_and(|version| version != 1);
@@ -131,6 +134,8 @@ impl<'a> Reader<'a> {
             Colours::Rgb | Colours::YCbCr => (3, ColorSpace::RGB),
             Colours::Cmyk | Colours::Ycck => (4, ColorSpace::CMYK),
         };
+        // The decoder would end the process if there were no memory for all coefficients.
+        reserve(&mut Vec::new(), self.working_memory())?;
         let pixels = &mut room(&mut memory.samples, channels * width * height)?[..channels * width * height];
         let mut warned = plain.warned;
         if let Err(message) = run(&plain.bytes, space, true, pixels) {
@@ -168,7 +173,8 @@ impl<'a> Reader<'a> {
         let needs_turbo = |kind| Err(ImageError::NeedsTurbo { kind });
         let Header { height, width, colours, progressive, .. } = self.header;
         let most = most_scans(width * height);
-        let mut bytes = Vec::with_capacity(self.bytes.len() + 64);
+        let mut bytes = Vec::new();
+        reserve(&mut bytes, self.bytes.len() + 64)?;
         // Makes the usual tables those that are missing, as in the frames of a video.
         bytes.extend(b"\xff\xd8\xff\xe0\0\x07AVI1\0");
         for (marker, data) in Segments::new(self.bytes).filter(|(marker, _)| matches!(marker, 0xc0..=0xc2 | 0xdb)) {
@@ -269,8 +275,18 @@ impl<'a> Reader<'a> {
             // Others are unknown, or named twice.
             && channels.len() == usize::from(count)
             && count > 0
+            && (count == 1 || channels.iter().map(|per| per[0] * per[1]).sum::<usize>() <= 10)
             && (progression || !self.header.progressive);
         valid.then_some(Scan { len: 2 + len, channels, parameters })
+    }
+
+    /// Returns how many bytes the decoder allocates, without some for each column.
+    fn working_memory(&self) -> usize {
+        let Header { height, width, progressive, channels, .. } = &self.header;
+        let most = |direction: usize| channels.iter().map(|(_, per)| per[direction]).max().unwrap_or(1);
+        let units = width.div_ceil(8 * most(0)) * height.div_ceil(8 * most(1));
+        let coefficients = channels.iter().map(|(_, per)| 64 * units * per[0] * per[1]).sum::<usize>();
+        if *progressive { 2 * coefficients } else { 0 }
     }
 
     /// Returns the number of units that a scan has, of which restart markers count.
@@ -296,6 +312,11 @@ struct Scan {
     channels: Vec<[usize; 2]>,
     /// The first and the last coefficient, and their bits.
     parameters: [u8; 3],
+}
+
+/// Reserves memory.
+fn reserve(memory: &mut Vec<u8>, bytes: usize) -> Result<(), ImageError> {
+    memory.try_reserve_exact(bytes).map_err(|_| ImageError::Memory { bytes })
 }
 
 /// Appends a segment.
