@@ -326,6 +326,11 @@ fn a_jpeg_of_an_invalid_structure_is_refused() {
             // One channel twice, and two scans of all channels.
             refused(&other(7, jpeg[scan + 5]), &[]);
             refuse(&[&jpeg[..end], &jpeg[scan..]].concat());
+        } else {
+            // The first scan is missing, or comes again.
+            let next = ends(&jpeg)[0];
+            refuse(&[&jpeg[..scan], &jpeg[next..]].concat());
+            refuse(&[&jpeg[..next], &jpeg[scan..]].concat());
         }
     }
 }

@@ -193,6 +193,7 @@ impl<'a> Reader<'a> {
         }
         let mut segments = Segments::new(self.bytes);
         let (mut warned, mut frames, mut scans, mut interval) = (self.header.warned, 0, 0, 0);
+        let mut known = vec![[None; 64]; self.header.channels.len()];
         loop {
             for (marker, data) in segments.by_ref() {
                 match marker {
@@ -231,6 +232,8 @@ impl<'a> Reader<'a> {
                     return Err(fault("it has a second scan of all channels"));
                 }
                 warned |= scan.parameters != [0, 63, 0];
+            } else if !scan.follows(&mut known) {
+                return needs_turbo("whose scans are in an unusual order");
             }
             bytes.extend(&segments.rest[..scan.len]);
             let (len, restarts) = copy_coefficients(&segments.rest[scan.len..], &mut bytes).map_err(fault)?;
@@ -263,7 +266,8 @@ impl<'a> Reader<'a> {
         let &parameters = rest.first_chunk()?;
         let is_named = |name: u8| names.chunks(2).any(|it| it[0] == name);
         let all = self.header.channels.iter();
-        let channels: Vec<_> = all.filter(|(name, _)| is_named(*name)).map(|(_, per)| *per).collect();
+        let channels: Vec<_> = all.enumerate().filter(|(_, (name, _))| is_named(*name)).map(|(i, _)| i).collect();
+        let blocks = channels.iter().map(|&i| self.header.channels[i].1).map(|[across, down]| across * down);
         let [start, end, bits] = parameters;
         let (before, after) = (bits >> 4, bits & 15);
         let progression = start <= end
@@ -275,7 +279,7 @@ impl<'a> Reader<'a> {
             // Others are unknown, or named twice.
             && channels.len() == usize::from(count)
             && count > 0
-            && (count == 1 || channels.iter().map(|per| per[0] * per[1]).sum::<usize>() <= 10)
+            && (count == 1 || blocks.sum::<usize>() <= 10)
             && (progression || !self.header.progressive);
         valid.then_some(Scan { len: 2 + len, channels, parameters })
     }
@@ -293,7 +297,7 @@ impl<'a> Reader<'a> {
     fn units(&self, scan: &Scan) -> usize {
         let Header { height, width, channels, .. } = &self.header;
         let most = |direction: usize| channels.iter().map(|(_, per)| per[direction]).max().unwrap_or(1);
-        let per = if let [per] = scan.channels[..] { per } else { [1, 1] };
+        let per = if let [channel] = scan.channels[..] { channels[channel].1 } else { [1, 1] };
         (width * per[0]).div_ceil(8 * most(0)) * (height * per[1]).div_ceil(8 * most(1))
     }
 }
@@ -308,8 +312,8 @@ struct Plain {
 struct Scan {
     /// Its length, with the marker.
     len: usize,
-    /// How many samples each of its channels has across and down where another has fewer.
-    channels: Vec<[usize; 2]>,
+    /// The numbers of its channels.
+    channels: Vec<usize>,
     /// The first and the last coefficient, and their bits.
     parameters: [u8; 3],
 }
@@ -317,6 +321,22 @@ struct Scan {
 /// Reserves memory.
 fn reserve(memory: &mut Vec<u8>, bytes: usize) -> Result<(), ImageError> {
     memory.try_reserve_exact(bytes).map_err(|_| ImageError::Memory { bytes })
+}
+
+impl Scan {
+    /// Whether this scan of a progressive file refines what is `known`, the lowest bit of each coefficient of each channel, or
+    /// is the first one of its coefficients; that of the mean comes first. Updates `known`.
+    fn follows(&self, known: &mut [[Option<u8>; 64]]) -> bool {
+        let [start, end, bits] = self.parameters;
+        let before = Some(bits >> 4).filter(|&bit| bit > 0);
+        self.channels.iter().all(|&channel| {
+            let known = &mut known[channel];
+            let follows = (start == 0 || known[0].is_some())
+                && known[usize::from(start)..=usize::from(end)].iter().all(|bit| *bit == before);
+            known[usize::from(start)..=usize::from(end)].fill(Some(bits & 15));
+            follows
+        })
+    }
 }
 
 /// Appends a segment.
