@@ -62,7 +62,7 @@
 //! | | feature | |
 //! |---|---|---|
 //! | JPEG | `jpeg` (default) | baseline and progressive, 8 bits; grey, RGB, CMYK (assumed to be inverted, as PIL does) |
-//! | | `turbo` | with libjpeg-turbo: also arithmetic and lossless |
+//! | | `turbo` | with libjpeg-turbo: also arithmetic and lossless, any sampling, and channels in scans of their own |
 //! | PNG | `png` (default) | all kinds; of 16 bits the upper 8 are used |
 //! | WebP | `webp` (default) | lossy and lossless; the first frame of animations |
 //! | GIF | `gif` (default) | the first frame |
@@ -110,8 +110,15 @@
 //! Until it exits, each decoding thread keeps the pixels of the largest picture that it has decoded, and tables for
 //! some sizes: [`Pipeline::memory`] says how much. With `turbo`, no further memory is allocated in Rust for JPEGs
 //! that are no larger. libjpeg-turbo itself is initialised again for each image, so that no image depends on another. It allocates its
-//! working memory with `malloc` (for a progressive image, all coefficients) and frees it afterwards. The decoders of other
+//! working memory with `malloc` (for a progressive image, all coefficients) and frees it afterwards. Without `turbo`,
+//! a copy of the file is made, and a progressive JPEG needs up to 8 bytes for each pixel: 2 for each sample of its channels. The decoders of other
 //! formats allocate their own working memory for each picture.
+//!
+//! # Panics of decoders
+//!
+//! Without `turbo`, a panic of the decoder of JPEGs, which would be a fault of it, is an error of the picture, after its message
+//! on standard error. That needs unwinding: in a program with `panic = "abort"` it ends the process, and so does a
+//! small allocation that fails.
 //!
 //! # Building
 //!

@@ -228,7 +228,8 @@ impl<T: Pixel> Pipeline<T> {
     }
 
     /// Sets the maximum number of pixels of a picture (default: 178,956,970, PIL's limit). It protects against small
-    /// files that claim to be very large, and bounds the memory of a thread. Between two transforms a picture may have no
+    /// files that claim to be very large, and bounds the memory of a thread: what it keeps (see [`memory`](Self::memory)), and what
+    /// a decoder needs while it works, up to 8 bytes for each pixel of a progressive JPEG. Between two transforms a picture may have no
     /// more pixels either, unless the results have.
     pub fn max_pixels(mut self, max_pixels: usize) -> Self {
         self.max_pixels = max_pixels;
@@ -244,7 +245,8 @@ impl<T: Pixel> Pipeline<T> {
 
     /// Sets whether everything that the decoder of JPEGs warns about is an error (default: `false`, as in PIL). Most of it is
     /// harmless, as bytes in front of a marker, but a part of a damaged picture may be guessed; [`warnings`](Self::warnings)
-    /// counts both. JPEGs that are cut short are errors all the same.
+    /// counts both. JPEGs that are cut short are errors all the same. Damage that leaves a file valid is not found; without the
+    /// cargo feature `turbo`, neither are bytes that are left when all pixels are decoded, nor the last missing bits of a scan.
     pub fn strict(mut self, strict: bool) -> Self {
         self.reading.strict = strict;
         self
@@ -310,8 +312,9 @@ impl<T: Pixel> Pipeline<T> {
     /// Returns how many bytes a thread keeps, at most, for pictures of `height × width` pixels: decoded pixels, what is
     /// between two passes, and tables. Pictures of the same proportions that are smaller need less.
     ///
-    /// The working memory of the decoders is not counted, which is freed after each picture: up to 6 bytes for each pixel
-    /// of a progressive JPEG, and of other formats one decompressed picture.
+    /// The working memory of the decoders is not counted, which is freed after each picture: up to 8 bytes for each pixel
+    /// of a progressive JPEG, without the cargo feature `turbo` also a copy of the file, and of other formats one decompressed
+    /// picture.
     ///
     /// # Errors
     ///

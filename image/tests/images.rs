@@ -326,6 +326,96 @@ fn a_jpeg_of_an_invalid_structure_is_refused() {
             // One channel twice, and two scans of all channels.
             refused(&other(7, jpeg[scan + 5]), &[]);
             refuse(&[&jpeg[..end], &jpeg[scan..]].concat());
+        } else {
+            // The first scan is missing, or comes again.
+            let next = ends(&jpeg)[0];
+            refuse(&[&jpeg[..scan], &jpeg[next..]].concat());
+            refuse(&[&jpeg[..next], &jpeg[scan..]].concat());
+        }
+    }
+}
+
+#[test]
+fn stray_bytes_and_a_last_restart_marker_behind_scans_change_nothing() {
+    let pixels = picture(90, 70, 3);
+    for (progressive, interval) in [(false, 6), (true, 0), (true, 6)] {
+        let jpeg = compressed(&pixels, 90, ColorType::Rgb, |encoder| {
+            encoder.set_progressive(progressive);
+            encoder.set_restart_interval(interval);
+        });
+        let pipeline: Pipeline<u8> = "center_crop([70, 90])".parse().unwrap();
+        let decode = |jpeg: &[u8]| {
+            let mut found = vec![0; pixels.len()];
+            pipeline.decode(jpeg, &mut found).unwrap();
+            found
+        };
+        let ends = ends(&jpeg);
+        let restarts = ends.iter().take_while(|&&end| matches!(jpeg[end + 1], 0xd0..=0xd7)).count();
+        let end = ends[restarts];
+        let mut stray = vec![&[0; 9][..]];
+        let marker = [0xff, 0xd0 + restarts as u8 % 8];
+        if interval > 0 {
+            stray.push(&marker);
+        }
+        for bytes in stray {
+            assert!(decode(&[&jpeg[..end], bytes, &jpeg[end..]].concat()) == decode(&jpeg), "{progressive} {interval}");
+        }
+    }
+}
+
+/// Where coefficients end: at markers that follow the first scan.
+fn ends(jpeg: &[u8]) -> Vec<usize> {
+    let scan = |at: &usize| jpeg[*at..].starts_with(&[0xff, 0xda]);
+    let first = (0..jpeg.len()).find(scan).unwrap();
+    let (mut ends, mut at) = (Vec::new(), first + 2);
+    while at < jpeg.len() - 1 {
+        match jpeg[at..at + 2] {
+            [0xff, marker] if marker != 0 => {
+                // Segments in front of another scan have no coefficients.
+                ends.push(at);
+                at = if matches!(marker, 0xd0..=0xd9) { at } else { (at..).find(scan).unwrap() };
+                at += 2;
+            }
+            _ => at += 1,
+        }
+    }
+    ends
+}
+
+#[test]
+fn coefficients_that_are_missing_are_an_error_if_strict_and_counted_otherwise() {
+    let (width, height) = (90, 70);
+    let pixels = picture(width, height, 3);
+    for (progressive, optimised, interval) in
+        [(false, false, 0), (false, false, 5), (false, false, 6), (true, true, 0), (true, true, 7), (true, true, 6)]
+    {
+        let jpeg = compressed(&pixels, width, ColorType::Rgb, |encoder| {
+            encoder.set_sampling_factor(SamplingFactor::F_2_2);
+            encoder.set_progressive(progressive);
+            encoder.set_optimized_huffman_tables(optimised);
+            encoder.set_restart_interval(interval);
+        });
+        let pipeline: Pipeline<u8> = "center_crop([70, 90])".parse().unwrap();
+        let strict = pipeline.clone().strict(true);
+        let mut whole = vec![0; pixels.len()];
+        strict.decode(&jpeg, &mut whole).unwrap();
+        for end in ends(&jpeg) {
+            for missing in [1, 2, 3, 5, 20, 50] {
+                let cut = [&jpeg[..end - missing], &jpeg[end..]].concat();
+                if jpeg[end - missing - 8..end].contains(&0xff) {
+                    continue;
+                }
+                let mut found = vec![0; pixels.len()];
+                if strict.decode(&cut, &mut found).is_ok() {
+                    // Ones in place of the last bits: at most one block is another.
+                    let others = found.iter().zip(&whole).filter(|(a, b)| a != b).count();
+                    assert!(missing <= 2 && others <= 3 * 18 * 18, "{progressive} {interval}, {missing}: {others}");
+                    continue;
+                }
+                let before = pipeline.warnings();
+                let outcome = pipeline.decode(&cut, &mut found);
+                assert!(outcome.is_err() || pipeline.warnings() == before + 1, "{progressive} {interval}");
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ fn tolerance(name: &str) -> Option<u8> {
     match name {
         _ if cfg!(feature = "turbo") => Some(if name.contains('.') { 0 } else { 1 }),
         "lost_restart.jpg" | "arithmetic" | "arithmetic_progressive" | "third" => None,
-        "scan_for_each_channel" | "changed_quantisation" => None,
+        "scan_for_each_channel" | "changed_quantisation" | "four_and_mixed" => None,
         "narrow.jpg" => Some(19),
         _ if name.ends_with(".jpg") => Some(1),
         _ if name.contains('.') => Some(0),
@@ -195,8 +195,11 @@ fn jpegs_that_cannot_be_read_are_errors_that_say_why() {
         let message = of_another_kind(marker, 8);
         assert!(message.contains(words), "{marker:x}: {message}");
     }
-    let message = of_another_kind(0xc1, 12);
-    assert!(message.contains("its colours have 12 bits, not 8"), "{message}");
+    // A build with `turbo` would say the same.
+    for marker in [0xc1, 0xc3] {
+        let message = of_another_kind(marker, 12);
+        assert!(message.contains("its colours have 12 bits, not 8"), "{message}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
 use super::exif::Segments;
-use super::shared::{ends, most_scans, to_rgb};
+use super::shared::{MOST_SCANS, ends, most_scans, to_rgb};
 use super::{DecodeRequest, Frame, Limits, MAX_SIDE, Memory, Orientation, Picture, data, room};
 use crate::error::ImageError;
 use crate::format::Format;
@@ -62,11 +62,8 @@ impl<'a> Reader<'a> {
         }
         let (marker, frame) = frame.ok_or_else(|| fault("it contains no image"))?;
         let needs_turbo = |kind| Err(ImageError::NeedsTurbo { kind });
-        match marker {
-            0xc0..=0xc2 => {}
-            0xc3 => return needs_turbo("without loss"),
-            0xc9 | 0xca => return needs_turbo("with arithmetic coding"),
-            _ => return Err(fault("it is hierarchical, or without loss and with arithmetic coding")),
+        if !matches!(marker, 0xc0..=0xc3 | 0xc9 | 0xca) {
+            return Err(fault("it is hierarchical, or without loss and with arithmetic coding"));
         }
         let (&[bits, h1, h0, w1, w0, count], channels) =
             frame.split_first_chunk().ok_or_else(|| fault("its frame header is too short"))?;
@@ -96,14 +93,20 @@ impl<'a> Reader<'a> {
             (4, None) => (Colours::Cmyk, false),
             _ => return Err(fault(&format!("it has {count} channels"))),
         };
+        match marker {
+            0xc3 => return needs_turbo("without loss"),
+            0xc9 | 0xca => return needs_turbo("with arithmetic coding"),
+            _ => {}
+        }
         // Others it gets wrong: less than all samples in the first channel, and ratios that are not 1, 2 or 4.
         let ratios = [0, 1].map(|direction| channels.iter().map(move |(_, per)| per[direction]));
-        if count > 1
-            && ratios.into_iter().any(|mut per| {
-                let first = per.next().unwrap_or(1);
-                !first.is_power_of_two() || per.any(|it| it != 1 && it != first)
-            })
-        {
+        let unusual = ratios.into_iter().any(|mut per| {
+            let first = per.next().unwrap_or(1);
+            !first.is_power_of_two() || per.any(|it| it != 1 && it != first)
+        });
+        // And where the first has four, others that have more than one.
+        let mixed = channels[0].1.contains(&4) && channels[1..].iter().any(|(_, per)| *per != [1, 1]);
+        if count > 1 && (unusual || mixed) {
             return needs_turbo("with an unusual sampling of its colours");
         }
         let warned = unknown || jfif.is_some_and(|version| version != 1);
@@ -131,14 +134,16 @@ impl<'a> Reader<'a> {
             Colours::Rgb | Colours::YCbCr => (3, ColorSpace::RGB),
             Colours::Cmyk | Colours::Ycck => (4, ColorSpace::CMYK),
         };
+        // The decoder would end the process if there were no memory for all coefficients.
+        reserve(&mut Vec::new(), self.working_memory())?;
         let pixels = &mut room(&mut memory.samples, channels * width * height)?[..channels * width * height];
-        let (mut warned, most) = (plain.warned, most_scans(width * height));
-        if let Err(message) = run(&plain.bytes, space, most, true, pixels) {
+        let mut warned = plain.warned;
+        if let Err(message) = run(&plain.bytes, space, true, pixels) {
             if self.strict {
                 return Err(fault(message));
             }
             warned = true;
-            run(&plain.bytes, space, most, false, pixels).map_err(fault)?;
+            run(&plain.bytes, space, false, pixels).map_err(fault)?;
         }
         if warned && self.strict {
             return Err(fault("it has an unknown version, or bytes that do not belong there".into()));
@@ -168,11 +173,27 @@ impl<'a> Reader<'a> {
         let needs_turbo = |kind| Err(ImageError::NeedsTurbo { kind });
         let Header { height, width, colours, progressive, .. } = self.header;
         let most = most_scans(width * height);
-        let mut bytes = Vec::with_capacity(self.bytes.len() + 16);
+        let mut bytes = Vec::new();
+        reserve(&mut bytes, self.bytes.len() + 64)?;
         // Makes the usual tables those that are missing, as in the frames of a video.
         bytes.extend(b"\xff\xd8\xff\xe0\0\x07AVI1\0");
+        for (marker, data) in Segments::new(self.bytes).filter(|(marker, _)| matches!(marker, 0xc0..=0xc2 | 0xdb)) {
+            push(&mut bytes, marker, data);
+            // A single channel has all samples, whatever it says.
+            if marker <= 0xc2 && colours == Colours::Grey {
+                let sampling = bytes.len() - 2;
+                bytes[sampling] = 0x11;
+            }
+        }
+        if progressive {
+            // A first scan that changes nothing: a bit of each first coefficient, which is zero. What ends it must follow at
+            // once; the decoder searches for the end of others.
+            push(&mut bytes, 0xda, &[1, self.header.channels[0].0, 0, 0, 0, 0x10]);
+            bytes.push(0);
+        }
         let mut segments = Segments::new(self.bytes);
         let (mut warned, mut frames, mut scans, mut interval) = (self.header.warned, 0, 0, 0);
+        let mut known = vec![[None; 64]; self.header.channels.len()];
         loop {
             for (marker, data) in segments.by_ref() {
                 match marker {
@@ -191,15 +212,8 @@ impl<'a> Reader<'a> {
                     return Err(fault("it has two frame headers"));
                 }
                 // What follows the only scan has no effect.
-                if matches!(marker, 0xc0..=0xc2 | 0xc4 | 0xdb | 0xdd) && (progressive || scans == 0) {
-                    bytes.extend([0xff, marker]);
-                    bytes.extend((data.len() as u16 + 2).to_be_bytes());
-                    bytes.extend(data);
-                    // A single channel has all samples, whatever it says.
-                    if marker <= 0xc2 && colours == Colours::Grey {
-                        let sampling = bytes.len() - 2;
-                        bytes[sampling] = 0x11;
-                    }
+                if matches!(marker, 0xc4 | 0xdd) && (progressive || scans == 0) {
+                    push(&mut bytes, marker, data);
                 }
             }
             if !segments.rest.starts_with(&[0xff, 0xda]) {
@@ -218,8 +232,11 @@ impl<'a> Reader<'a> {
                     return Err(fault("it has a second scan of all channels"));
                 }
                 warned |= scan.parameters != [0, 63, 0];
+            } else if !scan.follows(&mut known) {
+                return needs_turbo("whose scans are in an unusual order");
             }
-            let (len, restarts) = entropy_coded(segments.rest, scan.len).map_err(fault)?;
+            bytes.extend(&segments.rest[..scan.len]);
+            let (len, restarts) = copy_coefficients(&segments.rest[scan.len..], &mut bytes).map_err(fault)?;
             if interval > 0 {
                 let expected = self.units(&scan).div_ceil(interval).saturating_sub(1);
                 // Some programs write one at the end, too.
@@ -227,8 +244,12 @@ impl<'a> Reader<'a> {
                     return Err(fault(&format!("it has {restarts} restart markers, not {expected}")));
                 }
             }
-            bytes.extend(&segments.rest[..len]);
-            segments.rest = &segments.rest[len..];
+            // Corrections of coefficients have no invalid code, but the decoder stops at a marker that it does not know. (At the
+            // end of an interval it would stop there in any case.)
+            if progressive && interval == 0 {
+                push(&mut bytes, 2, &[]);
+            }
+            segments.rest = &segments.rest[scan.len + len..];
         }
         if !segments.rest.starts_with(&[0xff, 0xd9]) {
             return Err(fault("it has a second start, a segment of an invalid length, or no end"));
@@ -245,7 +266,8 @@ impl<'a> Reader<'a> {
         let &parameters = rest.first_chunk()?;
         let is_named = |name: u8| names.chunks(2).any(|it| it[0] == name);
         let all = self.header.channels.iter();
-        let channels: Vec<_> = all.filter(|(name, _)| is_named(*name)).map(|(_, per)| *per).collect();
+        let channels: Vec<_> = all.enumerate().filter(|(_, (name, _))| is_named(*name)).map(|(i, _)| i).collect();
+        let blocks = channels.iter().map(|&i| self.header.channels[i].1).map(|[across, down]| across * down);
         let [start, end, bits] = parameters;
         let (before, after) = (bits >> 4, bits & 15);
         let progression = start <= end
@@ -257,15 +279,25 @@ impl<'a> Reader<'a> {
             // Others are unknown, or named twice.
             && channels.len() == usize::from(count)
             && count > 0
+            && (count == 1 || blocks.sum::<usize>() <= 10)
             && (progression || !self.header.progressive);
         valid.then_some(Scan { len: 2 + len, channels, parameters })
+    }
+
+    /// Returns how many bytes the decoder allocates, without some for each column.
+    fn working_memory(&self) -> usize {
+        let Header { height, width, progressive, channels, .. } = &self.header;
+        let most = |direction: usize| channels.iter().map(|(_, per)| per[direction]).max().unwrap_or(1);
+        let units = width.div_ceil(8 * most(0)) * height.div_ceil(8 * most(1));
+        let coefficients = channels.iter().map(|(_, per)| 64 * units * per[0] * per[1]).sum::<usize>();
+        if *progressive { 2 * coefficients } else { 0 }
     }
 
     /// Returns the number of units that a scan has, of which restart markers count.
     fn units(&self, scan: &Scan) -> usize {
         let Header { height, width, channels, .. } = &self.header;
         let most = |direction: usize| channels.iter().map(|(_, per)| per[direction]).max().unwrap_or(1);
-        let per = if let [per] = scan.channels[..] { per } else { [1, 1] };
+        let per = if let [channel] = scan.channels[..] { channels[channel].1 } else { [1, 1] };
         (width * per[0]).div_ceil(8 * most(0)) * (height * per[1]).div_ceil(8 * most(1))
     }
 }
@@ -280,44 +312,88 @@ struct Plain {
 struct Scan {
     /// Its length, with the marker.
     len: usize,
-    /// How many samples each of its channels has across and down where another has fewer.
-    channels: Vec<[usize; 2]>,
+    /// The numbers of its channels.
+    channels: Vec<usize>,
     /// The first and the last coefficient, and their bits.
     parameters: [u8; 3],
 }
 
-/// Returns where the scan ends whose coefficients begin at `at`, and its number of restart markers, which must be in order.
-fn entropy_coded(bytes: &[u8], mut at: usize) -> Result<(usize, usize), &'static str> {
-    let mut restarts = 0;
+/// Reserves memory.
+fn reserve(memory: &mut Vec<u8>, bytes: usize) -> Result<(), ImageError> {
+    memory.try_reserve_exact(bytes).map_err(|_| ImageError::Memory { bytes })
+}
+
+impl Scan {
+    /// Whether this scan of a progressive file refines what is `known`, the lowest bit of each coefficient of each channel, or
+    /// is the first one of its coefficients; that of the mean comes first. Updates `known`.
+    fn follows(&self, known: &mut [[Option<u8>; 64]]) -> bool {
+        let [start, end, bits] = self.parameters;
+        let before = Some(bits >> 4).filter(|&bit| bit > 0);
+        self.channels.iter().all(|&channel| {
+            let known = &mut known[channel];
+            let follows = (start == 0 || known[0].is_some())
+                && known[usize::from(start)..=usize::from(end)].iter().all(|bit| *bit == before);
+            known[usize::from(start)..=usize::from(end)].fill(Some(bits & 15));
+            follows
+        })
+    }
+}
+
+/// Appends a segment.
+fn push(bytes: &mut Vec<u8>, marker: u8, data: &[u8]) {
+    bytes.extend([0xff, marker]);
+    bytes.extend((data.len() as u16 + 2).to_be_bytes());
+    bytes.extend(data);
+}
+
+/// 64 ones, which are no valid code. They follow all coefficients: where some are missing, the decoder would take a marker for an
+/// endless number of zeros. It reads less than that ahead.
+const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
+
+/// Appends the coefficients of a scan to `out`. Returns their length, and the number of restart markers, which must be in order.
+fn copy_coefficients(bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, usize), &'static str> {
+    let (mut from, mut at, mut restarts) = (0, 0, 0);
     while let Some(len) = bytes[at..].chunks(64).position(|chunk| chunk.contains(&0xff)) {
         at += 64 * len;
         at += bytes[at..].iter().position(|&byte| byte == 0xff).expect("these 64 bytes have one");
         match bytes.get(at + 1) {
             Some(0) => at += 2,
-            Some(0xff) => at += 1,
+            // A fill byte.
+            Some(0xff) => {
+                out.extend(&bytes[from..at]);
+                at += 1;
+                from = at;
+            }
             Some(marker @ 0xd0..=0xd7) => {
                 if usize::from(marker & 7) != restarts % 8 {
                     return Err("a restart marker is lost");
                 }
                 restarts += 1;
+                out.extend(&bytes[from..at]);
+                out.extend(ONES);
+                from = at;
                 at += 2;
             }
-            _ => return Ok((at, restarts)),
+            _ => break,
         }
     }
-    Ok((bytes.len(), restarts))
+    let len = if bytes[at..].starts_with(&[0xff]) { at } else { bytes.len() };
+    out.extend(&bytes[from..len]);
+    out.extend(ONES);
+    Ok((len, restarts))
 }
 
 /// Decodes to the colours of the file if they are the same, or from brightness and differences to red, green and blue. What
 /// is missing is grey unless `strict`. A panic of the decoder is an error.
-fn run(jpeg: &[u8], space: ColorSpace, most_scans: usize, strict: bool, pixels: &mut [u8]) -> Result<(), String> {
+fn run(jpeg: &[u8], space: ColorSpace, strict: bool, pixels: &mut [u8]) -> Result<(), String> {
     // Not all damage that leaves rows out is an error.
     pixels.fill(128);
     let options = DecoderOptions::default()
         .set_strict_mode(strict)
         .set_max_width(MAX_SIDE)
         .set_max_height(MAX_SIDE)
-        .jpeg_set_max_scans(most_scans)
+        // And one of our own.
+        .jpeg_set_max_scans(MOST_SCANS + 1)
         .jpeg_set_out_colorspace(space);
     let decode = || JpegDecoder::new_with_options(ZCursor::new(jpeg), options).decode_into(pixels);
     let outcome = catch_unwind(AssertUnwindSafe(decode)).map_err(|_| "the decoder panicked".to_owned())?;

@@ -174,7 +174,14 @@ apart = grey[:start] + frame + grey[start + 13 : grey.find(b"\xff\xda")] + b"".j
 progressive = encoded(waves, "JPEG", quality=80, progressive=True)
 behind = progressive.find(b"\xff\xc4", progressive.find(b"\xff\xda"))
 changed = progressive[:behind] + segment(0xDB, b"\1" + bytes([40] * 64)) + progressive[behind:]
+
+# Channels of four, four and one block to a unit, all grey: a code for each first coefficient, and an end.
+codes = segment(0xC4, b"\0\1" + bytes(15) + b"\0") + segment(0xC4, b"\x10\1" + bytes(15) + b"\0")
+frame = segment(0xC0, struct.pack(">BHHB", 8, 44, 75, 3) + bytes([1, 0x41, 0, 2, 0x41, 0, 3, 0x11, 0]))
+scan = segment(0xDA, bytes([3, 1, 0, 2, 0, 3, 0, 0, 63, 0])) + bytes(18 * 9 * 2 // 8) + b"\x0f"
+mixed = b"\xff\xd8" + segment(0xDB, bytes([0] + [1] * 64)) + frame + codes + scan + b"\xff\xd9"
 FOREIGN = {
+    "four_and_mixed": mixed,
     "scan_for_each_channel": apart,
     "changed_quantisation": changed,
     "arithmetic": cjpeg("-arithmetic"),
