@@ -563,7 +563,7 @@ impl Torch {
 
 /// # Safety
 ///
-/// The pointer must be null, or have so many entries.
+/// The pointer must be null, or point to `len` entries.
 unsafe fn entries<'a>(start: *const i64, len: usize) -> Option<&'a [i64]> {
     match (NonNull::new(start.cast_mut()), len) {
         (_, 0) => Some(&[]),

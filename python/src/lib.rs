@@ -361,7 +361,7 @@ impl Port {
         Ok(())
     }
 
-    /// Returns the next message as its kind, its task and its value. Returns `None` if there is none within so many
+    /// Returns the next message as its kind, its task and its value. Returns `None` if there is none within `timeout`
     /// seconds, and raises `Closed` if there will not be one.
     #[pyo3(signature = (timeout = 0.0))]
     fn receive<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Option<(u32, u64, Bound<'py, PyAny>)>> {

@@ -74,7 +74,7 @@ unsafe fn walk<const N: usize>(from: *const u8, to: *mut u8, dims: &[Dim]) {
             unsafe { each(from, to, &rest, &mut |from, to| tiles::<N>(from, to, inner, across)) };
         }
         None if inner.from == N as isize => {
-            // SAFETY: so many elements lie one after another in both.
+            // SAFETY: `inner.len` elements of `N` bytes lie one after another in both.
             unsafe { each(from, to, outer, &mut |from, to| std::ptr::copy_nonoverlapping(from, to, inner.len * N)) };
         }
         // SAFETY: the caller's guarantee.

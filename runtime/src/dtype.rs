@@ -211,7 +211,7 @@ pub fn from_bytes<T: Element>(bytes: &[u8]) -> Option<Vec<T>> {
     }
     let len = bytes.len() / size_of::<T>();
     let mut elements = Vec::<T>::with_capacity(len);
-    // SAFETY: there is room for so many elements, and any bits are a value of every element type except bool, whose
+    // SAFETY: there is room for `len` elements, and any bits are a value of every element type except bool, whose
     // values were checked.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), elements.as_mut_ptr().cast(), bytes.len());

@@ -27,9 +27,22 @@ pub fn render(dir: &Path) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         text => text.with_context(|| format!("cannot read notes.md in {}", dir.display()))?,
     };
+    let overview = match overview::render(&sheet)? {
+        Some((table, chart)) => Some(picture(&plots, "overview", overview::TITLE, &chart)? + &table),
+        None => None,
+    };
+    let tables = [
+        ("{machines}", Some(machines(&sheet))),
+        ("{overview}", overview),
+        ("{notes}", notes.trim().strip_prefix("## ").map(str::to_owned)),
+        ("{versions}", Some(versions(&sheet))),
+        ("{absent}", Some(absences(&sheet))),
+        ("{user-build}", tables::user_build(&sheet)),
+        ("{processes}", tables::processes(&sheet)),
+    ];
     let mut page = Vec::new();
     for part in TEMPLATE.split("\n\n## ") {
-        let rendered = rendered(&sheet, &notes, part, &plots)?;
+        let rendered = rendered(&sheet, &tables, part, &plots)?;
         page.extend(rendered.map(|part| part.trim_end().to_owned()));
     }
     let path = dir.join("REPORT.md");
@@ -38,27 +51,19 @@ pub fn render(dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Writes a picture, and returns the line of the report that shows it.
+fn picture(plots: &Path, name: &str, title: &str, svg: &str) -> Result<String> {
+    let path = plots.join(format!("{name}.svg"));
+    std::fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(format!("![{title}](plots/{name}.svg)\n\n"))
+}
+
 /// Renders a part of the text. Returns `None` if nothing was measured that the part would have.
-fn rendered(sheet: &Sheet, notes: &str, part: &str, plots: &Path) -> Result<Option<String>> {
-    let tables = [
-        ("{machines}", Some(machines(sheet))),
-        ("{notes}", notes.trim().strip_prefix("## ").map(str::to_owned)),
-        ("{versions}", Some(versions(sheet))),
-        ("{absent}", Some(absences(sheet))),
-        ("{user-build}", tables::user_build(sheet)),
-        ("{processes}", tables::processes(sheet)),
-    ];
-    let overview = overview::render(sheet)?.map(|(table, chart)| {
-        let path = plots.join("overview.svg");
-        std::fs::write(&path, chart).with_context(|| format!("cannot write {}", path.display()))?;
-        let title = "With two workers: how many times as fast as the fastest other loader";
-        Ok::<_, anyhow::Error>(format!("![{title}](plots/overview.svg)\n\n{table}"))
-    });
-    let tables = tables.into_iter().chain([("{overview}", overview.transpose()?)]);
+fn rendered(sheet: &Sheet, tables: &[(&str, Option<String>)], part: &str, plots: &Path) -> Result<Option<String>> {
     let mut text = part.to_owned();
     for (name, table) in tables {
         match table {
-            Some(table) => text = text.replace(name, &table),
+            Some(table) => text = text.replace(name, table),
             None if text.contains(name) => return Ok(None),
             None => {}
         }
@@ -73,10 +78,8 @@ fn rendered(sheet: &Sheet, notes: &str, part: &str, plots: &Path) -> Result<Opti
     }
     let mut tables = tables::section(sheet, name);
     if plot {
-        let path = plots.join(format!("{name}.svg"));
-        std::fs::write(&path, plots::draw(sheet, name)?).with_context(|| format!("cannot write {}", path.display()))?;
         let title = part.lines().next().unwrap_or_default();
-        tables = format!("![{title}](plots/{name}.svg)\n\n{tables}");
+        tables = picture(plots, name, title, &plots::draw(sheet, name)?)? + &tables;
     }
     Ok(Some(text.replace(&format!("{{{name}}}"), &tables)))
 }

@@ -25,6 +25,9 @@ const LINES: [(&str, &str, &str); 16] = [
     ("Python: JPEGs by torchvision", "python-jpegs", "torchvision"),
 ];
 
+/// The title of the chart.
+pub const TITLE: &str = "With two workers: how many times as fast as the fastest other loader";
+
 /// Renders the table, and the chart of how many times as fast slotline is as the fastest peer. Returns `None` if none of
 /// these sections was measured.
 pub fn render(sheet: &Sheet) -> Result<Option<(String, String)>, std::fmt::Error> {
@@ -47,6 +50,5 @@ pub fn render(sheet: &Sheet) -> Result<Option<(String, String)>, std::fmt::Error
         return Ok(None);
     }
     let head = ["", "workload", "slotline", "fastest peer", "ratio of the times", "limit of the machine", ""];
-    let title = "With two workers: times as fast as the fastest other loader";
-    Ok(Some((table(&head.map(str::to_owned), rows).trim_end().to_owned(), plots::ratios(title, &ratios)?)))
+    Ok(Some((table(&head.map(str::to_owned), rows).trim_end().to_owned(), plots::ratios(TITLE, &ratios)?)))
 }

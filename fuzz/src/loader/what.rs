@@ -95,7 +95,7 @@ pub(super) enum From {
     Indices(Vec<usize>),
     /// These batches.
     Lists(Vec<Vec<usize>>),
-    /// A stream for so many workers.
+    /// A stream, and its number of workers.
     Stream(usize),
 }
 

@@ -6,8 +6,8 @@ use super::exif::Segments;
 pub(super) const MOST_SCANS: usize = 500;
 
 /// The maximum number of scans of a picture, more than any encoder writes: 500 of up to half a megapixel, and fewer of larger
-/// ones, but 32. (zune-jpeg makes two attempts if it finds damage and warnings are no errors.) Each scan is a pass over the whole picture, of 3 ns per pixel, and a malicious file of a few kilobytes may have
-/// hundreds.
+/// ones, but 32. Each scan is a pass over the whole picture, of 3 ns per pixel, and a malicious file of a few kilobytes may
+/// have hundreds. (With zune-jpeg there are twice as many passes if it finds damage and warnings are no errors.)
 pub(super) fn most_scans(pixels: usize) -> usize {
     ((1 << 28) / pixels).clamp(32, MOST_SCANS)
 }
@@ -23,7 +23,8 @@ pub(super) fn to_rgb(pixel: &mut [u8; 4]) {
     *pixel = [colour(c), colour(m), colour(y), k];
 }
 
-/// Whether there is an end marker (the decoders only warn if there is none) after the start of the image. (A thumbnail before it has an end marker, too.)
+/// Whether there is an end marker after the start of the image. (A thumbnail before it has an end marker, too.) The decoders
+/// only warn if there is none.
 pub(super) fn ends(bytes: &[u8]) -> bool {
     let mut segments = Segments::new(bytes);
     segments.by_ref().for_each(drop);

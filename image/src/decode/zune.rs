@@ -238,7 +238,8 @@ impl<'a> Reader<'a> {
             bytes.extend(&segments.rest[..scan.len]);
             let (len, restarts) = copy_coefficients(&segments.rest[scan.len..], &mut bytes).map_err(fault)?;
             if interval > 0 {
-                let expected = self.units(&scan).div_ceil(interval).saturating_sub(1);
+                let per = if let [channel] = scan.channels[..] { self.header.channels[channel].1 } else { [1, 1] };
+                let expected = self.units(per).div_ceil(interval).saturating_sub(1);
                 // Some programs write one at the end, too.
                 if restarts != expected && restarts != expected + 1 {
                     return Err(fault(&format!("it has {restarts} restart markers, not {expected}")));
@@ -286,18 +287,16 @@ impl<'a> Reader<'a> {
 
     /// Returns how many bytes the decoder allocates, without some for each column.
     fn working_memory(&self) -> usize {
-        let Header { height, width, progressive, channels, .. } = &self.header;
-        let most = |direction: usize| channels.iter().map(|(_, per)| per[direction]).max().unwrap_or(1);
-        let units = width.div_ceil(8 * most(0)) * height.div_ceil(8 * most(1));
-        let coefficients = channels.iter().map(|(_, per)| 64 * units * per[0] * per[1]).sum::<usize>();
-        if *progressive { 2 * coefficients } else { 0 }
+        let Header { progressive, channels, .. } = &self.header;
+        let per_unit: usize = channels.iter().map(|(_, per)| 64 * per[0] * per[1]).sum();
+        if *progressive { 2 * per_unit * self.units([1, 1]) } else { 0 }
     }
 
-    /// Returns the number of units that a scan has, of which restart markers count.
-    fn units(&self, scan: &Scan) -> usize {
+    /// Returns the number of units of a scan, of which restart markers count: with `[1, 1]` of a scan of several channels,
+    /// otherwise of one with only the channel that has `per` samples across and down.
+    fn units(&self, per: [usize; 2]) -> usize {
         let Header { height, width, channels, .. } = &self.header;
         let most = |direction: usize| channels.iter().map(|(_, per)| per[direction]).max().unwrap_or(1);
-        let per = if let [channel] = scan.channels[..] { channels[channel].1 } else { [1, 1] };
         (width * per[0]).div_ceil(8 * most(0)) * (height * per[1]).div_ceil(8 * most(1))
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Column {
     /// The bytes from one row to the next; may be negative.
     step: isize,
     field: Field,
-    /// The last dimensions of a row lie in memory without gaps: so many bytes.
+    /// The last dimensions of a row lie in memory without gaps: this is their size in bytes.
     run: usize,
     /// The lengths of the dimensions before these, and the bytes from one item to the next.
     outer: Box<[(usize, isize)]>,

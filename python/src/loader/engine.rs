@@ -323,7 +323,7 @@ struct Start {
     resume: Option<State>,
 }
 
-/// Batches of so many bytes may take long to copy.
+/// The size in bytes from which on a batch may take long to copy.
 const LARGE: usize = 64 << 20;
 
 #[shielded]

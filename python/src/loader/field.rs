@@ -82,7 +82,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "only files have fields of any length"))]
 pub(crate) enum Form {
-    /// Each sample has so many bytes. The engine need not know more: it copies them, and Python gives them their meaning.
+    /// Each sample has this number of bytes. The engine need not know more: it copies them, and Python gives them their meaning.
     Fixed(usize),
     /// Each sample has any number of elements, of this type.
     Items(dtype::DType, Room),

@@ -178,7 +178,7 @@ impl Output {
             let values = self.array(py, &field.elements, memory, (&[total], None), owner())?;
             // A copy, since the engine relies on its own.
             let bytes = size_of_val(offsets);
-            // SAFETY: there are so many bytes.
+            // SAFETY: `bytes` is the size of `offsets`.
             let copy = Arc::new(unsafe { Copied::new(offsets.as_ptr().cast(), bytes)? });
             let memory = NonNull::slice_from_raw_parts(copy.start(), bytes);
             let offsets = self.array(py, kind, memory, (&[offsets.len() as i64], None), Owner::Own(copy))?;

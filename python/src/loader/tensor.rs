@@ -41,7 +41,7 @@ impl Memory {
     /// Lends the bytes, which may be written: nobody else reads the batch.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let this = slf.get();
-        // SAFETY: Python gives a place for the view; the memory has so many bytes, and the view keeps this object.
+        // SAFETY: Python gives a place for the view; the memory has `len` bytes, and the view keeps this object.
         let failed =
             unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), this.start.cast(), this.len as isize, 0, flags) };
         if failed == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
@@ -109,7 +109,7 @@ impl Tensor {
         let (start, owner, flags) = match copy {
             Some(true) => {
                 let bytes = size(&self.dims, self.kind).unwrap_or_default();
-                // SAFETY: the tensor has so many bytes.
+                // SAFETY: the tensor has `bytes` bytes.
                 let memory = Arc::new(unsafe { Copied::new(self.start, bytes)? });
                 (memory.start().as_ptr(), Owner::Own(memory), COPIED)
             }

@@ -26,7 +26,7 @@ pub(crate) struct MemoryPlan<'a> {
     pub(crate) rows: usize,
     /// Returns the number of batches that a loader of this size has memory for.
     pub(crate) cells: &'a dyn Fn(Size) -> usize,
-    /// Returns the bytes of everything but the batches, for a loader of this size with so many cells.
+    /// Returns the bytes of everything but the batches, for a loader of this size with this number of cells.
     pub(crate) overhead: &'a dyn Fn(Size, usize) -> usize,
     /// The part of these that is taken before the batches are.
     pub(crate) reserved: usize,
