@@ -45,21 +45,23 @@ pub unsafe trait Element: Copy + Send + Sync + fmt::Debug + sealed::Sealed + 'st
 }
 
 /// The kind of number that a [`DType`] is; together with [the size](DType::size) it identifies the dtype.
+///
+/// As a `u8` it is DLPack's type code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
+#[repr(u8)]
 pub enum Kind {
     /// A truth value.
-    Bool,
+    Bool = 6,
     /// An unsigned integer.
-    Unsigned,
+    Unsigned = 1,
     /// A signed integer, in two's complement.
-    Signed,
+    Signed = 0,
     /// An IEEE 754 floating-point number.
-    Float,
+    Float = 2,
     /// The upper half of a 32-bit floating-point number.
-    BFloat,
+    BFloat = 4,
     /// A complex number: the real and then the imaginary part, each an IEEE 754 floating-point number.
-    Complex,
+    Complex = 5,
 }
 
 /// The single table that generates the enum, its methods, the `Element` implementations and `for_dtype`. It receives a

@@ -16,7 +16,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use slotline::dtype::{DType, Kind};
+use slotline::dtype::DType;
 
 use crate::abi::{Failure, check, done, guarded, slotline_error, slotline_status};
 use crate::batch::handle::slotline_batch;
@@ -192,15 +192,7 @@ pub(crate) fn export<M: Managed, H: Send + 'static>(tensor: &slotline_tensor, de
 /// Converts a dtype to DLPack's representation.
 fn data_type(number: slotline_dtype) -> DLDataType {
     let dtype = dtype(number, "dtype").unwrap_or(DType::Bool);
-    let code = match dtype.kind() {
-        Kind::Signed => 0,
-        Kind::Unsigned => 1,
-        Kind::Float => 2,
-        Kind::BFloat => 4,
-        Kind::Complex => 5,
-        _ => 6,
-    };
-    DLDataType { code, bits: 8 * dtype.size() as u8, lanes: 1 }
+    DLDataType { code: dtype.kind() as u8, bits: 8 * dtype.size() as u8, lanes: 1 }
 }
 
 /// A hold on a batch.

@@ -62,15 +62,7 @@ impl Kind {
 
     /// Returns `None` for types that neither NumPy nor torch has.
     pub(crate) fn of_engine(py: Python<'_>, dtype: dtype::DType) -> Option<PyResult<Self>> {
-        let code = match dtype.kind() {
-            dtype::Kind::Signed => 0,
-            dtype::Kind::Unsigned => 1,
-            dtype::Kind::Float => 2,
-            dtype::Kind::BFloat => 4,
-            dtype::Kind::Complex => 5,
-            _ => 6,
-        };
-        Self::of_dlpack(py, DType { code, bits: 8 * dtype.size() as u8, lanes: 1 })
+        Self::of_dlpack(py, DType { code: dtype.kind() as u8, bits: 8 * dtype.size() as u8, lanes: 1 })
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -79,7 +79,7 @@ pub(super) fn widened(stored: DType, widen: bool) -> Result<DType, Error> {
         (_, DType::U64) | (Kind::Bool | Kind::Float | Kind::BFloat | Kind::Complex, _) => {
             Err(Error::usage(format!("tokens of type {stored} can't become i64"), "don't set `widen`"))
         }
-        _ => Ok(DType::I64),
+        (Kind::Unsigned | Kind::Signed, _) => Ok(DType::I64),
     }
 }
 
