@@ -120,10 +120,16 @@ pub(crate) struct Laps {
 macro_rules! next_timed {
     ($laps:expr, $activity:expr, $next:expr) => {{
         let (laps, activity): (Option<&$crate::loader::metrics::clock::Laps>, _) = ($laps, $activity);
-        laps.inspect(|laps| laps.ask(activity));
-        let read = $next;
-        laps.inspect(|laps| laps.got(activity, !matches!(read, Ok(None))));
-        read
+        // Not `inspect` before and after: without laps, the sample then stays in registers.
+        match laps {
+            None => $next,
+            Some(laps) => {
+                laps.ask(activity);
+                let read = $next;
+                laps.got(activity, !matches!(read, Ok(None)));
+                read
+            }
+        }
     }};
 }
 pub(crate) use next_timed;

@@ -6,10 +6,11 @@ use crate::dataset::Dataset;
 use crate::loader::collate::Collate;
 use crate::loader::collate::batch_state::BatchState;
 use crate::loader::error::failure::{Cause, Failure};
+use crate::loader::error::guard::caught;
 use crate::loader::order::plan::{DrawOutcome, IndexStream, Plan, Task};
 use crate::loader::worker::engine::{Engine, rows_of};
 use crate::loader::worker::reader::Reader;
-use crate::loader::worker::timing::timed_if_wanted;
+use crate::loader::worker::timing::timed;
 
 /// Some rows of the batch of a ticket.
 pub(crate) struct ClaimedRows<'a, P> {
@@ -66,8 +67,11 @@ impl<P> ClaimedRows<'_, P> {
         reader: &mut Reader,
     ) -> Filled {
         let (activity, of) = (&*engine.activities[reader.place], (self.ticket, self.parts.len()));
-        let outcome =
-            timed_if_wanted(reader, activity, of, |reader, timed| self.draw(index_stream, engine, plan, reader, timed));
+        let outcome = if reader.sizer.skips_timing() {
+            caught(|| self.draw(index_stream, engine, plan, reader, false))
+        } else {
+            timed(reader, activity, of, |reader, timed| self.draw(index_stream, engine, plan, reader, timed))
+        };
         outcome.unwrap_or_else(|cause| self.spoil(index_stream, engine, plan, reader, cause))
     }
 

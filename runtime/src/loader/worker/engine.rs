@@ -14,7 +14,7 @@ use crate::loader::collate::Collate;
 use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::storage::Storage;
 use crate::loader::error::failure::{Cause, Failure};
-use crate::loader::error::guard::{dispose, guarded, quietly};
+use crate::loader::error::guard::{caught, dispose, guarded, quietly};
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::order::index_source::Batching;
@@ -25,7 +25,7 @@ use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::map_job::MapJob;
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::skip::SkipJob;
-use crate::loader::worker::timing::timed_if_wanted;
+use crate::loader::worker::timing::timed;
 use crate::placed::Placed;
 
 /// The fewest rows for which a dataset that [writes many](Dataset::writes_many) is called in bulk; fewer rows are written
@@ -164,9 +164,14 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         of: (usize, usize),
         reader: &mut Reader,
     ) -> bool {
-        let outcome = timed_if_wanted(reader, &self.activities[reader.place], of, |reader, timed| {
-            self.fill(work, plan, task, rows.clone(), reader, timed);
-        });
+        let outcome = if reader.sizer.skips_timing() {
+            caught(|| self.fill(work, plan, task, rows.clone(), reader, false))
+        } else {
+            // A closure of its own, so that the other is compiled without any timing.
+            timed(reader, &self.activities[reader.place], of, |reader, timed| {
+                self.fill(work, plan, task, rows.clone(), reader, timed);
+            })
+        };
         let Err(cause) = outcome else { return true };
         self.spoil(work, task, rows, reader, cause);
         false

@@ -10,22 +10,12 @@ use crate::loader::trace::Entered;
 use crate::loader::worker::reader::Reader;
 use crate::sync::Instant;
 
-/// Fills a claim of `parts` parts by `fill`, and records how long it takes if the reader's sizer
-/// [wants it measured](crate::loader::worker::claim_size::ClaimSizer::skips_timing). `fill` also gets whether it times
+/// Fills a claim of `parts` parts by `fill`, and records how long it takes; for claims whose sizer does not
+/// [skip that](crate::loader::worker::claim_size::ClaimSizer::skips_timing). `fill` also gets whether it times
 /// its samples. Returns the panic of `fill`, or of a `tracing` subscriber; after the latter the rows are
 /// still valid.
-#[inline(always)]
-pub(crate) fn timed_if_wanted<T: Copy>(
-    reader: &mut Reader,
-    activity: &Activity,
-    of: (usize, usize),
-    fill: impl Fn(&mut Reader, bool) -> T,
-) -> Result<T, Cause> {
-    if reader.sizer.skips_timing() { caught(|| fill(reader, false)) } else { timed(reader, activity, of, fill) }
-}
-
 #[inline(never)]
-fn timed<T: Copy>(
+pub(crate) fn timed<T: Copy>(
     reader: &mut Reader,
     activity: &Activity,
     (task, parts): (usize, usize),
