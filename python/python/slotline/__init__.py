@@ -32,6 +32,7 @@ from slotline._files import folder, open, tokens
 from slotline._loader import Loader, merge_states
 from slotline._ranks import Ranks, find_ranks
 from slotline._rng import is_stopping, rng
+from slotline._sheet import sheet
 from slotline._slotline import Pass, Tensor, __version__
 
 __all__ = [
@@ -64,5 +65,6 @@ __all__ = [
     "merge_states",
     "open",
     "rng",
+    "sheet",
     "tokens",
 ]

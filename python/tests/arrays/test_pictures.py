@@ -141,3 +141,39 @@ def test_a_state_of_other_pictures_is_refused(photos):
         loader(text.replace("16", "17")).load_state_dict(state)
     with pytest.raises(slotline.StateError, match="another image pipeline .* as f32 of data', and not .* as f32, channels last of data"):
         loader(text, channels_last=True).load_state_dict(state)
+
+
+def test_a_sheet_shows_what_a_loop_sees_first(photos, tmp_path):
+    def shown(name):
+        data = (tmp_path / name).read_bytes()
+        assert data[:8] == b"\x89PNG\r\n\x1a\n"
+        width, height = struct.unpack(">II", data[16:24])
+        start = data.index(b"IDAT") + 4
+        lines = np.frombuffer(zlib.decompress(data[start:-16]), "u1").reshape(height, 1 + 3 * width)
+        assert not lines[:, 0].any()
+        return lines[:, 1:].reshape(height, width, 3)
+
+    whole = {"image": "center_crop([32, 36])", "image_dtype": "uint8"}
+    assert slotline.sheet(slotline.folder(photos, **whole, channels_last=True), tmp_path / "a.png", 5) == 5
+    assert slotline.sheet(slotline.folder(photos, **whole), tmp_path / "b.png", 5, num_workers=2) == 5
+    sheet = shown("a.png")
+    np.testing.assert_array_equal(sheet, shown("b.png"))
+    # Two columns, since that is nearest to a square, of 5 pictures in 3 rows.
+    assert sheet.shape == (3 * 36 + 4, 2 * 40 + 4, 3) and (sheet[:4] == 255).all() and (sheet[-32:, -36:] == 255).all()
+    for place, i in enumerate(ORDER[:5]):
+        top, left = 4 + place // 2 * 36, 4 + place % 2 * 40
+        begin = round((PICTURES[i].shape[0] - 32) / 2)
+        np.testing.assert_array_equal(sheet[top : top + 32, left : left + 36], PICTURES[i][begin : begin + 32, 7:43])
+    normalised = slotline.folder(photos, image="center_crop([32, 36]), normalize(imagenet)")
+    assert slotline.sheet(normalised, tmp_path / "c.png", field="data", shuffle=True, seed=3) == 10
+    inside = shown("c.png")[4:-4, 4:-4]
+    assert inside.min() == 0 and inside.max() == 255
+    with pytest.raises(slotline.DataError, match="no field of pictures of one size"):
+        slotline.sheet(slotline.folder(photos), tmp_path / "d.png")
+    with pytest.raises(slotline.DataError, match="no field 'x'"):
+        slotline.sheet(normalised, tmp_path / "d.png", field="x")
+    with pytest.raises(ValueError, match="positive"):
+        slotline.sheet(normalised, tmp_path / "d.png", 0)
+    with pytest.raises(slotline.DataError, match="image_dtype='uint8'"):
+        slotline.sheet(slotline.folder(photos, image="center_crop(8)", image_dtype="bfloat16"), tmp_path / "d.png")
+    assert not (tmp_path / "d.png").exists()
