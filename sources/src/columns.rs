@@ -132,7 +132,7 @@ pub(crate) fn needed(path: &Path, names: Option<&[String]>, columns: &[&str]) ->
     let Some(names) = names else { return Ok(vec![true; columns.len()]) };
     if let Some(name) = names.iter().find(|name| !columns.iter().any(|column| gives(column, name))) {
         let problem = format!("no column {name}, but {}", columns.join(", "));
-        return Err(Error::format(path.display(), None, problem, "choose among these columns"));
+        return Err(Error::in_file(path, problem, "choose among these columns"));
     }
     Ok(columns.iter().map(|column| names.iter().any(|name| gives(column, name))).collect())
 }
@@ -147,7 +147,7 @@ pub(crate) fn choose<C: Clone>(
     name: impl Fn(&C) -> &str,
     others: &[(String, String)],
 ) -> Result<Vec<C>, Error> {
-    let wrong = |problem: String, advice| Err(Error::format(path.display(), None, problem, advice));
+    let wrong = |problem: String, advice| Err(Error::in_file(path, problem, advice));
     let unread = |(name, what): &(String, String)| {
         let problem = format!("the column {name} holds {what}, which is not read");
         let advice = match &**what {

@@ -432,7 +432,7 @@ impl Open {
         let (file, found) = open_plain(&self.path).map_err(|source| Error::io(&self.path, "open", source))?;
         if (found.len(), modified(&found)) != (self.len, self.modified) {
             let problem = "the file was replaced or changed since the dataset was made";
-            return Err(Error::format(self.path.display(), None, problem, "make the dataset again"));
+            return Err(Error::in_file(&self.path, problem, "make the dataset again"));
         }
         Ok(file)
     }

@@ -308,6 +308,11 @@ impl Settings {
         opened(paths, self.maps)
     }
 
+    /// Returns these settings as the options of a format.
+    pub(crate) fn of<F: ?Sized>(&self) -> Options<F> {
+        Options { set: self.clone(), format: PhantomData }
+    }
+
     /// Returns these settings for Arrow files.
     pub(crate) fn of_arrow(&self) -> Self {
         Self { maps: self.maps || self.maps_arrow, ..self.clone() }
@@ -349,13 +354,13 @@ pub(crate) fn opened(paths: impl IntoIterator<Item = impl Into<PathBuf>>, maps: 
 
 impl<F: ?Sized> Clone for Options<F> {
     fn clone(&self) -> Self {
-        Self { set: self.set.clone(), format: PhantomData }
+        self.set.of()
     }
 }
 
 impl<F: ?Sized> Default for Options<F> {
     fn default() -> Self {
-        Self { set: Settings::default(), format: PhantomData }
+        Settings::default().of()
     }
 }
 

@@ -36,12 +36,7 @@ impl Compression {
         read.map_err(failed)?;
         if unpacked.len() as u64 > most {
             let problem = format!("unpacks to more than {most} bytes");
-            return Err(Error::format(
-                name.display(),
-                None,
-                problem,
-                "write the shards again, or raise `memory_limit`",
-            ));
+            return Err(Error::in_file(name, problem, "write the shards again, or raise `memory_limit`"));
         }
         Ok(unpacked)
     }
@@ -52,7 +47,7 @@ pub(crate) fn inside(index: &Path, folder: &Path, name: &str) -> Result<PathBuf,
     let relative = Path::new(name);
     if name.is_empty() || relative.components().any(|component| !matches!(component, Component::Normal(_))) {
         let problem = format!("the file name {name:?} leads out of the folder");
-        return Err(Error::format(index.display(), None, problem, "write the index again"));
+        return Err(Error::in_file(index, problem, "write the index again"));
     }
     Ok(crate::files::below(folder, name))
 }

@@ -92,7 +92,7 @@ impl File {
                 next = end;
             }
             let advice = "check that it was written completely, by Arrow";
-            return walk.of.ok_or_else(|| Error::format(path.display(), None, "no schema", advice));
+            return walk.of.ok_or_else(|| Error::in_file(path, "no schema", advice));
         }
         // The footer, its length as i32, and the magic number without its zeros.
         let error = |problem: &str| Error::format(path.display(), len.saturating_sub(10), problem, DAMAGED);

@@ -149,30 +149,22 @@ impl TableOptions {
     ///
     /// If a file can't be read, is not valid, or lacks a column of the first; or if a column can't be read.
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Table>, Error> {
-        self.set.open_table(paths)
-    }
-}
-
-impl Settings {
-    pub(crate) fn open_table(
-        &self,
-        paths: impl IntoIterator<Item = impl AsRef<Path>>,
-    ) -> Result<Records<Table>, Error> {
-        let files = Arc::new(self.files(data_files(paths)?)?);
+        let set = &self.set;
+        let files = Arc::new(set.files(data_files(paths)?)?);
         let numbers: Vec<usize> = (0..files.len()).collect();
         let spent = AtomicU64::new(0);
-        let mut opened = par_map(&files, &numbers, |&file| Opened::open(&files, file, self, &spent))?;
+        let mut opened = par_map(&files, &numbers, |&file| Opened::open(&files, file, set, &spent))?;
         let first = opened[0].columns();
-        let leaves = choose(&files.path(0), self.columns.as_deref(), &first.leaves, |leaf| &leaf.name, &first.others)?;
+        let leaves = choose(&files.path(0), set.columns.as_deref(), &first.leaves, |leaf| &leaf.name, &first.others)?;
         let names: HashSet<String> = first.names().map(str::to_owned).collect();
         let is_parquet = opened[0].is_parquet();
-        self.check(if is_parquet { PARQUET } else { ARROW })?;
-        let missing = self.missing(&files.path(0), &leaves)?;
+        set.check(if is_parquet { PARQUET } else { ARROW })?;
+        let missing = set.missing(&files.path(0), &leaves)?;
         let (mut parts, mut all_leaves) = (Vec::new(), Vec::new());
         for (file, of) in opened.drain(..).enumerate() {
             if of.is_parquet() != is_parquet {
                 let problem = format!("not of the same format as {}", files.path(0).display());
-                return Err(Error::format(files.path(file).display(), None, problem, "open them apart"));
+                return Err(Error::in_file(files.path(file), problem, "open them apart"));
             }
             let known: HashMap<&str, &Leaf> = of.columns().leaves.iter().map(|leaf| (&*leaf.name, leaf)).collect();
             let find = |leaf: &Leaf| {
@@ -180,14 +172,14 @@ impl Settings {
                 found.map(|&found| found.clone()).ok_or_else(|| {
                     let problem = format!("the column {} is not here as in {}", leaf.name, files.path(0).display());
                     let advice = "open files of the same columns, or choose others with `columns`";
-                    Error::format(files.path(file).display(), None, problem, advice)
+                    Error::in_file(files.path(file), problem, advice)
                 })
             };
             let found = leaves.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-            if let Some(name) = of.columns().names().find(|name| self.columns.is_none() && !names.contains(*name)) {
+            if let Some(name) = of.columns().names().find(|name| set.columns.is_none() && !names.contains(*name)) {
                 let problem = format!("the column {name} is not in {}", files.path(0).display());
                 let advice = "open files of the same columns, or choose those that all have with `columns`";
-                return Err(Error::format(files.path(file).display(), None, problem, advice));
+                return Err(Error::in_file(files.path(file), problem, advice));
             }
             all_leaves.push(decoded(&found, is_parquet));
             parts.extend(of.parts(&files, &found)?);
@@ -195,13 +187,13 @@ impl Settings {
         let mut starts = vec![0_usize];
         for part in &parts {
             let rows = starts[starts.len() - 1].checked_add(part.rows());
-            let wrong = || Error::format(files.path(part.file()).display(), None, "too many rows", "split the files");
+            let wrong = || Error::in_file(files.path(part.file()), "too many rows", "split the files");
             starts.push(rows.ok_or_else(wrong)?);
         }
         let size = parts.iter().map(|part| part.size()).fold(0, u64::saturating_add);
         static TABLES: AtomicU64 = AtomicU64::new(0);
         let mut table = Table {
-            kept: PartCache::new(parts.len(), self.memory_limit()),
+            kept: PartCache::new(parts.len(), set.memory_limit()),
             files,
             parts,
             starts,
@@ -216,10 +208,12 @@ impl Settings {
         table.fields = table.infer_fields(&leaves);
         Ok(Records::new(table))
     }
+}
 
+impl Settings {
     /// Returns what a missing value of each column is, if that is no error.
     fn missing(&self, path: &Path, leaves: &[Leaf]) -> Result<Vec<Option<Box<[u8]>>>, Error> {
-        let wrong = |problem, advice| Error::format(path.display(), None, problem, advice);
+        let wrong = |problem, advice| Error::in_file(path, problem, advice);
         if let Some(name) = self.default_numbers.keys().find(|name| !leaves.iter().any(|leaf| leaf.name == **name)) {
             return Err(wrong(
                 format!("no column {name} among those that are read, to set a default of"),
@@ -255,11 +249,11 @@ impl Opened {
         files.read_into(Span { file, start: 0, len: Some(len) }, &mut start)?;
         if start.is_empty() {
             let advice = "write it again, or leave it out";
-            return Err(Error::format(files.path(file).display(), None, "an empty file", advice));
+            return Err(Error::in_file(files.path(file), "an empty file", advice));
         }
         if start == b"PARE" {
             let problem = "a Parquet file with an encrypted footer, which is not read";
-            return Err(Error::format(files.path(file).display(), None, problem, "write it again without encryption"));
+            return Err(Error::in_file(files.path(file), problem, "write it again without encryption"));
         }
         #[cfg(feature = "parquet")]
         if start == b"PAR1" {
@@ -270,7 +264,7 @@ impl Opened {
             return ipc::File::open(files, file, options, spent).map(Self::Arrow);
         }
         let advice = "build slotline-sources with the features `arrow` and `parquet`";
-        Err(Error::format(files.path(file).display(), None, "a format that this program was built without", advice))
+        Err(Error::in_file(files.path(file), "a format that this program was built without", advice))
     }
 
     fn is_parquet(&self) -> bool {
@@ -374,13 +368,12 @@ fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         if has("dataset_dict.json") {
             let splits = names.iter().filter(|name| !name.ends_with(".json")).map(|name| name.trim_end_matches('/'));
             let problem = format!("several splits: {}", splits.collect::<Vec<_>>().join(", "));
-            return Err(Error::format(folder.display(), None, problem, "open the folder of one"));
+            return Err(Error::in_file(folder, problem, "open the folder of one"));
         }
         let advice = "pass a folder that `save_to_disk` wrote, or files";
-        return Err(Error::format(folder.display(), None, "no state.json in it", advice));
+        return Err(Error::in_file(folder, "no state.json in it", advice));
     }
-    let wrong =
-        |problem: &str| Error::format(path.display(), None, problem, "save the dataset again with `save_to_disk`");
+    let wrong = |problem: &str| Error::in_file(&path, problem, "save the dataset again with `save_to_disk`");
     let state: serde_json::Value =
         serde_json::from_slice(&read_whole(&path)?).map_err(|error| wrong(&format!("not a state: {error}")))?;
     if state.get("_indices_files").is_some_and(|files| files.as_array().is_none_or(|files| !files.is_empty())) {
@@ -441,7 +434,7 @@ impl Table {
                 of.map_err(|problem| format!("column {}: {problem}", leaf.name))
             });
             let columns = columns.collect::<Result<Vec<_>, _>>();
-            columns.map_err(|problem| Error::format(self.files.path(file).display(), None, problem, DAMAGED))
+            columns.map_err(|problem| Error::in_file(self.files.path(file), problem, DAMAGED))
         };
         let chunk_of = |columns: Vec<Vec<Column>>| {
             let mapped = part.mapped(&self.files).unwrap_or_default();
@@ -483,7 +476,7 @@ impl Table {
         };
         let problem = format!("row {index}: column {} {problem}", self.fields.as_slice()[column].name);
         let file = self.parts[place(&self.starts, index).0].file();
-        Error::format(self.files.path(file).display(), None, problem, advice)
+        Error::in_file(self.files.path(file), problem, advice)
     }
 }
 

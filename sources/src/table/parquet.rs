@@ -60,7 +60,7 @@ struct Rows {
 impl File {
     /// Reads the metadata at the end of a file, and the page index.
     pub(super) fn open(files: &Files, file: usize, decimals: bool) -> Result<Self, Error> {
-        let wrong = |problem: String| Error::format(files.path(file).display(), None, problem, DAMAGED);
+        let wrong = |problem: String| Error::in_file(files.path(file), problem, DAMAGED);
         let reader = ParquetMetaDataReader::new()
             .with_column_index_policy(PageIndexPolicy::Skip)
             .with_offset_index_policy(PageIndexPolicy::Optional);
@@ -78,7 +78,7 @@ impl File {
 
     /// Returns the parts of the file, with these columns.
     pub(super) fn parts(self, files: &Files, leaves: &[Leaf]) -> Result<Vec<Box<dyn Part>>, Error> {
-        let wrong = |problem: String| Error::format(files.path(self.file).display(), None, problem, DAMAGED);
+        let wrong = |problem: String| Error::in_file(files.path(self.file), problem, DAMAGED);
         let schema = self.metadata.parquet_schema();
         let mut decoded = Vec::new();
         for leaf in leaves {
@@ -317,7 +317,7 @@ impl Part for Rows {
         }
         self.checked(step, parts, limit, spent).map_err(|Problem { what, advice }| {
             let problem = format!("row group {}: {what}", self.group);
-            Error::format(files.path(self.of.file).display(), None, problem, advice)
+            Error::in_file(files.path(self.of.file), problem, advice)
         })
     }
 }

@@ -157,13 +157,13 @@ impl BlockOptions {
             };
             if *dtype.get_or_insert(stored) != stored {
                 let problem = format!("tokens of type {stored}, and other files have another type");
-                return Err(Error::format(path.display(), None, problem, "open files of one tokenizer"));
+                return Err(Error::in_file(path, problem, "open files of one tokenizer"));
             }
             let size = stored.size() as u64;
             if !(found - start).is_multiple_of(size) {
                 let problem = format!("{} bytes, which is not a multiple of {size}", found - start);
                 let advice = "set `dtype` to the type that was written, or copy the file again";
-                return Err(Error::format(path.display(), None, problem, advice));
+                return Err(Error::in_file(path, problem, advice));
             }
             shards.push(Shard { first: len, start });
             if let Some(rest) = ((found - start) / size).checked_sub(per_sample as u64) {
