@@ -8,7 +8,7 @@ use slotline::sample::RowsMut;
 use crate::files::{Files, Span};
 use crate::format::place;
 use crate::record::MOST_FIELDS;
-use crate::{Error, FieldKind, Format, Input, Record, RecordField, RecordFields, Value};
+use crate::{CapacityHint, Error, FieldKind, Format, Input, Record, RecordField, RecordFields, Value};
 
 /// A view of samples: with some of their fields, with fields that are described in another way, or with more fields.
 #[derive(Debug)]
@@ -45,7 +45,8 @@ impl<F: Format + ?Sized> View<F> {
 
     /// All fields, with `times` the room that they have.
     pub(crate) fn with_room(inner: Arc<F>, times: usize) -> Self {
-        let fields = inner.fields().as_slice().iter().map(|field| (field.name.clone(), field.kind.with_room(times)));
+        let more = |room: CapacityHint| CapacityHint { items: room.items.saturating_mul(times), ..room };
+        let fields = inner.fields().as_slice().iter().map(|field| (field.name.clone(), field.kind.with_room(more)));
         Self::with_values(inner.clone(), RecordFields::new(fields), Vec::new(), Vec::new())
     }
 

@@ -321,25 +321,13 @@ impl Files {
         match &self.list {
             List::Open(list) => {
                 let open = &list[span.file];
-                let failed = |source| Error::io(&open.path, "read", source);
-                let range = range(span, open.len).ok_or_else(|| failed(io::ErrorKind::UnexpectedEof.into()))?;
-                let handle = open.handle()?;
-                let into = room(memory, range.len()).map_err(failed)?;
-                fetching(|| handle.read_exact_at(into, span.start)).map_err(failed)?;
-                Ok(into)
+                read_exact(&open.path, open.len, || open.handle(), span, memory)
             }
             List::PerRead { .. } => {
                 let path = self.path(span.file);
-                let failed = |action| {
-                    let path = &path;
-                    move |source| Error::io(path, action, source)
-                };
-                let (file, found) = fetching(|| open_plain(&path)).map_err(failed("open"))?;
-                let range = range(span, found.len());
-                let range = range.ok_or_else(|| failed("read")(io::ErrorKind::UnexpectedEof.into()))?;
-                let into = room(memory, range.len()).map_err(failed("read"))?;
-                fetching(|| file.read_exact_at(into, span.start)).map_err(failed("read"))?;
-                Ok(into)
+                let opened = fetching(|| open_plain(&path)).map_err(|source| Error::io(&path, "open", source));
+                let (file, found) = opened?;
+                read_exact(&path, found.len(), || Ok(Handle::Once(file)), span, memory)
             }
             #[cfg(feature = "remote")]
             List::Remote(remote) => {
@@ -481,6 +469,22 @@ fn may_stay() -> bool {
         OPEN.fetch_sub(1, Ordering::Relaxed);
     }
     stays
+}
+
+/// Reads bytes of a file of this length into memory.
+fn read_exact<'a, 'f>(
+    path: &Path,
+    len: u64,
+    open: impl FnOnce() -> Result<Handle<'f>, Error>,
+    span: Span,
+    memory: &'a mut Vec<u8>,
+) -> Result<&'a [u8], Error> {
+    let failed = |source| Error::io(path, "read", source);
+    let range = range(span, len).ok_or_else(|| failed(io::ErrorKind::UnexpectedEof.into()))?;
+    let file = open()?;
+    let into = room(memory, range.len()).map_err(failed)?;
+    fetching(|| file.read_exact_at(into, span.start)).map_err(failed)?;
+    Ok(into)
 }
 
 /// Opens a file, without waiting for another program, as a pipe would.

@@ -55,13 +55,11 @@ pub(super) struct Shards {
 
 /// Reads the index of a folder.
 pub(super) fn read(folder: &Path) -> Result<Shards, Error> {
-    let path = folder.join("index.json");
-    parse(&path, folder, &read_whole(&path)?)
-}
-
-fn parse(path: &Path, folder: &Path, bytes: &[u8]) -> Result<Shards, Error> {
+    let path = &folder.join("index.json");
+    let bytes = read_whole(path)?;
     let wrong = |problem: String| Error::in_file(path, problem, ADVICE);
-    let index: Index = serde_json::from_slice(bytes).map_err(|error| wrong(format!("not an index of MDS: {error}")))?;
+    let index: Index =
+        serde_json::from_slice(&bytes).map_err(|error| wrong(format!("not an index of MDS: {error}")))?;
     if index.version != 2 {
         return Err(wrong(format!("expected version 2, found {}", index.version)));
     }

@@ -48,13 +48,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
-use slotline::BoxError;
 use slotline::dataset::decoding;
-use slotline::sample::{Row, RowsMut};
+use slotline::sample::RowsMut;
 
 use self::column::{Chunk, Column, Missing};
 use self::gather::Gather;
-use self::schema::{ColumnType, Columns, Leaf};
+use self::schema::{Columns, Leaf};
 use crate::columns::choose;
 use crate::files::{Files, Span, below, is_url, names_in, read_whole};
 use crate::format::place;
@@ -168,7 +167,7 @@ impl TableOptions {
             }
             let known: HashMap<&str, &Leaf> = of.columns().leaves.iter().map(|leaf| (&*leaf.name, leaf)).collect();
             let find = |leaf: &Leaf| {
-                let found = known.get(&*leaf.name).filter(|found| found.column_type == leaf.column_type);
+                let found = known.get(&*leaf.name).filter(|found| found.kind == leaf.kind);
                 found.map(|&found| found.clone()).ok_or_else(|| {
                     let problem = format!("the column {} is not here as in {}", leaf.name, files.path(0).display());
                     let advice = "open files of the same columns, or choose others with `columns`";
@@ -221,12 +220,12 @@ impl Settings {
             ));
         }
         let missing = |leaf: &Leaf| {
-            let kind = leaf.column_type.kind(|_| CapacityHint { items: 1, exceeded: true });
+            let kind = &leaf.kind;
             let Some(&number) = self.default_numbers.get(&leaf.name) else {
                 let zero = || kind.zero().map_err(|source| Error::io(path, "read", source));
                 return Ok(self.missing_as_zero.then(zero).transpose()?.map(|zero| zero.bytes().into()));
             };
-            let found = leaf.column_type.number(number);
+            let found = schema::number_of(kind, number);
             let problem = || format!("column {}: the default {number} is no {kind}", leaf.name);
             found.map(Some).ok_or_else(|| wrong(problem(), "set one that the column can hold, for a column of numbers"))
         };
@@ -329,7 +328,6 @@ impl Problem {
         Self { what: what.into(), advice: DAMAGED }
     }
 
-    #[cfg(feature = "parquet")]
     fn too_large(bytes: u64) -> Self {
         let what = format!("pages that take {bytes} bytes or more, decoded");
         Self { what, advice: "raise `memory_limit`, or write smaller pages or row groups" }
@@ -406,18 +404,17 @@ impl Table {
 
     /// Chooses the fields, with room for the first rows.
     fn infer_fields(&self, leaves: &[Leaf]) -> RecordFields {
-        let is_packed =
-            |leaf: &Leaf| matches!(leaf.column_type, ColumnType::List(_) | ColumnType::Bytes | ColumnType::Text);
+        let is_packed = |leaf: &Leaf| leaf.kind.room().is_some();
         // Rows that can't be read are errors when they are asked for.
         let first = (0..self.parts.len()).find(|&part| self.parts[part].rows() > 0);
         let first = first.filter(|_| leaves.iter().any(is_packed));
         let first = first.and_then(|part| Some((self.chunk(part).ok()?, self.parts[part].rows().min(LOOKED_AT))));
         let fields = leaves.iter().enumerate().map(|(column, leaf)| {
-            let room = |size: usize| {
+            let kind = leaf.kind.with_room(|_| {
                 let rows = first.iter().flat_map(|(chunk, rows)| (0..*rows).map(|row| chunk.value(column, row)));
-                CapacityHint::estimate(rows.map(|bytes| (bytes.len() / size) as u64))
-            };
-            (leaf.name.clone(), leaf.column_type.kind(room))
+                CapacityHint::estimate(rows.map(|bytes| (bytes.len() / leaf.kind.dtype().size()) as u64))
+            });
+            (leaf.name.clone(), kind)
         });
         RecordFields::new(fields)
     }
@@ -537,17 +534,6 @@ impl Format for Table {
             // Rows that are not written are read one by one, and their errors are met again.
             drop(gather.write(rows, apart, |part| self.chunk(part)));
         }
-    }
-}
-
-impl Rows for Chunk {
-    #[inline]
-    fn value(&self, field: usize, row: usize) -> &[u8] {
-        Chunk::value(self, field, row)
-    }
-
-    fn write(&self, row: usize, into: &mut Row<'_>) -> Result<(), BoxError> {
-        Chunk::write(self, row, into)
     }
 }
 

@@ -21,7 +21,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::schema::types::{SchemaDescriptor, Type};
 
 use super::frames;
-use super::header::Pages;
+use super::header::check;
 use super::schema::{Columns, DEEPEST, Leaf};
 use super::{DAMAGED, LEAST, Part, Problem, thrift};
 use crate::Error;
@@ -222,10 +222,9 @@ impl Rows {
         let (most, (column, name)) = (limit.saturating_mul(2).max(LEAST), &self.of.leaves[step]);
         let group = self.of.metadata.metadata().row_group(self.group);
         let left = most.saturating_sub(spent.load(Ordering::Relaxed));
-        let pages = Pages::check(parts.bytes(), group.column(*column), left);
-        let pages = pages.map_err(|problem| problem.of_column(name))?;
+        let pages = check(parts.bytes(), group.column(*column), left).map_err(|problem| problem.of_column(name))?;
         // Other threads decode other columns.
-        if spent.fetch_add(pages.bytes, Ordering::Relaxed).saturating_add(pages.bytes) > most {
+        if spent.fetch_add(pages, Ordering::Relaxed).saturating_add(pages) > most {
             return Err(Problem::too_large(most).of_column(name));
         }
         let (mut metadata, mut seconds) = (self.of.metadata.clone(), self.of.seconds.clone());
