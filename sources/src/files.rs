@@ -288,11 +288,7 @@ impl Files {
 
     /// Whether the files are in buckets or on servers.
     pub fn is_remote(&self) -> bool {
-        #[cfg(feature = "remote")]
-        if matches!(self.list, List::Remote(_)) {
-            return true;
-        }
-        false
+        !matches!(self.list, List::Open(_) | List::PerRead { .. })
     }
 
     /// Reads these bytes into `memory`, which is lengthened if necessary.
@@ -378,12 +374,7 @@ impl Files {
 
     /// Returns how many threads should ask for bytes at a time: opening a file that is not in memory waits for the disk.
     pub(crate) fn requests(&self) -> usize {
-        match &self.list {
-            List::Open(_) => 1,
-            List::PerRead { .. } => 16,
-            #[cfg(feature = "remote")]
-            List::Remote(_) => 1,
-        }
+        if matches!(self.list, List::PerRead { .. }) { 16 } else { 1 }
     }
 
     /// Begins a pass that asks for about `budget` bytes ahead. Bytes that were asked for before, and not read, are no

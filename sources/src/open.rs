@@ -330,18 +330,17 @@ impl Settings {
     #[cfg(feature = "tokens")]
     pub(crate) fn blocks(&self) -> Result<crate::tokens::BlockOptions, Error> {
         self.check(TOKENS)?;
-        let options = crate::tokens::BlockOptions::new(self.block_size.unwrap_or(1024));
-        // SAFETY: the caller of `mapped` guarantees that the files do not change.
-        let options = if self.maps { unsafe { options.mapped() } } else { options };
+        let mut options = crate::tokens::BlockOptions::new(self.block_size.unwrap_or(1024));
+        options.maps = self.maps;
         Ok(if let Some(dtype) = self.dtype { options.dtype(dtype) } else { options })
     }
 
     #[cfg(feature = "tokens")]
     pub(crate) fn sequences(&self) -> Result<crate::tokens::SequenceOptions, Error> {
         self.check(MEGATRON)?;
-        let options = crate::tokens::SequenceOptions::new();
-        // SAFETY: the caller of `mapped` guarantees that the file does not change.
-        Ok(if self.maps { unsafe { options.mapped() } } else { options })
+        let mut options = crate::tokens::SequenceOptions::new();
+        options.maps = self.maps;
+        Ok(options)
     }
 }
 

@@ -14,7 +14,7 @@ use slotline_sources::{DefaultNumber, Error, Records};
 
 mod support;
 
-use support::fails;
+use support::{fails, same_rows};
 
 const FILES: [&str; 5] = ["stream.arrow", "file.arrow", "lz4.feather", "zstd.feather", "uncompressed.feather"];
 
@@ -25,15 +25,6 @@ fn data(name: &str) -> PathBuf {
 fn expected(name: &str) -> Vec<Json> {
     let all: Json = serde_json::from_slice(&fs::read(data("expected.json")).unwrap()).unwrap();
     all[name].as_array().unwrap().clone()
-}
-
-fn check(records: &Records<Table>, rows: &[Json]) {
-    assert_eq!(records.len(), rows.len());
-    let mut cx = Context::default();
-    for (index, row) in rows.iter().enumerate() {
-        support::same(&records.get(index, &mut cx).unwrap(), row.as_object().unwrap());
-    }
-    support::together(records);
 }
 
 /// Opens files in each of the ways in which they are read.
@@ -49,19 +40,19 @@ fn rows_are_those_of_pyarrow() {
     let rows = expected("table");
     for name in FILES {
         for records in each_way(&data(name)) {
-            check(&records, &rows);
+            same_rows(&records, &rows);
         }
     }
     // Several files are one after another.
     let both = Table::open([data("{stream,file}.arrow")]).unwrap();
-    check(&both, &[rows.clone(), rows].concat());
+    same_rows(&both, &[rows.clone(), rows].concat());
 }
 
 #[test]
 fn rows_are_those_of_hugging_face_datasets() {
     for name in ["saved", "selected"] {
         for records in each_way(&data(name)) {
-            check(&records, &expected(name));
+            same_rows(&records, &expected(name));
         }
     }
     let records = TableOptions::new().columns(["image", "label"]).open([data("saved")]).unwrap();
@@ -73,7 +64,7 @@ fn rows_are_those_of_hugging_face_datasets() {
 fn rows_of_each_kind_of_column_are_those_of_pyarrow() {
     for name in ["kinds.arrow", "kinds-zstd.arrow"] {
         for records in each_way(&data(name)) {
-            check(&records, &expected("kinds"));
+            same_rows(&records, &expected("kinds"));
         }
     }
 }
@@ -82,19 +73,19 @@ fn rows_of_each_kind_of_column_are_those_of_pyarrow() {
 fn rows_are_those_of_polars_and_pandas() {
     for name in ["polars.feather", "polars-zstd.feather", "polars-lz4.feather", "polars.arrow", "pandas.feather"] {
         for records in each_way(&data(name)) {
-            check(&records, &expected(name.split(['.', '-']).next().unwrap()));
+            same_rows(&records, &expected(name.split(['.', '-']).next().unwrap()));
         }
     }
     // Files of a dataset have dictionaries of their own.
     let both = TableOptions::new().columns(["text"]).open([data("delta.arrow"), data("replaced.arrow")]).unwrap();
-    check(&both, &[expected("delta"), expected("replaced")].concat());
+    same_rows(&both, &[expected("delta"), expected("replaced")].concat());
 }
 
 #[test]
 fn dictionaries_grow_and_are_replaced() {
     for name in ["delta.arrow", "delta.feather", "replaced.arrow"] {
         for records in each_way(&data(name)) {
-            check(&records, &expected(name.split('.').next().unwrap()));
+            same_rows(&records, &expected(name.split('.').next().unwrap()));
         }
     }
 }

@@ -10,11 +10,11 @@ use serde_json::Value as Json;
 use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline_sources::table::{Table, TableOptions};
-use slotline_sources::{Error, Records};
+use slotline_sources::Error;
 
 mod support;
 
-use support::fails;
+use support::{fails, same_rows};
 
 const FILES: [&str; 7] = ["snappy", "plain", "index", "index-dictionary", "gzip-v2", "lz4", "encodings"];
 
@@ -27,30 +27,20 @@ fn expected(name: &str) -> Vec<Json> {
     all[name].as_array().unwrap().clone()
 }
 
-/// Checks all rows, forwards and backwards.
-fn check(records: &Records<Table>, rows: &[Json]) {
-    assert_eq!(records.len(), rows.len());
-    let mut cx = Context::default();
-    for index in (0..rows.len()).chain((0..rows.len()).rev()) {
-        support::same(&records.get(index, &mut cx).unwrap(), rows[index].as_object().unwrap());
-    }
-    support::together(records);
-}
-
 #[test]
 fn rows_are_those_of_pyarrow() {
     let rows = expected("table");
     for name in FILES {
-        check(&Table::open([data(name)]).unwrap(), &rows);
-        check(&TableOptions::new().memory_limit(100).open([data(name)]).unwrap(), &rows);
+        same_rows(&Table::open([data(name)]).unwrap(), &rows);
+        same_rows(&TableOptions::new().memory_limit(100).open([data(name)]).unwrap(), &rows);
     }
     let both = Table::open([data("{snappy,index}")]).unwrap();
-    check(&both, &[rows.clone(), rows].concat());
+    same_rows(&both, &[rows.clone(), rows].concat());
 }
 
 #[test]
 fn rows_are_those_of_hugging_face_datasets() {
-    check(&Table::open([data("saved")]).unwrap(), &expected("saved"));
+    same_rows(&Table::open([data("saved")]).unwrap(), &expected("saved"));
     let records = TableOptions::new().columns(["image", "label"]).open([data("saved")]).unwrap();
     assert_eq!(support::names(&records), ["image.bytes", "image.path", "label"]);
     assert_eq!(slotline_sources::open(data("{snappy,lz4}")).unwrap().len(), 20);
@@ -61,7 +51,7 @@ fn rows_of_each_kind_of_column_are_those_of_their_writers() {
     for (name, rows) in [("kinds", "kinds"), ("kinds-integers", "kinds"), ("polars", "polars"), ("pandas", "pandas")] {
         for limit in [1 << 30, 600] {
             let options = TableOptions::new().decimals_as_f64(true).memory_limit(limit);
-            check(&options.open([data(name)]).unwrap(), &expected(rows));
+            same_rows(&options.open([data(name)]).unwrap(), &expected(rows));
         }
     }
 }

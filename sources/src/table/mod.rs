@@ -90,7 +90,7 @@ const LOOKED_AT: usize = 256;
 /// ```
 pub struct Table {
     files: Arc<Files>,
-    parts: Vec<Box<dyn Part>>,
+    parts: Vec<Part>,
     /// The number of the first row of each part, and the number of all rows.
     starts: Vec<usize>,
     fields: RecordFields,
@@ -109,24 +109,25 @@ pub struct Table {
 }
 
 /// Rows that are decoded together.
-trait Part: fmt::Debug + Send + Sync {
-    /// Returns the number of the file, and of the row group or batch in it.
-    fn file(&self) -> usize;
-    fn group(&self) -> usize;
+struct Part {
+    /// The number of the file, and of the row group or batch in it.
+    file: usize,
+    group: usize,
+    rows: usize,
+    /// About how many bytes it has, decoded, as the file says.
+    size: u64,
+    /// The number of steps in which the columns that were chosen are decoded: one for each, or one for all.
+    steps: usize,
+    decode: Box<dyn Decode>,
+}
 
-    fn rows(&self) -> usize;
-
+/// Where rows are, and how they are decoded.
+trait Decode: Send + Sync {
     /// Calls `each` with what is read.
     fn spans(&self, files: &Files, each: &mut dyn FnMut(Span));
 
     /// Returns the bytes that decoded columns may lie in, if the file is mapped.
     fn mapped<'f>(&self, files: &'f Files) -> Option<&'f [u8]>;
-
-    /// Returns about how many bytes it has, decoded, as the file says.
-    fn size(&self) -> u64;
-
-    /// Returns the number of steps in which the columns that were chosen are decoded: one for each, or one for all.
-    fn steps(&self) -> usize;
 
     /// Reads and decodes the columns of a step. `spent` counts what all steps take.
     fn read(&self, files: &Arc<Files>, step: usize, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Error>;
@@ -153,19 +154,19 @@ impl TableOptions {
         let numbers: Vec<usize> = (0..files.len()).collect();
         let spent = AtomicU64::new(0);
         let mut opened = par_map(&files, &numbers, |&file| Opened::open(&files, file, set, &spent))?;
-        let first = opened[0].columns();
+        let first = &opened[0].columns;
         let leaves = choose(&files.path(0), set.columns.as_deref(), &first.leaves, |leaf| &leaf.name, &first.others)?;
         let names: HashSet<String> = first.names().map(str::to_owned).collect();
-        let is_parquet = opened[0].is_parquet();
+        let is_parquet = opened[0].is_parquet;
         set.check(if is_parquet { PARQUET } else { ARROW })?;
         let missing = set.missing(&files.path(0), &leaves)?;
         let (mut parts, mut all_leaves) = (Vec::new(), Vec::new());
         for (file, of) in opened.drain(..).enumerate() {
-            if of.is_parquet() != is_parquet {
+            if of.is_parquet != is_parquet {
                 let problem = format!("not of the same format as {}", files.path(0).display());
                 return Err(Error::in_file(files.path(file), problem, "open them apart"));
             }
-            let known: HashMap<&str, &Leaf> = of.columns().leaves.iter().map(|leaf| (&*leaf.name, leaf)).collect();
+            let known: HashMap<&str, &Leaf> = of.columns.leaves.iter().map(|leaf| (&*leaf.name, leaf)).collect();
             let find = |leaf: &Leaf| {
                 let found = known.get(&*leaf.name).filter(|found| found.kind == leaf.kind);
                 found.map(|&found| found.clone()).ok_or_else(|| {
@@ -175,21 +176,21 @@ impl TableOptions {
                 })
             };
             let found = leaves.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-            if let Some(name) = of.columns().names().find(|name| set.columns.is_none() && !names.contains(*name)) {
+            if let Some(name) = of.columns.names().find(|name| set.columns.is_none() && !names.contains(*name)) {
                 let problem = format!("the column {name} is not in {}", files.path(0).display());
                 let advice = "open files of the same columns, or choose those that all have with `columns`";
                 return Err(Error::in_file(files.path(file), problem, advice));
             }
             all_leaves.push(decoded(&found, is_parquet));
-            parts.extend(of.parts(&files, &found)?);
+            parts.extend((of.parts)(&files, &found)?);
         }
         let mut starts = vec![0_usize];
         for part in &parts {
-            let rows = starts[starts.len() - 1].checked_add(part.rows());
-            let wrong = || Error::in_file(files.path(part.file()), "too many rows", "split the files");
+            let rows = starts[starts.len() - 1].checked_add(part.rows);
+            let wrong = || Error::in_file(files.path(part.file), "too many rows", "split the files");
             starts.push(rows.ok_or_else(wrong)?);
         }
-        let size = parts.iter().map(|part| part.size()).fold(0, u64::saturating_add);
+        let size = parts.iter().map(|part| part.size).fold(0, u64::saturating_add);
         static TABLES: AtomicU64 = AtomicU64::new(0);
         let mut table = Table {
             kept: PartCache::new(parts.len(), set.memory_limit()),
@@ -234,11 +235,11 @@ impl Settings {
 }
 
 /// A file that was opened.
-enum Opened {
-    #[cfg(feature = "parquet")]
-    Parquet(parquet::File),
-    #[cfg(feature = "arrow")]
-    Arrow(ipc::File),
+struct Opened {
+    is_parquet: bool,
+    columns: Columns,
+    /// Makes the parts of the file, with some of its columns.
+    parts: Box<dyn FnOnce(&Files, &[Leaf]) -> Result<Vec<Part>, Error> + Send>,
 }
 
 impl Opened {
@@ -256,41 +257,20 @@ impl Opened {
         }
         #[cfg(feature = "parquet")]
         if start == b"PAR1" {
-            return parquet::File::open(files, file, options.decimals_as_f64).map(Self::Parquet);
+            let mut opened = parquet::File::open(files, file, options.decimals_as_f64)?;
+            let columns = std::mem::take(&mut opened.columns);
+            let parts = Box::new(|files: &Files, leaves: &[Leaf]| opened.parts(files, leaves));
+            return Ok(Self { is_parquet: true, columns, parts });
         }
         #[cfg(feature = "arrow")]
         if start != b"PAR1" {
-            return ipc::File::open(files, file, options, spent).map(Self::Arrow);
+            let mut opened = ipc::File::open(files, file, options, spent)?;
+            let columns = std::mem::take(&mut opened.columns);
+            let parts = Box::new(|_: &Files, leaves: &[Leaf]| Ok(opened.parts(leaves)));
+            return Ok(Self { is_parquet: false, columns, parts });
         }
         let advice = "build slotline-sources with the features `arrow` and `parquet`";
         Err(Error::in_file(files.path(file), "a format that this program was built without", advice))
-    }
-
-    fn is_parquet(&self) -> bool {
-        match self {
-            #[cfg(feature = "parquet")]
-            Self::Parquet(_) => true,
-            #[cfg(feature = "arrow")]
-            Self::Arrow(_) => false,
-        }
-    }
-
-    fn columns(&self) -> &Columns {
-        match self {
-            #[cfg(feature = "parquet")]
-            Self::Parquet(file) => &file.columns,
-            #[cfg(feature = "arrow")]
-            Self::Arrow(file) => &file.columns,
-        }
-    }
-
-    fn parts(self, files: &Files, leaves: &[Leaf]) -> Result<Vec<Box<dyn Part>>, Error> {
-        match self {
-            #[cfg(feature = "parquet")]
-            Self::Parquet(file) => file.parts(files, leaves),
-            #[cfg(feature = "arrow")]
-            Self::Arrow(file) => Ok(file.parts(leaves)),
-        }
     }
 }
 
@@ -406,9 +386,9 @@ impl Table {
     fn infer_fields(&self, leaves: &[Leaf]) -> RecordFields {
         let is_packed = |leaf: &Leaf| leaf.kind.room().is_some();
         // Rows that can't be read are errors when they are asked for.
-        let first = (0..self.parts.len()).find(|&part| self.parts[part].rows() > 0);
+        let first = (0..self.parts.len()).find(|&part| self.parts[part].rows > 0);
         let first = first.filter(|_| leaves.iter().any(is_packed));
-        let first = first.and_then(|part| Some((self.chunk(part).ok()?, self.parts[part].rows().min(LOOKED_AT))));
+        let first = first.and_then(|part| Some((self.chunk(part).ok()?, self.parts[part].rows.min(LOOKED_AT))));
         let fields = leaves.iter().enumerate().map(|(column, leaf)| {
             let kind = leaf.kind.with_room(|_| {
                 let rows = first.iter().flat_map(|(chunk, rows)| (0..*rows).map(|row| chunk.value(column, row)));
@@ -421,9 +401,9 @@ impl Table {
 
     fn chunk(&self, number: usize) -> Result<Arc<Chunk>, Error> {
         let part = &self.parts[number];
-        let (file, steps) = (part.file(), part.steps());
+        let (file, steps) = (part.file, part.steps);
         let decode = |step: usize, spent: &AtomicU64| {
-            let batch = part.read(&self.files, step, self.kept.limit(), spent)?;
+            let batch = part.decode.read(&self.files, step, self.kept.limit(), spent)?;
             let columns = if steps == 1 { 0..self.missing.len() } else { step..step + 1 };
             let columns = columns.map(|column| {
                 let leaf = &self.leaves[file][column];
@@ -434,10 +414,10 @@ impl Table {
             columns.map_err(|problem| Error::in_file(self.files.path(file), problem, DAMAGED))
         };
         let chunk_of = |columns: Vec<Vec<Column>>| {
-            let mapped = part.mapped(&self.files).unwrap_or_default();
+            let mapped = part.decode.mapped(&self.files).unwrap_or_default();
             let chunk = Chunk::new((self.number, number), columns.into_iter().flatten().collect(), mapped);
             let bytes = chunk.bytes;
-            let growth = (bytes.saturating_mul(256) / part.size().max(SMALL)).max(256);
+            let growth = (bytes.saturating_mul(256) / part.size.max(SMALL)).max(256);
             self.growth.fetch_max(growth, Ordering::Relaxed);
             (chunk, bytes)
         };
@@ -446,7 +426,7 @@ impl Table {
 
     /// Whether some parts have no room in memory together: not all have, and these take more than a quarter of it.
     fn are_too_large(&self, parts: &[usize]) -> Result<bool, Error> {
-        let size = |part: &&usize| self.parts[**part].size();
+        let size = |part: &&usize| self.parts[**part].size;
         if self.growth.load(Ordering::Relaxed) == 0
             && let Some(&largest) = parts.iter().max_by_key(size)
         {
@@ -472,7 +452,7 @@ impl Table {
             }
         };
         let problem = format!("row {index}: column {} {problem}", self.fields.as_slice()[column].name);
-        let file = self.parts[place(&self.starts, index).0].file();
+        let file = self.parts[place(&self.starts, index).0].file;
         Error::in_file(self.files.path(file), problem, advice)
     }
 }
@@ -491,16 +471,16 @@ impl Format for Table {
     }
 
     fn file_of(&self, index: usize) -> Option<usize> {
-        Some(self.parts[place(&self.starts, index).0].file())
+        Some(self.parts[place(&self.starts, index).0].file)
     }
 
     fn shard_lens(&self) -> Vec<usize> {
         let (mut lens, mut last) = (Vec::new(), None);
         for part in &self.parts {
-            let of = Some((part.file(), part.group()));
+            let of = Some((part.file, part.group));
             match lens.last_mut() {
-                Some(len) if of == last => *len += part.rows(),
-                _ => lens.push(part.rows()),
+                Some(len) if of == last => *len += part.rows,
+                _ => lens.push(part.rows),
             }
             last = of;
         }
@@ -510,7 +490,7 @@ impl Format for Table {
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
         let (part, _) = place(&self.starts, index);
         if !self.kept.has(part) {
-            self.parts[part].spans(&self.files, each);
+            self.parts[part].decode.spans(&self.files, each);
         }
     }
 

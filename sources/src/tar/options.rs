@@ -106,7 +106,7 @@ impl TarOptions {
             names.extend(chosen.iter().filter(|name| alternatives(name).count() > 1).cloned());
             names = choose(&paths[0], Some(chosen), &names, |name| name, &[])?;
         }
-        let sources = set.tar_sources(&names, &paths)?;
+        let sources = set.tar_sources(&names, &paths[0])?;
         let suffixes = |index: &Index| {
             let places = |source: &Source| match source {
                 Source::Key => SmallVec::new(),
@@ -123,13 +123,10 @@ impl TarOptions {
             let before = index.samples.len();
             let lacking = |index: &Index, sample| {
                 let has = |suffix: u32| index.members(sample).iter().any(|member| member.suffix == suffix);
-                let members = sources.iter().zip(&suffixes);
-                members
-                    .filter_map(|(source, suffixes)| match source {
-                        Source::Member(name, _) if !suffixes.iter().copied().any(has) => Some(name.clone()),
-                        _ => None,
-                    })
-                    .next()
+                sources.iter().zip(&suffixes).find_map(|(source, suffixes)| match source {
+                    Source::Member(name, _) if !suffixes.iter().copied().any(has) => Some(name.clone()),
+                    _ => None,
+                })
             };
             if set.skip_incomplete {
                 index.retain(|index, sample| lacking(index, sample).is_none());
@@ -197,11 +194,10 @@ impl Settings {
     }
 
     /// Returns where the fields come from.
-    pub(super) fn tar_sources(&self, names: &[String], paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
+    pub(super) fn tar_sources(&self, names: &[String], path: &Path) -> Result<Vec<Source>, Error> {
         if names.len() > MOST_FIELDS {
             let problem = format!("{} different fields; the maximum is {MOST_FIELDS}", names.len());
-            let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-            return Err(Error::format(path, None, problem, "list those to read in `columns`"));
+            return Err(Error::in_file(path, problem, "list those to read in `columns`"));
         }
         let decode = self.decoded_as()?;
         let mut sources = Vec::new();
@@ -221,13 +217,12 @@ impl Settings {
                 (Some(decode), _) => *decode,
                 (None, Some(decode)) if decoded.all(|other| other == Some(decode)) => decode,
                 (None, found) => {
-                    let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
                     let problem = match found {
                         Some(_) => format!("the alternatives of {name} hold different kinds of values"),
                         None => format!("the field {name} holds pickles, which run code when they are read"),
                     };
                     let advice = "list the other fields in `columns`, or `decode` it as bytes";
-                    return Err(Error::format(path, None, problem, advice));
+                    return Err(Error::in_file(path, problem, advice));
                 }
             };
             sources.push(Source::Member(name.clone(), kind));
@@ -237,8 +232,7 @@ impl Settings {
         }
         if sources.is_empty() {
             let advice = "check that it is a tar with names like `KEY.FIELD`";
-            let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-            return Err(Error::format(path, None, "no samples", advice));
+            return Err(Error::in_file(path, "no samples", advice));
         }
         Ok(sources)
     }

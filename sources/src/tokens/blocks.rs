@@ -42,7 +42,8 @@ pub struct BlockOptions {
     stride: usize,
     dtype: DType,
     widen: bool,
-    maps: bool,
+    /// Only unsafe functions set it.
+    pub(crate) maps: bool,
     labels: bool,
 }
 

@@ -175,7 +175,7 @@ fn digest<S>(batch: Result<Batch<S>, Error>) -> Vec<Vec<u8>> {
 }
 
 /// Checks that a sample has exactly the fields of a row that a foreign reader read. Bytes are `{"hex": …}`.
-pub(crate) fn same(record: &Record<'_>, row: &serde_json::Map<String, Json>) {
+fn same(record: &Record<'_>, row: &serde_json::Map<String, Json>) {
     assert_eq!(record.fields().as_slice().len(), row.len());
     for (name, want) in row {
         let field = &record.fields().as_slice()[record.fields().position(name).unwrap_or_else(|| panic!("no {name}"))];
@@ -215,6 +215,27 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Json> {
 
 /// Names and data.
 pub(crate) type Members<'a> = &'a [(&'a str, &'a [u8])];
+
+/// Makes a folder with these files.
+pub(crate) fn folder(files: Members<'_>) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    folder
+}
+
+/// Checks that the rows of a table are those that a foreign reader read, forwards, backwards, and together.
+pub(crate) fn same_rows<F: Format + ?Sized>(records: &Records<F>, rows: &[Json]) {
+    assert_eq!(records.len(), rows.len());
+    let mut cx = Context::default();
+    for index in (0..rows.len()).chain((0..rows.len()).rev()) {
+        same(&records.get(index, &mut cx).unwrap(), rows[index].as_object().unwrap());
+    }
+    together(records);
+}
 
 /// Makes a tar with these names and data.
 pub(crate) fn tar(members: Members<'_>) -> Vec<u8> {

@@ -103,8 +103,7 @@ impl TarStream {
             }
             names
         });
-        let paths: Vec<_> = (0..shards.len()).map(|shard| shards.path(shard).to_owned()).collect();
-        let sources = options.tar_sources(&names, &paths)?;
+        let sources = options.tar_sources(&names, shards.path(0))?;
         let fields = sources.iter().map(|source| field(source, &first, &shards)).collect::<Result<Vec<_>, _>>()?;
         if let Some(kept) = kept {
             shards.rewind(kept);
