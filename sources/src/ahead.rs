@@ -26,15 +26,6 @@ const LOOK: Duration = Duration::from_millis(2);
 /// How many samples are asked for before requests are sent: those of neighbours are sent as one.
 const SENT_TOGETHER: usize = 64;
 
-/// What the threads request bytes from.
-pub(crate) trait Readahead: Send + Sync {
-    /// Requests the bytes of a sample, by its index.
-    fn request(&self, index: usize) -> Readiness;
-
-    /// Sends the requests that were made.
-    fn send(&self) {}
-}
-
 /// How far the bytes of a sample are from being read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readiness {
@@ -135,7 +126,10 @@ pub(crate) struct Ahead {
 }
 
 struct Shared {
-    readahead: Box<dyn Readahead>,
+    /// Requests the bytes of a sample, by its index.
+    request: Box<dyn Fn(usize) -> Readiness + Send + Sync>,
+    /// Sends the requests that were made.
+    send: Box<dyn Fn() + Send + Sync>,
     budget: u64,
     pass: Mutex<Option<Arc<Pass>>>,
     begun: Condvar,
@@ -160,15 +154,18 @@ struct Pass {
 }
 
 impl Ahead {
-    /// Starts threads that stay at most `budget` bytes ahead.
+    /// Starts threads that stay at most `budget` bytes ahead. They request the bytes of samples, by their indices, and then
+    /// send the requests.
     pub(crate) fn start(
         threads: usize,
         budget: u64,
         read: Arc<ReadCounters>,
-        readahead: Box<dyn Readahead>,
+        request: impl Fn(usize) -> Readiness + Send + Sync + 'static,
+        send: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
-            readahead,
+            request: Box::new(request),
+            send: Box::new(send),
             budget,
             pass: Mutex::default(),
             begun: Condvar::new(),
@@ -222,7 +219,7 @@ impl Shared {
                     }
                 }
                 _ if not_sent > 0 => {
-                    self.readahead.send();
+                    (self.send)();
                     not_sent = 0;
                 }
                 Some(_) => thread::sleep(self.pause),
@@ -256,7 +253,7 @@ impl Shared {
         {
             return true;
         }
-        let Readiness { bytes, resident } = self.readahead.request(index);
+        let Readiness { bytes, resident } = (self.request)(index);
         pass.bytes.fetch_add(bytes, Ordering::Relaxed);
         pass.asked.fetch_add(1, Ordering::Relaxed);
         match resident {
@@ -291,23 +288,15 @@ impl fmt::Debug for Ahead {
 mod tests {
     use super::*;
 
-    struct Recorded {
-        asked: Arc<Mutex<Vec<usize>>>,
-        resident: bool,
-    }
-
-    impl Readahead for Recorded {
-        fn request(&self, index: usize) -> Readiness {
-            self.asked.lock().unwrap().push(index);
-            Readiness { bytes: 100, resident: self.resident }
-        }
-    }
-
     /// Reads ahead in samples of 100 bytes, and records their indices.
     fn recorded(budget: u64, resident: bool) -> (Ahead, Arc<Mutex<Vec<usize>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let readahead = Recorded { asked: asked.clone(), resident };
-        (Ahead::start(1, budget, Arc::new(ReadCounters::new().unwrap()), Box::new(readahead)).unwrap(), asked)
+        let recorded = asked.clone();
+        let request = move |index| {
+            recorded.lock().unwrap().push(index);
+            Readiness { bytes: 100, resident }
+        };
+        (Ahead::start(1, budget, Arc::new(ReadCounters::new().unwrap()), request, || {}).unwrap(), asked)
     }
 
     /// Waits until so many samples were asked for, and returns them after a while in which there could be more.

@@ -8,7 +8,7 @@ use slotline::sample::RowsMut;
 use crate::files::{Files, Span};
 use crate::format::place;
 use crate::record::MOST_FIELDS;
-use crate::{Error, FieldKind, Format, Input, Record, RecordField, RecordFields, Value};
+use crate::{CapacityHint, Error, FieldKind, Format, Input, Record, RecordField, RecordFields, Value};
 
 /// A view of samples: with some of their fields, with fields that are described in another way, or with more fields.
 #[derive(Debug)]
@@ -45,7 +45,8 @@ impl<F: Format + ?Sized> View<F> {
 
     /// All fields, with `times` the room that they have.
     pub(crate) fn with_room(inner: Arc<F>, times: usize) -> Self {
-        let fields = inner.fields().as_slice().iter().map(|field| (field.name.clone(), field.kind.with_room(times)));
+        let more = |room: CapacityHint| CapacityHint { items: room.items.saturating_mul(times), ..room };
+        let fields = inner.fields().as_slice().iter().map(|field| (field.name.clone(), field.kind.with_room(more)));
         Self::with_values(inner.clone(), RecordFields::new(fields), Vec::new(), Vec::new())
     }
 
@@ -132,7 +133,7 @@ pub(crate) fn needed(path: &Path, names: Option<&[String]>, columns: &[&str]) ->
     let Some(names) = names else { return Ok(vec![true; columns.len()]) };
     if let Some(name) = names.iter().find(|name| !columns.iter().any(|column| gives(column, name))) {
         let problem = format!("no column {name}, but {}", columns.join(", "));
-        return Err(Error::format(path.display(), None, problem, "choose among these columns"));
+        return Err(Error::in_file(path, problem, "choose among these columns"));
     }
     Ok(columns.iter().map(|column| names.iter().any(|name| gives(column, name))).collect())
 }
@@ -147,7 +148,7 @@ pub(crate) fn choose<C: Clone>(
     name: impl Fn(&C) -> &str,
     others: &[(String, String)],
 ) -> Result<Vec<C>, Error> {
-    let wrong = |problem: String, advice| Err(Error::format(path.display(), None, problem, advice));
+    let wrong = |problem: String, advice| Err(Error::in_file(path, problem, advice));
     let unread = |(name, what): &(String, String)| {
         let problem = format!("the column {name} holds {what}, which is not read");
         let advice = match &**what {

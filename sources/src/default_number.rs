@@ -67,16 +67,13 @@ impl FromStr for DefaultNumber {
 }
 
 /// The largest integer up to which all are exact as `f64`.
-#[cfg(any(feature = "arrow", feature = "manifest", feature = "parquet"))]
 const EXACT: u64 = 1 << f64::MANTISSA_DIGITS;
 
 /// Returns an integer as a float, if that is exact for all up to it.
-#[cfg(any(feature = "arrow", feature = "manifest", feature = "parquet"))]
 pub(crate) fn exact(integer: i64) -> Option<f64> {
     (integer.unsigned_abs() <= EXACT).then_some(integer as f64)
 }
 
-#[cfg(any(feature = "arrow", feature = "manifest", feature = "parquet"))]
 impl DefaultNumber {
     /// Returns the number as an integer, if it is one.
     pub(crate) fn integer(self) -> Option<i64> {

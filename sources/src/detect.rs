@@ -7,6 +7,8 @@ use crate::files::{Files, below, is_url, read_whole};
 use crate::hive::{is_part, keys, parts, with_values};
 use crate::kind::{Kind, is_web, one_kind, without_query};
 use crate::listing::{Found, INDEX, Listing, below_url, data_of, find, index, kind_of, start};
+#[cfg(feature = "manifest")]
+use crate::manifest::Manifest;
 use crate::open::Settings;
 use crate::{Error, Format, OpenOptions, Records};
 
@@ -84,7 +86,7 @@ impl Settings {
                     (Some(Kind::PackedTar), None) => paths,
                     (Some(Kind::PackedTar), Some(other)) => {
                         let problem = format!("both packed tars and {}", other.display());
-                        return Err(Error::format(path.display(), None, problem, "pass a pattern for the tars alone"));
+                        return Err(Error::in_file(path, problem, "pass a pattern for the tars alone"));
                     }
                     _ => return Ok(None),
                 }
@@ -104,7 +106,7 @@ impl Settings {
             if is_web(url) && url.as_os_str().as_encoded_bytes().ends_with(b"/") {
                 let problem = "a folder of a web server, which can't be asked what is in it";
                 let advice = "name the files, as in `https://host/folder/{000..003}.tar`";
-                return Err(Error::format(url.display(), None, problem, advice));
+                return Err(Error::in_file(url, problem, advice));
             }
             return match Files::open([one]) {
                 Ok(files) => self.open_file(one, &start(&files)?),
@@ -116,7 +118,7 @@ impl Settings {
             _ => {
                 let problem = format!("{} files", paths.len());
                 let advice = "pass one, or a pattern for tars, or for Arrow, Parquet or TFRecord files";
-                Err(Error::format(path.display(), None, problem, advice))
+                Err(Error::in_file(path, problem, advice))
             }
         }
     }
@@ -126,9 +128,9 @@ impl Settings {
         let (kind, files) = listing.data()?;
         match kind {
             #[cfg(feature = "mds")]
-            Some(Kind::Mds) => return Ok(self.open_mds(path)?.erased()),
+            Some(Kind::Mds) => return Ok(self.of::<crate::mds::Mds>().open(path)?.erased()),
             #[cfg(feature = "litdata")]
-            Some(Kind::LitData) => return Ok(self.open_litdata(path)?.erased()),
+            Some(Kind::LitData) => return Ok(self.of::<crate::litdata::LitData>().open(path)?.erased()),
             Some(Kind::Saved) => return self.open_several(Kind::Arrow, std::slice::from_ref(path)),
             Some(Kind::Metadata) => return self.open_metadata(&files[0]),
             Some(kind) if kind.is_shard() => {
@@ -140,7 +142,7 @@ impl Settings {
                 let problem = format!("a folder with {name} and folders ({})", listed(folders));
                 let advice =
                     "pass a pattern for the files, such as `folder/*.tar`; or move them out of the folder of classes";
-                return Err(Error::format(path.display(), None, problem, advice));
+                return Err(Error::in_file(path, problem, advice));
             }
             Some(Kind::Packed) => return Err(packed(&files[0])),
             _ => {}
@@ -155,7 +157,7 @@ impl Settings {
             let problem = "not a dataset: no index.json of MDS or LitData, state.json, metadata.csv or metadata.jsonl in it, and no \
                            tars, Arrow, Parquet or TFRecord files, or folders for classes";
             let advice = "pass a file in it, or a pattern; or the folder that has a folder for each class";
-            return Err(Error::format(path.display(), None, problem, advice));
+            return Err(Error::in_file(path, problem, advice));
         }
         self.open_folders(path, folders)
     }
@@ -166,17 +168,17 @@ impl Settings {
             Kind::of(path).filter(|kind| kind.is_shard() || *kind == Kind::Rows).or_else(|| Kind::of_start(start));
         match kind {
             #[cfg(feature = "manifest")]
-            Some(Kind::Rows) => return Ok(self.open_manifest(path)?.erased()),
+            Some(Kind::Rows) => return Ok(self.of::<Manifest>().open(path)?.erased()),
             Some(kind) if kind.is_shard() => return self.open_several(kind, &[path.to_owned()]),
             _ => {}
         }
         #[cfg(feature = "safetensors")]
         if has_extension(path, "safetensors") {
-            return Ok(self.open_safetensors(path)?.erased());
+            return Ok(self.of::<crate::safetensors::Safetensors>().open(path)?.erased());
         }
         #[cfg(feature = "npz")]
         if has_extension(path, "npz") {
-            return Ok(self.open_npz(path)?.erased());
+            return Ok(self.of::<crate::npz::Npz>().open(path)?.erased());
         }
         #[cfg(feature = "tokens")]
         {
@@ -210,7 +212,7 @@ impl Settings {
                 return Ok(None);
             }
             let problem = "files of a kind that is not read in folders that are named after values";
-            return Err(Error::format(paths[0].display(), None, problem, "pass one of them"));
+            return Err(Error::in_file(&paths[0], problem, "pass one of them"));
         }
         let known: HashSet<&PathBuf> = paths.iter().collect();
         parts.retain(|part| known.contains(&part.path));
@@ -250,12 +252,7 @@ impl Settings {
             }
             _ => {
                 let problem = format!("a folder of datasets: {}", listed(&datasets));
-                return Err(Error::format(
-                    path.display(),
-                    None,
-                    problem,
-                    "open the folder of one, or concatenate them",
-                ));
+                return Err(Error::in_file(path, problem, "open the folder of one, or concatenate them"));
             }
         }
         #[cfg(all(feature = "folder", feature = "remote"))]
@@ -263,7 +260,7 @@ impl Settings {
             return Ok(self.of_url(&path.to_string_lossy(), objects)?.erased());
         }
         #[cfg(feature = "folder")]
-        return Ok(self.open_classes(path)?.erased());
+        return Ok(self.of::<crate::folder::Folder>().open(path)?.erased());
         #[cfg(not(feature = "folder"))]
         Err(unknown(path))
     }
@@ -273,10 +270,10 @@ impl Settings {
         if Kind::of(path) == Some(Kind::Parquet) {
             let problem = "metadata in Parquet are not read with the files that they name";
             let advice = "write them as metadata.jsonl in its place; or pass this file, for its rows alone";
-            return Err(Error::format(path.display(), None, problem, advice));
+            return Err(Error::in_file(path, problem, advice));
         }
         #[cfg(feature = "manifest")]
-        return Ok(self.open_manifest(path)?.erased());
+        return Ok(self.of::<Manifest>().open(path)?.erased());
         #[cfg(not(feature = "manifest"))]
         Err(unknown(path))
     }
@@ -285,13 +282,13 @@ impl Settings {
     fn open_several(&self, kind: Kind, paths: &[PathBuf]) -> Result<Records<dyn Format>, Error> {
         match kind {
             #[cfg(feature = "tar")]
-            Kind::Tar => Ok(self.open_tar(paths)?.erased()),
+            Kind::Tar => Ok(self.of::<crate::tar::Tar>().open(paths)?.erased()),
             #[cfg(feature = "arrow")]
-            Kind::Arrow => Ok(self.of_arrow().open_table(paths)?.erased()),
+            Kind::Arrow => Ok(self.of_arrow().of::<crate::table::Table>().open(paths)?.erased()),
             #[cfg(feature = "parquet")]
-            Kind::Parquet => Ok(self.open_table(paths)?.erased()),
+            Kind::Parquet => Ok(self.of::<crate::table::Table>().open(paths)?.erased()),
             #[cfg(feature = "tfrecord")]
-            Kind::TfRecord => Ok(self.open_tfrecord(paths)?.erased()),
+            Kind::TfRecord => Ok(self.of::<crate::tfrecord::TfRecord>().open(paths)?.erased()),
             Kind::PackedTar => Err(packed(&paths[0])),
             _ => Err(unknown(&paths[0])),
         }
@@ -327,10 +324,10 @@ fn has_extension(path: &Path, extension: &str) -> bool {
 /// The error for files that are packed.
 fn packed(path: &Path) -> Error {
     let problem = "it is packed, so that its samples can't be read by index";
-    Error::format(path.display(), None, problem, "unpack it; only tars are read packed, as streams")
+    Error::in_file(path, problem, "unpack it; only tars are read packed, as streams")
 }
 
 fn unknown(path: &Path) -> Error {
     let problem = "not a format that this build reads";
-    Error::format(path.display(), None, problem, "see the documentation of slotline-sources for its formats")
+    Error::in_file(path, problem, "see the documentation of slotline-sources for its formats")
 }

@@ -1,6 +1,6 @@
 //! The error of all formats.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub enum Error {
         r#source: io::Error,
     },
     /// A request for an object in a bucket, or on a server, failed.
-    #[error("cannot read {name}{}; {advice}: {}", Bytes(.range), with_causes(&**source))]
+    #[error("cannot read {name}{}; {advice}: {}", bytes(range), with_causes(&**source))]
     Remote {
         /// The URL.
         name: String,
@@ -37,7 +37,7 @@ pub enum Error {
         r#source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The contents of a file violate its format, or are not supported.
-    #[error("{name}{}: {problem}; {advice}", At(*.offset))]
+    #[error("{name}{}: {problem}; {advice}", at(*offset))]
     Format {
         /// The path or URL.
         name: String,
@@ -58,25 +58,14 @@ pub enum Error {
     },
 }
 
-/// The position in a message.
-struct At(Option<u64>);
-
-impl Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |offset| write!(f, ", byte {offset}"))
-    }
+/// Returns the position in a message.
+fn at(offset: Option<u64>) -> String {
+    offset.map_or_else(String::new, |offset| format!(", byte {offset}"))
 }
 
-/// A range of bytes in a message.
-struct Bytes<'a>(&'a Option<Range<u64>>);
-
-impl Display for Bytes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(range) => write!(f, ", bytes {} to {}", range.start, range.end),
-            None => Ok(()),
-        }
-    }
+/// Returns a range of bytes in a message.
+fn bytes(range: &Option<Range<u64>>) -> String {
+    range.as_ref().map_or_else(String::new, |range| format!(", bytes {} to {}", range.start, range.end))
 }
 
 /// Returns the same without what follows so many characters.
@@ -115,6 +104,11 @@ impl Error {
         advice: &'static str,
     ) -> Self {
         Self::Format { name: shown(&name.to_string()), offset: offset.into(), problem: shown(&problem.into()), advice }
+    }
+
+    /// Makes the error for contents that violate the format, at no place in particular.
+    pub(crate) fn in_file(path: impl AsRef<Path>, problem: impl Into<String>, advice: &'static str) -> Self {
+        Self::format(path.as_ref().display(), None, problem, advice)
     }
 
     /// Returns the same error again, if it is of what a file contains.

@@ -288,11 +288,7 @@ impl Files {
 
     /// Whether the files are in buckets or on servers.
     pub fn is_remote(&self) -> bool {
-        #[cfg(feature = "remote")]
-        if matches!(self.list, List::Remote(_)) {
-            return true;
-        }
-        false
+        !matches!(self.list, List::Open(_) | List::PerRead { .. })
     }
 
     /// Reads these bytes into `memory`, which is lengthened if necessary.
@@ -321,25 +317,13 @@ impl Files {
         match &self.list {
             List::Open(list) => {
                 let open = &list[span.file];
-                let failed = |source| Error::io(&open.path, "read", source);
-                let range = range(span, open.len).ok_or_else(|| failed(io::ErrorKind::UnexpectedEof.into()))?;
-                let handle = open.handle()?;
-                let into = room(memory, range.len()).map_err(failed)?;
-                fetching(|| handle.read_exact_at(into, span.start)).map_err(failed)?;
-                Ok(into)
+                read_exact(&open.path, open.len, || open.handle(), span, memory)
             }
             List::PerRead { .. } => {
                 let path = self.path(span.file);
-                let failed = |action| {
-                    let path = &path;
-                    move |source| Error::io(path, action, source)
-                };
-                let (file, found) = fetching(|| open_plain(&path)).map_err(failed("open"))?;
-                let range = range(span, found.len());
-                let range = range.ok_or_else(|| failed("read")(io::ErrorKind::UnexpectedEof.into()))?;
-                let into = room(memory, range.len()).map_err(failed("read"))?;
-                fetching(|| file.read_exact_at(into, span.start)).map_err(failed("read"))?;
-                Ok(into)
+                let opened = fetching(|| open_plain(&path)).map_err(|source| Error::io(&path, "open", source));
+                let (file, found) = opened?;
+                read_exact(&path, found.len(), || Ok(Handle::Once(file)), span, memory)
             }
             #[cfg(feature = "remote")]
             List::Remote(remote) => {
@@ -390,12 +374,7 @@ impl Files {
 
     /// Returns how many threads should ask for bytes at a time: opening a file that is not in memory waits for the disk.
     pub(crate) fn requests(&self) -> usize {
-        match &self.list {
-            List::Open(_) => 1,
-            List::PerRead { .. } => 16,
-            #[cfg(feature = "remote")]
-            List::Remote(_) => 1,
-        }
+        if matches!(self.list, List::PerRead { .. }) { 16 } else { 1 }
     }
 
     /// Begins a pass that asks for about `budget` bytes ahead. Bytes that were asked for before, and not read, are no
@@ -432,7 +411,7 @@ impl Open {
         let (file, found) = open_plain(&self.path).map_err(|source| Error::io(&self.path, "open", source))?;
         if (found.len(), modified(&found)) != (self.len, self.modified) {
             let problem = "the file was replaced or changed since the dataset was made";
-            return Err(Error::format(self.path.display(), None, problem, "make the dataset again"));
+            return Err(Error::in_file(&self.path, problem, "make the dataset again"));
         }
         Ok(file)
     }
@@ -481,6 +460,22 @@ fn may_stay() -> bool {
         OPEN.fetch_sub(1, Ordering::Relaxed);
     }
     stays
+}
+
+/// Reads bytes of a file of this length into memory.
+fn read_exact<'a, 'f>(
+    path: &Path,
+    len: u64,
+    open: impl FnOnce() -> Result<Handle<'f>, Error>,
+    span: Span,
+    memory: &'a mut Vec<u8>,
+) -> Result<&'a [u8], Error> {
+    let failed = |source| Error::io(path, "read", source);
+    let range = range(span, len).ok_or_else(|| failed(io::ErrorKind::UnexpectedEof.into()))?;
+    let file = open()?;
+    let into = room(memory, range.len()).map_err(failed)?;
+    fetching(|| file.read_exact_at(into, span.start)).map_err(failed)?;
+    Ok(into)
 }
 
 /// Opens a file, without waiting for another program, as a pipe would.

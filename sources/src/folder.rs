@@ -63,28 +63,25 @@ impl FolderOptions {
     ///
     /// If a folder can't be listed, there are no classes, or a class has no files.
     pub fn open(&self, root: impl AsRef<Path>) -> Result<Records<Folder>, Error> {
-        self.set.open_classes(root.as_ref())
-    }
-}
-
-impl Settings {
-    pub(crate) fn open_classes(&self, root: &Path) -> Result<Records<Folder>, Error> {
-        self.check(CLASSES)?;
+        let (set, root) = (&self.set, root.as_ref());
+        set.check(CLASSES)?;
         #[cfg(feature = "remote")]
         if crate::files::is_url(root) {
             let root = root.to_string_lossy();
-            return self.of_url(&root, self.list_url(&root)?);
+            return set.of_url(&root, set.list_url(&root)?);
         }
         let classes = classes(root)?;
         let (mut list, mut starts) = (Vec::new(), vec![0]);
         for class in &classes {
-            self.list(root, class, &mut list)?;
+            set.list(root, class, &mut list)?;
             starts.push(list.len());
         }
-        self.check_classes(root, &classes, &starts)?;
+        set.check_classes(root, &classes, &starts)?;
         Ok(Folder::new(Files::open_per_read(root, &list), classes, starts))
     }
+}
 
+impl Settings {
     /// Lists all objects below a URL, sorted by name.
     #[cfg(feature = "remote")]
     pub(crate) fn list_url(&self, root: &str) -> Result<Vec<crate::remote::Listed>, Error> {
@@ -119,12 +116,7 @@ impl Settings {
                 empty.join(", "),
                 self.class_extensions().join(", ")
             );
-            return Err(Error::format(
-                root.display(),
-                None,
-                problem,
-                "add files, or set `extensions` or `allow_empty`",
-            ));
+            return Err(Error::in_file(root, problem, "add files, or set `extensions` or `allow_empty`"));
         }
         Ok(())
     }
@@ -189,7 +181,7 @@ fn classes(root: &Path) -> Result<Vec<String>, Error> {
         }
         let name = entry.file_name().into_string().map_err(|name| {
             let problem = format!("the name of the folder {} is not UTF-8", name.to_string_lossy());
-            Error::format(root.display(), None, problem, "rename it")
+            Error::in_file(root, problem, "rename it")
         })?;
         classes.push(name);
     }
@@ -203,7 +195,7 @@ fn classes(root: &Path) -> Result<Vec<String>, Error> {
 fn walk_error(root: &Path, error: walkdir::Error) -> Error {
     let path = error.path().unwrap_or(root).to_owned();
     if error.loop_ancestor().is_some() {
-        return Error::format(path.display(), None, "a link to a folder above it", "remove the link");
+        return Error::in_file(path, "a link to a folder above it", "remove the link");
     }
     Error::io(&path, "list", error.into())
 }

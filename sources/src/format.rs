@@ -10,7 +10,7 @@ use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming};
 use slotline::sample::{Fields, RowsMut};
 use smallvec::SmallVec;
 
-use crate::ahead::{Ahead, ReadCounters, Readahead, Readiness};
+use crate::ahead::{Ahead, ReadCounters, Readiness};
 #[cfg(feature = "remote")]
 use crate::cache::{Cache, Planner};
 use crate::columns::View;
@@ -277,13 +277,25 @@ fn joined<'a>(
 #[derive(Debug)]
 pub struct Records<F: ?Sized> {
     format: Arc<F>,
+    reading: Reading,
+    budget: u64,
+}
+
+/// What the clones of a dataset share to read ahead.
+#[derive(Clone, Debug, Default)]
+struct Reading {
     /// Made before any worker is forked; `None` if the system has no memory for it.
     read: Option<Arc<ReadCounters>>,
     /// Made when the first pass begins; `None` if the threads can't be started.
     ahead: Arc<OnceLock<Option<Ahead>>>,
     #[cfg(feature = "remote")]
     planner: Arc<OnceLock<Option<Planner>>>,
-    budget: u64,
+}
+
+impl Reading {
+    fn new() -> Self {
+        Self { read: ReadCounters::new().ok().map(Arc::new), ..Self::default() }
+    }
 }
 
 /// Returns the part that sample `index` is in, and its number there. `starts` are the numbers of the first sample of each
@@ -299,26 +311,12 @@ const BUDGET: u64 = 256 << 20;
 impl<F: Format> Records<F> {
     /// Makes a dataset of a format.
     pub fn new(format: F) -> Self {
-        Self {
-            format: Arc::new(format),
-            read: new_count(),
-            ahead: Arc::default(),
-            #[cfg(feature = "remote")]
-            planner: Arc::default(),
-            budget: BUDGET,
-        }
+        Self { format: Arc::new(format), reading: Reading::new(), budget: BUDGET }
     }
 
     /// Returns the same dataset as one of any format.
     pub fn erased(self) -> Records<dyn Format> {
-        Records {
-            format: self.format,
-            read: self.read,
-            ahead: self.ahead,
-            #[cfg(feature = "remote")]
-            planner: self.planner,
-            budget: self.budget,
-        }
+        Records { format: self.format, reading: self.reading, budget: self.budget }
     }
 }
 
@@ -330,7 +328,7 @@ impl<F: Format + ?Sized> Records<F> {
     /// to come, in the order of need. The bytes are in the system's page cache, not in memory of this process. Asking has
     /// no effect on results, and next to none on speed where the files are in memory.
     pub fn read_ahead(mut self, bytes: u64) -> Self {
-        (self.budget, self.read, self.ahead) = (bytes, new_count(), Arc::default());
+        (self.budget, self.reading.read, self.reading.ahead) = (bytes, Reading::new().read, Arc::default());
         self
     }
 
@@ -403,7 +401,7 @@ impl<F: Format + ?Sized> Records<F> {
     /// Returns the part of the time in [`get`](Dataset::get) that was spent on reading files in the latest pass, 0 to 1; the
     /// rest is decoding. One sample in 16 is looked at. `None` if none was yet.
     pub fn reading_share(&self) -> Option<f64> {
-        self.read.as_ref()?.reading_share()
+        self.reading.read.as_ref()?.reading_share()
     }
 
     /// Returns the number of samples in each shard, in order: in each file, row group of Parquet, or batch of Arrow. A
@@ -429,11 +427,11 @@ impl<F: Format + ?Sized> Records<F> {
     pub fn write_some(&self, indices: &[usize], rows: &mut RowsMut<'_>) -> usize {
         let (len, left) = (self.format.len(), rows.left());
         if indices.iter().all(|&index| index < len) {
-            let _timer = self.read.as_deref().map(ReadCounters::time_samples);
+            let _timer = self.reading.read.as_deref().map(ReadCounters::time_samples);
             self.format.write_many(indices, rows);
         }
         let written = left - rows.left();
-        self.read.as_ref().inspect(|read| read.count_many(written));
+        self.reading.read.as_ref().inspect(|read| read.count_many(written));
         written
     }
 
@@ -460,36 +458,7 @@ impl<F: Format + ?Sized> Records<F> {
 
 impl<F: ?Sized> Clone for Records<F> {
     fn clone(&self) -> Self {
-        Self {
-            format: self.format.clone(),
-            read: self.read.clone(),
-            ahead: self.ahead.clone(),
-            #[cfg(feature = "remote")]
-            planner: self.planner.clone(),
-            budget: self.budget,
-        }
-    }
-}
-
-fn new_count() -> Option<Arc<ReadCounters>> {
-    ReadCounters::new().ok().map(Arc::new)
-}
-
-/// Asks for the spans of samples.
-struct Spans<F: ?Sized>(Arc<F>);
-
-impl<F: Format + ?Sized> Readahead for Spans<F> {
-    fn request(&self, index: usize) -> Readiness {
-        let mut readiness = Readiness { bytes: 0, resident: true };
-        self.0.spans(index, &mut |span| {
-            let of = self.0.files().will_need(span);
-            readiness = Readiness { bytes: readiness.bytes + of.bytes, resident: readiness.resident && of.resident };
-        });
-        readiness
-    }
-
-    fn send(&self) {
-        self.0.files().send();
+        Self { format: self.format.clone(), reading: self.reading.clone(), budget: self.budget }
     }
 }
 
@@ -505,7 +474,7 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
             return Err(OutOfRange { dataset: "Records", index, len: self.format.len() }.into());
         }
         let memory: &mut Memory = cx.local();
-        let timed = self.read.as_deref().filter(|read| read.count(&mut memory.read));
+        let timed = self.reading.read.as_deref().filter(|read| read.count(&mut memory.read));
         let _timer = timed.map(ReadCounters::time_samples);
         Ok(self.format.read(index, Input { timed, ..Input::new(self.format.files(), memory) })?)
     }
@@ -528,16 +497,16 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
         let is_cached = self.format.files().remote().is_some_and(|remote| remote.cached().is_some());
         #[cfg(not(feature = "remote"))]
         let is_cached = false;
-        (self.budget > 0 || is_cached) && self.read.is_some()
+        (self.budget > 0 || is_cached) && self.reading.read.is_some()
     }
 
     fn begin_pass(&self, upcoming: Upcoming) {
-        let Some(read) = &self.read else { return };
+        let Some(read) = &self.reading.read else { return };
         read.begin();
         self.format.files().begin_pass(self.budget);
         #[cfg(feature = "remote")]
         if self.format.files().remote().is_some_and(|remote| remote.is_here() && remote.cached().is_some()) {
-            let planner = self.planner.get_or_init(|| Planner::start(self.format.clone(), read.clone()).ok());
+            let planner = self.reading.planner.get_or_init(|| Planner::start(self.format.clone(), read.clone()).ok());
             if let Some(planner) = planner {
                 planner.begin(upcoming.clone(), &*self.format, read);
             }
@@ -545,14 +514,17 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
         if self.budget == 0 {
             return;
         }
-        let ahead = self.ahead.get_or_init(|| {
-            Ahead::start(
-                self.format.files().requests(),
-                self.budget,
-                read.clone(),
-                Box::new(Spans(self.format.clone())),
-            )
-            .ok()
+        let ahead = self.reading.ahead.get_or_init(|| {
+            let (format, of) = (self.format.clone(), self.format.clone());
+            let request = move |index| {
+                let mut all = Readiness { bytes: 0, resident: true };
+                format.spans(index, &mut |span| {
+                    let Readiness { bytes, resident } = format.files().will_need(span);
+                    all = Readiness { bytes: all.bytes + bytes, resident: all.resident && resident };
+                });
+                all
+            };
+            Ahead::start(of.files().requests(), self.budget, read.clone(), request, move || of.files().send()).ok()
         });
         if let Some(ahead) = ahead {
             ahead.begin(upcoming);

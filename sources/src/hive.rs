@@ -55,7 +55,7 @@ pub(crate) fn keys(parts: &[Part]) -> Result<Vec<&str>, Error> {
             _ => continue,
         };
         let advice = "name all folders of a level after the same key, as in `year=2024/month=5`, or move it away";
-        return Err(Error::format(part.path.display(), None, problem, advice));
+        return Err(Error::in_file(&part.path, problem, advice));
     }
     Ok(first)
 }
@@ -68,7 +68,7 @@ fn list(folder: &Path, values: &mut Vec<(String, String)>, found: &mut Vec<Part>
         let path = below(folder, name);
         if values.len() == DEEPEST {
             let problem = format!("a folder more than {DEEPEST} deep");
-            return Err(Error::format(path.display(), None, problem, "move it away"));
+            return Err(Error::in_file(path, problem, "move it away"));
         }
         let (key, value) = name.split_once('=').unwrap_or(("", name));
         values.push((decoded(key), decoded(value)));
@@ -112,7 +112,7 @@ pub(crate) fn with_values(
         if let Some(part) = parts.iter().find(|part| part.values[level].1 == NULL).filter(|_| !missing_as_zero) {
             let problem = format!("{name} has no value ({NULL})");
             let advice = "leave it out with `columns`, or set `missing_as_zero`";
-            return Err(Error::format(part.path.display(), None, problem, advice));
+            return Err(Error::in_file(&part.path, problem, advice));
         }
         let is_integer = texts().all(|text| text == NULL || text.parse::<i64>().is_ok());
         let text = |text: &str| if text == NULL { String::new() } else { text.to_owned() };

@@ -107,7 +107,7 @@ pub(crate) fn both(path: &Path, one: (Kind, &Path), other: (Kind, &Path)) -> Err
     };
     let problem = format!("both {} and {}", named(one), named(other));
     let advice = "pass those to read, as a file or a pattern such as `folder/*.tar`, or move the others away";
-    Error::format(path.display(), None, problem, advice)
+    Error::in_file(path, problem, advice)
 }
 
 /// Whether a file that starts with these bytes is a text, such as a README. No format that is known by its start begins so.

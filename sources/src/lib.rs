@@ -43,7 +43,6 @@ mod ahead;
 #[cfg(feature = "remote")]
 mod cache;
 mod columns;
-#[cfg(any(feature = "arrow", feature = "parquet"))]
 mod decimal;
 mod default_number;
 mod detect;

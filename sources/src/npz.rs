@@ -7,7 +7,7 @@ use slotline::source::NpyHeader;
 
 use crate::columns::is_in;
 use crate::files::Span;
-use crate::open::{NPZ, Settings};
+use crate::open::NPZ;
 use crate::rows::{Column, Place, Rows};
 use crate::window::{Cursor, Progress, Window};
 use crate::{Error, Options, Records};
@@ -34,32 +34,27 @@ impl NpzOptions {
     /// If the file can't be read or is not an .npz file, or its arrays are big-endian, in Fortran order, of other types
     /// than those that [`DType`](slotline::dtype::DType) names, of different lengths, or beyond the memory limit.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Rows>, Error> {
-        self.set.open_npz(path.as_ref())
-    }
-}
-
-impl Settings {
-    pub(crate) fn open_npz(&self, path: &Path) -> Result<Records<Rows>, Error> {
-        self.check(NPZ)?;
-        let files = self.files([path])?;
+        let (set, path) = (&self.set, path.as_ref());
+        set.check(NPZ)?;
+        let files = set.files([path])?;
         let wrong = |offset: Option<u64>, problem: String| Error::format(path.display(), offset, problem, ADVICE);
         let found = files.file_len(0).unwrap_or(0);
         let progress = Progress::default();
         let mut archive = zip::ZipArchive::new(Cursor::new(Window::new(&files, 0, &progress)))
             .map_err(|error| wrong(None, format!("not a zip archive: {error}")))?;
         let (mut columns, mut listed) = (Vec::<Column>::new(), Vec::new());
-        let (mut memory, mut left) = (Vec::new(), self.memory_limit());
+        let (mut memory, mut left) = (Vec::new(), set.memory_limit());
         for i in 0..archive.len() {
             let member = archive.by_index_raw(i).map_err(|error| wrong(None, format!("member {i}: {error}")))?;
             let name = member.name().map_err(|error| wrong(None, format!("the name of member {i}: {error}")))?;
             let array = name.strip_suffix(".npy").unwrap_or(&name);
             listed.push(array.to_owned());
-            if self.columns.as_ref().is_some_and(|names| !names.iter().any(|chosen| is_in(array, chosen))) {
+            if set.columns.as_ref().is_some_and(|names| !names.iter().any(|chosen| is_in(array, chosen))) {
                 continue;
             }
             if array == &*name {
                 let problem = format!("{name:?} is not an array");
-                return Err(Error::format(path.display(), None, problem, "choose the arrays with `columns`"));
+                return Err(Error::in_file(path, problem, "choose the arrays with `columns`"));
             }
             let name = array.to_owned();
             let (size, packed) = (member.size(), member.compressed_size());
@@ -99,7 +94,7 @@ impl Settings {
             };
             columns.push(Column { name, dtype: header.dtype, shape: header.dims, place });
         }
-        Rows::of(path, files, columns, &listed, self.columns.as_deref())
+        Rows::of(path, files, columns, &listed, set.columns.as_deref())
     }
 }
 

@@ -308,6 +308,11 @@ impl Settings {
         opened(paths, self.maps)
     }
 
+    /// Returns these settings as the options of a format.
+    pub(crate) fn of<F: ?Sized>(&self) -> Options<F> {
+        Options { set: self.clone(), format: PhantomData }
+    }
+
     /// Returns these settings for Arrow files.
     pub(crate) fn of_arrow(&self) -> Self {
         Self { maps: self.maps || self.maps_arrow, ..self.clone() }
@@ -325,18 +330,17 @@ impl Settings {
     #[cfg(feature = "tokens")]
     pub(crate) fn blocks(&self) -> Result<crate::tokens::BlockOptions, Error> {
         self.check(TOKENS)?;
-        let options = crate::tokens::BlockOptions::new(self.block_size.unwrap_or(1024));
-        // SAFETY: the caller of `mapped` guarantees that the files do not change.
-        let options = if self.maps { unsafe { options.mapped() } } else { options };
+        let mut options = crate::tokens::BlockOptions::new(self.block_size.unwrap_or(1024));
+        options.maps = self.maps;
         Ok(if let Some(dtype) = self.dtype { options.dtype(dtype) } else { options })
     }
 
     #[cfg(feature = "tokens")]
     pub(crate) fn sequences(&self) -> Result<crate::tokens::SequenceOptions, Error> {
         self.check(MEGATRON)?;
-        let options = crate::tokens::SequenceOptions::new();
-        // SAFETY: the caller of `mapped` guarantees that the file does not change.
-        Ok(if self.maps { unsafe { options.mapped() } } else { options })
+        let mut options = crate::tokens::SequenceOptions::new();
+        options.maps = self.maps;
+        Ok(options)
     }
 }
 
@@ -349,13 +353,13 @@ pub(crate) fn opened(paths: impl IntoIterator<Item = impl Into<PathBuf>>, maps: 
 
 impl<F: ?Sized> Clone for Options<F> {
     fn clone(&self) -> Self {
-        Self { set: self.set.clone(), format: PhantomData }
+        self.set.of()
     }
 }
 
 impl<F: ?Sized> Default for Options<F> {
     fn default() -> Self {
-        Self { set: Settings::default(), format: PhantomData }
+        Settings::default().of()
     }
 }
 

@@ -122,15 +122,13 @@ impl FieldKind {
         }
     }
 
-    /// Returns the same kind with `times` the room, if it needs any.
-    pub(crate) fn with_room(&self, times: usize) -> Self {
-        let more = |room: &CapacityHint| CapacityHint { items: room.items.saturating_mul(times), ..*room };
-        match self {
-            Self::List(dtype, room) => Self::List(*dtype, more(room)),
-            Self::Bytes(room) => Self::Bytes(more(room)),
-            Self::Text(room) => Self::Text(more(room)),
-            Self::Number(_) | Self::Tensor(..) => self.clone(),
+    /// Returns the same kind with another room, if it needs any.
+    pub(crate) fn with_room(&self, new: impl FnOnce(CapacityHint) -> CapacityHint) -> Self {
+        let mut kind = self.clone();
+        if let Self::List(_, room) | Self::Bytes(room) | Self::Text(room) = &mut kind {
+            *room = new(*room);
         }
+        kind
     }
 
     /// Returns the value that a missing one is taken for.

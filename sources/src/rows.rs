@@ -129,7 +129,7 @@ impl Format for Rows {
             };
             if column.dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
                 let problem = format!("{:?}, row {index}: a truth value that is neither 0 nor 1", column.name);
-                return Err(Error::format(self.files.path(0).display(), None, problem, "write the file again"));
+                return Err(Error::in_file(self.files.path(0), problem, "write the file again"));
             }
             values.push(bytes.into());
         }

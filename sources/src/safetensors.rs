@@ -11,7 +11,7 @@ use slotline::dtype::DType;
 
 use crate::columns::is_in;
 use crate::files::Span;
-use crate::open::{SAFETENSORS, Settings};
+use crate::open::SAFETENSORS;
 use crate::rows::{Column, Place, Rows};
 use crate::{Error, Options, Records};
 
@@ -42,14 +42,9 @@ impl SafetensorsOptions {
     /// If the file can't be read, its header is invalid, or the tensors have other types than those that [`DType`] names
     /// or different lengths.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Rows>, Error> {
-        self.set.open_safetensors(path.as_ref())
-    }
-}
-
-impl Settings {
-    pub(crate) fn open_safetensors(&self, path: &Path) -> Result<Records<Rows>, Error> {
-        self.check(SAFETENSORS)?;
-        let files = self.files([path])?;
+        let (set, path) = (&self.set, path.as_ref());
+        set.check(SAFETENSORS)?;
+        let files = set.files([path])?;
         let wrong = |offset: u64, problem: String| Error::format(path.display(), offset, problem, ADVICE);
         let found = files.file_len(0).unwrap_or(0);
         let mut memory = Vec::new();
@@ -61,8 +56,8 @@ impl Settings {
         }
         let header = files.read(Span { file: 0, start: 8, len: Some(len) }, &mut memory)?;
         let (columns, listed) =
-            parse(header, found - 8 - len, self.columns.as_deref()).map_err(|problem| wrong(8, problem))?;
-        Rows::of(path, files, columns, &listed, self.columns.as_deref())
+            parse(header, found - 8 - len, set.columns.as_deref()).map_err(|problem| wrong(8, problem))?;
+        Rows::of(path, files, columns, &listed, set.columns.as_deref())
     }
 }
 

@@ -19,6 +19,9 @@ use sha2::{Digest, Sha256};
 
 use crate::Error;
 use crate::files::{Files, State, is_url};
+use crate::open::Settings;
+use crate::parallel::par_map;
+use crate::paths::expand;
 use crate::window::Progress;
 
 /// What follows the name of a file in the name of its index.
@@ -104,6 +107,34 @@ impl IndexFiles {
             files.index_is_not_saved(file, &why);
         }
         Ok(index)
+    }
+}
+
+impl Settings {
+    /// Returns the index of each file: what `given` makes of the one that another program wrote, if these are set, and
+    /// otherwise the saved one or what `build` makes.
+    pub(crate) fn indexes<T: Send>(
+        &self,
+        files: &Files,
+        codec: &Codec<T>,
+        build: impl Fn(usize, &Progress) -> Result<T, Error> + Sync,
+        given: impl Fn(&Path, usize) -> Result<T, Error> + Sync,
+    ) -> Result<Vec<T>, Error> {
+        let progress = Progress::new(self.progress.clone(), files);
+        let numbers: Vec<usize> = (0..files.len()).collect();
+        let Some(indexes) = &self.given_indexes else {
+            // An index of a tar without its end is not one for readers that require it.
+            let index_files = if self.missing_end { &IndexFiles::None } else { &self.index_files };
+            return par_map(files, &numbers, |&file| {
+                index_files.load_or(files, file, codec, &progress, || build(file, &progress))
+            });
+        };
+        let indexes = expand(indexes)?;
+        if indexes.len() != files.len() {
+            let problem = format!("{} indexes for {} files", indexes.len(), files.len());
+            return Err(Error::usage(problem, "pass one index for each file, in the same order"));
+        }
+        par_map(files, &numbers, |&file| given(&indexes[file], file))
     }
 }
 

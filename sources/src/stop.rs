@@ -3,9 +3,22 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::LocalKey;
 
 thread_local! {
     static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// Calls `open` with a value of this thread set, and sets the value before it again.
+pub(crate) fn with<V, T>(key: &'static LocalKey<RefCell<V>>, value: V, open: impl FnOnce() -> T) -> T {
+    struct Before<V: 'static>(&'static LocalKey<RefCell<V>>, Option<V>);
+    impl<V> Drop for Before<V> {
+        fn drop(&mut self) {
+            self.1.take().into_iter().for_each(|value| self.0.set(value));
+        }
+    }
+    let _before = Before(key, Some(key.replace(value)));
+    open()
 }
 
 /// Opens data as long as nobody sets `stop`. What waits for a server then looks at it every 50 ms, and fails once it is set;
@@ -25,14 +38,7 @@ pub fn stoppable<T>(stop: &Arc<AtomicBool>, open: impl FnOnce() -> T) -> T {
 
 /// Does the same with what may be set already, such as for another thread.
 pub(crate) fn within<T>(stop: Option<Arc<AtomicBool>>, open: impl FnOnce() -> T) -> T {
-    struct Before(Option<Arc<AtomicBool>>);
-    impl Drop for Before {
-        fn drop(&mut self) {
-            STOP.set(self.0.take());
-        }
-    }
-    let _before = Before(STOP.replace(stop));
-    open()
+    with(&STOP, stop, open)
 }
 
 pub(crate) fn current() -> Option<Arc<AtomicBool>> {

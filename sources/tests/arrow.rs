@@ -10,9 +10,11 @@ use serde_json::Value as Json;
 use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline_sources::table::{Table, TableOptions};
-use slotline_sources::{DefaultNumber, Error, Format, Records};
+use slotline_sources::{DefaultNumber, Error, Records};
 
 mod support;
+
+use support::{fails, same_rows};
 
 const FILES: [&str; 5] = ["stream.arrow", "file.arrow", "lz4.feather", "zstd.feather", "uncompressed.feather"];
 
@@ -23,15 +25,6 @@ fn data(name: &str) -> PathBuf {
 fn expected(name: &str) -> Vec<Json> {
     let all: Json = serde_json::from_slice(&fs::read(data("expected.json")).unwrap()).unwrap();
     all[name].as_array().unwrap().clone()
-}
-
-fn check(records: &Records<Table>, rows: &[Json]) {
-    assert_eq!(records.len(), rows.len());
-    let mut cx = Context::default();
-    for (index, row) in rows.iter().enumerate() {
-        support::same(&records.get(index, &mut cx).unwrap(), row.as_object().unwrap());
-    }
-    support::together(records);
 }
 
 /// Opens files in each of the ways in which they are read.
@@ -47,24 +40,23 @@ fn rows_are_those_of_pyarrow() {
     let rows = expected("table");
     for name in FILES {
         for records in each_way(&data(name)) {
-            check(&records, &rows);
+            same_rows(&records, &rows);
         }
     }
     // Several files are one after another.
     let both = Table::open([data("{stream,file}.arrow")]).unwrap();
-    check(&both, &[rows.clone(), rows].concat());
+    same_rows(&both, &[rows.clone(), rows].concat());
 }
 
 #[test]
 fn rows_are_those_of_hugging_face_datasets() {
     for name in ["saved", "selected"] {
         for records in each_way(&data(name)) {
-            check(&records, &expected(name));
+            same_rows(&records, &expected(name));
         }
     }
     let records = TableOptions::new().columns(["image", "label"]).open([data("saved")]).unwrap();
-    let names: Vec<_> = records.format().fields().as_slice().iter().map(|field| field.name.as_str()).collect();
-    assert_eq!(names, ["image.bytes", "image.path", "label"]);
+    assert_eq!(support::names(&records), ["image.bytes", "image.path", "label"]);
     assert_eq!(slotline_sources::open(data("saved")).unwrap().len(), 10);
 }
 
@@ -72,7 +64,7 @@ fn rows_are_those_of_hugging_face_datasets() {
 fn rows_of_each_kind_of_column_are_those_of_pyarrow() {
     for name in ["kinds.arrow", "kinds-zstd.arrow"] {
         for records in each_way(&data(name)) {
-            check(&records, &expected("kinds"));
+            same_rows(&records, &expected("kinds"));
         }
     }
 }
@@ -81,19 +73,19 @@ fn rows_of_each_kind_of_column_are_those_of_pyarrow() {
 fn rows_are_those_of_polars_and_pandas() {
     for name in ["polars.feather", "polars-zstd.feather", "polars-lz4.feather", "polars.arrow", "pandas.feather"] {
         for records in each_way(&data(name)) {
-            check(&records, &expected(name.split(['.', '-']).next().unwrap()));
+            same_rows(&records, &expected(name.split(['.', '-']).next().unwrap()));
         }
     }
     // Files of a dataset have dictionaries of their own.
     let both = TableOptions::new().columns(["text"]).open([data("delta.arrow"), data("replaced.arrow")]).unwrap();
-    check(&both, &[expected("delta"), expected("replaced")].concat());
+    same_rows(&both, &[expected("delta"), expected("replaced")].concat());
 }
 
 #[test]
 fn dictionaries_grow_and_are_replaced() {
     for name in ["delta.arrow", "delta.feather", "replaced.arrow"] {
         for records in each_way(&data(name)) {
-            check(&records, &expected(name.split('.').next().unwrap()));
+            same_rows(&records, &expected(name.split('.').next().unwrap()));
         }
     }
 }
@@ -139,8 +131,8 @@ fn missing_values_are_errors_or_zeros() {
     drop(record);
     assert_eq!(records.get(0, &mut cx).unwrap().number("flag"), Some(false));
     // A list with a hole stays an error: there is no telling what it should be.
-    let error = records.get(2, &mut cx).unwrap_err().to_string();
-    assert!(error.contains("column list has an element without a value (null); fill it in, or leave"), "{error}");
+    let error =
+        fails(records.get(2, &mut cx), &["column list has an element without a value (null); fill it in, or leave"]);
     assert!(!error.contains("missing_as_zero"), "{error}");
 }
 
@@ -165,8 +157,7 @@ fn missing_numbers_have_their_default() {
         ("other", 2.into(), "no column other among those that are read"),
     ] {
         let options = TableOptions::new().columns(columns).default_number(column, number);
-        let error = options.open([data("missing.feather")]).unwrap_err().to_string();
-        assert!(error.contains("missing.feather") && error.contains(words), "{error}");
+        fails(options.open([data("missing.feather")]), &["missing.feather", words]);
     }
 }
 
@@ -195,15 +186,12 @@ fn columns_that_are_not_read_are_named() {
         ("runs", "the column runs holds RunEndEncoded"),
         ("nothing", "no column nothing, but category, number, after"),
     ] {
-        let error = open(&[column]).unwrap_err().to_string();
-        assert!(error.contains("others.feather") && error.contains(words), "{error}");
+        fails(open(&[column]), &["others.feather", words]);
     }
-    let error = Table::open([data("others.feather")]).unwrap_err().to_string();
-    assert!(error.contains("which is not read"), "{error}");
-    let error = Table::open([data("stream.arrow"), data("missing.feather")]).unwrap_err().to_string();
-    assert!(
-        error.contains("missing.feather: the column i8 is not here as in") && error.contains("stream.arrow"),
-        "{error}"
+    fails(Table::open([data("others.feather")]), &["which is not read"]);
+    fails(
+        Table::open([data("stream.arrow"), data("missing.feather")]),
+        &["missing.feather: the column i8 is not here as in", "stream.arrow"],
     );
 }
 
@@ -224,11 +212,9 @@ fn views_that_lie_are_errors() {
         views.iter().for_each(|view| changed[view + at..view + at + 4].copy_from_slice(&lie.to_le_bytes()));
         fs::write(&path, &changed).unwrap();
         let records = TableOptions::new().columns(["text"]).open([&path]).unwrap();
-        let error = records.get(row, &mut Context::default()).unwrap_err().to_string();
-        assert!(error.contains("Invalid argument error: "), "{error}");
+        fails(records.get(row, &mut Context::default()), &["Invalid argument error: "]);
         // Those of a dictionary are read when the file is opened.
-        let error = TableOptions::new().columns(["views"]).open([&path]).unwrap_err().to_string();
-        assert!(error.contains("a dictionary: Invalid argument error: "), "{error}");
+        fails(TableOptions::new().columns(["views"]).open([&path]), &["a dictionary: Invalid argument error: "]);
     }
 }
 
@@ -239,8 +225,7 @@ fn files_without_their_footer_are_errors() {
     let bytes = fs::read(data("delta.feather")).unwrap();
     for len in 8..bytes.len() {
         fs::write(&path, &bytes[..len]).unwrap();
-        let error = Table::open([&path]).unwrap_err().to_string();
-        assert!(error.contains("x.feather, byte "), "{error}");
+        fails(Table::open([&path]), &["x.feather, byte "]);
     }
 }
 
@@ -270,8 +255,7 @@ fn truncated_files_are_errors_or_end_between_batches() {
             let _ = read(&path, &LIMITS);
         }
         fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-        let error = read(&path, &LIMITS).unwrap_err().to_string();
-        assert!(error.contains("x.arrow, byte "), "{error}");
+        fails(read(&path, &LIMITS), &["x.arrow, byte "]);
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a path is, found out from what foreign programs wrote.
+//! What a path is, found out from what foreign programs wrote; folders with files of several kinds, with notes beside the data,
+//! and of classes with odd names.
 
 #![cfg(all(
     feature = "folder",
@@ -19,6 +20,8 @@ use slotline::dataset::Context;
 use slotline_sources::{CapacityHint, FieldKind, IndexFiles, OpenOptions};
 
 mod support;
+
+use support::{fails, folder, tar};
 
 /// A feature: its name, the number of its kind of list, and the values.
 type Feature<'a> = (&'a str, u8, &'a [&'a [u8]]);
@@ -72,13 +75,10 @@ fn each_format_is_found_out() {
     ] {
         let records =
             slotline_sources::open(data(path, copies.path())).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let found: Vec<_> = records.format().fields().as_slice().iter().map(ToString::to_string).collect();
-        assert!(found.join(", ").contains(fields), "{path}: {found:?}");
-        let mut cx = Context::default();
+        let found = support::fields(&records).join(", ");
+        assert!(found.contains(fields), "{path}: {found:?}");
         assert!(!records.is_empty());
-        for index in 0..records.len() {
-            records.get(index, &mut cx).unwrap_or_else(|error| panic!("{path}: {error}"));
-        }
+        support::read_all(&records).unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 }
 
@@ -112,19 +112,16 @@ fn columns_are_chosen_in_any_format() {
         let by_options = OpenOptions::new().columns(columns).open(&path).unwrap();
         let by_records = all.clone().columns(columns).unwrap();
         let (mut cx, mut other) = (Context::default(), Context::default());
-        for index in 0..all.len() {
-            let whole = all.get(index, &mut cx).unwrap();
-            for chosen in [&by_options, &by_records] {
-                let some = chosen.get(index, &mut other).unwrap();
-                let names: Vec<_> = some.fields().as_slice().iter().map(|field| &field.name).collect();
-                assert_eq!(names, columns, "{path:?}");
+        for chosen in [&by_options, &by_records] {
+            assert_eq!(support::names(chosen), columns, "{path:?}");
+            for index in 0..all.len() {
+                let (whole, some) = (all.get(index, &mut cx).unwrap(), chosen.get(index, &mut other).unwrap());
                 for column in columns {
                     assert_eq!(some.bytes(column).unwrap(), whole.bytes(column).unwrap(), "{path:?}");
                 }
             }
         }
-        let error = all.clone().columns(["nothing"]).unwrap_err().to_string();
-        assert!(error.contains("no column nothing, but"), "{error}");
+        fails(all.clone().columns(["nothing"]), &["no column nothing, but"]);
         let error = all.columns([columns[0]; 2]).unwrap_err().to_string();
         assert!(error.contains(&format!("two columns {}", columns[0])), "{error}");
     }
@@ -132,26 +129,23 @@ fn columns_are_chosen_in_any_format() {
 
 #[test]
 fn columns_are_chosen_before_others_are_rejected() {
-    let copies = tempfile::tempdir().unwrap();
-    let pickles = copies.path().join("pickles.tar");
-    std::fs::write(&pickles, support::tar(&[("0.pkl", b"x"), ("0.txt", b"a")])).unwrap();
-    let optional = copies.path().join("optional.tfrecord");
     let all: &[Feature<'_>] = &[("i", 3, &[&[1]]), ("opt", 3, &[&[9]]), ("texts", 1, &[b"a", b"b"])];
-    std::fs::write(&optional, tfrecord(&[all, &[("i", 3, &[&[2]])]])).unwrap();
+    let optional = tfrecord(&[all, &[("i", 3, &[&[2]])]]);
+    let copies =
+        folder(&[("pickles.tar", &tar(&[("0.pkl", b"x"), ("0.txt", b"a")])), ("optional.tfrecord", &optional)]);
+    let pickles = copies.path().join("pickles.tar");
     for (path, column) in [
         (data("arrays/mixed.npz", copies.path()), "b"),
         (data("arrays/mixed.safetensors", copies.path()), "b"),
         (data("mds/pkl", copies.path()), "a"),
         (data("litdata/pickle", copies.path()), "a"),
         (pickles.clone(), "txt"),
-        (optional, "i"),
+        (copies.path().join("optional.tfrecord"), "i"),
     ] {
         slotline_sources::open(&path).expect_err("some fields are not read");
         let chosen = OpenOptions::new().columns([column]).open(&path).unwrap();
-        let names: Vec<_> = chosen.format().fields().as_slice().iter().map(|field| &field.name).collect();
-        assert_eq!(names, [column]);
-        let error = OpenOptions::new().columns(["zz"]).open(&path).unwrap_err().to_string();
-        assert!(error.contains("zz"), "{error}");
+        assert_eq!(support::names(&chosen), [column]);
+        fails(OpenOptions::new().columns(["zz"]).open(&path), &["zz"]);
     }
     let bytes = OpenOptions::new().decode("pkl", FieldKind::Bytes(CapacityHint::of([1]))).open(&pickles).unwrap();
     assert_eq!(bytes.get(0, &mut Context::default()).unwrap().bytes("pkl"), Some(&b"x"[..]));
@@ -159,12 +153,14 @@ fn columns_are_chosen_before_others_are_rejected() {
 
 #[test]
 fn files_whose_bytes_are_no_column_are_not_read() {
-    let folder = tempfile::tempdir().unwrap();
+    let row = |label: u8| format!("{{\"file_name\": \"gone.png\", \"label\": {label}}}\n").into_bytes();
+    let folder = folder(&[
+        ("classes/cat/1.png", b"cat"),
+        ("classes/dog/1.png", b"dog"),
+        ("splits/test/metadata.jsonl", &row(1)),
+        ("splits/train/metadata.jsonl", &row(2)),
+    ]);
     let classes = folder.path().join("classes");
-    for (class, name) in [("cat", "1.png"), ("dog", "1.png")] {
-        std::fs::create_dir_all(classes.join(class)).unwrap();
-        std::fs::write(classes.join(class).join(name), class).unwrap();
-    }
     let open = |columns: &[&str]| OpenOptions::new().columns(columns.iter().copied()).open(&classes).unwrap();
     let (labels, both) = (open(&["label"]), open(&["label", "data"]));
     let mut cx = Context::default();
@@ -173,12 +169,6 @@ fn files_whose_bytes_are_no_column_are_not_read() {
     assert_eq!(labels.get(1, &mut cx).unwrap().number::<i64>("label"), Some(1));
     assert_eq!(labels.format().files().path(labels.format().file_of(1).unwrap()), classes.join("dog/1.png"));
     labels.format().spans(1, &mut |span| panic!("{span:?} is fetched"));
-
-    for (split, label) in [("test", 1), ("train", 2)] {
-        std::fs::create_dir_all(folder.path().join("splits").join(split)).unwrap();
-        let rows = format!("{{\"file_name\": \"gone.png\", \"label\": {label}}}\n");
-        std::fs::write(folder.path().join("splits").join(split).join("metadata.jsonl"), rows).unwrap();
-    }
     let path = folder.path().join("splits");
     let splits = OpenOptions::new().columns(["split", "label"]).open(&path).unwrap();
     let record = splits.get(1, &mut cx).unwrap();
@@ -192,16 +182,13 @@ fn files_whose_bytes_are_no_column_are_not_read() {
 
 #[test]
 fn a_field_of_a_tar_may_have_one_of_several_names() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("photos.tar");
     let files: support::Members<'_> =
         &[("0.jpg", b"j"), ("0.cls", b"0"), ("1.png", b"p"), ("1.jpg", b"J"), ("1.cls", b"1"), ("2.png", b"q")];
-    std::fs::write(&path, support::tar(files)).unwrap();
-    let error = slotline_sources::open(&path).unwrap_err().to_string();
-    assert!(error.contains("has no file `png`") && error.contains("`jpg;png`"), "{error}");
+    let folder = folder(&[("photos.tar", &tar(files))]);
+    let path = folder.path().join("photos.tar");
+    fails(slotline_sources::open(&path), &["has no file `png`", "`jpg;png`"]);
     let options = OpenOptions::new().columns(["png;jpg", "__key__", "cls"]);
-    let error = options.open(&path).unwrap_err().to_string();
-    assert!(error.contains("the sample 2 has no file `cls`") && error.contains("`skip_incomplete`"), "{error}");
+    fails(options.open(&path), &["the sample 2 has no file `cls`", "`skip_incomplete`"]);
     let records = options.skip_incomplete(true).open(&path).unwrap();
     let mut cx = Context::default();
     for (index, picture) in ["j", "p"].into_iter().enumerate() {
@@ -216,55 +203,41 @@ fn a_field_of_a_tar_may_have_one_of_several_names() {
 
 #[test]
 fn what_is_nothing_of_these_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = folder.path().join("notes.txt");
-    std::fs::write(&text, "something").unwrap();
-    let packed = folder.path().join("photos-0.tar.gz");
-    std::fs::write(&packed, [0x1f, 0x8b, 8, 0]).unwrap();
-    std::fs::write(folder.path().join("photos-1.tar.gz"), [0x1f, 0x8b, 8, 0]).unwrap();
-    let odd = folder.path().join("odd");
-    std::fs::create_dir(&odd).unwrap();
-    std::fs::write(odd.join("index.json"), "{}").unwrap();
-    let both = folder.path().join("both");
-    std::fs::create_dir(&both).unwrap();
-    for name in ["a.tar", "a.parquet"] {
-        std::fs::write(both.join(name), "").unwrap();
-    }
-    let mixed = folder.path().join("mixed");
-    std::fs::create_dir(&mixed).unwrap();
-    for name in ["a.tar", "b.tar.gz"] {
-        std::fs::write(mixed.join(name), "").unwrap();
-    }
-    let error = OpenOptions::new().open_stream(&mixed).unwrap_err().to_string();
-    assert!(error.contains("both") && error.contains("b.tar.gz") && error.contains("a.tar"), "{error}");
-    for (path, words) in [
-        (both, "both Parquet files (a.parquet) and tars (a.tar)"),
-        (text, "not a format that this build reads"),
-        (odd, "not a dataset"),
-        (packed, "it is packed"),
-        (folder.path().join("*.gz"), "only tars are read packed, as streams"),
-        (folder.path().join("none"), "check the path"),
-        (folder.path().join("*.tar"), "no file"),
+    let folder = folder(&[
+        ("notes.txt", b"something"),
+        ("photos-0.tar.gz", b"\x1f\x8b\x08\0"),
+        ("photos-1.tar.gz", b"\x1f\x8b\x08\0"),
+        ("odd/index.json", b"{}"),
+        ("both/a.tar", b""),
+        ("both/a.parquet", b""),
+        ("mixed/a.tar", b""),
+        ("mixed/b.tar.gz", b""),
+    ]);
+    fails(OpenOptions::new().open_stream(folder.path().join("mixed")), &["both", "b.tar.gz", "a.tar"]);
+    for (name, words) in [
+        ("both", "both Parquet files (a.parquet) and tars (a.tar)"),
+        ("notes.txt", "not a format that this build reads"),
+        ("odd", "not a dataset"),
+        ("photos-0.tar.gz", "it is packed"),
+        ("*.gz", "only tars are read packed, as streams"),
+        ("none", "check the path"),
+        ("*.tar", "no file"),
     ] {
-        let error = slotline_sources::open(&path).unwrap_err().to_string();
-        assert!(error.contains(words), "{error}");
+        fails(slotline_sources::open(folder.path().join(name)), &[words]);
     }
 }
 
 #[test]
 fn missing_values_are_zeros_if_that_is_asked_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let (records, rows) = (folder.path().join("optional.tfrecord"), folder.path().join("rows.jsonl"));
     let first: &[Feature<'_>] = &[("i", 3, &[&[1]]), ("x", 3, &[&[9]]), ("ys", 3, &[&[1, 2]]), ("z", 1, &[b"z"])];
     let other: &[Feature<'_>] = &[("i", 3, &[&[2]]), ("x", 0, &[]), ("ys", 3, &[&[3, 4]])];
-    std::fs::write(&records, tfrecord(&[first, other, &[("i", 3, &[&[3]])]])).unwrap();
-    let ys = r#""ys": [1, 2]"#;
-    std::fs::write(&rows, format!("{{\"i\": 1, \"x\": 9, {ys}, \"z\": \"z\"}}\n{{\"i\": 2, {ys}}}\n{{\"i\": 3}}\n"))
-        .unwrap();
+    let records = tfrecord(&[first, other, &[("i", 3, &[&[3]])]]);
+    let rows = b"{\"i\": 1, \"x\": 9, \"ys\": [1, 2], \"z\": \"z\"}\n{\"i\": 2, \"ys\": [1, 2]}\n{\"i\": 3}\n";
+    let folder = folder(&[("optional.tfrecord", &records), ("rows.jsonl", rows)]);
     // Two in every record make a tensor, and a list may be empty.
-    for (path, missing) in [(records, 2), (rows, 0)] {
-        let error = slotline_sources::open(&path).unwrap_err().to_string();
-        assert!(error.contains("`missing_as_zero`"), "{error}");
+    for (name, missing) in [("optional.tfrecord", 2), ("rows.jsonl", 0)] {
+        let path = folder.path().join(name);
+        fails(slotline_sources::open(&path), &["`missing_as_zero`"]);
         let records = OpenOptions::new().missing_as_zero(true).open(&path).unwrap();
         let mut cx = Context::default();
         let found: Vec<_> = (0..3)
@@ -280,24 +253,19 @@ fn missing_values_are_zeros_if_that_is_asked_for() {
 
 #[test]
 fn files_are_found_by_the_names_that_others_give_them() {
-    let folder = tempfile::tempdir().unwrap();
     let record = tfrecord(&[&[("i", 3, &[&[1]])]]);
     let names = ["train.tfrecord-00000-of-00002", "train.tfrecord-00001-of-00002"];
-    names.iter().for_each(|name| std::fs::write(folder.path().join(name), &record).unwrap());
+    let folder = folder(&names.map(|name| (name, &record[..])));
     let len = |path: &Path| slotline_sources::open(path).unwrap_or_else(|error| panic!("{error}")).len();
     assert_eq!(len(&folder.path().join(names[0])), 1);
     assert_eq!(len(&folder.path().join("train.tfrecord-*-of-00002")), 2);
     assert_eq!(len(folder.path()), 2);
 
     // By their contents.
-    let spark = folder.path().join("spark");
-    std::fs::create_dir(&spark).unwrap();
-    for (name, bytes) in [("_SUCCESS", &b""[..]), ("part-r-00000", &record), ("part-r-00001", &record)] {
-        std::fs::write(spark.join(name), bytes).unwrap();
-    }
-    assert_eq!(len(&spark.join("part-r-00000")), 1);
-    assert_eq!(len(&spark.join("part-r-0000*")), 2);
-    assert_eq!(len(&spark), 2);
+    let spark = support::folder(&[("_SUCCESS", b""), ("part-r-00000", &record), ("part-r-00001", &record)]);
+    assert_eq!(len(&spark.path().join("part-r-00000")), 1);
+    assert_eq!(len(&spark.path().join("part-r-0000*")), 2);
+    assert_eq!(len(spark.path()), 2);
     for (name, rows) in [("rows.tsv", "a\tb\n1\t2\n"), ("rows.ndjson", "{\"a\": 1, \"b\": 2}\n")] {
         std::fs::write(folder.path().join(name), rows).unwrap();
         let rows = slotline_sources::open(folder.path().join(name)).unwrap();
@@ -307,17 +275,16 @@ fn files_are_found_by_the_names_that_others_give_them() {
 
 #[test]
 fn an_option_that_the_format_does_not_have_is_an_error() {
-    let copies = tempfile::tempdir().unwrap();
-    let write = |name: &str, bytes: &[u8]| {
-        std::fs::create_dir_all(copies.path().join(name).parent().unwrap()).unwrap();
-        std::fs::write(copies.path().join(name), bytes).unwrap();
-        copies.path().join(name)
-    };
-    let csv = write("rows.csv", b"a,b\n1,2\n");
-    let tar = write("photos.tar", &support::tar(&[("0.txt", b"a")]));
-    let records = write("x.tfrecord", &tfrecord(&[&[("i", 3, &[&[1]])]]));
-    write("classes/cat/1.png", b"cat");
-    write("parts/year=2024/photos.tar", &support::tar(&[("0.txt", b"a")]));
+    let text = tar(&[("0.txt", b"a")]);
+    let copies = folder(&[
+        ("rows.csv", b"a,b\n1,2\n"),
+        ("photos.tar", &text),
+        ("x.tfrecord", &tfrecord(&[&[("i", 3, &[&[1]])]])),
+        ("classes/cat/1.png", b"cat"),
+        ("parts/year=2024/photos.tar", &text),
+        ("photos.tar.gz", b""),
+    ]);
+    let [csv, tar, records] = ["rows.csv", "photos.tar", "x.tfrecord"].map(|name| copies.path().join(name));
     let parquet = data("parquet/snappy.parquet", copies.path());
     let cases = [
         (&csv, "decode=a=text", "`decode` is an option of tars, TFRecord, and not of CSV and JSONL"),
@@ -344,8 +311,7 @@ fn an_option_that_the_format_does_not_have_is_an_error() {
         (&copies.path().join("parts"), "block_size=8", "not of tars"),
     ];
     for (path, options, message) in cases {
-        let error = options.parse::<OpenOptions>().unwrap().open(path).expect_err(options).to_string();
-        assert!(error.contains(message) && error.contains("leave it out"), "{error}");
+        fails(options.parse::<OpenOptions>().unwrap().open(path), &[message, "leave it out"]);
     }
     // The names of folders may have missing values, and what memory is used is no matter of formats.
     let any = "memory_limit=1000000\nroom=2\nindex_files=none";
@@ -354,17 +320,16 @@ fn an_option_that_the_format_does_not_have_is_an_error() {
         // Options may be used for several.
         assert!([&csv, path].into_iter().all(|path| options.open(path).is_ok()), "{path:?}");
     }
-    let stream = write("photos.tar.gz", b"");
-    let error = OpenOptions::new().file_column("a").open_stream(stream).unwrap_err().to_string();
-    assert!(error.contains("`file_column` is an option of CSV and JSONL, and not of tars"), "{error}");
+    fails(
+        OpenOptions::new().file_column("a").open_stream(copies.path().join("photos.tar.gz")),
+        &["`file_column` is an option of CSV and JSONL, and not of tars"],
+    );
 }
 
 #[test]
 fn an_index_that_is_not_saved_says_why() {
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["a.tar", "b.tar"] {
-        std::fs::write(folder.path().join(name), support::tar(&[("0.txt", b"a")])).unwrap();
-    }
+    let text = tar(&[("0.txt", b"a")]);
+    let folder = folder(&[("a.tar", &text), ("b.tar", &text)]);
     let open = |files| OpenOptions::new().index_files(files).open(folder.path()).unwrap().warnings();
     assert_eq!(open(IndexFiles::None), Vec::<String>::new());
     let [warning] = &open(IndexFiles::In(folder.path().join("none")))[..] else { panic!("one warning") };
@@ -395,60 +360,46 @@ fn folders_named_after_values_add_them_as_fields() {
         assert_eq!((record.number::<i64>("year"), record.text("city")), (Some(year), Some(city)));
     }
     let chosen = OpenOptions::new().columns(["city", "i8"]).open(folder.path()).unwrap();
-    let names: Vec<_> = chosen.format().fields().as_slice().iter().map(|field| &field.name).collect();
-    assert_eq!(names, ["city", "i8"]);
+    assert_eq!(support::names(&chosen), ["city", "i8"]);
     let missing = folder.path().join("year=__HIVE_DEFAULT_PARTITION__/city=Bern");
     std::fs::create_dir_all(&missing).unwrap();
     std::fs::copy(&from, missing.join("d.parquet")).unwrap();
-    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("year has no value") && error.contains("`missing_as_zero`"), "{error}");
+    fails(slotline_sources::open(folder.path()), &["year has no value", "`missing_as_zero`"]);
     let zeros = OpenOptions::new().missing_as_zero(true).open(folder.path()).unwrap();
     assert_eq!(zeros.get(3 * one, &mut cx).unwrap().number::<i64>("year"), Some(0));
     std::fs::create_dir(folder.path().join("year=2025")).unwrap();
     std::fs::copy(&from, folder.path().join("year=2025/e.parquet")).unwrap();
-    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("folders for year, not year, city"), "{error}");
+    fails(slotline_sources::open(folder.path()), &["folders for year, not year, city"]);
 }
 
 #[test]
 fn a_folder_of_two_kinds_is_an_error_that_names_both() {
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["cat", "dog"] {
-        std::fs::create_dir(folder.path().join(name)).unwrap();
-        std::fs::write(folder.path().join(name).join("1.png"), "").unwrap();
-    }
+    let folder = folder(&[("cat/1.png", b""), ("dog/1.png", b"")]);
     assert_eq!(slotline_sources::open(folder.path()).unwrap().len(), 2);
     for stray in ["stray.tar", "stray.parquet", "stray.tar.gz"] {
         std::fs::write(folder.path().join(stray), "").unwrap();
-        let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
-        assert!(error.contains(stray) && error.contains("folders (cat, dog)"), "{error}");
+        fails(slotline_sources::open(folder.path()), &[stray, "folders (cat, dog)"]);
         std::fs::remove_file(folder.path().join(stray)).unwrap();
     }
     std::fs::write(folder.path().join("cat/metadata.jsonl"), "{\"file_name\": \"1.png\"}\n").unwrap();
-    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("datasets: cat") && error.contains("open the folder of one"), "{error}");
+    fails(slotline_sources::open(folder.path()), &["datasets: cat", "open the folder of one"]);
     std::fs::remove_dir_all(folder.path().join("dog")).unwrap();
     assert_eq!(slotline_sources::open(folder.path()).unwrap().len(), 1);
 }
 
 #[test]
 fn metadata_of_each_split_is_read_from_their_folder() {
-    let folder = tempfile::tempdir().unwrap();
-    let splits = [
-        ("test", "{\"file_name\": \"1.png\", \"label\": 3}\n"),
-        (
-            "train",
-            "{\"file_name\": \"1.png\", \"label\": 1, \"text\": \"a\"}\n\n{\"file_name\": \"2.png\", \"label\": 2}\n",
-        ),
-    ];
-    for (split, rows) in splits {
-        std::fs::create_dir(folder.path().join(split)).unwrap();
-        std::fs::write(folder.path().join(split).join("metadata.jsonl"), rows).unwrap();
-        std::fs::write(folder.path().join(split).join("1.png"), split).unwrap();
-    }
-    std::fs::write(folder.path().join("train/2.png"), "two").unwrap();
-    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("{test,train}/metadata.jsonl: line 1, column text"), "{error}");
+    let test = b"{\"file_name\": \"1.png\", \"label\": 3}\n";
+    let train =
+        b"{\"file_name\": \"1.png\", \"label\": 1, \"text\": \"a\"}\n\n{\"file_name\": \"2.png\", \"label\": 2}\n";
+    let folder = folder(&[
+        ("test/metadata.jsonl", test),
+        ("test/1.png", b"test"),
+        ("train/metadata.jsonl", train),
+        ("train/1.png", b"train"),
+        ("train/2.png", b"two"),
+    ]);
+    fails(slotline_sources::open(folder.path()), &["{test,train}/metadata.jsonl: line 1, column text"]);
     let records = OpenOptions::new().missing_as_zero(true).open(folder.path()).unwrap();
     let mut cx = Context::default();
     let rows = [("test", 3, "test", ""), ("train", 1, "train", "a"), ("two", 2, "train", "")];
@@ -463,9 +414,8 @@ fn metadata_of_each_split_is_read_from_their_folder() {
 
 #[test]
 fn options_are_parsed_as_they_are_written() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder(&[("photos.tar", &tar(&[("0.jpg", b"j"), ("1.png", b"p"), ("1.cls", b"1")]))]);
     let path = folder.path().join("photos.tar");
-    std::fs::write(&path, support::tar(&[("0.jpg", b"j"), ("1.png", b"p"), ("1.cls", b"1")])).unwrap();
     let open = |options: &str| options.parse::<OpenOptions>().unwrap().open(&path).unwrap();
     assert_eq!(open("columns=jpg;png").len(), 2);
     let records = open("columns=png,cls\n\nskip_incomplete\ndecode=cls=text\nroom=4");
@@ -475,4 +425,118 @@ fn options_are_parsed_as_they_are_written() {
     {
         wrong.parse::<OpenOptions>().expect_err(wrong);
     }
+}
+
+/// Returns the bytes of a file of the test data.
+fn bytes_of(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)).unwrap()
+}
+
+fn error(folder: &Path) -> String {
+    slotline_sources::open(folder).unwrap_err().to_string()
+}
+
+#[test]
+fn files_of_two_kinds_are_an_error_that_names_both() {
+    let (parquet, tfrecord) = (bytes_of("parquet/snappy.parquet"), bytes_of("tfrecord/0.tfrecord"));
+    let tar = tar(&[("0.txt", b"a")]);
+    let rows = b"{\"a\": 1}\n";
+    for files in [
+        [("x.tfrecord", &tfrecord[..]), ("x.tfrecord.gz", b"\x1f\x8b\x08\0")],
+        [("a.parquet", &parquet), ("b.jsonl", rows)],
+        [("a.tar", &tar), ("b.tar.gz", b"\x1f\x8b\x08\0")],
+        [("a.tar", &tar), ("b.npz", b"")],
+        [("a.tar.zst", b""), ("b.jsonl", rows)],
+        [("a.tar.zst", b""), ("metadata.csv", b"file_name,x\n1.png,1\n")],
+        [("a.tar", &tar), ("part-00000", &tfrecord)],
+        [("metadata.csv", b"file_name,x\n1.png,1\n"), ("metadata.jsonl", b"{\"file_name\": \"2.png\"}\n")],
+        [("metadata.csv", b"file_name,x\n1.png,1\n"), ("a.tar", &tar)],
+        [("metadata.csv", b"file_name,x\n1.png,1\n"), ("metadata.parquet", &parquet)],
+        [("index.json", &bytes_of("mds/raw/index.json")), ("a.parquet", &parquet)],
+        [("year=1/a.parquet", &parquet), ("year=2/b.tar", &tar)],
+    ] {
+        let folder = folder(&files);
+        let error = error(folder.path());
+        assert!(error.contains(": both ") && error.contains("`folder/*.tar`"), "{error}");
+        let name = |path: &str| format!("({})", path.rsplit('/').next().unwrap());
+        assert!(files.iter().all(|(path, _)| error.contains(&name(path))), "{files:?}: {error}");
+        match OpenOptions::new().open_stream(folder.path()) {
+            Ok(stream) => assert!(stream.is_none() && files[0].0.contains('=')),
+            Err(other) => assert_eq!(other.to_string(), error),
+        }
+    }
+    let packed = folder(&[("x.tfrecord.gz", b"\x1f\x8b\x08\0")]);
+    assert!(error(packed.path()).contains("x.tfrecord.gz: it is packed"));
+}
+
+#[test]
+fn metadata_in_parquet_are_refused_by_name() {
+    let parquet = bytes_of("parquet/snappy.parquet");
+    for files in [
+        &[("metadata.parquet", &parquet[..]), ("1.png", b"")][..],
+        &[("metadata.parquet", &parquet), ("cat/1.png", b"")],
+        &[("train/metadata.parquet", &parquet), ("train/1.png", b"")],
+    ] {
+        let error = error(folder(files).path());
+        assert!(error.contains("metadata.parquet: metadata in Parquet") && error.contains("metadata.jsonl"), "{error}");
+    }
+    let splits = folder(&[("train/metadata.parquet", &parquet), ("test/metadata.parquet", &parquet)]);
+    assert!(error(splits.path()).contains("datasets: test, train"));
+}
+
+#[test]
+fn what_the_metadata_name_and_tables_beside_them_are_no_strays() {
+    let rows = b"{\"file_name\": \"a.tar\", \"x\": 1}\n{\"file_name\": \"b.tar\", \"x\": 2}\n";
+    let folder = folder(&[("metadata.jsonl", rows), ("a.tar", b"A"), ("b.tar", b"B"), ("notes.csv", b"a\n")]);
+    let records = slotline_sources::open(folder.path()).unwrap();
+    let mut cx = Context::default();
+    for (index, (data, x)) in [(&b"A"[..], 1), (b"B", 2)].into_iter().enumerate() {
+        let record = records.get(index, &mut cx).unwrap();
+        assert_eq!((record.bytes("data"), record.number::<i64>("x")), (Some(data), Some(x)));
+    }
+}
+
+#[test]
+fn texts_beside_shards_without_extension_are_no_data() {
+    let shard = bytes_of("tfrecord/0.tfrecord");
+    let one = folder(&[("train-00000-of-00001", &shard)]);
+    let one = slotline_sources::open(one.path()).unwrap().len();
+    let notes = [(".gitattributes", &b"*"[..]), ("LICENSE", b"Do what you like"), ("README.md", "# Füße".as_bytes())];
+    let shards = [("train-00000-of-00002", &shard[..]), ("train-00001-of-00002", &shard)];
+    let flat = folder(&[&notes[..], &shards, &[("train-00002-of-00002", b""), ("index.json", b"{}")]].concat());
+    assert_eq!(slotline_sources::open(flat.path()).unwrap().len(), 2 * one);
+    let parts = [("x=1/part-0", &shard[..]), ("x=1/README.md", b"notes"), ("x=2/part-0", &shard)];
+    let hive = folder(&[&notes[..], &parts].concat());
+    let records = slotline_sources::open(hive.path()).unwrap();
+    assert_eq!(records.len(), 2 * one);
+    assert_eq!(records.get(one, &mut Context::default()).unwrap().number::<i64>("x"), Some(2));
+    // A shard whose start is damaged is no text.
+    std::fs::write(flat.path().join("train-00001-of-00002"), [0xff; 100]).unwrap();
+    assert!(error(flat.path()).contains("train-00001-of-00002"));
+    assert!(error(folder(&notes).path()).contains("not a dataset"));
+}
+
+#[test]
+fn folders_of_classes_are_those_of_torchvision() {
+    // The classes that torchvision's `find_classes` returns.
+    for classes in [&["_a", "_b"][..], &["_a", "b"], &["a=1", "b=2"], &["a=1", "a=2"], &["=", "a=1"]] {
+        let files: Vec<_> = classes.iter().map(|class| (format!("{class}/sub/1.png"), class.as_bytes())).collect();
+        let files: Vec<_> = files.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
+        let folder = folder(&files);
+        let records = slotline_sources::open(folder.path()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(records.len(), classes.len());
+        let mut cx = Context::default();
+        for (label, class) in classes.iter().enumerate() {
+            let record = records.get(label, &mut cx).unwrap();
+            let found = (record.bytes("data"), record.number::<i64>("label"));
+            assert_eq!(found, (Some(class.as_bytes()), Some(label as i64)));
+        }
+    }
+    let notes = [("index.json", &b"{\"a\": 1}"[..]), ("cat/index.json", b"[]"), ("cat/state.json", b"{}")];
+    let files = [&notes[..], &[("cat/1.png", b"m"), ("dog/1.png", b"w"), ("labels.csv", b"a\n")]].concat();
+    assert_eq!(slotline_sources::open(folder(&files).path()).unwrap().len(), 2);
+    // One of a dataset is not read as a class.
+    let index = bytes_of("mds/raw/index.json");
+    let error = error(folder(&[("cat/index.json", &index[..]), ("dog/1.png", b"w")]).path());
+    assert!(error.contains("datasets: cat"), "{error}");
 }

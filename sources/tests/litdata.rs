@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 use slotline::Dataset;
 use slotline::dataset::Context;
-use slotline_sources::Records;
 use slotline_sources::litdata::{LitData, LitDataOptions};
+use support::{changed, fails, same_bytes};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/litdata").join(name)
@@ -20,34 +20,16 @@ fn expected() -> Value {
     serde_json::from_slice(&std::fs::read(data("expected.json")).unwrap()).unwrap()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn assert_as_expected(expected: &Value, items: &Records<LitData>) {
-    let expected = expected.as_array().unwrap();
-    assert_eq!(items.len(), expected.len());
-    let mut cx = Context::default();
-    for (i, want) in expected.iter().enumerate() {
-        let record = items.get(i, &mut cx).unwrap();
-        let want = want.as_object().unwrap();
-        assert_eq!(record.fields().as_slice().len(), want.len());
-        for (field, want) in want {
-            assert_eq!(hex(record.bytes(field).unwrap()), want.as_str().unwrap(), "{i} {field}");
-        }
-    }
-}
-
 #[test]
 fn items_are_those_of_litdata() {
     let expected = expected();
     for name in ["raw", "zstd", "tuple", "leaf"] {
-        assert_as_expected(&expected[name], &LitData::open(data(name)).unwrap());
+        same_bytes(&LitData::open(data(name)).unwrap(), &expected[name]);
         // SAFETY: nobody writes to the files.
-        assert_as_expected(&expected[name], &unsafe { LitDataOptions::new().mapped() }.open(data(name)).unwrap());
+        same_bytes(&unsafe { LitDataOptions::new().mapped() }.open(data(name)).unwrap(), &expected[name]);
     }
     // With room for one chunk, they are unpacked again and again.
-    assert_as_expected(&expected["zstd"], &LitDataOptions::new().memory_limit(300).open(data("zstd")).unwrap());
+    same_bytes(&LitDataOptions::new().memory_limit(300).open(data("zstd")).unwrap(), &expected["zstd"]);
 }
 
 #[test]
@@ -55,9 +37,9 @@ fn blocks_of_tokens_are_those_of_litdata() {
     for name in ["tokens", "tokens_zstd"] {
         for (size, want) in expected()[name].as_object().unwrap() {
             let options = LitDataOptions::new().block_size(size.parse().unwrap());
-            assert_as_expected(want, &options.open(data(name)).unwrap());
+            same_bytes(&options.open(data(name)).unwrap(), want);
             // SAFETY: nobody writes to the files.
-            assert_as_expected(want, &unsafe { options.mapped() }.open(data(name)).unwrap());
+            same_bytes(&unsafe { options.mapped() }.open(data(name)).unwrap(), want);
         }
     }
     let message = |options: LitDataOptions, name| options.open(data(name)).unwrap_err().to_string();
@@ -69,16 +51,12 @@ fn blocks_of_tokens_are_those_of_litdata() {
 
 #[test]
 fn what_is_not_read_is_refused_by_name() {
-    let error = LitData::open(data("pickle")).unwrap_err().to_string();
-    assert!(error.contains("\"p\" has the format \"pickle\"") && error.contains("leave it out"), "{error}");
+    fails(LitData::open(data("pickle")), &["\"p\" has the format \"pickle\"", "leave it out"]);
     let items = LitDataOptions::new().columns(["a"]).open(data("pickle")).unwrap();
     assert_eq!(items.get(7, &mut Context::default()).unwrap().number::<i64>("a"), Some(7));
-    let error = LitDataOptions::new().columns(["x"]).open(data("pickle")).unwrap_err().to_string();
-    assert!(error.contains("no column x, but a, p"), "{error}");
-    let error = LitData::open(data("batch")).unwrap_err().to_string();
-    assert!(error.contains("compressed by \"batch\"") && error.contains("compression_level=\"chunk\""), "{error}");
-    let error = LitDataOptions::new().memory_limit(100).open(data("zstd")).unwrap_err().to_string();
-    assert!(error.contains("raise `memory_limit`"), "{error}");
+    fails(LitDataOptions::new().columns(["x"]).open(data("pickle")), &["no column x, but a, p"]);
+    fails(LitData::open(data("batch")), &["compressed by \"batch\"", "compression_level=\"chunk\""]);
+    fails(LitDataOptions::new().memory_limit(100).open(data("zstd")), &["raise `memory_limit`"]);
 }
 
 #[test]
@@ -91,9 +69,7 @@ fn passes_resume() {
 type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 fn read_all(folder: &Path, options: &LitDataOptions) -> Outcome {
-    let items = options.open(folder)?;
-    let mut cx = Context::default();
-    (0..items.len()).try_for_each(|i| items.get(i, &mut cx).map(drop))
+    support::read_all(&options.open(folder)?)
 }
 
 /// Copies a dataset, and returns a function that reads all of it with other contents of one file.
@@ -122,13 +98,7 @@ fn damaged_files_are_errors_or_read_without_a_panic() {
         let (whole, read) = with_file(name, file, options);
         read(&whole).unwrap();
         (0..whole.len()).for_each(|len| assert!(read(&whole[..len]).is_err(), "{name} {file} {len}"));
-        for at in 0..whole.len() {
-            for byte in [b'9', whole[at] ^ 1, 0xff] {
-                let mut bytes = whole.clone();
-                bytes[at] = byte;
-                let _ = read(&bytes);
-            }
-        }
+        changed(&whole, 0..whole.len(), |_, byte| [b'9', byte ^ 1, 0xff], |bytes| _ = read(bytes));
     }
 }
 

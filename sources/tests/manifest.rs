@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
-use sha2::{Digest, Sha256};
 use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline::dtype::DType;
 use slotline_sources::manifest::{Manifest, ManifestFormat, ManifestOptions};
-use slotline_sources::{DefaultNumber, Error, FieldKind, Format, Record, Records};
+use slotline_sources::{DefaultNumber, Error, FieldKind, Record, Records};
 
 mod support;
+
+use support::fails;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/manifest").join(name)
@@ -24,11 +25,7 @@ fn json_of(record: &Record<'_>) -> Json {
     let fields = record.fields().as_slice().iter().map(|field| {
         let name = field.name.as_str();
         let value = match field.kind {
-            FieldKind::Bytes(_) => {
-                let bytes = record.bytes(name).unwrap();
-                let hash: String = Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-                json!([bytes.len(), hash])
-            }
+            FieldKind::Bytes(_) => support::hashed(record.bytes(name).unwrap()),
             FieldKind::Text(_) => json!(record.text(name)),
             FieldKind::Number(DType::I64) => json!(record.number::<i64>(name)),
             FieldKind::Number(DType::F64) => json!(record.number::<f64>(name)),
@@ -47,9 +44,7 @@ fn metadata_is_read_as_datasets_does() {
     let expected: Json = serde_json::from_slice(&fs::read(data("expected.json")).unwrap()).unwrap();
     for name in ["csv", "jsonl"] {
         let manifest = Manifest::open(data(name).join(format!("metadata.{name}"))).unwrap();
-        let mut cx = Context::default();
-        let found: Json = (0..manifest.len()).map(|index| json_of(&manifest.get(index, &mut cx).unwrap())).collect();
-        assert_eq!(found, expected[name]);
+        assert_eq!(json!(rows_of(&manifest)), expected[name]);
     }
 }
 
@@ -69,8 +64,7 @@ fn open_with(text: impl AsRef<[u8]>, extension: &str, options: &ManifestOptions)
 }
 
 fn kinds(text: &str, extension: &str, options: &ManifestOptions) -> Vec<String> {
-    let manifest = open_with(text, extension, options).unwrap();
-    manifest.format().fields().as_slice()[1..].iter().map(ToString::to_string).collect()
+    support::fields(&open_with(text, extension, options).unwrap())[1..].to_vec()
 }
 
 #[test]
@@ -86,7 +80,10 @@ fn kinds_are_decided_over_the_whole_file() {
 
 /// Returns the fields of all rows.
 fn rows(text: &str, extension: &str, options: &ManifestOptions) -> Vec<Json> {
-    let manifest = open_with(text, extension, options).unwrap();
+    rows_of(&open_with(text, extension, options).unwrap())
+}
+
+fn rows_of(manifest: &Records<Manifest>) -> Vec<Json> {
     let mut cx = Context::default();
     (0..manifest.len()).map(|index| json_of(&manifest.get(index, &mut cx).unwrap())).collect()
 }
@@ -125,19 +122,16 @@ fn files_that_are_not_asked_for_are_not_read() {
     let manifest = open_with(csv, "csv", &all).unwrap();
     let mut cx = Context::default();
     let record = manifest.get(0, &mut cx).unwrap();
-    let fields: Vec<String> = record.fields().as_slice().iter().map(ToString::to_string).collect();
-    assert_eq!(fields, ["m: i64", "data: bytes", "file_name: text", "n: i64"]);
+    assert_eq!(support::fields(&manifest), ["m: i64", "data: bytes", "file_name: text", "n: i64"]);
     assert_eq!(record.bytes("data").unwrap(), fs::read(data("csv").join("a.png")).unwrap());
     assert_eq!((record.number("m"), record.text("file_name")), (Some(3_i64), Some("a.png")));
     // A column is not taken for the bytes of the files, nor the other way round.
     let csv = "file_name,data,n\na.png,x,1\n";
-    let error = open_with(csv, "csv", &options.clone().columns(["data"])).unwrap_err().to_string();
-    assert!(error.contains("the name `data`") && error.contains("`without_files`"), "{error}");
+    fails(open_with(csv, "csv", &options.clone().columns(["data"])), &["the name `data`", "`without_files`"]);
     assert_eq!(rows(csv, "csv", &options.clone().columns(["n"])), [json!({"n": 1})]);
     assert_eq!(rows(csv, "csv", &options.clone().without_files(true).columns(["data"])), [json!({"data": "x"})]);
     for wrong in [options.clone().columns(["n", "n"]), options.clone().columns(["n"]).file_column("gone")] {
-        let error = open_with("n,file_name\n1,a.png\n", "csv", &wrong).unwrap_err().to_string();
-        assert!(error.contains("no column "), "{error}");
+        fails(open_with("n,file_name\n1,a.png\n", "csv", &wrong), &["no column "]);
     }
     let error = open_with("file_name\na.png\n", "csv", &options.columns([""; 0])).unwrap_err().to_string();
     assert!(error.contains("no columns"), "{error}");
@@ -210,8 +204,7 @@ fn lists_and_objects_keep_their_text() {
 fn lists_of_numbers_are_lists() {
     let text = "{\"i\": [3, -9223372036854775808], \"f\": [1, 2.5]}\n{\"i\": [], \"f\": []}\n{\"f\": [7], \"i\": null}";
     let options = ManifestOptions::new().missing_as_zero(true);
-    let found = open_with(text, "jsonl", &options).unwrap().format().fields().clone();
-    assert_eq!(found.as_slice().iter().map(ToString::to_string).collect::<Vec<_>>(), ["i: i64 list", "f: f64 list"]);
+    assert_eq!(support::fields(&open_with(text, "jsonl", &options).unwrap()), ["i: i64 list", "f: f64 list"]);
     let expected =
         [json!({"i": [3, i64::MIN], "f": [1.0, 2.5]}), json!({"i": [], "f": []}), json!({"i": [], "f": [7.0]})];
     assert_eq!(rows(text, "jsonl", &options), expected);
@@ -221,14 +214,12 @@ fn lists_of_numbers_are_lists() {
 fn missing_numbers_are_errors_or_the_default() {
     let csv = "image,n,w,g\na.png,1,,true\na.png,,2.5,\n";
     let open = |options: &ManifestOptions| open_with(csv, "csv", &options.clone().root(data("csv")));
-    let error = open(&ManifestOptions::new()).unwrap_err().to_string();
-    assert!(error.contains("line 3, column n: no value"), "{error}");
+    fails(open(&ManifestOptions::new()), &["line 3, column n: no value"]);
     let options = ManifestOptions::new().default_number("n", -1.0).default_number("w", 0.5).default_number("g", 1.0);
     let manifest = open(&options).unwrap();
-    let mut cx = Context::default();
-    let found: Vec<Json> = (0..2).map(|index| json_of(&manifest.get(index, &mut cx).unwrap())).collect();
     let without_data = |mut row: Json| row.as_object_mut().unwrap().remove("data").map(|_| row).unwrap();
-    let found: Vec<Json> = found.into_iter().map(without_data).collect();
+    let found: Vec<Json> = rows_of(&manifest).into_iter().map(without_data).collect();
+    let mut cx = Context::default();
     assert_eq!(found, [json!({"n": 1, "w": 0.5, "g": true}), json!({"n": -1, "w": 2.5, "g": true})]);
     let manifest = open(&ManifestOptions::new().missing_as_zero(true)).unwrap();
     let zeros = manifest.get(1, &mut cx).unwrap();
@@ -249,12 +240,13 @@ fn a_default_number_is_exactly_that() {
     assert_eq!(numbers("0.5", "1e23")[1], json!({"n": 1e23, "m": 0}));
     assert_eq!(numbers("true", "2")[1], json!({"n": true, "m": 0}));
     for (rest, value) in [("1", "0.5"), ("1", "9007199254740993.0"), ("0.5", "9007199254740993")] {
-        let error = open_with(format!("n,m\n{rest},0\n,0\n"), "csv", &default(value)).unwrap_err().to_string();
-        assert!(error.contains("column n: a column of") && error.contains("its default is not"), "{error}");
+        fails(
+            open_with(format!("n,m\n{rest},0\n,0\n"), "csv", &default(value)),
+            &["column n: a column of", "its default is not"],
+        );
     }
     for wrong in ["9223372036854775808", "1e999", "seven", ""] {
-        let error = wrong.parse::<DefaultNumber>().unwrap_err().to_string();
-        assert!(error.contains("is no number"), "{error}");
+        fails(wrong.parse::<DefaultNumber>(), &["is no number"]);
     }
 }
 
@@ -300,20 +292,16 @@ fn bad_manifests_are_errors_that_name_the_place() {
         ("txt", "file_name\na\n", "expected a name that ends"),
     ];
     for (extension, text, message) in cases {
-        let error = open_with(text, extension, &ManifestOptions::new()).expect_err(text).to_string();
-        assert!(error.contains(message) && error.contains("list."), "{error}");
+        fails(open_with(text, extension, &ManifestOptions::new()), &[message, "list."]);
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("metadata.csv");
     fs::write(&path, "file,n\na,1\n").unwrap();
-    let error = Manifest::open(&path).unwrap_err().to_string();
-    assert!(error.contains("no column file_name; there are file, n"), "{error}");
+    fails(Manifest::open(&path), &["no column file_name; there are file, n"]);
     let keys: String = (0..2000).map(|n| format!("{{\"file_name\": \"a\", \"{n}\": 1}}\n")).collect();
-    let error = open_with(keys, "jsonl", &ManifestOptions::new()).unwrap_err().to_string();
-    assert!(error.contains("different keys"), "{error}");
+    fails(open_with(keys, "jsonl", &ManifestOptions::new()), &["different keys"]);
     let gone = open_with("file_name\nb.png\n", "csv", &ManifestOptions::new()).unwrap();
-    let error = gone.get(0, &mut Context::default()).unwrap_err().to_string();
-    assert!(error.contains("b.png"), "{error}");
+    fails(gone.get(0, &mut Context::default()), &["b.png"]);
 }
 
 #[test]
@@ -332,14 +320,8 @@ fn truncated_and_damaged_manifests_do_not_panic() {
         for len in 0..good.len() {
             open(&good[..len]);
         }
-        let mut bytes = good.clone();
-        for at in 0..bytes.len() {
-            for flip in [1, 0x20, 0x80, 0xff] {
-                bytes[at] ^= flip;
-                open(&bytes);
-                bytes[at] ^= flip;
-            }
-        }
+        let ways = |_, byte| [1, 0x20, 0x80, 0xff].map(|flip| byte ^ flip);
+        support::changed(&good, 0..good.len(), ways, |bytes| _ = open(bytes));
     }
 }
 

@@ -90,10 +90,9 @@ fn datasets_of_different_formats_are_mixed_and_those_that_differ_are_named() {
         (erased("d", "cls"), "dataset 1 has field cls: i64"),
     ] {
         let error = Loader::builder(concat(second)).batch_size(8).build().map(drop).unwrap_err();
-        let error = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
-        let error: Vec<_> = error.map(ToString::to_string).collect();
+        let error = slotline::with_causes(&error);
         let declared = "but dataset 0 has field txt: u8 packed";
-        assert!(error.iter().any(|error| error.contains(want) && error.contains(declared)), "{error:?}");
+        assert!(error.contains(want) && error.contains(declared), "{error}");
     }
 }
 
@@ -148,9 +147,9 @@ fn datasets_with_more_fields_are_named() {
     std::fs::write(&path, [0; 64]).unwrap();
     let blocks =
         |labels| slotline_sources::tokens::BlockOptions::new(4).labels(labels).open_raw([&path]).unwrap().erased();
-    let error = slotline::dataset::ConcatDataset::new(vec![blocks(false), blocks(true)])
+    let error = ConcatDataset::new(vec![blocks(false), blocks(true)])
         .map_err(|error| error.to_string())
-        .and_then(|both| slotline::Loader::builder(both).build().map(drop).map_err(|error| error.to_string()))
+        .and_then(|both| Loader::builder(both).build().map(drop).map_err(|error| error.to_string()))
         .unwrap_err();
     assert!(error.contains("dataset 1 has 2 fields (tokens, labels), but dataset 0 has 1 (tokens)"), "{error}");
 }

@@ -10,13 +10,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slotline::dtype::DType;
-use slotline::{Dataset, Loader};
+use slotline::{Dataset, Loader, with_causes};
 use slotline_sources::files::{Files, Span};
 use slotline_sources::{Error, FieldKind, Format, Input, Record, RecordFields, Records, RequestOptions, Value};
 
 use server::{APART, Answer, COUNT, Server, number};
 
 mod support;
+
+use support::fails;
 
 #[path = "support/server.rs"]
 mod server;
@@ -78,13 +80,6 @@ fn pass(numbers: Records<Numbers>, workers: usize, processes: bool) -> Result<Ve
         all.extend_from_slice(batch.tensors().get(0).unwrap().typed::<i64>().unwrap().as_slice());
     }
     Ok(all)
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .map(|error| error.to_string())
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 /// Returns the numbers in the order of a pass.
@@ -205,8 +200,7 @@ fn an_announced_length_takes_no_memory() {
     let files = Files::open([&url]).unwrap();
     assert_eq!(files.file_len(0), Some(4 << 30));
     let before = most_memory();
-    let error = files.read(Span { file: 0, start: 0, len: None }, &mut Vec::new()).unwrap_err().to_string();
-    assert!(error.contains(&url) && error.contains("bytes 0 to 4294967296"), "{error}");
+    fails(files.read(Span { file: 0, start: 0, len: None }, &mut Vec::new()), &[&url, "bytes 0 to 4294967296"]);
     // Other tests take some at the same time.
     assert!(most_memory() < before + (2 << 20), "{} KiB", most_memory());
 }
@@ -418,8 +412,7 @@ fn the_workers_of_a_stream_share_the_allowed_requests() {
     let mut loader = Loader::iterable(stream(2).unwrap().unwrap()).num_workers(4).build().unwrap();
     assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), 8);
     assert_eq!(server.most_at_a_time.load(Ordering::SeqCst), 2);
-    let error = stream(0).unwrap_err().to_string();
-    assert!(error.contains("`max_connections` is 0"), "{error}");
+    fails(stream(0), &["`max_connections` is 0"]);
 }
 
 #[test]

@@ -6,16 +6,14 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
-use sha2::{Digest, Sha256};
 use slotline::Dataset;
 use slotline::dataset::Context;
-use slotline::dtype::DType;
 use slotline_sources::tar::{Decode, Tar, TarOptions};
-use slotline_sources::{Error, FieldKind, IndexFiles, Records};
+use slotline_sources::{Error, IndexFiles, Records};
 
 mod support;
 
-use support::{Members, seal, tar};
+use support::{Members, read_all, seal, tar};
 
 const SHARDS: [&str; 2] = ["shard-000000.tar", "shard-000001.tar"];
 
@@ -32,12 +30,6 @@ fn unsaved() -> TarOptions {
     TarOptions::new().index_files(IndexFiles::None)
 }
 
-/// Reads all samples of tars, or the first error.
-fn read_all(tar: &Records<Tar>) -> Result<(), slotline::BoxError> {
-    let mut cx = Context::default();
-    (0..tar.len()).try_for_each(|index| tar.get(index, &mut cx).map(drop))
-}
-
 /// Compares keys, fields, lengths and hashes with what webdataset found.
 fn same(tar: &Records<Tar>, samples: &Json, fields: &[&str]) {
     let samples = samples.as_array().unwrap();
@@ -49,9 +41,7 @@ fn same(tar: &Records<Tar>, samples: &Json, fields: &[&str]) {
         assert_eq!(record.text("__key__").unwrap(), expected["__key__"]);
         assert_eq!(expected["fields"].as_object().unwrap().len(), fields.len());
         for name in fields {
-            let bytes = record.bytes(name).unwrap();
-            let hash: String = Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(expected["fields"][name], serde_json::json!([bytes.len(), hash]), "{name} of {index}");
+            assert_eq!(expected["fields"][name], support::hashed(record.bytes(name).unwrap()), "{name} of {index}");
         }
     }
 }
@@ -74,32 +64,19 @@ fn names_of_all_formats_are_read_as_webdataset_does() {
     for name in ["pax", "gnu", "ustar"] {
         let fields = ["txt", "seg.png"];
         let tar = unsaved().key(true).open([data(&format!("{name}.tar"))]).unwrap();
-        let found: Vec<_> = tar.format_fields().into_iter().skip(1).collect();
-        assert_eq!(found, fields);
+        assert_eq!(support::names(&tar)[1..], fields);
         same(&tar, &expected()[name], &fields);
-    }
-}
-
-/// The names of the fields.
-trait Names {
-    fn format_fields(&self) -> Vec<String>;
-}
-
-impl Names for Records<Tar> {
-    fn format_fields(&self) -> Vec<String> {
-        use slotline_sources::Format;
-        self.format().fields().as_slice().iter().map(|field| field.name.clone()).collect()
     }
 }
 
 #[test]
 fn fields_are_decoded_as_by_webdataset() {
-    use slotline_sources::Format;
     let tar = unsaved().open(SHARDS.map(data)).unwrap();
-    let fields = tar.format().fields();
-    let kind = |name| fields.as_slice()[fields.position(name).unwrap()].kind.clone();
-    assert_eq!(kind("npy"), FieldKind::Tensor(DType::F32, vec![2, 3]));
-    assert_eq!(kind("cls"), FieldKind::Number(DType::I64));
+    let fields = support::fields(&tar);
+    assert!(
+        ["npy: f32 [2, 3]", "cls: i64"].iter().all(|field| fields.iter().any(|found| found == field)),
+        "{fields:?}"
+    );
     let mut cx = Context::default();
     for (index, expected) in expected()["decoded"].as_array().unwrap().iter().enumerate() {
         let record = tar.get(index, &mut cx).unwrap();
@@ -211,14 +188,8 @@ fn truncated_and_damaged_tars_are_errors_or_valid() {
     for len in 0..=end {
         assert!(!survives(&path, &good[..len]), "{len} of {} bytes", good.len());
     }
-    let mut bytes = good.clone();
-    for at in 0..bytes.len() {
-        for flip in [1, 0x80, 0xff] {
-            bytes[at] ^= flip;
-            survives(&path, &bytes);
-            bytes[at] ^= flip;
-        }
-    }
+    let ways = |_, byte| [1, 0x80, 0xff].map(|flip| byte ^ flip);
+    support::changed(&good, 0..good.len(), ways, |bytes| _ = survives(&path, bytes));
 }
 
 proptest! {

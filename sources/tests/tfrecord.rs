@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
-use sha2::{Digest, Sha256};
 use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline::dtype::DType;
 use slotline_sources::tfrecord::{TfRecord, TfRecordOptions};
-use slotline_sources::{CapacityHint, FieldKind, Format, IndexFiles, Records};
+use slotline_sources::{CapacityHint, FieldKind, IndexFiles, Records};
 
 mod support;
+
+use support::{fails, fields};
 
 /// Options that write no files into the data.
 fn options() -> TfRecordOptions {
@@ -40,11 +41,7 @@ fn same_as(records: &Records<TfRecord>, expected: &[Json]) {
         assert_eq!(names, expected.as_object().unwrap().keys().collect::<Vec<_>>());
         for field in record.fields().as_slice() {
             let found = match field.kind.dtype() {
-                DType::U8 => {
-                    let bytes = record.bytes(&field.name).unwrap();
-                    let hash: String = Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-                    json!([bytes.len(), hash])
-                }
+                DType::U8 => support::hashed(record.bytes(&field.name).unwrap()),
                 DType::I64 => json!(record.elements::<i64>(&field.name)),
                 DType::F32 => {
                     let found = record.elements::<f32>(&field.name).unwrap();
@@ -64,13 +61,9 @@ fn records_are_read_as_by_the_package_tfrecord() {
     let expected = ["box: f32 [4]", "größe: i64 [2]", "image: bytes", "label: i64", "tokens: i64 list", "weight: f32"];
     let mut sorted = expected.to_vec();
     sorted.sort_unstable();
-    assert_eq!(kinds(&records), sorted);
+    assert_eq!(fields(&records), sorted);
     same(&options().indexes([data("*.tfindex")]).open([data("*.tfrecord")]).unwrap());
     same(&options().look_at(2).check_data(false).open([data("*.tfrecord")]).unwrap());
-}
-
-fn kinds(records: &Records<TfRecord>) -> Vec<String> {
-    records.format().fields().as_slice().iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -80,7 +73,7 @@ fn feature_lists_are_read_as_by_the_package_tfrecord() {
     let records = options().open([&path]).unwrap();
     same_as(&records, &expected);
     let all = ["id: bytes", "labels: i64 list", "point: f32 list", "rate: f32", "rgb: bytes", "word: i64 list"];
-    assert_eq!(kinds(&records), all);
+    assert_eq!(fields(&records), all);
     // The first record alone has as many.
     same_as(
         &options()
@@ -190,10 +183,7 @@ fn example(list: u8, values: &[u8]) -> Vec<u8> {
 fn read(path: &Path, bytes: &[u8], options: &TfRecordOptions) -> Result<usize, String> {
     fs::write(path, bytes).unwrap();
     let records = options.open([path]).map_err(|error| error.to_string())?;
-    let mut cx = Context::default();
-    (0..records.len())
-        .try_for_each(|index| records.get(index, &mut cx).map(drop))
-        .map_err(|error| error.to_string())?;
+    support::read_all(&records).map_err(|error| error.to_string())?;
     Ok(records.len())
 }
 
@@ -262,15 +252,15 @@ fn truncated_and_damaged_files_are_errors() {
         let whole = ends.iter().position(|&end| end == len).map(|last| last + 1);
         assert_eq!(read(&path, &good[..len], &options()).ok(), whole, "{len} bytes");
     }
-    let mut bytes = good.clone();
-    for at in 0..bytes.len() {
-        for flip in [1, 0x80, 0xff] {
-            bytes[at] ^= flip;
-            read(&path, &bytes, &options()).expect_err("every byte has a checksum");
-            let _ = read(&path, &bytes, &options().check_data(false));
-            bytes[at] ^= flip;
-        }
-    }
+    support::changed(
+        &good,
+        0..good.len(),
+        |_, byte| [1, 0x80, 0xff].map(|flip| byte ^ flip),
+        |bytes| {
+            read(&path, bytes, &options()).expect_err("every byte has a checksum");
+            let _ = read(&path, bytes, &options().check_data(false));
+        },
+    );
     // A length that is right about itself, but not about the file.
     let mut long = u64::MAX.to_le_bytes().to_vec();
     long.extend(crc32c::crc32c(&long).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes());
@@ -303,12 +293,10 @@ fn an_index_that_lies_is_an_error() {
         &swapped,
         &text.replacen("0 ", "1 ", 1),
     ] {
-        let error = open(lie).expect_err(lie).to_string();
-        assert!(error.contains("lies"), "{error}");
+        fails(open(lie), &["lies"]);
     }
     let whole = format!("0 {}", fs::metadata(data("0.tfrecord")).unwrap().len());
-    let error = open(&whole).expect_err("the header says otherwise").to_string();
-    assert!(error.contains("another one than in the index"), "{error}");
+    fails(open(&whole), &["another one than in the index"]);
 }
 
 proptest! {

@@ -40,7 +40,7 @@ pub(super) struct Config {
 /// Reads the index of a folder, and refuses what is not read.
 pub(super) fn read(path: &Path) -> Result<Index, Error> {
     let bytes = read_whole(path)?;
-    let wrong = |problem: String, advice| Err(Error::format(path.display(), None, problem, advice));
+    let wrong = |problem: String, advice| Err(Error::in_file(path, problem, advice));
     let index: Index = match serde_json::from_slice(&bytes) {
         Ok(index) => index,
         Err(error) => return wrong(format!("not an index of LitData: {error}"), ADVICE),
@@ -65,7 +65,7 @@ pub(super) fn read(path: &Path) -> Result<Index, Error> {
 /// Returns the names of the leaves of the items, joined by dots: keys of dictionaries, and positions in lists.
 pub(super) fn names(path: &Path, config: &Config) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
-    let wrong = |problem: String| Error::format(path.display(), None, problem, ADVICE);
+    let wrong = |problem: String| Error::in_file(path, problem, ADVICE);
     let Some(spec) = &config.data_spec else {
         return Ok((0..config.data_format.len()).map(|i| i.to_string()).collect());
     };

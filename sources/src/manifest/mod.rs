@@ -119,20 +119,14 @@ impl ManifestOptions {
     /// If the manifest can't be read or is not valid, has no rows, or lacks a column; if a value is missing; or if a
     /// file's name is absolute or has `..` in it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Manifest>, Error> {
-        self.set.open_manifest(path.as_ref())
+        let (set, path) = (&self.set, path.as_ref());
+        set.check(TABLES)?;
+        let root = set.root.as_deref().or(path.parent()).unwrap_or(Path::new(""));
+        set.finish_manifest(path, set.cells(path)?, root, &[path.to_owned()])
     }
 }
 
 impl Settings {
-    pub(crate) fn open_manifest(&self, path: &Path) -> Result<Records<Manifest>, Error> {
-        self.check(TABLES)?;
-        let root = match &self.root {
-            Some(root) => root.clone(),
-            None => path.parent().unwrap_or(Path::new("")).to_owned(),
-        };
-        self.finish_manifest(path, self.cells(path)?, root, &[path.to_owned()])
-    }
-
     /// Reads one manifest in each of these folders in `root`, as if they were one, with the column [`SPLIT`].
     pub(crate) fn open_splits(&self, root: &Path, splits: &[&str], name: &str) -> Result<Records<Manifest>, Error> {
         let paths: Vec<PathBuf> = splits.iter().map(|split| below(root, &format!("{split}/{name}"))).collect();
@@ -152,7 +146,7 @@ impl Settings {
         }
         // For messages, and a `metadata` file as any other.
         let path = below(root, &format!("{{{}}}/{name}", splits.join(",")));
-        self.finish_manifest(&path, table::joined(tables), root.to_owned(), &paths)
+        self.finish_manifest(&path, table::joined(tables), root, &paths)
     }
 
     /// Parses a manifest.
@@ -165,7 +159,7 @@ impl Settings {
                 Some("jsonl" | "ndjson") => ManifestFormat::Jsonl,
                 _ => {
                     let problem = "expected a name that ends in .csv, .tsv, .jsonl or .ndjson";
-                    return Err(Error::format(path.display(), None, problem, "rename it, or set `format`"));
+                    return Err(Error::in_file(path, problem, "rename it, or set `format`"));
                 }
             },
         };
@@ -190,13 +184,13 @@ impl Settings {
         &self,
         path: &Path,
         mut columns: Vec<Column>,
-        root: PathBuf,
+        root: &Path,
         manifests: &[PathBuf],
     ) -> Result<Records<Manifest>, Error> {
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let lacking = |name: &str| {
             let problem = format!("no column {name}; there are {}", names.join(", "));
-            Error::format(path.display(), None, problem, "check its spelling, or set `file_column` and `columns`")
+            Error::in_file(path, problem, "check its spelling, or set `file_column` and `columns`")
         };
         let named = self.file_column.iter().chain(self.default_numbers.keys());
         if let Some(name) = named.into_iter().find(|name| !names.contains(name)) {
@@ -208,7 +202,7 @@ impl Settings {
             Some(_) if names.iter().any(|name| name == DATA) => {
                 let problem = "a column has the name `data`, as have the bytes of the files";
                 let advice = "rename it, list other columns in `columns`, or set `without_files`";
-                return Err(Error::format(path.display(), None, problem, advice));
+                return Err(Error::in_file(path, problem, advice));
             }
             Some(name) => {
                 let column = columns.iter().find(|column| column.name == name).ok_or_else(|| lacking(name))?;
@@ -230,7 +224,7 @@ impl Settings {
             None => columns.retain(|column| Some(&*column.name) != file_column),
         }
         if data.is_none() && columns.is_empty() {
-            return Err(Error::format(path.display(), None, "no columns", "choose some with `columns`"));
+            return Err(Error::in_file(path, "no columns", "choose some with `columns`"));
         }
         let mut fields = Vec::new();
         let mut values = Vec::new();
@@ -266,7 +260,7 @@ impl Manifest {
 }
 
 /// Returns the files that a column names.
-fn relative(path: &Path, root: PathBuf, column: &Column) -> Result<Files, Error> {
+fn relative(path: &Path, root: &Path, column: &Column) -> Result<Files, Error> {
     let mut paths = Vec::with_capacity(column.cells.len());
     for (row, _) in column.cells.iter().enumerate() {
         let name = column.text(path, row)?;
@@ -274,9 +268,8 @@ fn relative(path: &Path, root: PathBuf, column: &Column) -> Result<Files, Error>
         if name.is_empty() || name.contains('\0') || Path::new(name).components().any(climbs) {
             let problem =
                 format!("line {}: expected a path in the folder, found `{}`", column.lines[row], name.escape_debug());
-            return Err(Error::format(
-                path.display(),
-                None,
+            return Err(Error::in_file(
+                path,
                 problem,
                 "write a path relative to the folder of this file, without `..`, or set `without_files`",
             ));
@@ -284,7 +277,7 @@ fn relative(path: &Path, root: PathBuf, column: &Column) -> Result<Files, Error>
         paths.push(name);
     }
     #[cfg(feature = "remote")]
-    if crate::files::is_url(&root) {
+    if crate::files::is_url(root) {
         let root = root.to_string_lossy();
         return Files::open(paths.iter().map(|name| crate::remote::below(&root, name)));
     }

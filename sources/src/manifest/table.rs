@@ -117,7 +117,7 @@ pub(super) fn columns(
     cells: Vec<Vec<Cell>>,
     lines: Vec<u64>,
 ) -> Result<Vec<Column>, Error> {
-    let error = |problem: String| Error::format(path.display(), None, problem, "name each column once, and list files");
+    let error = |problem: String| Error::in_file(path, problem, "name each column once, and list files");
     if names.len() > MOST_FIELDS {
         return Err(error(format!("{} columns; the maximum is {MOST_FIELDS}", names.len())));
     }
@@ -274,7 +274,7 @@ impl Column {
 
     fn error(&self, path: &Path, row: usize, problem: &str, advice: &'static str) -> Error {
         let problem = format!("line {}, column {}: {problem}", self.lines[row], self.name);
-        Error::format(path.display(), None, problem, advice)
+        Error::in_file(path, problem, advice)
     }
 }
 

@@ -55,13 +55,11 @@ pub(super) struct Shards {
 
 /// Reads the index of a folder.
 pub(super) fn read(folder: &Path) -> Result<Shards, Error> {
-    let path = folder.join("index.json");
-    parse(&path, folder, &read_whole(&path)?)
-}
-
-fn parse(path: &Path, folder: &Path, bytes: &[u8]) -> Result<Shards, Error> {
-    let wrong = |problem: String| Error::format(path.display(), None, problem, ADVICE);
-    let index: Index = serde_json::from_slice(bytes).map_err(|error| wrong(format!("not an index of MDS: {error}")))?;
+    let path = &folder.join("index.json");
+    let bytes = read_whole(path)?;
+    let wrong = |problem: String| Error::in_file(path, problem, ADVICE);
+    let index: Index =
+        serde_json::from_slice(&bytes).map_err(|error| wrong(format!("not an index of MDS: {error}")))?;
     if index.version != 2 {
         return Err(wrong(format!("expected version 2, found {}", index.version)));
     }
@@ -70,7 +68,7 @@ fn parse(path: &Path, folder: &Path, bytes: &[u8]) -> Result<Shards, Error> {
     for (i, listed) in index.shards.into_iter().enumerate() {
         if listed.format != "mds" || listed.version != 2 {
             let problem = format!("shard {i} has the format {:?}, version {}", listed.format, listed.version);
-            return Err(Error::format(path.display(), None, problem, "write it with MDSWriter; only mds, 2 is read"));
+            return Err(Error::in_file(path, problem, "write it with MDSWriter; only mds, 2 is read"));
         }
         let Listed { column_names: names, column_encodings: encodings, column_sizes: sizes, .. } = listed;
         if names.len() != encodings.len() || names.len() != sizes.len() {
@@ -84,7 +82,7 @@ fn parse(path: &Path, folder: &Path, bytes: &[u8]) -> Result<Shards, Error> {
             .collect();
         if *columns.get_or_insert_with(|| found.clone()) != found {
             let problem = format!("shard {i} has other columns than the first shard");
-            return Err(Error::format(path.display(), None, problem, "open shards of the same columns"));
+            return Err(Error::in_file(path, problem, "open shards of the same columns"));
         }
         let raw = inside(path, folder, &listed.raw_data.basename)?;
         let bytes = listed.raw_data.bytes;
@@ -92,7 +90,7 @@ fn parse(path: &Path, folder: &Path, bytes: &[u8]) -> Result<Shards, Error> {
             (Some(name), Some(zip)) if !raw.exists() => {
                 let compression = Compression::named(&name).ok_or_else(|| {
                     let problem = format!("shard {i} has the compression {name:?}, and only zstd and gz are read");
-                    Error::format(path.display(), None, problem, "unpack the shards beside the compressed ones")
+                    Error::in_file(path, problem, "unpack the shards beside the compressed ones")
                 })?;
                 let path = inside(path, folder, &zip.basename)?;
                 Shard { path, compression: Some(compression), samples: listed.samples, bytes, file: zip }
@@ -126,7 +124,7 @@ pub(super) fn verify(shard: &Shard, bytes: &[u8]) -> Result<(), Error> {
         };
         if found != *expected {
             let problem = format!("the {name} is {found}, and the index says {expected}");
-            return Err(Error::format(shard.path.display(), None, problem, "copy the file again"));
+            return Err(Error::in_file(&shard.path, problem, "copy the file again"));
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ mod limit;
 mod ranges;
 mod service;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -52,7 +52,7 @@ const LONGEST_URL: usize = 16 << 10;
 
 thread_local! {
     /// The options for what this thread opens.
-    static OPTIONS: Cell<RequestOptions> = const { Cell::new(RequestOptions::new()) };
+    static OPTIONS: RefCell<RequestOptions> = const { RefCell::new(RequestOptions::new()) };
 
     /// The limit that is shared by everything this thread opens now.
     static SHARED: RefCell<Option<Arc<Limit>>> = const { RefCell::new(None) };
@@ -108,14 +108,7 @@ impl RequestOptions {
 
     /// Calls `open`, and uses these options for what it opens, instead of those of an enclosing `within`.
     pub fn within<T>(self, open: impl FnOnce() -> T) -> T {
-        struct Before(RequestOptions);
-        impl Drop for Before {
-            fn drop(&mut self) {
-                OPTIONS.set(self.0);
-            }
-        }
-        let _before = Before(OPTIONS.replace(self));
-        open()
+        crate::stop::with(&OPTIONS, self, open)
     }
 }
 
@@ -127,7 +120,7 @@ impl Default for RequestOptions {
 
 /// Returns the request limit for what this thread opens now: the shared one, or a new one.
 fn limit() -> Result<Arc<Limit>, Error> {
-    let options = OPTIONS.get();
+    let options = OPTIONS.with_borrow(|options| *options);
     match SHARED.with_borrow(Clone::clone) {
         Some(shared) => Ok(shared),
         None if options.most == 0 => Err(Error::usage("`max_connections` is 0", "allow at least one")),
@@ -150,17 +143,10 @@ impl Shared {
 
     /// Calls `open`; what it opens shares this limit.
     pub(crate) fn within<T>(&self, open: impl FnOnce() -> T) -> T {
-        struct Before(Option<Arc<Limit>>);
-        impl Drop for Before {
-            fn drop(&mut self) {
-                SHARED.set(self.0.take());
-            }
+        match self.process.is_this() {
+            true => crate::stop::with(&SHARED, Some(self.limit.clone()), open),
+            false => self.limit.options.within(open),
         }
-        if !self.process.is_this() {
-            return self.limit.options.within(open);
-        }
-        let _before = Before(SHARED.replace(Some(self.limit.clone())));
-        open()
     }
 }
 
@@ -195,10 +181,7 @@ struct Object {
 pub(crate) struct Listed {
     /// Its path below the folder.
     pub(crate) name: String,
-    path: Path,
-    len: u64,
-    version: Option<String>,
-    modified: i64,
+    object: Object,
 }
 
 /// Lists all objects below a folder, sorted by path. Those whose keys are no paths can't be asked for: they are left out
@@ -219,8 +202,9 @@ pub(crate) fn list(folder: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<Li
             }
             continue;
         }
-        let modified = meta.last_modified.timestamp();
-        listed.push(Listed { name, path: meta.location, len: meta.size, version: meta.e_tag, modified });
+        let (url, modified) = (below(folder, &name), meta.last_modified.timestamp());
+        let (path, len, version) = (meta.location, meta.size, meta.e_tag);
+        listed.push(Listed { name, object: Object { url, store: 0, path, len, version, modified } });
     }
     listed.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(listed)
@@ -293,15 +277,7 @@ impl Remote {
     /// Makes objects below `folder` that were listed.
     pub(crate) fn listed(folder: &str, listed: Vec<Listed>) -> Result<Self, Error> {
         let (connection, _) = Connection::to(folder)?;
-        let object = |Listed { name, path, len, version, modified }: Listed| Object {
-            url: below(folder, &name),
-            store: 0,
-            path,
-            len,
-            version,
-            modified,
-        };
-        Self::of(listed.into_iter().map(object).collect(), connection)
+        Self::of(listed.into_iter().map(|listed| listed.object).collect(), connection)
     }
 
     fn of(objects: Vec<Object>, connection: Connection) -> Result<Self, Error> {

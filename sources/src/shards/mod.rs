@@ -1,30 +1,42 @@
 //! Shards with a table of their samples, as MosaicML Streaming and LitData write them, raw or compressed.
+//!
+//! A sample is its columns, one after another, behind the sizes (u32) of those whose values may have any.
 
+mod column;
 mod offsets;
 mod packed;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use slotline::dataset::decoding;
+use smallvec::SmallVec;
 
+pub(crate) use self::column::{Array, Column, Encoding};
 use self::offsets::Offsets;
 pub(crate) use self::packed::{Compression, inside};
 use crate::files::{Files, Span};
 use crate::part_cache::PartCache;
-use crate::{Error, Input};
+use crate::{Error, Format, Input, Record, RecordFields, Records, Value};
 
 pub(crate) const ADVICE: &str = "write the dataset again, or copy the file again";
 
-/// The shards of a dataset.
+/// How many samples are looked at to choose the room for columns with values of any length.
+const LOOKED_AT: usize = 256;
+
+/// The samples of shards, which programs of the kind `K` wrote.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub struct Sharded<K> {
     files: Files,
     shards: Vec<Shard>,
     unpacked: PartCache<Vec<u8>, Vec<u8>>,
     len: usize,
+    columns: Vec<Column>,
+    fields: RecordFields,
+    kind: PhantomData<fn() -> K>,
 }
 
 /// A shard, as an index lists it.
@@ -61,17 +73,18 @@ struct Shard {
     offsets: Option<Offsets>,
 }
 
-impl Store {
+impl<K: std::fmt::Debug + 'static> Sharded<K> {
     /// Checks the shards in `files`, which are listed in this order, and reads the tables of those that are not compressed.
     pub(crate) fn new(
         files: Files,
         index: &Path,
-        listed: impl Iterator<Item = Listed>,
+        listed: impl IntoIterator<Item = Listed>,
+        columns: Vec<Column>,
         memory_limit: u64,
-    ) -> Result<Self, Error> {
-        let wrong = |problem: String, advice| Err(Error::format(index.display(), None, problem, advice));
+    ) -> Result<Records<Self>, Error> {
+        let wrong = |problem: String, advice| Err(Error::in_file(index, problem, advice));
         let (mut shards, mut len, mut memory) = (Vec::new(), 0_usize, Vec::new());
-        for (file, listed) in listed.enumerate() {
+        for (file, listed) in listed.into_iter().enumerate() {
             let found = files.file_len(file).unwrap_or(0);
             let (samples, least) = (listed.samples, listed.least);
             let needed = match listed.cut {
@@ -89,7 +102,7 @@ impl Store {
                 (Some(_), _) => None,
                 (None, _) if found < least || found > listed.most => {
                     let problem = format!("{found} bytes, and the index says {least}");
-                    return Err(Error::format(listed.path.display(), None, problem, ADVICE));
+                    return Err(Error::in_file(&listed.path, problem, ADVICE));
                 }
                 (None, Cut::Table) => {
                     let table = Span { file, start: 0, len: Some((8 + 4 * samples).min(found)) };
@@ -98,7 +111,7 @@ impl Store {
                 }
                 (None, Cut::Blocks { .. }) if needed.is_some_and(|needed| needed > found) => {
                     let problem = format!("{found} bytes, and its blocks end at {}", needed.unwrap_or_default());
-                    return Err(Error::format(listed.path.display(), None, problem, ADVICE));
+                    return Err(Error::in_file(&listed.path, problem, ADVICE));
                 }
                 (None, Cut::Blocks { .. }) => None,
             };
@@ -108,33 +121,62 @@ impl Store {
             };
             len = total;
         }
-        let unpacked = PartCache::new(shards.len(), memory_limit);
-        Ok(Self { files, shards, unpacked, len })
+        let (unpacked, fields) = (PartCache::new(shards.len(), memory_limit), RecordFields::default());
+        let mut sharded = Self { files, shards, unpacked, len, columns, fields, kind: PhantomData };
+        sharded.fields = sharded.infer_fields()?;
+        Ok(Records::new(sharded))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len
+    /// Looks at samples of the first shard to choose the fields.
+    fn infer_fields(&self) -> Result<RecordFields, Error> {
+        let mut found = vec![Vec::new(); self.columns.len()];
+        if self.columns.iter().any(|column| column.chosen && column.size.is_none()) {
+            self.visit_first(LOOKED_AT, |index, sample| {
+                self.split(index, sample, |number, bytes| {
+                    found[number].push(self.columns[number].encoding.measure(bytes)?);
+                    Ok(())
+                })
+            })?;
+        }
+        let chosen = self.columns.iter().zip(&found).filter(|(column, _)| column.chosen);
+        let fields: Vec<_> = chosen.flat_map(|(column, found)| column.fields(found)).collect();
+        let same =
+            |(i, name): (usize, &String)| fields[..i].iter().any(|(other, _)| other == name).then(|| name.clone());
+        if let Some(name) = fields.iter().map(|(name, _)| name).enumerate().find_map(same) {
+            return Err(Error::usage(format!("two fields have the name {name:?}"), "leave one out with `columns`"));
+        }
+        Ok(RecordFields::new(fields))
     }
 
-    pub(crate) fn files(&self) -> &Files {
-        &self.files
-    }
-
-    /// Returns the number of samples in each shard.
-    pub(crate) fn shard_lens(&self) -> Vec<usize> {
-        // A larger number would not have fitted in `len`.
-        self.shards.iter().map(|shard| shard.listed.samples as usize).collect()
-    }
-
-    /// Returns the path of the shard that has a sample, and the index of the sample in that shard.
-    pub(crate) fn place(&self, index: usize) -> (&Path, usize) {
-        let (shard, i) = self.find(index);
-        (&self.shards[shard].listed.path, i)
-    }
-
-    /// Returns the number of the file of a sample.
-    pub(crate) fn file_of(&self, index: usize) -> usize {
-        self.find(index).0
+    /// Calls `each` with the number and the bytes of every chosen column of a sample.
+    fn split<'a>(
+        &self,
+        index: usize,
+        sample: &'a [u8],
+        mut each: impl FnMut(usize, &'a [u8]) -> Result<(), String>,
+    ) -> Result<(), Error> {
+        let wrong = |column: Option<&Column>, problem: &str| {
+            let (shard, i) = self.find(index);
+            let of = column.map(|column| format!(", column {:?}", column.name)).unwrap_or_default();
+            Error::in_file(&self.shards[shard].listed.path, format!("sample {i}{of}: {problem}"), ADVICE)
+        };
+        let variable = self.columns.iter().filter(|column| column.size.is_none()).count();
+        let sizes = sample.split_at_checked(4 * variable);
+        let (sizes, mut rest) = sizes.ok_or_else(|| wrong(None, "it ends in the sizes of its columns"))?;
+        let mut sizes = sizes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes) as usize);
+        for (i, column) in self.columns.iter().enumerate() {
+            let size = column.size.or_else(|| sizes.next());
+            let split = size.and_then(|size| rest.split_at_checked(size));
+            let bytes;
+            (bytes, rest) = split.ok_or_else(|| wrong(Some(column), "the sample ends before it"))?;
+            if column.chosen {
+                each(i, bytes).map_err(|problem| wrong(Some(column), &problem))?;
+            }
+        }
+        match rest.len() {
+            0 => Ok(()),
+            more => Err(wrong(None, &format!("{more} bytes follow its columns"))),
+        }
     }
 
     fn find(&self, index: usize) -> (usize, usize) {
@@ -143,7 +185,7 @@ impl Store {
     }
 
     /// Returns the bytes that must be read for a sample: all of a compressed shard.
-    pub(crate) fn span(&self, index: usize) -> Span {
+    fn span(&self, index: usize) -> Span {
         let (file, i) = self.find(index);
         let shard = &self.shards[file];
         match (&shard.offsets, shard.listed.cut) {
@@ -157,28 +199,8 @@ impl Store {
         }
     }
 
-    /// Calls `each` with the bytes that must be read for a sample, and are not in memory.
-    pub(crate) fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
-        let span = self.span(index);
-        if !self.unpacked.has(span.file) {
-            each(span);
-        }
-    }
-
-    /// Reads a sample.
-    pub(crate) fn sample<'a>(&'a self, index: usize, input: Input<'a>) -> Result<&'a [u8], Error> {
-        match self.unpack(index)? {
-            Some((shard, range)) => Ok(&input.hold(shard)[range]),
-            None => input.joined([self.span(index)]),
-        }
-    }
-
     /// Calls `each` with the first samples, up to `most` of them, in one shard.
-    pub(crate) fn visit_first(
-        &self,
-        most: usize,
-        mut each: impl FnMut(usize, &[u8]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn visit_first(&self, most: usize, mut each: impl FnMut(usize, &[u8]) -> Result<(), Error>) -> Result<(), Error> {
         let Some(shard) = self.shards.iter().find(|shard| shard.listed.samples > 0) else { return Ok(()) };
         let mut memory = Vec::new();
         for index in shard.first..shard.first + most.min(shard.listed.samples as usize) {
@@ -203,7 +225,7 @@ impl Store {
             let bytes = compression.unpack(path, packed, (*most).min(self.unpacked.limit()))?;
             if (bytes.len() as u64) < *least {
                 let problem = format!("unpacks to {} bytes, and the index says {least}", bytes.len());
-                return Err(Error::format(path.display(), None, problem, ADVICE));
+                return Err(Error::in_file(path, problem, ADVICE));
             }
             Ok(bytes)
         };
@@ -225,5 +247,48 @@ impl Store {
             }
         };
         Ok(Some((shard, range)))
+    }
+}
+
+impl<K: std::fmt::Debug + 'static> Format for Sharded<K> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn file_of(&self, index: usize) -> Option<usize> {
+        Some(self.find(index).0)
+    }
+
+    fn shard_lens(&self) -> Vec<usize> {
+        // A larger number would not have fitted in `len`.
+        self.shards.iter().map(|shard| shard.listed.samples as usize).collect()
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        let span = self.span(index);
+        if !self.unpacked.has(span.file) {
+            each(span);
+        }
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let sample = match self.unpack(index)? {
+            Some((shard, range)) => &input.hold(shard)[range],
+            None => input.joined([self.span(index)])?,
+        };
+        let mut values = SmallVec::<[Value<'a>; 4]>::new();
+        self.split(index, sample, |column, bytes| {
+            let dtype = self.fields.as_slice()[values.len()].kind.dtype();
+            self.columns[column].encoding.decode(bytes, dtype, &mut |value| values.push(value))
+        })?;
+        Ok(Record::new(&self.fields, values))
     }
 }

@@ -25,23 +25,15 @@ impl Compression {
     /// Unpacks bytes that become at most `most`. Memory grows with what is unpacked.
     pub(crate) fn unpack(self, name: &Path, bytes: &[u8], most: u64) -> Result<Vec<u8>, Error> {
         let failed = |source| Error::io(name, "unpack", source);
-        let mut unpacked = Vec::new();
-        let read = match self {
-            Self::Gzip => {
-                flate2::read::MultiGzDecoder::new(bytes).take(most.saturating_add(1)).read_to_end(&mut unpacked)
-            }
-            Self::Zstd => zstd::Decoder::with_buffer(bytes)
-                .and_then(|decoder| decoder.take(most.saturating_add(1)).read_to_end(&mut unpacked)),
+        let reader: Box<dyn Read> = match self {
+            Self::Gzip => Box::new(flate2::read::MultiGzDecoder::new(bytes)),
+            Self::Zstd => Box::new(zstd::Decoder::with_buffer(bytes).map_err(failed)?),
         };
-        read.map_err(failed)?;
+        let mut unpacked = Vec::new();
+        reader.take(most.saturating_add(1)).read_to_end(&mut unpacked).map_err(failed)?;
         if unpacked.len() as u64 > most {
             let problem = format!("unpacks to more than {most} bytes");
-            return Err(Error::format(
-                name.display(),
-                None,
-                problem,
-                "write the shards again, or raise `memory_limit`",
-            ));
+            return Err(Error::in_file(name, problem, "write the shards again, or raise `memory_limit`"));
         }
         Ok(unpacked)
     }
@@ -52,7 +44,7 @@ pub(crate) fn inside(index: &Path, folder: &Path, name: &str) -> Result<PathBuf,
     let relative = Path::new(name);
     if name.is_empty() || relative.components().any(|component| !matches!(component, Component::Normal(_))) {
         let problem = format!("the file name {name:?} leads out of the folder");
-        return Err(Error::format(index.display(), None, problem, "write the index again"));
+        return Err(Error::in_file(index, problem, "write the index again"));
     }
     Ok(crate::files::below(folder, name))
 }

@@ -16,8 +16,9 @@ use slotline::dtype::DType;
 use slotline::sample::Row;
 
 use super::LEAST;
-use super::schema::{ColumnType, Leaf};
-use crate::decimal;
+use super::schema::Leaf;
+use crate::record::Rows;
+use crate::{FieldKind, decimal};
 
 /// Some rows of a table: a column for each of its fields.
 #[derive(Debug)]
@@ -78,12 +79,6 @@ impl Chunk {
         Self { name, columns, bytes, has_missing }
     }
 
-    /// Returns the bytes of a value; its default, or nothing, if it is missing.
-    #[inline]
-    pub(super) fn value(&self, column: usize, row: usize) -> &[u8] {
-        self.columns[column].value(row)
-    }
-
     /// Returns the number of columns.
     pub(super) fn columns(&self) -> usize {
         self.columns.len()
@@ -107,14 +102,6 @@ impl Chunk {
         self.has_missing && rows.any(|row| self.missing(row).is_some())
     }
 
-    /// Writes all values of a row.
-    #[inline]
-    pub(super) fn write(&self, row: usize, into: &mut Row<'_>) -> Result<(), BoxError> {
-        into.write_run(|into| {
-            self.columns.iter().try_for_each(|column| Ok(into.write_bytes(column.dtype, column.value(row))?))
-        })
-    }
-
     /// Returns what is missing in a row that has no default, if anything is.
     #[inline]
     pub(super) fn missing(&self, row: usize) -> Option<Missing> {
@@ -125,6 +112,21 @@ impl Chunk {
             true if column.has_default() => None,
             true => Some(Missing::Value(number)),
             false => Some(Missing::Element(number)),
+        })
+    }
+}
+
+impl Rows for Chunk {
+    /// Returns the bytes of a value; its default, or nothing, if it is missing.
+    #[inline]
+    fn value(&self, column: usize, row: usize) -> &[u8] {
+        self.columns[column].value(row)
+    }
+
+    #[inline]
+    fn write(&self, row: usize, into: &mut Row<'_>) -> Result<(), BoxError> {
+        into.write_run(|into| {
+            self.columns.iter().try_for_each(|column| Ok(into.write_bytes(column.dtype, column.value(row))?))
         })
     }
 }
@@ -144,12 +146,12 @@ impl Column {
     /// copied.
     pub(super) fn of(batch: &RecordBatch, leaf: &Leaf, default: Option<&[u8]>, limit: u64) -> Result<Self, String> {
         let (array, missing) = find(batch, leaf);
-        Self::new(&array, &leaf.column_type, missing, default, limit)
+        Self::new(&array, &leaf.kind, missing, default, limit)
     }
 
     fn new(
         array: &ArrayRef,
-        column_type: &ColumnType,
+        kind: &FieldKind,
         above: Option<NullBuffer>,
         default: Option<&[u8]>,
         limit: u64,
@@ -173,21 +175,11 @@ impl Column {
                 holes = list.values().nulls().cloned();
                 Values::Fixed(elements, size * *len as usize)
             }
-            DataType::List(_) => {
-                let list = array.as_list::<i32>();
-                let (elements, size) = elements(list.values())?;
-                holes = list.values().nulls().cloned();
-                Values::Narrow(elements, size, list.offsets().inner().clone())
-            }
-            DataType::LargeList(_) => {
-                let list = array.as_list::<i64>();
-                let (elements, size) = elements(list.values())?;
-                holes = list.values().nulls().cloned();
-                Values::Wide(elements, size, list.offsets().inner().clone())
-            }
+            DataType::List(_) => of_list::<i32>(array, &mut holes)?,
+            DataType::LargeList(_) => of_list::<i64>(array, &mut holes)?,
             DataType::ListView(_) => of_list_views::<i32>(array, &mut holes, limit)?,
             DataType::LargeListView(_) => of_list_views::<i64>(array, &mut holes, limit)?,
-            DataType::Dictionary(..) => of_dictionary(array, column_type, default, limit)?,
+            DataType::Dictionary(..) => of_dictionary(array, kind, default, limit)?,
             _ => {
                 let (elements, size) = elements(array)?;
                 Values::Fixed(elements, size)
@@ -196,7 +188,7 @@ impl Column {
         let holes = holes.filter(|nulls| nulls.null_count() > 0);
         let gaps = (missing.is_some() || holes.is_some())
             .then(|| Box::new(Gaps { missing, holes, default: default.map(Into::into) }));
-        Ok(Self { dtype: column_type.dtype(), values, gaps })
+        Ok(Self { dtype: kind.dtype(), values, gaps })
     }
 
     fn has_default(&self) -> bool {
@@ -300,6 +292,13 @@ fn of_bytes<T: ByteArrayType>(array: &GenericByteArray<T>) -> Values {
     of_offsets(array.values().clone(), 1, array.offsets().inner().clone())
 }
 
+fn of_list<O: OffsetSizeTrait>(array: &ArrayRef, holes: &mut Option<NullBuffer>) -> Result<Values, String> {
+    let list = array.as_list::<O>();
+    let (elements, size) = elements(list.values())?;
+    *holes = list.values().nulls().cloned();
+    Ok(of_offsets(elements, size, list.offsets().inner().clone()))
+}
+
 fn of_offsets<O: OffsetSizeTrait>(bytes: Buffer, size: usize, offsets: ScalarBuffer<O>) -> Values {
     let offsets = offsets.into_inner();
     match O::IS_LARGE {
@@ -358,14 +357,9 @@ fn of_list_views<O: OffsetSizeTrait>(
     Ok(Values::Wide(bytes.into(), size, ends.into()))
 }
 
-fn of_dictionary(
-    array: &ArrayRef,
-    column_type: &ColumnType,
-    default: Option<&[u8]>,
-    limit: u64,
-) -> Result<Values, String> {
+fn of_dictionary(array: &ArrayRef, kind: &FieldKind, default: Option<&[u8]>, limit: u64) -> Result<Values, String> {
     let array = array.as_any_dictionary();
-    let of = Column::new(array.values(), column_type, None, default, limit)?;
+    let of = Column::new(array.values(), kind, None, default, limit)?;
     // A missing value may have any key, also if there are no values.
     let keys = if array.values().is_empty() { vec![0; array.len()] } else { array.normalized_keys() };
     let keys =
@@ -379,6 +373,7 @@ mod tests {
     use arrow_schema::Field;
 
     use super::*;
+    use crate::CapacityHint;
 
     #[test]
     fn views_of_the_same_bytes_have_a_limit() {
@@ -390,10 +385,11 @@ mod tests {
         let field = Arc::new(Field::new("item", DataType::Int64, true));
         let (starts, lens) = (vec![0; 1024].into(), vec![1 << 17; 1024].into());
         let lists: ArrayRef = Arc::new(ListViewArray::new(field, starts, lens, elements, None));
-        for (array, column_type) in [(texts, ColumnType::Bytes), (lists, ColumnType::List(DType::I64))] {
-            let error = Column::new(&array, &column_type, None, None, 1 << 29).unwrap_err();
+        let room = CapacityHint::of([]);
+        for (array, kind) in [(texts, FieldKind::Bytes(room)), (lists, FieldKind::List(DType::I64, room))] {
+            let error = Column::new(&array, &kind, None, None, 1 << 29).unwrap_err();
             assert_eq!(error, "values of 1073741824 bytes, more than 536870912; raise `memory_limit`");
-            let column = Column::new(&array.slice(0, 2), &column_type, None, None, 0).unwrap();
+            let column = Column::new(&array.slice(0, 2), &kind, None, None, 0).unwrap();
             assert_eq!(column.value(1).len(), 1 << 20);
         }
     }

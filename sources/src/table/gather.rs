@@ -15,6 +15,7 @@ use super::column::Chunk;
 use crate::Error;
 use crate::files::reserve;
 use crate::format::place;
+use crate::record::Rows;
 
 /// How many values ahead are fetched: loading one from main memory takes as long as copying many.
 const AHEAD: usize = 24;

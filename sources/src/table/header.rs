@@ -27,45 +27,37 @@ pub(super) struct Header {
     pub(super) is_dictionary: bool,
 }
 
-/// What the headers of pages say.
-pub(super) struct Pages {
-    /// The bytes that decoding takes, at most.
-    pub(super) bytes: u64,
-}
-
-impl Pages {
-    /// Checks that decoding pages takes at most `most` bytes.
-    pub(super) fn check<'a>(
-        parts: impl Iterator<Item = &'a Shared>,
-        metadata: &ColumnChunkMetaData,
-        most: u64,
-    ) -> Result<Self, Problem> {
-        // A value, and two levels.
-        let value = 4 + match metadata.column_type() {
-            Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY => 32,
-            Physical::INT96 => 16,
-            _ => 8,
-        };
-        let mut all = 0_u64;
-        for part in parts {
-            let mut rest = &part[..];
-            while !rest.is_empty() {
-                let (header, data) = Header::read(rest).ok_or("a page without a valid header")?;
-                if header.is_dictionary && header.values > header.uncompressed {
-                    let Header { values, uncompressed, .. } = header;
-                    return Err(Problem::from(format!("a dictionary of {values} values in {uncompressed} bytes")));
-                }
-                all = all.saturating_add(header.uncompressed).saturating_add(header.values.saturating_mul(value));
-                if all > most {
-                    return Err(Problem::too_large(all));
-                }
-                let page = data.get(..header.compressed as usize).ok_or("a page that ends after its column")?;
-                header.check_packed(page, metadata.compression(), most)?;
-                rest = &data[page.len()..];
+/// Checks that decoding pages takes at most `most` bytes, and returns how many, at most.
+pub(super) fn check<'a>(
+    parts: impl Iterator<Item = &'a Shared>,
+    metadata: &ColumnChunkMetaData,
+    most: u64,
+) -> Result<u64, Problem> {
+    // A value, and two levels.
+    let value = 4 + match metadata.column_type() {
+        Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY => 32,
+        Physical::INT96 => 16,
+        _ => 8,
+    };
+    let mut all = 0_u64;
+    for part in parts {
+        let mut rest = &part[..];
+        while !rest.is_empty() {
+            let (header, data) = Header::read(rest).ok_or("a page without a valid header")?;
+            if header.is_dictionary && header.values > header.uncompressed {
+                let Header { values, uncompressed, .. } = header;
+                return Err(Problem::from(format!("a dictionary of {values} values in {uncompressed} bytes")));
             }
+            all = all.saturating_add(header.uncompressed).saturating_add(header.values.saturating_mul(value));
+            if all > most {
+                return Err(Problem::too_large(all));
+            }
+            let page = data.get(..header.compressed as usize).ok_or("a page that ends after its column")?;
+            header.check_packed(page, metadata.compression(), most)?;
+            rest = &data[page.len()..];
         }
-        Ok(Self { bytes: all })
     }
+    Ok(all)
 }
 
 impl Header {

@@ -22,7 +22,7 @@ use arrow_ipc::{Message, MessageHeader, MetadataVersion};
 use arrow_schema::SchemaRef;
 
 use super::schema::{Columns, DEEPEST, Leaf};
-use super::{DAMAGED, LEAST, Part};
+use super::{DAMAGED, Decode, LEAST, Part};
 use crate::Error;
 use crate::columns::is_in;
 use crate::files::{Files, Span};
@@ -59,7 +59,6 @@ struct Batch {
 #[derive(Debug)]
 struct Rows {
     batch: Batch,
-    number: usize,
     schema: SchemaRef,
     chosen: Arc<[usize]>,
 }
@@ -92,7 +91,7 @@ impl File {
                 next = end;
             }
             let advice = "check that it was written completely, by Arrow";
-            return walk.of.ok_or_else(|| Error::format(path.display(), None, "no schema", advice));
+            return walk.of.ok_or_else(|| Error::in_file(path, "no schema", advice));
         }
         // The footer, its length as i32, and the magic number without its zeros.
         let error = |problem: &str| Error::format(path.display(), len.saturating_sub(10), problem, DAMAGED);
@@ -114,13 +113,15 @@ impl File {
     }
 
     /// Returns the batches of the file, with these columns.
-    pub(super) fn parts(self, leaves: &[Leaf]) -> Vec<Box<dyn Part>> {
+    pub(super) fn parts(self, leaves: &[Leaf]) -> Vec<Part> {
         let mut chosen: Vec<usize> = leaves.iter().map(|leaf| leaf.path[0]).collect();
         chosen.sort_unstable();
         chosen.dedup();
         let chosen: Arc<[usize]> = chosen.into();
-        let part = |(number, batch)| -> Box<dyn Part> {
-            Box::new(Rows { batch, number, schema: self.schema.clone(), chosen: chosen.clone() })
+        let part = |(group, batch): (usize, Batch)| {
+            let (file, rows, size) = (batch.body.file, batch.rows, batch.body.len.unwrap_or(0));
+            let decode = Box::new(Rows { batch, schema: self.schema.clone(), chosen: chosen.clone() });
+            Part { file, group, rows, size, steps: 1, decode }
         };
         self.batches.into_iter().enumerate().map(part).collect()
     }
@@ -233,19 +234,7 @@ impl Walk<'_> {
     }
 }
 
-impl Part for Rows {
-    fn file(&self) -> usize {
-        self.batch.body.file
-    }
-
-    fn group(&self) -> usize {
-        self.number
-    }
-
-    fn rows(&self) -> usize {
-        self.batch.rows
-    }
-
+impl Decode for Rows {
     fn spans(&self, _: &Files, each: &mut dyn FnMut(Span)) {
         each(self.batch.body);
     }
@@ -254,17 +243,10 @@ impl Part for Rows {
         files.mapped(self.batch.body)
     }
 
-    fn size(&self) -> u64 {
-        self.batch.body.len.unwrap_or(0)
-    }
-
-    fn steps(&self) -> usize {
-        1
-    }
-
     fn read(&self, files: &Arc<Files>, _: usize, limit: u64, _: &AtomicU64) -> Result<RecordBatch, Error> {
-        let wrong =
-            |problem: String| Error::format(files.path(self.file()).display(), self.batch.body.start, problem, DAMAGED);
+        let wrong = |problem: String| {
+            Error::format(files.path(self.batch.body.file).display(), self.batch.body.start, problem, DAMAGED)
+        };
         let message = arrow_ipc::root_as_message(&self.batch.message).map_err(|error| wrong(error.to_string()))?;
         let batch = message.header_as_record_batch().ok_or_else(|| wrong("a message without its header".to_owned()))?;
         let body = body_of(files, self.batch.body)?;

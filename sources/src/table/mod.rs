@@ -48,13 +48,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
-use slotline::BoxError;
 use slotline::dataset::decoding;
-use slotline::sample::{Row, RowsMut};
+use slotline::sample::RowsMut;
 
 use self::column::{Chunk, Column, Missing};
 use self::gather::Gather;
-use self::schema::{ColumnType, Columns, Leaf};
+use self::schema::{Columns, Leaf};
 use crate::columns::choose;
 use crate::files::{Files, Span, below, is_url, names_in, read_whole};
 use crate::format::place;
@@ -91,7 +90,7 @@ const LOOKED_AT: usize = 256;
 /// ```
 pub struct Table {
     files: Arc<Files>,
-    parts: Vec<Box<dyn Part>>,
+    parts: Vec<Part>,
     /// The number of the first row of each part, and the number of all rows.
     starts: Vec<usize>,
     fields: RecordFields,
@@ -110,24 +109,25 @@ pub struct Table {
 }
 
 /// Rows that are decoded together.
-trait Part: fmt::Debug + Send + Sync {
-    /// Returns the number of the file, and of the row group or batch in it.
-    fn file(&self) -> usize;
-    fn group(&self) -> usize;
+struct Part {
+    /// The number of the file, and of the row group or batch in it.
+    file: usize,
+    group: usize,
+    rows: usize,
+    /// About how many bytes it has, decoded, as the file says.
+    size: u64,
+    /// The number of steps in which the columns that were chosen are decoded: one for each, or one for all.
+    steps: usize,
+    decode: Box<dyn Decode>,
+}
 
-    fn rows(&self) -> usize;
-
+/// Where rows are, and how they are decoded.
+trait Decode: Send + Sync {
     /// Calls `each` with what is read.
     fn spans(&self, files: &Files, each: &mut dyn FnMut(Span));
 
     /// Returns the bytes that decoded columns may lie in, if the file is mapped.
     fn mapped<'f>(&self, files: &'f Files) -> Option<&'f [u8]>;
-
-    /// Returns about how many bytes it has, decoded, as the file says.
-    fn size(&self) -> u64;
-
-    /// Returns the number of steps in which the columns that were chosen are decoded: one for each, or one for all.
-    fn steps(&self) -> usize;
 
     /// Reads and decodes the columns of a step. `spent` counts what all steps take.
     fn read(&self, files: &Arc<Files>, step: usize, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Error>;
@@ -149,59 +149,51 @@ impl TableOptions {
     ///
     /// If a file can't be read, is not valid, or lacks a column of the first; or if a column can't be read.
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Table>, Error> {
-        self.set.open_table(paths)
-    }
-}
-
-impl Settings {
-    pub(crate) fn open_table(
-        &self,
-        paths: impl IntoIterator<Item = impl AsRef<Path>>,
-    ) -> Result<Records<Table>, Error> {
-        let files = Arc::new(self.files(data_files(paths)?)?);
+        let set = &self.set;
+        let files = Arc::new(set.files(data_files(paths)?)?);
         let numbers: Vec<usize> = (0..files.len()).collect();
         let spent = AtomicU64::new(0);
-        let mut opened = par_map(&files, &numbers, |&file| Opened::open(&files, file, self, &spent))?;
-        let first = opened[0].columns();
-        let leaves = choose(&files.path(0), self.columns.as_deref(), &first.leaves, |leaf| &leaf.name, &first.others)?;
+        let mut opened = par_map(&files, &numbers, |&file| Opened::open(&files, file, set, &spent))?;
+        let first = &opened[0].columns;
+        let leaves = choose(&files.path(0), set.columns.as_deref(), &first.leaves, |leaf| &leaf.name, &first.others)?;
         let names: HashSet<String> = first.names().map(str::to_owned).collect();
-        let is_parquet = opened[0].is_parquet();
-        self.check(if is_parquet { PARQUET } else { ARROW })?;
-        let missing = self.missing(&files.path(0), &leaves)?;
+        let is_parquet = opened[0].is_parquet;
+        set.check(if is_parquet { PARQUET } else { ARROW })?;
+        let missing = set.missing(&files.path(0), &leaves)?;
         let (mut parts, mut all_leaves) = (Vec::new(), Vec::new());
         for (file, of) in opened.drain(..).enumerate() {
-            if of.is_parquet() != is_parquet {
+            if of.is_parquet != is_parquet {
                 let problem = format!("not of the same format as {}", files.path(0).display());
-                return Err(Error::format(files.path(file).display(), None, problem, "open them apart"));
+                return Err(Error::in_file(files.path(file), problem, "open them apart"));
             }
-            let known: HashMap<&str, &Leaf> = of.columns().leaves.iter().map(|leaf| (&*leaf.name, leaf)).collect();
+            let known: HashMap<&str, &Leaf> = of.columns.leaves.iter().map(|leaf| (&*leaf.name, leaf)).collect();
             let find = |leaf: &Leaf| {
-                let found = known.get(&*leaf.name).filter(|found| found.column_type == leaf.column_type);
+                let found = known.get(&*leaf.name).filter(|found| found.kind == leaf.kind);
                 found.map(|&found| found.clone()).ok_or_else(|| {
                     let problem = format!("the column {} is not here as in {}", leaf.name, files.path(0).display());
                     let advice = "open files of the same columns, or choose others with `columns`";
-                    Error::format(files.path(file).display(), None, problem, advice)
+                    Error::in_file(files.path(file), problem, advice)
                 })
             };
             let found = leaves.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-            if let Some(name) = of.columns().names().find(|name| self.columns.is_none() && !names.contains(*name)) {
+            if let Some(name) = of.columns.names().find(|name| set.columns.is_none() && !names.contains(*name)) {
                 let problem = format!("the column {name} is not in {}", files.path(0).display());
                 let advice = "open files of the same columns, or choose those that all have with `columns`";
-                return Err(Error::format(files.path(file).display(), None, problem, advice));
+                return Err(Error::in_file(files.path(file), problem, advice));
             }
             all_leaves.push(decoded(&found, is_parquet));
-            parts.extend(of.parts(&files, &found)?);
+            parts.extend((of.parts)(&files, &found)?);
         }
         let mut starts = vec![0_usize];
         for part in &parts {
-            let rows = starts[starts.len() - 1].checked_add(part.rows());
-            let wrong = || Error::format(files.path(part.file()).display(), None, "too many rows", "split the files");
+            let rows = starts[starts.len() - 1].checked_add(part.rows);
+            let wrong = || Error::in_file(files.path(part.file), "too many rows", "split the files");
             starts.push(rows.ok_or_else(wrong)?);
         }
-        let size = parts.iter().map(|part| part.size()).fold(0, u64::saturating_add);
+        let size = parts.iter().map(|part| part.size).fold(0, u64::saturating_add);
         static TABLES: AtomicU64 = AtomicU64::new(0);
         let mut table = Table {
-            kept: PartCache::new(parts.len(), self.memory_limit()),
+            kept: PartCache::new(parts.len(), set.memory_limit()),
             files,
             parts,
             starts,
@@ -216,10 +208,12 @@ impl Settings {
         table.fields = table.infer_fields(&leaves);
         Ok(Records::new(table))
     }
+}
 
+impl Settings {
     /// Returns what a missing value of each column is, if that is no error.
     fn missing(&self, path: &Path, leaves: &[Leaf]) -> Result<Vec<Option<Box<[u8]>>>, Error> {
-        let wrong = |problem, advice| Error::format(path.display(), None, problem, advice);
+        let wrong = |problem, advice| Error::in_file(path, problem, advice);
         if let Some(name) = self.default_numbers.keys().find(|name| !leaves.iter().any(|leaf| leaf.name == **name)) {
             return Err(wrong(
                 format!("no column {name} among those that are read, to set a default of"),
@@ -227,12 +221,12 @@ impl Settings {
             ));
         }
         let missing = |leaf: &Leaf| {
-            let kind = leaf.column_type.kind(|_| CapacityHint { items: 1, exceeded: true });
+            let kind = &leaf.kind;
             let Some(&number) = self.default_numbers.get(&leaf.name) else {
                 let zero = || kind.zero().map_err(|source| Error::io(path, "read", source));
                 return Ok(self.missing_as_zero.then(zero).transpose()?.map(|zero| zero.bytes().into()));
             };
-            let found = leaf.column_type.number(number);
+            let found = schema::number_of(kind, number);
             let problem = || format!("column {}: the default {number} is no {kind}", leaf.name);
             found.map(Some).ok_or_else(|| wrong(problem(), "set one that the column can hold, for a column of numbers"))
         };
@@ -241,11 +235,11 @@ impl Settings {
 }
 
 /// A file that was opened.
-enum Opened {
-    #[cfg(feature = "parquet")]
-    Parquet(parquet::File),
-    #[cfg(feature = "arrow")]
-    Arrow(ipc::File),
+struct Opened {
+    is_parquet: bool,
+    columns: Columns,
+    /// Makes the parts of the file, with some of its columns.
+    parts: Box<dyn FnOnce(&Files, &[Leaf]) -> Result<Vec<Part>, Error> + Send>,
 }
 
 impl Opened {
@@ -255,49 +249,28 @@ impl Opened {
         files.read_into(Span { file, start: 0, len: Some(len) }, &mut start)?;
         if start.is_empty() {
             let advice = "write it again, or leave it out";
-            return Err(Error::format(files.path(file).display(), None, "an empty file", advice));
+            return Err(Error::in_file(files.path(file), "an empty file", advice));
         }
         if start == b"PARE" {
             let problem = "a Parquet file with an encrypted footer, which is not read";
-            return Err(Error::format(files.path(file).display(), None, problem, "write it again without encryption"));
+            return Err(Error::in_file(files.path(file), problem, "write it again without encryption"));
         }
         #[cfg(feature = "parquet")]
         if start == b"PAR1" {
-            return parquet::File::open(files, file, options.decimals_as_f64).map(Self::Parquet);
+            let mut opened = parquet::File::open(files, file, options.decimals_as_f64)?;
+            let columns = std::mem::take(&mut opened.columns);
+            let parts = Box::new(|files: &Files, leaves: &[Leaf]| opened.parts(files, leaves));
+            return Ok(Self { is_parquet: true, columns, parts });
         }
         #[cfg(feature = "arrow")]
         if start != b"PAR1" {
-            return ipc::File::open(files, file, options, spent).map(Self::Arrow);
+            let mut opened = ipc::File::open(files, file, options, spent)?;
+            let columns = std::mem::take(&mut opened.columns);
+            let parts = Box::new(|_: &Files, leaves: &[Leaf]| Ok(opened.parts(leaves)));
+            return Ok(Self { is_parquet: false, columns, parts });
         }
         let advice = "build slotline-sources with the features `arrow` and `parquet`";
-        Err(Error::format(files.path(file).display(), None, "a format that this program was built without", advice))
-    }
-
-    fn is_parquet(&self) -> bool {
-        match self {
-            #[cfg(feature = "parquet")]
-            Self::Parquet(_) => true,
-            #[cfg(feature = "arrow")]
-            Self::Arrow(_) => false,
-        }
-    }
-
-    fn columns(&self) -> &Columns {
-        match self {
-            #[cfg(feature = "parquet")]
-            Self::Parquet(file) => &file.columns,
-            #[cfg(feature = "arrow")]
-            Self::Arrow(file) => &file.columns,
-        }
-    }
-
-    fn parts(self, files: &Files, leaves: &[Leaf]) -> Result<Vec<Box<dyn Part>>, Error> {
-        match self {
-            #[cfg(feature = "parquet")]
-            Self::Parquet(file) => file.parts(files, leaves),
-            #[cfg(feature = "arrow")]
-            Self::Arrow(file) => Ok(file.parts(leaves)),
-        }
+        Err(Error::in_file(files.path(file), "a format that this program was built without", advice))
     }
 }
 
@@ -335,7 +308,6 @@ impl Problem {
         Self { what: what.into(), advice: DAMAGED }
     }
 
-    #[cfg(feature = "parquet")]
     fn too_large(bytes: u64) -> Self {
         let what = format!("pages that take {bytes} bytes or more, decoded");
         Self { what, advice: "raise `memory_limit`, or write smaller pages or row groups" }
@@ -374,13 +346,12 @@ fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         if has("dataset_dict.json") {
             let splits = names.iter().filter(|name| !name.ends_with(".json")).map(|name| name.trim_end_matches('/'));
             let problem = format!("several splits: {}", splits.collect::<Vec<_>>().join(", "));
-            return Err(Error::format(folder.display(), None, problem, "open the folder of one"));
+            return Err(Error::in_file(folder, problem, "open the folder of one"));
         }
         let advice = "pass a folder that `save_to_disk` wrote, or files";
-        return Err(Error::format(folder.display(), None, "no state.json in it", advice));
+        return Err(Error::in_file(folder, "no state.json in it", advice));
     }
-    let wrong =
-        |problem: &str| Error::format(path.display(), None, problem, "save the dataset again with `save_to_disk`");
+    let wrong = |problem: &str| Error::in_file(&path, problem, "save the dataset again with `save_to_disk`");
     let state: serde_json::Value =
         serde_json::from_slice(&read_whole(&path)?).map_err(|error| wrong(&format!("not a state: {error}")))?;
     if state.get("_indices_files").is_some_and(|files| files.as_array().is_none_or(|files| !files.is_empty())) {
@@ -413,27 +384,26 @@ impl Table {
 
     /// Chooses the fields, with room for the first rows.
     fn infer_fields(&self, leaves: &[Leaf]) -> RecordFields {
-        let is_packed =
-            |leaf: &Leaf| matches!(leaf.column_type, ColumnType::List(_) | ColumnType::Bytes | ColumnType::Text);
+        let is_packed = |leaf: &Leaf| leaf.kind.room().is_some();
         // Rows that can't be read are errors when they are asked for.
-        let first = (0..self.parts.len()).find(|&part| self.parts[part].rows() > 0);
+        let first = (0..self.parts.len()).find(|&part| self.parts[part].rows > 0);
         let first = first.filter(|_| leaves.iter().any(is_packed));
-        let first = first.and_then(|part| Some((self.chunk(part).ok()?, self.parts[part].rows().min(LOOKED_AT))));
+        let first = first.and_then(|part| Some((self.chunk(part).ok()?, self.parts[part].rows.min(LOOKED_AT))));
         let fields = leaves.iter().enumerate().map(|(column, leaf)| {
-            let room = |size: usize| {
+            let kind = leaf.kind.with_room(|_| {
                 let rows = first.iter().flat_map(|(chunk, rows)| (0..*rows).map(|row| chunk.value(column, row)));
-                CapacityHint::estimate(rows.map(|bytes| (bytes.len() / size) as u64))
-            };
-            (leaf.name.clone(), leaf.column_type.kind(room))
+                CapacityHint::estimate(rows.map(|bytes| (bytes.len() / leaf.kind.dtype().size()) as u64))
+            });
+            (leaf.name.clone(), kind)
         });
         RecordFields::new(fields)
     }
 
     fn chunk(&self, number: usize) -> Result<Arc<Chunk>, Error> {
         let part = &self.parts[number];
-        let (file, steps) = (part.file(), part.steps());
+        let (file, steps) = (part.file, part.steps);
         let decode = |step: usize, spent: &AtomicU64| {
-            let batch = part.read(&self.files, step, self.kept.limit(), spent)?;
+            let batch = part.decode.read(&self.files, step, self.kept.limit(), spent)?;
             let columns = if steps == 1 { 0..self.missing.len() } else { step..step + 1 };
             let columns = columns.map(|column| {
                 let leaf = &self.leaves[file][column];
@@ -441,13 +411,13 @@ impl Table {
                 of.map_err(|problem| format!("column {}: {problem}", leaf.name))
             });
             let columns = columns.collect::<Result<Vec<_>, _>>();
-            columns.map_err(|problem| Error::format(self.files.path(file).display(), None, problem, DAMAGED))
+            columns.map_err(|problem| Error::in_file(self.files.path(file), problem, DAMAGED))
         };
         let chunk_of = |columns: Vec<Vec<Column>>| {
-            let mapped = part.mapped(&self.files).unwrap_or_default();
+            let mapped = part.decode.mapped(&self.files).unwrap_or_default();
             let chunk = Chunk::new((self.number, number), columns.into_iter().flatten().collect(), mapped);
             let bytes = chunk.bytes;
-            let growth = (bytes.saturating_mul(256) / part.size().max(SMALL)).max(256);
+            let growth = (bytes.saturating_mul(256) / part.size.max(SMALL)).max(256);
             self.growth.fetch_max(growth, Ordering::Relaxed);
             (chunk, bytes)
         };
@@ -456,7 +426,7 @@ impl Table {
 
     /// Whether some parts have no room in memory together: not all have, and these take more than a quarter of it.
     fn are_too_large(&self, parts: &[usize]) -> Result<bool, Error> {
-        let size = |part: &&usize| self.parts[**part].size();
+        let size = |part: &&usize| self.parts[**part].size;
         if self.growth.load(Ordering::Relaxed) == 0
             && let Some(&largest) = parts.iter().max_by_key(size)
         {
@@ -482,8 +452,8 @@ impl Table {
             }
         };
         let problem = format!("row {index}: column {} {problem}", self.fields.as_slice()[column].name);
-        let file = self.parts[place(&self.starts, index).0].file();
-        Error::format(self.files.path(file).display(), None, problem, advice)
+        let file = self.parts[place(&self.starts, index).0].file;
+        Error::in_file(self.files.path(file), problem, advice)
     }
 }
 
@@ -501,16 +471,16 @@ impl Format for Table {
     }
 
     fn file_of(&self, index: usize) -> Option<usize> {
-        Some(self.parts[place(&self.starts, index).0].file())
+        Some(self.parts[place(&self.starts, index).0].file)
     }
 
     fn shard_lens(&self) -> Vec<usize> {
         let (mut lens, mut last) = (Vec::new(), None);
         for part in &self.parts {
-            let of = Some((part.file(), part.group()));
+            let of = Some((part.file, part.group));
             match lens.last_mut() {
-                Some(len) if of == last => *len += part.rows(),
-                _ => lens.push(part.rows()),
+                Some(len) if of == last => *len += part.rows,
+                _ => lens.push(part.rows),
             }
             last = of;
         }
@@ -520,7 +490,7 @@ impl Format for Table {
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
         let (part, _) = place(&self.starts, index);
         if !self.kept.has(part) {
-            self.parts[part].spans(&self.files, each);
+            self.parts[part].decode.spans(&self.files, each);
         }
     }
 
@@ -544,17 +514,6 @@ impl Format for Table {
             // Rows that are not written are read one by one, and their errors are met again.
             drop(gather.write(rows, apart, |part| self.chunk(part)));
         }
-    }
-}
-
-impl Rows for Chunk {
-    #[inline]
-    fn value(&self, field: usize, row: usize) -> &[u8] {
-        Chunk::value(self, field, row)
-    }
-
-    fn write(&self, row: usize, into: &mut Row<'_>) -> Result<(), BoxError> {
-        Chunk::write(self, row, into)
     }
 }
 

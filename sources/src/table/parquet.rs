@@ -21,9 +21,9 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::schema::types::{SchemaDescriptor, Type};
 
 use super::frames;
-use super::header::Pages;
+use super::header::check;
 use super::schema::{Columns, DEEPEST, Leaf};
-use super::{DAMAGED, LEAST, Part, Problem, thrift};
+use super::{DAMAGED, Decode, LEAST, Part, Problem, thrift};
 use crate::Error;
 use crate::files::{Files, Span};
 
@@ -60,7 +60,7 @@ struct Rows {
 impl File {
     /// Reads the metadata at the end of a file, and the page index.
     pub(super) fn open(files: &Files, file: usize, decimals: bool) -> Result<Self, Error> {
-        let wrong = |problem: String| Error::format(files.path(file).display(), None, problem, DAMAGED);
+        let wrong = |problem: String| Error::in_file(files.path(file), problem, DAMAGED);
         let reader = ParquetMetaDataReader::new()
             .with_column_index_policy(PageIndexPolicy::Skip)
             .with_offset_index_policy(PageIndexPolicy::Optional);
@@ -77,8 +77,8 @@ impl File {
     }
 
     /// Returns the parts of the file, with these columns.
-    pub(super) fn parts(self, files: &Files, leaves: &[Leaf]) -> Result<Vec<Box<dyn Part>>, Error> {
-        let wrong = |problem: String| Error::format(files.path(self.file).display(), None, problem, DAMAGED);
+    pub(super) fn parts(self, files: &Files, leaves: &[Leaf]) -> Result<Vec<Part>, Error> {
+        let wrong = |problem: String| Error::in_file(files.path(self.file), problem, DAMAGED);
         let schema = self.metadata.parquet_schema();
         let mut decoded = Vec::new();
         for leaf in leaves {
@@ -89,12 +89,15 @@ impl File {
         let seconds = seconds(&self.metadata, &decoded).map_err(|error| wrong(error.to_string()))?;
         let metadata = self.metadata.metadata().clone();
         let chosen = Arc::new(Chosen { file: self.file, metadata: self.metadata, seconds, leaves: decoded });
-        let mut parts: Vec<Box<dyn Part>> = Vec::new();
+        let mut parts = Vec::new();
         for group in 0..metadata.num_row_groups() {
             let starts = starts(&metadata, group, &chosen.leaves)
                 .map_err(|problem| wrong(format!("row group {group}: {problem}")))?;
             for rows in starts.windows(2).filter(|rows| rows[0] < rows[1]) {
-                parts.push(Box::new(Rows { of: chosen.clone(), group, rows: rows[0]..rows[1] }));
+                let rows = Rows { of: chosen.clone(), group, rows: rows[0]..rows[1] };
+                let (steps, size) = (chosen.leaves.len(), rows.size());
+                let len = rows.rows.len();
+                parts.push(Part { file: self.file, group, rows: len, size, steps, decode: Box::new(rows) });
             }
         }
         Ok(parts)
@@ -167,6 +170,14 @@ fn starts(metadata: &ParquetMetaData, number: usize, leaves: &[(usize, String)])
 }
 
 impl Rows {
+    /// Returns about how many bytes they have, decoded.
+    fn size(&self) -> u64 {
+        let group = self.of.metadata.metadata().row_group(self.group);
+        let columns = self.of.leaves.iter().map(|(column, _)| group.column(*column).uncompressed_size().max(0) as u64);
+        let (all, rows) = (columns.fold(0, u64::saturating_add), group.num_rows().max(1) as u128);
+        (u128::from(all) * self.rows.len() as u128 / rows) as u64
+    }
+
     /// Calls `each` with where the pages of a column are that have these rows, and the dictionary.
     fn pages(&self, column: usize, file_len: u64, each: &mut dyn FnMut(Span)) {
         let metadata = self.of.metadata.metadata();
@@ -222,10 +233,9 @@ impl Rows {
         let (most, (column, name)) = (limit.saturating_mul(2).max(LEAST), &self.of.leaves[step]);
         let group = self.of.metadata.metadata().row_group(self.group);
         let left = most.saturating_sub(spent.load(Ordering::Relaxed));
-        let pages = Pages::check(parts.bytes(), group.column(*column), left);
-        let pages = pages.map_err(|problem| problem.of_column(name))?;
+        let pages = check(parts.bytes(), group.column(*column), left).map_err(|problem| problem.of_column(name))?;
         // Other threads decode other columns.
-        if spent.fetch_add(pages.bytes, Ordering::Relaxed).saturating_add(pages.bytes) > most {
+        if spent.fetch_add(pages, Ordering::Relaxed).saturating_add(pages) > most {
             return Err(Problem::too_large(most).of_column(name));
         }
         let (mut metadata, mut seconds) = (self.of.metadata.clone(), self.of.seconds.clone());
@@ -271,19 +281,7 @@ impl Rows {
     }
 }
 
-impl Part for Rows {
-    fn file(&self) -> usize {
-        self.of.file
-    }
-
-    fn group(&self) -> usize {
-        self.group
-    }
-
-    fn rows(&self) -> usize {
-        self.rows.len()
-    }
-
+impl Decode for Rows {
     fn spans(&self, files: &Files, each: &mut dyn FnMut(Span)) {
         let file_len = files.file_len(self.of.file).unwrap_or(0);
         for (column, _) in &self.of.leaves {
@@ -293,17 +291,6 @@ impl Part for Rows {
 
     fn mapped<'f>(&self, _: &'f Files) -> Option<&'f [u8]> {
         None
-    }
-
-    fn size(&self) -> u64 {
-        let group = self.of.metadata.metadata().row_group(self.group);
-        let columns = self.of.leaves.iter().map(|(column, _)| group.column(*column).uncompressed_size().max(0) as u64);
-        let (all, rows) = (columns.fold(0, u64::saturating_add), group.num_rows().max(1) as u128);
-        (u128::from(all) * self.rows.len() as u128 / rows) as u64
-    }
-
-    fn steps(&self) -> usize {
-        self.of.leaves.len()
     }
 
     fn read(&self, files: &Arc<Files>, step: usize, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Error> {
@@ -317,7 +304,7 @@ impl Part for Rows {
         }
         self.checked(step, parts, limit, spent).map_err(|Problem { what, advice }| {
             let problem = format!("row group {}: {what}", self.group);
-            Error::format(files.path(self.of.file).display(), None, problem, advice)
+            Error::in_file(files.path(self.of.file), problem, advice)
         })
     }
 }

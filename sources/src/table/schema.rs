@@ -22,68 +22,38 @@ pub(super) struct Leaf {
     pub(super) name: String,
     /// The number of the column, and those of the members down to it.
     pub(super) path: Vec<usize>,
-    pub(super) column_type: ColumnType,
+    /// What it holds. The room is chosen later.
+    pub(super) kind: FieldKind,
 }
 
-/// The type of a column.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ColumnType {
-    Number(DType),
-    Tensor(DType, usize),
-    List(DType),
-    Bytes,
-    Text,
-}
-
-impl ColumnType {
-    /// Returns the type of the elements.
-    pub(super) fn dtype(&self) -> DType {
-        match *self {
-            Self::Number(dtype) | Self::Tensor(dtype, _) | Self::List(dtype) => dtype,
-            Self::Bytes | Self::Text => DType::U8,
-        }
+/// Returns the bytes of a number in a column of this kind; `None` if it does not fit.
+pub(super) fn number_of(kind: &FieldKind, number: DefaultNumber) -> Option<Box<[u8]>> {
+    fn integer<T: Element + TryFrom<i64>>(number: DefaultNumber) -> Option<Box<[u8]>> {
+        let number = T::try_from(number.integer()?).ok()?;
+        Some(bytes_of(&[number]).into())
     }
-
-    /// Returns the kind of the field. `room` returns the capacity for elements of the given size.
-    pub(super) fn kind(&self, room: impl Fn(usize) -> CapacityHint) -> FieldKind {
-        match *self {
-            Self::Number(dtype) => FieldKind::Number(dtype),
-            Self::Tensor(dtype, len) => FieldKind::Tensor(dtype, vec![len]),
-            Self::List(dtype) => FieldKind::List(dtype, room(dtype.size())),
-            Self::Bytes => FieldKind::Bytes(room(1)),
-            Self::Text => FieldKind::Text(room(1)),
+    let &FieldKind::Number(dtype) = kind else { return None };
+    match dtype {
+        DType::Bool => number.integer().filter(|number| matches!(number, 0 | 1)).map(|bit| [bit as u8].into()),
+        DType::U8 => integer::<u8>(number),
+        DType::I8 => integer::<i8>(number),
+        DType::U16 => integer::<u16>(number),
+        DType::I16 => integer::<i16>(number),
+        DType::U32 => integer::<u32>(number),
+        DType::I32 => integer::<i32>(number),
+        DType::U64 => integer::<u64>(number),
+        DType::I64 => integer::<i64>(number),
+        // The nearest float, unless that overflows to infinity.
+        DType::F16 => {
+            let (wide, near) = (number.float()?, Half::from_f64(number.float()?));
+            (near.is_finite() || !wide.is_finite()).then(|| near.to_ne_bytes().into())
         }
-    }
-
-    /// Returns the bytes of a number in the column's type; `None` if it does not fit.
-    pub(super) fn number(&self, number: DefaultNumber) -> Option<Box<[u8]>> {
-        fn integer<T: Element + TryFrom<i64>>(number: DefaultNumber) -> Option<Box<[u8]>> {
-            let number = T::try_from(number.integer()?).ok()?;
-            Some(bytes_of(&[number]).into())
+        DType::F32 => {
+            let (wide, near) = (number.float()?, number.float()? as f32);
+            (near.is_finite() || !wide.is_finite()).then(|| near.to_ne_bytes().into())
         }
-        let &Self::Number(dtype) = self else { return None };
-        match dtype {
-            DType::Bool => number.integer().filter(|number| matches!(number, 0 | 1)).map(|bit| [bit as u8].into()),
-            DType::U8 => integer::<u8>(number),
-            DType::I8 => integer::<i8>(number),
-            DType::U16 => integer::<u16>(number),
-            DType::I16 => integer::<i16>(number),
-            DType::U32 => integer::<u32>(number),
-            DType::I32 => integer::<i32>(number),
-            DType::U64 => integer::<u64>(number),
-            DType::I64 => integer::<i64>(number),
-            // The nearest float, unless that overflows to infinity.
-            DType::F16 => {
-                let (wide, near) = (number.float()?, Half::from_f64(number.float()?));
-                (near.is_finite() || !wide.is_finite()).then(|| near.to_ne_bytes().into())
-            }
-            DType::F32 => {
-                let (wide, near) = (number.float()?, number.float()? as f32);
-                (near.is_finite() || !wide.is_finite()).then(|| near.to_ne_bytes().into())
-            }
-            DType::F64 => number.float().map(|number| number.to_ne_bytes().into()),
-            _ => None,
-        }
+        DType::F64 => number.float().map(|number| number.to_ne_bytes().into()),
+        _ => None,
     }
 }
 
@@ -127,8 +97,8 @@ impl Columns {
                 self.add_all(members, Some(&(name, path)), decimals)?;
                 continue;
             }
-            match column_type(field.data_type(), decimals) {
-                Ok(column_type) => self.leaves.push(Leaf { name, path, column_type }),
+            match kind(field.data_type(), decimals) {
+                Ok(kind) => self.leaves.push(Leaf { name, path, kind }),
                 Err(what) => self.others.push((name, what)),
             }
         }
@@ -136,34 +106,31 @@ impl Columns {
     }
 }
 
-/// Returns the type of a column, or why it can't be read.
-fn column_type(of: &DataType, decimals: bool) -> Result<ColumnType, String> {
+/// Returns what a column holds, or why it can't be read.
+fn kind(of: &DataType, decimals: bool) -> Result<FieldKind, String> {
+    let room = CapacityHint { items: 1, exceeded: true };
+    let is_decimal =
+        |of: &DataType| matches!(of, DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..));
     let elements = |field: &Field| match field.data_type() {
-        of @ (DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..)) => {
-            column_type(of, decimals).map(|_| DType::F64)
-        }
+        of if is_decimal(of) => kind(of, decimals).map(|_| DType::F64),
         of => number(of).ok_or_else(|| NESTED.to_owned()),
     };
     let len = |len: i32| usize::try_from(len).map_err(|_| format!("values of the length {len}"));
     Ok(match of {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ColumnType::Text,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => ColumnType::Bytes,
-        DataType::FixedSizeBinary(width) => ColumnType::Tensor(DType::U8, len(*width)?),
-        DataType::FixedSizeList(field, size) => ColumnType::Tensor(elements(field)?, len(*size)?),
-        DataType::List(field) | DataType::LargeList(field) => ColumnType::List(elements(field)?),
-        DataType::ListView(field) | DataType::LargeListView(field) => ColumnType::List(elements(field)?),
-        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) if decimals => {
-            ColumnType::Number(DType::F64)
-        }
-        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) => return Err(DECIMALS.to_owned()),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => FieldKind::Text(room),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => FieldKind::Bytes(room),
+        DataType::FixedSizeBinary(width) => FieldKind::Tensor(DType::U8, vec![len(*width)?]),
+        DataType::FixedSizeList(field, size) => FieldKind::Tensor(elements(field)?, vec![len(*size)?]),
+        DataType::List(field) | DataType::LargeList(field) => FieldKind::List(elements(field)?, room),
+        DataType::ListView(field) | DataType::LargeListView(field) => FieldKind::List(elements(field)?, room),
+        of if is_decimal(of) && decimals => FieldKind::Number(DType::F64),
+        of if is_decimal(of) => return Err(DECIMALS.to_owned()),
         DataType::Decimal256(..) => return Err("decimals of more than 128 bits".to_owned()),
         DataType::Null => return Err(NO_VALUES.to_owned()),
-        DataType::Dictionary(_, values) => {
-            column_type(values, decimals).map_err(|what| format!("{what} in a dictionary"))?
-        }
+        DataType::Dictionary(_, values) => kind(values, decimals).map_err(|what| format!("{what} in a dictionary"))?,
         DataType::Map(..) => return Err("maps".to_owned()),
         DataType::Union(..) => return Err("unions".to_owned()),
-        other => ColumnType::Number(number(other).ok_or_else(|| other.to_string())?),
+        other => FieldKind::Number(number(other).ok_or_else(|| other.to_string())?),
     })
 }
 

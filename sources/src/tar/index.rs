@@ -5,6 +5,8 @@ use std::path::Path;
 
 use super::header::Members;
 use super::name::split;
+use super::value::Problem;
+use super::{field_name, is_reserved, two_files};
 use crate::Error;
 use crate::files::Files;
 use crate::window::{Progress, Window};
@@ -124,12 +126,8 @@ impl<'a> Building<'a> {
     /// Adds a member: to the last sample if that has its key, else to a new one.
     pub(super) fn add(&mut self, key: &[u8], suffix: &[u8], start: u64, len: u64) -> Result<(), Error> {
         let index = &mut self.index;
-        let error = |problem: String, advice| Error::format(self.path.display(), start, problem, advice);
-        let suffix = std::str::from_utf8(suffix).map_err(|_| {
-            let found = String::from_utf8_lossy(suffix).into_owned();
-            error(format!("the name of a field is not UTF-8: `{found}`"), "write the tar with UTF-8 names")
-        })?;
-        let suffix = suffix.to_lowercase();
+        let error = |Problem(problem, advice)| Error::format(self.path.display(), start, problem, advice);
+        let suffix = field_name(suffix).map_err(error)?;
         let is_new = index.samples.is_empty() || index.key(index.samples.len() - 1) != key;
         if is_new {
             index.keys.extend_from_slice(key);
@@ -139,20 +137,17 @@ impl<'a> Building<'a> {
         let number = match self.known.get(&suffix) {
             Some(&number) => number,
             None => {
-                let number = u32::try_from(index.suffixes.len())
-                    .map_err(|_| error("more than 2^32 fields".to_owned(), "check the names of the members"))?;
+                let number = u32::try_from(index.suffixes.len()).map_err(|_| {
+                    error(Problem("more than 2^32 fields".to_owned(), "check the names of the members"))
+                })?;
                 self.known.insert(suffix.clone(), number);
                 index.suffixes.push(suffix.clone());
                 self.seen.push(0);
                 number
             }
         };
-        if std::mem::replace(&mut self.seen[number as usize], samples) == samples
-            || matches!(suffix.as_str(), "__key__" | "__url__")
-        {
-            let key = String::from_utf8_lossy(key);
-            let problem = format!("two files `{suffix}` in the sample {key}, or a reserved name");
-            return Err(error(problem, "write the tar again with one file for each field"));
+        if std::mem::replace(&mut self.seen[number as usize], samples) == samples || is_reserved(&suffix) {
+            return Err(error(two_files(&suffix, key)));
         }
         index.members.push(Member { suffix: number, start, len });
         if let Some(ends) = index.samples.last_mut() {

@@ -17,16 +17,18 @@ mod stream;
 mod value;
 
 use std::fmt;
+use std::path::PathBuf;
 
 use slotline::dtype::DType;
 use smallvec::SmallVec;
 
 use crate::files::{Files, Span};
 use crate::format::place;
-use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records};
+use crate::{CapacityHint, Error, FieldKind, Format, Input, Record, RecordFields, Records};
 use index::{Index, Member};
 pub use options::{Decode, TarOptions};
 pub use stream::{StreamCursor, TarStream};
+use value::Problem;
 
 /// The name of the field for the key of a sample, as webdataset calls it.
 pub const KEY: &str = "__key__";
@@ -176,29 +178,41 @@ impl Format for Tar {
             None => input.list(members.clone().map(|member| span(member.start, member.len)))?,
         };
         let mut members = members.enumerate();
-        let mut values = smallvec::SmallVec::<[_; 4]>::new();
-        for (field, source) in self.fields.as_slice().iter().zip(&self.sources) {
-            let problem = |start, problem: value::Problem| {
-                let key = String::from_utf8_lossy(self.key(index)).into_owned();
-                let problem_text = format!("the field {} of the sample {key}: {}", field.name, problem.0);
-                Error::format(self.files.path(file).display(), start, problem_text, problem.1)
-            };
-            let Source::Member(_, decode) = source else {
-                values.push(value::text(self.shards[file].index.key(sample)).map_err(|found| problem(None, found))?);
-                continue;
-            };
-            // Every sample has all fields: those without were left out at open.
-            let (i, member) = members
-                .next()
-                .ok_or_else(|| problem(None, value::Problem("no such file".to_owned(), "open the dataset again")))?;
+        // Every sample has all fields: those without were left out at open.
+        let next = |_: &str| {
+            let (i, member) = members.next()?;
             let data = match whole {
                 Some((start, _)) => &bytes[0][(member.start - start) as usize..][..member.len as usize],
                 None => bytes[i],
             };
-            values.push(value::decode(*decode, &field.kind, data).map_err(|found| problem(Some(member.start), found))?);
-        }
-        Ok(Record::new(&self.fields, values))
+            Some((member.start, data))
+        };
+        let key = self.shards[file].index.key(sample);
+        record(&self.fields, &self.sources, key, next, || self.files.path(file))
     }
+}
+
+/// Makes the record of a sample. `file` returns the position and the data of the file of each field, in order.
+fn record<'a>(
+    fields: &'a RecordFields,
+    sources: &[Source],
+    key: &'a [u8],
+    mut file: impl FnMut(&str) -> Option<(u64, &'a [u8])>,
+    path: impl Fn() -> PathBuf,
+) -> Result<Record<'a>, Error> {
+    let mut values = SmallVec::<[_; 4]>::new();
+    for (field, source) in fields.as_slice().iter().zip(sources) {
+        let wrong = |start, problem: Problem| problem.in_sample(&path(), key, &field.name, start);
+        values.push(match source {
+            Source::Key => value::text(key).map_err(|problem| wrong(None, problem))?,
+            Source::Member(name, decode) => {
+                let missing = || Problem("no such file".to_owned(), "open the dataset again");
+                let (start, data) = file(name).ok_or_else(|| wrong(None, missing()))?;
+                value::decode(*decode, &field.kind, data).map_err(|problem| wrong(Some(start), problem))?
+            }
+        });
+    }
+    Ok(Record::new(fields, values))
 }
 
 impl fmt::Debug for Tar {
@@ -211,11 +225,31 @@ impl fmt::Debug for Tar {
     }
 }
 
-/// Returns the kind of a field whose files have these lengths.
-fn kind(decode: Decode, lengths: impl Iterator<Item = u64>) -> FieldKind {
+/// Returns the kind of a field whose files have this room.
+fn kind(decode: Decode, room: CapacityHint) -> FieldKind {
     match decode {
         Decode::Integer => FieldKind::Number(DType::I64),
-        Decode::Text => FieldKind::Text(crate::CapacityHint::of(lengths)),
-        Decode::Bytes | Decode::Npy => FieldKind::Bytes(crate::CapacityHint::of(lengths)),
+        Decode::Text => FieldKind::Text(room),
+        Decode::Bytes | Decode::Npy => FieldKind::Bytes(room),
     }
+}
+
+/// Returns the name of a field, in lower case.
+fn field_name(suffix: &[u8]) -> Result<String, Problem> {
+    let name = std::str::from_utf8(suffix).map_err(|_| {
+        let problem = format!("the name of a field is not UTF-8: `{}`", String::from_utf8_lossy(suffix));
+        Problem(problem, "write the tar with UTF-8 names")
+    })?;
+    Ok(name.to_lowercase())
+}
+
+/// Whether no file may have this name.
+fn is_reserved(field: &str) -> bool {
+    matches!(field, "__key__" | "__url__")
+}
+
+/// Says that a sample has two files of a field, or one with a reserved name.
+fn two_files(field: &str, key: &[u8]) -> Problem {
+    let problem = format!("two files `{field}` in the sample {}, or a reserved name", String::from_utf8_lossy(key));
+    Problem(problem, "write the tar again with one file for each field")
 }

@@ -13,7 +13,6 @@ use super::{KEY, Shard, Source, Tar, alternatives, kind, saved, value};
 use crate::columns::choose;
 use crate::files::{Files, Span};
 use crate::open::{Settings, TARS};
-use crate::parallel::par_map;
 use crate::paths::expand;
 use crate::record::MOST_FIELDS;
 use crate::window::Progress;
@@ -87,7 +86,66 @@ impl TarOptions {
     /// If a shard can't be read or is not a tar; if a sample lacks a field, or has two files of one; if a field
     /// holds pickles; if an index of DALI's does not fit its shard; or if there are no fields.
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Tar>, Error> {
-        self.set.open_tar(paths)
+        let set = &self.set;
+        set.check(TARS)?;
+        let paths = expand(paths)?;
+        let files = set.files(&paths)?;
+        let build = |shard, progress: &Progress| Index::build(&files, shard, progress, set.missing_end);
+        let given = |given: &Path, shard| saved::dali(given, &files, shard);
+        let mut indexes = set.indexes(&files, &saved::CODEC, build, given)?;
+        for (file, index) in indexes.iter().enumerate() {
+            // A shard that became shorter after `files` looked.
+            let len = files.file_len(file).unwrap_or(0);
+            if index.members.iter().any(|member| member.start.saturating_add(member.len) > len) {
+                return Err(Error::io(&paths[file], "read", std::io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+        let mut names = union(&indexes);
+        if let Some(chosen) = &set.columns {
+            names.push(KEY.to_owned());
+            names.extend(chosen.iter().filter(|name| alternatives(name).count() > 1).cloned());
+            names = choose(&paths[0], Some(chosen), &names, |name| name, &[])?;
+        }
+        let sources = set.tar_sources(&names, &paths[0])?;
+        let suffixes = |index: &Index| {
+            let places = |source: &Source| match source {
+                Source::Key => SmallVec::new(),
+                Source::Member(name, _) => alternatives(name)
+                    .filter_map(|name| index.suffixes.iter().position(|suffix| suffix == name))
+                    .map(|place| place as u32)
+                    .collect(),
+            };
+            sources.iter().map(places).collect::<Vec<SmallVec<[u32; 1]>>>()
+        };
+        let (mut starts, mut skipped, mut shards) = (vec![0], 0, Vec::new());
+        for (path, mut index) in paths.iter().zip(indexes.drain(..)) {
+            let suffixes = suffixes(&index);
+            let before = index.samples.len();
+            let lacking = |index: &Index, sample| {
+                let has = |suffix: u32| index.members(sample).iter().any(|member| member.suffix == suffix);
+                sources.iter().zip(&suffixes).find_map(|(source, suffixes)| match source {
+                    Source::Member(name, _) if !suffixes.iter().copied().any(has) => Some(name.clone()),
+                    _ => None,
+                })
+            };
+            if set.skip_incomplete {
+                index.retain(|index, sample| lacking(index, sample).is_none());
+            } else if let Some((sample, name)) =
+                (0..before).find_map(|sample| lacking(&index, sample).map(|name| (sample, name)))
+            {
+                let key = String::from_utf8_lossy(index.key(sample));
+                let offset = index.members(sample).first().map(|member| member.start);
+                let problem = format!("the sample {key} has no file `{name}`");
+                let advice =
+                    "list `columns` that all samples have, join alternatives as `jpg;png`, or set `skip_incomplete`";
+                return Err(Error::format(path.display(), offset, problem, advice));
+            }
+            skipped += before - index.samples.len();
+            starts.push(starts[starts.len() - 1] + index.samples.len());
+            shards.push(Shard { index, suffixes });
+        }
+        let fields = fields(&sources, &shards, &files)?;
+        Ok(Records::new(Tar { files, shards, starts, fields, sources, skipped }))
     }
 
     /// Opens tars to be read from front to back; see [`TarStream`]. They may be packed by gzip, bzip2 or zstd.
@@ -117,89 +175,6 @@ impl TarOptions {
 }
 
 impl Settings {
-    pub(crate) fn open_tar(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Tar>, Error> {
-        self.check(TARS)?;
-        let paths = expand(paths)?;
-        let files = self.files(&paths)?;
-        let progress = Progress::new(self.progress.clone(), &files);
-        let shards: Vec<usize> = (0..files.len()).collect();
-        let mut indexes = match &self.given_indexes {
-            None => par_map(&files, &shards, |&shard| {
-                let build = || Index::build(&files, shard, &progress, self.missing_end);
-                // An index of a tar without its end is not one for readers that require it.
-                if self.missing_end {
-                    build()
-                } else {
-                    self.index_files.load_or(&files, shard, &saved::CODEC, &progress, build)
-                }
-            })?,
-            Some(given) => {
-                let given = expand(given)?;
-                if given.len() != paths.len() {
-                    let problem = format!("{} indexes for {} shards", given.len(), paths.len());
-                    return Err(Error::usage(problem, "pass one index for each shard, in the same order"));
-                }
-                par_map(&files, &shards, |&shard| saved::dali(&given[shard], &files, shard))?
-            }
-        };
-        for (file, index) in indexes.iter().enumerate() {
-            // A shard that became shorter after `files` looked.
-            let len = files.file_len(file).unwrap_or(0);
-            if index.members.iter().any(|member| member.start.saturating_add(member.len) > len) {
-                return Err(Error::io(&paths[file], "read", std::io::ErrorKind::UnexpectedEof.into()));
-            }
-        }
-        let mut names = union(&indexes);
-        if let Some(chosen) = &self.columns {
-            names.push(KEY.to_owned());
-            names.extend(chosen.iter().filter(|name| alternatives(name).count() > 1).cloned());
-            names = choose(&paths[0], Some(chosen), &names, |name| name, &[])?;
-        }
-        let sources = self.tar_sources(&names, &paths)?;
-        let suffixes = |index: &Index| {
-            let places = |source: &Source| match source {
-                Source::Key => SmallVec::new(),
-                Source::Member(name, _) => alternatives(name)
-                    .filter_map(|name| index.suffixes.iter().position(|suffix| suffix == name))
-                    .map(|place| place as u32)
-                    .collect(),
-            };
-            sources.iter().map(places).collect::<Vec<SmallVec<[u32; 1]>>>()
-        };
-        let (mut starts, mut skipped, mut shards) = (vec![0], 0, Vec::new());
-        for (path, mut index) in paths.iter().zip(indexes.drain(..)) {
-            let suffixes = suffixes(&index);
-            let before = index.samples.len();
-            let lacking = |index: &Index, sample| {
-                let has = |suffix: u32| index.members(sample).iter().any(|member| member.suffix == suffix);
-                let members = sources.iter().zip(&suffixes);
-                members
-                    .filter_map(|(source, suffixes)| match source {
-                        Source::Member(name, _) if !suffixes.iter().copied().any(has) => Some(name.clone()),
-                        _ => None,
-                    })
-                    .next()
-            };
-            if self.skip_incomplete {
-                index.retain(|index, sample| lacking(index, sample).is_none());
-            } else if let Some((sample, name)) =
-                (0..before).find_map(|sample| lacking(&index, sample).map(|name| (sample, name)))
-            {
-                let key = String::from_utf8_lossy(index.key(sample));
-                let offset = index.members(sample).first().map(|member| member.start);
-                let problem = format!("the sample {key} has no file `{name}`");
-                let advice =
-                    "list `columns` that all samples have, join alternatives as `jpg;png`, or set `skip_incomplete`";
-                return Err(Error::format(path.display(), offset, problem, advice));
-            }
-            skipped += before - index.samples.len();
-            starts.push(starts[starts.len() - 1] + index.samples.len());
-            shards.push(Shard { index, suffixes });
-        }
-        let fields = fields(&sources, &shards, &files)?;
-        Ok(Records::new(Tar { files, shards, starts, fields, sources, skipped }))
-    }
-
     /// Returns what the files of fields become that are not decoded by their extension.
     fn decoded_as(&self) -> Result<BTreeMap<String, Decode>, Error> {
         let mut decode = self.tar_decode.clone();
@@ -219,11 +194,10 @@ impl Settings {
     }
 
     /// Returns where the fields come from.
-    pub(super) fn tar_sources(&self, names: &[String], paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
+    pub(super) fn tar_sources(&self, names: &[String], path: &Path) -> Result<Vec<Source>, Error> {
         if names.len() > MOST_FIELDS {
             let problem = format!("{} different fields; the maximum is {MOST_FIELDS}", names.len());
-            let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-            return Err(Error::format(path, None, problem, "list those to read in `columns`"));
+            return Err(Error::in_file(path, problem, "list those to read in `columns`"));
         }
         let decode = self.decoded_as()?;
         let mut sources = Vec::new();
@@ -243,13 +217,12 @@ impl Settings {
                 (Some(decode), _) => *decode,
                 (None, Some(decode)) if decoded.all(|other| other == Some(decode)) => decode,
                 (None, found) => {
-                    let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
                     let problem = match found {
                         Some(_) => format!("the alternatives of {name} hold different kinds of values"),
                         None => format!("the field {name} holds pickles, which run code when they are read"),
                     };
                     let advice = "list the other fields in `columns`, or `decode` it as bytes";
-                    return Err(Error::format(path, None, problem, advice));
+                    return Err(Error::in_file(path, problem, advice));
                 }
             };
             sources.push(Source::Member(name.clone(), kind));
@@ -259,8 +232,7 @@ impl Settings {
         }
         if sources.is_empty() {
             let advice = "check that it is a tar with names like `KEY.FIELD`";
-            let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-            return Err(Error::format(path, None, "no samples", advice));
+            return Err(Error::in_file(path, "no samples", advice));
         }
         Ok(sources)
     }
@@ -305,7 +277,7 @@ fn fields(sources: &[Source], shards: &[Shard], files: &Files) -> Result<RecordF
                             Error::format(files.path(file).display(), member.start, text, problem.1)
                         })?
                     }
-                    _ => kind(*decode, members().map(|(_, member)| member.len)),
+                    _ => kind(*decode, CapacityHint::of(members().map(|(_, member)| member.len))),
                 };
                 (name.as_str(), kind)
             }

@@ -86,7 +86,7 @@ pub(super) fn dali(path: &Path, files: &Files, shard: usize) -> Result<Index, Er
     let (shard_len, shard_path, mut memory) = (files.file_len(shard).unwrap_or(0), files.path(shard), Vec::new());
     let error = |line: usize, problem: String| {
         let problem = format!("line {}: {problem}", line + 1);
-        Error::format(path.display(), None, problem, "make the index again, with DALI's wds2idx, or go without it")
+        Error::in_file(path, problem, "make the index again, with DALI's wds2idx, or go without it")
     };
     let mut lines = text.lines().enumerate();
     let first = lines.next().map_or("", |(_, line)| line);

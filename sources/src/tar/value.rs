@@ -1,15 +1,25 @@
 //! What the bytes of a file become.
 
 use std::borrow::Cow;
+use std::path::Path;
 
+use slotline::array::AnyArray;
 use slotline::source::parse_npy;
 
 use super::Decode;
-use crate::{FieldKind, Value};
+use crate::{Error, FieldKind, Value};
 
 /// Why a file is not what its extension says, and what to do.
 #[derive(Debug)]
 pub(super) struct Problem(pub(super) String, pub(super) &'static str);
+
+impl Problem {
+    /// Makes the error for a file of a sample.
+    pub(super) fn in_sample(self, path: &Path, key: &[u8], field: &str, start: Option<u64>) -> Error {
+        let problem = format!("the field {field} of the sample {}: {}", String::from_utf8_lossy(key), self.0);
+        Error::format(path.display(), start, problem, self.1)
+    }
+}
 
 pub(super) fn decode<'a>(decode: Decode, kind: &FieldKind, data: &'a [u8]) -> Result<Value<'a>, Problem> {
     match decode {
@@ -23,8 +33,7 @@ pub(super) fn decode<'a>(decode: Decode, kind: &FieldKind, data: &'a [u8]) -> Re
             })
         }
         Decode::Npy => {
-            let array = parse_npy(data)
-                .map_err(|error| Problem(error.to_string(), "write the file again, or `decode` it as bytes"))?;
+            let array = npy(data)?;
             let FieldKind::Tensor(dtype, shape) = kind else { return Ok(Value::from(data)) };
             if (array.dtype(), array.shape()) != (*dtype, &shape[..]) {
                 let problem = format!(
@@ -52,7 +61,9 @@ pub(super) fn text(data: &[u8]) -> Result<Value<'_>, Problem> {
 
 /// Returns dtype and shape of the first array of a field.
 pub(super) fn npy_kind(data: &[u8]) -> Result<FieldKind, Problem> {
-    let array =
-        parse_npy(data).map_err(|error| Problem(error.to_string(), "write the file again, or `decode` it as bytes"))?;
-    Ok(FieldKind::Tensor(array.dtype(), array.shape().to_vec()))
+    npy(data).map(|array| FieldKind::Tensor(array.dtype(), array.shape().to_vec()))
+}
+
+fn npy(data: &[u8]) -> Result<AnyArray, Problem> {
+    parse_npy(data).map_err(|error| Problem(error.to_string(), "write the file again, or `decode` it as bytes"))
 }

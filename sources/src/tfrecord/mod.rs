@@ -30,7 +30,6 @@ use crate::columns::is_in;
 use crate::files::{Files, Span};
 use crate::format::place;
 use crate::open::{Settings, TFRECORD};
-use crate::parallel::par_map;
 use crate::paths::expand;
 use crate::record::MOST_FIELDS;
 use crate::window::Progress;
@@ -121,33 +120,13 @@ impl TfRecordOptions {
     /// If a file can't be read or has no valid records, or one of the first records lacks a field, or has one that is
     /// not supported.
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<TfRecord>, Error> {
-        self.set.open_tfrecord(paths)
-    }
-}
-
-impl Settings {
-    pub(crate) fn open_tfrecord(
-        &self,
-        paths: impl IntoIterator<Item = impl AsRef<Path>>,
-    ) -> Result<Records<TfRecord>, Error> {
-        self.check(TFRECORD)?;
+        let set = &self.set;
+        set.check(TFRECORD)?;
         let paths = expand(paths)?;
-        let files = self.files(&paths)?;
-        let progress = Progress::new(self.progress.clone(), &files);
-        let numbers: Vec<usize> = (0..files.len()).collect();
-        let ends = match &self.given_indexes {
-            None => par_map(&files, &numbers, |&file| {
-                self.index_files.load_or(&files, file, &walk::CODEC, &progress, || walk::walk(&files, file, &progress))
-            })?,
-            Some(indexes) => {
-                let indexes = expand(indexes)?;
-                if indexes.len() != paths.len() {
-                    let problem = format!("{} indexes for {} files", indexes.len(), paths.len());
-                    return Err(Error::usage(problem, "pass one index for each file, in the same order"));
-                }
-                par_map(&files, &numbers, |&file| walk::index(&indexes[file], files.file_len(file).unwrap_or(0)))?
-            }
-        };
+        let files = set.files(&paths)?;
+        let build = |file, progress: &Progress| walk::walk(&files, file, progress);
+        let given = |given: &Path, file| walk::index(given, files.file_len(file).unwrap_or(0));
+        let ends = set.indexes(&files, &walk::CODEC, build, given)?;
         let mut starts = vec![0];
         for ends in &ends {
             starts.push(starts[starts.len() - 1] + ends.len());
@@ -159,18 +138,20 @@ impl Settings {
             starts,
             fields,
             steps: Vec::new(),
-            all: self.columns.is_none(),
-            missing_as_zero: self.missing_as_zero,
-            check: !self.without_check,
+            all: set.columns.is_none(),
+            missing_as_zero: set.missing_as_zero,
+            check: !set.without_check,
         };
         if records.len() == 0 {
             let problem = "no records";
-            return Err(Error::format(paths[0].display(), None, problem, "check that it was written completely"));
+            return Err(Error::in_file(&paths[0], problem, "check that it was written completely"));
         }
-        (records.fields, records.steps) = self.decide(&records)?;
+        (records.fields, records.steps) = set.decide(&records)?;
         Ok(Records::new(records))
     }
+}
 
+impl Settings {
     /// Decides what the fields hold.
     fn decide(&self, records: &TfRecord) -> Result<(RecordFields, Vec<Step>), Error> {
         let count = records.len().min(self.look_at.unwrap_or(1000));
@@ -226,7 +207,7 @@ impl Settings {
         }
         if let Some(name) = self.decode.keys().find(|name| !declared.contains_key(*name)) {
             let problem = format!("no record of this file has the feature {name}, which `decode` names");
-            return Err(Error::format(records.files.path(0).display(), None, problem, "check its spelling"));
+            return Err(Error::in_file(records.files.path(0), problem, "check its spelling"));
         }
         let names: Vec<String> = match &self.columns {
             // A name that is not that of a feature stands for all features whose names begin with it and a dot.
@@ -248,7 +229,7 @@ impl Settings {
         if names.len() > MOST_FIELDS {
             let problem = format!("{} different features; the maximum is {MOST_FIELDS}", names.len());
             let path = records.files.path(0);
-            return Err(Error::format(path.display(), None, problem, "list those to read in `columns`"));
+            return Err(Error::in_file(path, problem, "list those to read in `columns`"));
         }
         if let Some(name) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
             return Err(Error::usage(format!("the feature {name} is listed twice"), "list it once"));
@@ -284,7 +265,7 @@ impl Settings {
                     let path = records.files.path(0);
                     let advice =
                         "list features in `columns` that all records have, set `missing_as_zero`, or `decode` it";
-                    return Err(Error::format(path.display(), None, problem, advice));
+                    return Err(Error::in_file(path, problem, advice));
                 }
             };
             fields.push((name, kind));

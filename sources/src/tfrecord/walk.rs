@@ -56,13 +56,13 @@ pub(super) fn index(path: &Path, len: u64) -> Result<Vec<u64>, Error> {
         let next = next.and_then(|(start, len)| start.checked_add(len)).filter(|&next| next <= len);
         end = next.ok_or_else(|| {
             let problem = format!("line {}: expected the record from byte {end} on, found `{line:.60}`", number + 1);
-            Error::format(path.display(), None, problem, "make the index again, or go without it")
+            Error::in_file(path, problem, "make the index again, or go without it")
         })?;
         ends.push(end);
     }
     if end != len {
         let problem = format!("its records end at byte {end} of {len}");
-        return Err(Error::format(path.display(), None, problem, "make the index again, or go without it"));
+        return Err(Error::in_file(path, problem, "make the index again, or go without it"));
     }
     Ok(ends)
 }

@@ -42,7 +42,8 @@ pub struct BlockOptions {
     stride: usize,
     dtype: DType,
     widen: bool,
-    maps: bool,
+    /// Only unsafe functions set it.
+    pub(crate) maps: bool,
     labels: bool,
 }
 
@@ -157,13 +158,13 @@ impl BlockOptions {
             };
             if *dtype.get_or_insert(stored) != stored {
                 let problem = format!("tokens of type {stored}, and other files have another type");
-                return Err(Error::format(path.display(), None, problem, "open files of one tokenizer"));
+                return Err(Error::in_file(path, problem, "open files of one tokenizer"));
             }
             let size = stored.size() as u64;
             if !(found - start).is_multiple_of(size) {
                 let problem = format!("{} bytes, which is not a multiple of {size}", found - start);
                 let advice = "set `dtype` to the type that was written, or copy the file again";
-                return Err(Error::format(path.display(), None, problem, advice));
+                return Err(Error::in_file(path, problem, advice));
             }
             shards.push(Shard { first: len, start });
             if let Some(rest) = ((found - start) / size).checked_sub(per_sample as u64) {
@@ -185,39 +186,35 @@ impl BlockOptions {
     }
 }
 
-/// Checks the header of a file of llm.c, and returns the type of its tokens.
+/// Checks the header of a file of llm.c of this length, and returns the type of its tokens.
 fn llmc(files: &Files, file: usize, path: &Path, found: u64) -> Result<DType, Error> {
     let mut memory = Vec::new();
-    let start = files.read(Span { file, start: 0, len: Some(found.min(HEADER)) }, &mut memory)?;
-    parse_llmc(start, found).map_err(|(offset, problem, advice)| Error::format(path.display(), offset, problem, advice))
-}
-
-/// Parses the first 1024 bytes of a file of this length.
-fn parse_llmc(header: &[u8], found: u64) -> Result<DType, (u64, String, &'static str)> {
+    let header = files.read(Span { file, start: 0, len: Some(found.min(HEADER)) }, &mut memory)?;
+    let wrong = |offset: u64, problem, advice| Err(Error::format(path.display(), offset, problem, advice));
     let (numbers, _) = header.as_chunks::<4>();
     let [magic, version, count] = match numbers {
         [magic, version, count, ..] if header.len() as u64 == HEADER => {
             [magic, version, count].map(|bytes| u32::from_le_bytes(*bytes))
         }
-        _ => return Err((0, format!("{found} bytes, and a header has {HEADER}"), "copy the file again")),
+        _ => return wrong(0, format!("{found} bytes, and a header has {HEADER}"), "copy the file again"),
     };
     let dtype = match (magic, version) {
         (20240520, 1) => DType::U16,
         (20240801, 7) => DType::U32,
         (20240520 | 20240801, _) => {
-            let problem =
-                format!("version {version}, and version {} was expected", if magic == 20240520 { 1 } else { 7 });
-            return Err((4, problem, "write the file with a current version of llm.c"));
+            let expected = if magic == 20240520 { 1 } else { 7 };
+            let problem = format!("version {version}, and version {expected} was expected");
+            return wrong(4, problem, "write the file with a current version of llm.c");
         }
         _ => {
             let problem = format!("expected the number 20240520 or 20240801 of llm.c, found {magic}");
-            return Err((0, problem, "open files without a header with `open_raw`"));
+            return wrong(0, problem, "open files without a header with `open_raw`");
         }
     };
     let expected = HEADER + u64::from(count) * dtype.size() as u64;
     if expected != found {
         let problem = format!("{count} tokens make a file of {expected} bytes, and it has {found}");
-        return Err((8, problem, "copy the file again"));
+        return wrong(8, problem, "copy the file again");
     }
     Ok(dtype)
 }

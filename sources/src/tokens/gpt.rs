@@ -101,7 +101,8 @@ impl GptOptions {
     /// [`sequences`](Self::sequences) are not in the file.
     pub fn open(&self, prefix: impl AsRef<Path>) -> Result<Records<Gpt>, Error> {
         let (plan, bin) = self.plan(prefix.as_ref(), self.plan.samples)?;
-        self.of(plan, opened([bin], self.maps)?)
+        let (files, layout) = (opened([bin], self.maps)?, self.layout(&plan)?);
+        Ok(Records::new(Gpt { files, plan, layout }))
     }
 
     /// Blends datasets by weight, as Megatron's `BlendedDataset` with a `size` does: each is made with the samples that
@@ -178,11 +179,6 @@ impl GptOptions {
         };
         let len = self.plan.sequence_length as usize + usize::from(self.plan.extra);
         Layout::new(plan.index.dtype(), self.widen, len, labels)
-    }
-
-    fn of(&self, plan: Plan, files: Files) -> Result<Records<Gpt>, Error> {
-        let layout = self.layout(&plan)?;
-        Ok(Records::new(Gpt { files, plan, layout }))
     }
 }
 

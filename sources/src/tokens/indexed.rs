@@ -139,15 +139,6 @@ impl Index {
 
 /// The types by their codes. (Forks older than Megatron-Core have other floats at 6 and 7.)
 fn dtype(code: u8) -> Option<DType> {
-    Some(match code {
-        1 => DType::U8,
-        2 => DType::I8,
-        3 => DType::I16,
-        4 => DType::I32,
-        5 => DType::I64,
-        6 => DType::F64,
-        7 => DType::F32,
-        8 => DType::U16,
-        _ => return None,
-    })
+    use DType::{F32, F64, I8, I16, I32, I64, U8, U16};
+    [U8, I8, I16, I32, I64, F64, F32, U16].get(usize::from(code).checked_sub(1)?).copied()
 }

@@ -26,7 +26,8 @@ pub struct Sequences {
 #[derive(Clone, Debug, Default)]
 pub struct SequenceOptions {
     widen: bool,
-    maps: bool,
+    /// Only unsafe functions set it.
+    pub(crate) maps: bool,
 }
 
 impl SequenceOptions {
@@ -58,10 +59,7 @@ impl SequenceOptions {
     /// If a file can't be read, or the index is not one of these tokens.
     pub fn open(&self, prefix: impl AsRef<Path>) -> Result<Records<Sequences>, Error> {
         let (index, bin) = Index::open(prefix.as_ref())?;
-        self.of(index, opened([bin], self.maps)?)
-    }
-
-    fn of(&self, index: Index, files: Files) -> Result<Records<Sequences>, Error> {
+        let files = opened([bin], self.maps)?;
         let dtype = widened(index.dtype, self.widen)?;
         let room = CapacityHint::of(index.lengths.iter().map(|&length| length.into()));
         let mut fields = vec![("tokens", FieldKind::List(dtype, room))];

@@ -1,7 +1,10 @@
 //! What the tests of all formats share.
 #![allow(dead_code)] // Each test binary uses some of it.
 
-use serde_json::Value as Json;
+use std::fmt::Display;
+
+use serde_json::{Value as Json, json};
+use sha2::{Digest, Sha256};
 use slotline::dataset::Context;
 use slotline::dtype::{DType, Element};
 use slotline::loader::{Batch, Budget, OnError};
@@ -9,6 +12,72 @@ use slotline::sample::{Dynamic, Fields};
 use slotline::sampler::DistributedSampler;
 use slotline::{BoxError, Dataset, Error, Loader};
 use slotline_sources::{FieldKind, Format, Record, Records};
+
+/// Checks that this is an error whose message has all these words, and returns the message.
+#[track_caller]
+pub(crate) fn fails<T, E: Display>(result: Result<T, E>, words: &[&str]) -> String {
+    let Err(error) = result else { panic!("no error, and {words:?} were expected") };
+    let error = error.to_string();
+    assert!(words.iter().all(|word| error.contains(word)), "{error}, and {words:?} were expected");
+    error
+}
+
+/// Reads all samples, or the first error.
+pub(crate) fn read_all<F: Format + ?Sized>(records: &Records<F>) -> Result<(), BoxError> {
+    let mut cx = Context::default();
+    (0..records.len()).try_for_each(|index| records.get(index, &mut cx).map(drop))
+}
+
+/// Calls `read` with bytes of which one was changed, at each of these places and in each of these ways.
+pub(crate) fn changed<const N: usize>(
+    whole: &[u8],
+    places: impl IntoIterator<Item = usize>,
+    ways: impl Fn(usize, u8) -> [u8; N],
+    mut read: impl FnMut(&[u8]),
+) {
+    let mut bytes = whole.to_vec();
+    for at in places {
+        for byte in ways(at, whole[at]) {
+            bytes[at] = byte;
+            read(&bytes);
+        }
+        bytes[at] = whole[at];
+    }
+}
+
+/// Returns the fields with what they hold.
+pub(crate) fn fields<F: Format + ?Sized>(records: &Records<F>) -> Vec<String> {
+    records.format().fields().as_slice().iter().map(ToString::to_string).collect()
+}
+
+/// Returns the names of the fields.
+pub(crate) fn names<F: Format + ?Sized>(records: &Records<F>) -> Vec<String> {
+    records.format().fields().as_slice().iter().map(|field| field.name.clone()).collect()
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the length and the beginning of a hash of bytes, as the scripts write them to JSON.
+pub(crate) fn hashed(bytes: &[u8]) -> Json {
+    json!([bytes.len(), hex(&Sha256::digest(bytes)[..8])])
+}
+
+/// Checks that the samples have exactly these fields, whose bytes a foreign reader wrote in hexadecimal digits.
+pub(crate) fn same_bytes<F: Format + ?Sized>(records: &Records<F>, expected: &Json) {
+    let expected = expected.as_array().unwrap();
+    assert_eq!(records.len(), expected.len());
+    let mut cx = Context::default();
+    for (i, want) in expected.iter().enumerate() {
+        let record = records.get(i, &mut cx).unwrap();
+        let want = want.as_object().unwrap();
+        assert_eq!(record.fields().as_slice().len(), want.len());
+        for (field, want) in want {
+            assert_eq!(hex(record.bytes(field).unwrap()), want.as_str().unwrap(), "{i} {field}");
+        }
+    }
+}
 
 /// Reads two shuffled epochs through loaders without workers, with threads and with processes, whole and interrupted in
 /// the middle of each epoch and resumed in a new loader; all must give the same batches. The batches of two ranks must be
@@ -106,19 +175,18 @@ fn digest<S>(batch: Result<Batch<S>, Error>) -> Vec<Vec<u8>> {
 }
 
 /// Checks that a sample has exactly the fields of a row that a foreign reader read. Bytes are `{"hex": …}`.
-pub(crate) fn same(record: &Record<'_>, row: &serde_json::Map<String, Json>) {
+fn same(record: &Record<'_>, row: &serde_json::Map<String, Json>) {
     assert_eq!(record.fields().as_slice().len(), row.len());
     for (name, want) in row {
         let field = &record.fields().as_slice()[record.fields().position(name).unwrap_or_else(|| panic!("no {name}"))];
         let bytes = record.bytes(name).unwrap();
-        let list = |numbers: Vec<Json>| Json::Array(numbers);
         let found = match &field.kind {
             FieldKind::Text(_) => Json::from(record.text(name).unwrap()),
             _ if want.get("hex").is_some() => {
-                serde_json::json!({"hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()})
+                json!({"hex": hex(bytes)})
             }
             FieldKind::Number(dtype) => numbers(*dtype, bytes).remove(0),
-            other => list(numbers(other.dtype(), bytes)),
+            other => Json::Array(numbers(other.dtype(), bytes)),
         };
         assert_eq!(found, *want, "{name}");
     }
@@ -147,6 +215,27 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Json> {
 
 /// Names and data.
 pub(crate) type Members<'a> = &'a [(&'a str, &'a [u8])];
+
+/// Makes a folder with these files.
+pub(crate) fn folder(files: Members<'_>) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    folder
+}
+
+/// Checks that the rows of a table are those that a foreign reader read, forwards, backwards, and together.
+pub(crate) fn same_rows<F: Format + ?Sized>(records: &Records<F>, rows: &[Json]) {
+    assert_eq!(records.len(), rows.len());
+    let mut cx = Context::default();
+    for index in (0..rows.len()).chain((0..rows.len()).rev()) {
+        same(&records.get(index, &mut cx).unwrap(), rows[index].as_object().unwrap());
+    }
+    together(records);
+}
 
 /// Makes a tar with these names and data.
 pub(crate) fn tar(members: Members<'_>) -> Vec<u8> {

@@ -15,7 +15,7 @@ use slotline::{BoxError, Ranks};
 
 pub(super) use self::shard::Shards;
 use self::shard::{Reader, Sample, ShardReader, TeeReader};
-use super::{Decode, KEY, Source, alternatives, kind, value};
+use super::{Decode, KEY, Source, alternatives, kind, record, value};
 use crate::open::{Settings, TARS};
 use crate::paths::expand;
 use crate::record::CapacityHint;
@@ -103,8 +103,7 @@ impl TarStream {
             }
             names
         });
-        let paths: Vec<_> = (0..shards.len()).map(|shard| shards.path(shard).to_owned()).collect();
-        let sources = options.tar_sources(&names, &paths)?;
+        let sources = options.tar_sources(&names, shards.path(0))?;
         let fields = sources.iter().map(|source| field(source, &first, &shards)).collect::<Result<Vec<_>, _>>()?;
         if let Some(kept) = kept {
             shards.rewind(kept);
@@ -268,31 +267,14 @@ impl TarStream {
 
     /// Returns the fields of a sample.
     fn record<'a>(&'a self, sample: &'a Sample) -> Result<Record<'a>, Error> {
-        let mut values = smallvec::SmallVec::<[_; 4]>::new();
-        for (field, source) in self.fields.as_slice().iter().zip(&self.sources) {
-            let problem =
-                |start, problem: value::Problem| problem_in(sample, &field.name, start, problem, &self.shards);
-            values.push(match source {
-                Source::Key => value::text(&sample.key).map_err(|found| problem(None, found))?,
-                Source::Member(name, decode) => {
-                    let missing = || value::Problem("no such file".to_owned(), "open the dataset again");
-                    let (_, start, data) = sample.first_file(name).ok_or_else(|| problem(None, missing()))?;
-                    value::decode(*decode, &field.kind, data).map_err(|found| problem(Some(*start), found))?
-                }
-            });
-        }
-        Ok(Record::new(&self.fields, values))
+        let file = |name: &str| sample.first_file(name).map(|(_, start, data)| (*start, &data[..]));
+        let path = || self.shards.path(sample.shard).to_owned();
+        record(&self.fields, &self.sources, &sample.key, file, path)
     }
 }
 
 fn is_from(source: &Source, field: &str) -> bool {
     matches!(source, Source::Member(name, _) if alternatives(name).any(|name| name == field))
-}
-
-fn problem_in(sample: &Sample, field: &str, start: Option<u64>, problem: value::Problem, shards: &Shards) -> Error {
-    let key = String::from_utf8_lossy(&sample.key);
-    let text = format!("the field {field} of the sample {key}: {}", problem.0);
-    Error::format(shards.path(sample.shard).display(), start, text, problem.1)
 }
 
 /// Reads the first samples, and returns them with what was read of a reader.
@@ -334,19 +316,14 @@ fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&
             let Some((sample, (_, start, data))) = files().next() else {
                 let problem = format!("the first samples have no file `{name}`");
                 let advice = "list `columns` that they have, or put tars first whose samples have it";
-                return Err(Error::format(shards.path(0).display(), None, problem, advice));
+                return Err(Error::in_file(shards.path(0), problem, advice));
             };
+            let path = shards.path(sample.shard);
             let kind = match decode {
                 Decode::Npy => {
-                    value::npy_kind(data).map_err(|found| problem_in(sample, name, Some(*start), found, shards))?
+                    value::npy_kind(data).map_err(|found| found.in_sample(path, &sample.key, name, Some(*start)))?
                 }
-                _ => kind(*decode, files().map(|(_, (.., data))| data.len() as u64)),
-            };
-            let estimated = |room: CapacityHint| CapacityHint { exceeded: true, ..room };
-            let kind = match kind {
-                FieldKind::Text(room) => FieldKind::Text(estimated(room)),
-                FieldKind::Bytes(room) => FieldKind::Bytes(estimated(room)),
-                other => other,
+                _ => kind(*decode, CapacityHint::estimate(files().map(|(_, (.., data))| data.len() as u64))),
             };
             (name, kind)
         }
@@ -361,6 +338,7 @@ struct At {
 }
 
 /// The pass of one worker over a [`TarStream`].
+#[derive(Default)]
 pub struct StreamCursor {
     worker: Option<WorkerInfo>,
     /// Set when the first sample is read.
@@ -413,23 +391,7 @@ impl IterableDataset for TarStream {
     type Cursor = StreamCursor;
 
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<StreamCursor, BoxError> {
-        Ok(StreamCursor {
-            worker,
-            seed: None,
-            shards: Vec::new(),
-            reader: None,
-            at: At::default(),
-            skip: 0,
-            block: VecDeque::new(),
-            delivered: 0,
-            begin: At::default(),
-            next: Vec::new(),
-            next_begin: At::default(),
-            next_bytes: 0,
-            is_full: false,
-            resumed: 0,
-            current: None,
-        })
+        Ok(StreamCursor { worker, ..StreamCursor::default() })
     }
 
     fn next<'a>(&'a self, cursor: &'a mut StreamCursor, cx: &'a mut Context) -> Result<Option<Record<'a>>, BoxError> {

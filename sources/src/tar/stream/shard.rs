@@ -13,6 +13,8 @@ use slotline::dataset::{decoding, fetching};
 
 use super::super::header::{BLOCK, ForwardSource, Member, Members};
 use super::super::name::split;
+use super::super::value::Problem;
+use super::super::{field_name, is_reserved, two_files};
 use crate::Error;
 use crate::files::reserve;
 use crate::kind::without_query;
@@ -230,7 +232,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
         _ => return Error::io(path, "read", error),
     };
     let problem = format!("the packed data are {what}: {error}");
-    Error::format(path.display(), None, problem, "the tar is truncated or damaged: copy it or write it again")
+    Error::in_file(path, problem, "the tar is truncated or damaged: copy it or write it again")
 }
 
 impl<R: Read> ForwardSource for Forward<R> {
@@ -334,22 +336,16 @@ impl<R: Read> ShardReader<R> {
 
     /// Adds a file to the sample that was begun. The rules are those of an index.
     fn add(&mut self, field: &[u8], member: &Member, wanted: impl Fn(&str) -> bool) -> Result<(), Error> {
-        let error = |problem: String, advice| Error::format(self.path.display(), member.start, problem, advice);
-        let field = std::str::from_utf8(field).map_err(|_| {
-            let found = String::from_utf8_lossy(field).into_owned();
-            error(format!("the name of a field is not UTF-8: `{found}`"), "write the tar with UTF-8 names")
-        })?;
-        let field = field.to_lowercase();
+        let error = |Problem(problem, advice)| Error::format(self.path.display(), member.start, problem, advice);
+        let field = field_name(field).map_err(error)?;
         let Some(begun) = &mut self.begun else { return Ok(()) };
-        let is_reserved = matches!(field.as_str(), "__key__" | "__url__");
-        if is_reserved || begun.file(&field).is_some() || begun.others.contains(&field) {
-            let key = String::from_utf8_lossy(&begun.key);
-            let problem = format!("two files `{field}` in the sample {key}, or a reserved name");
-            return Err(error(problem, "write the tar again with one file for each field"));
+        if is_reserved(&field) || begun.file(&field).is_some() || begun.others.contains(&field) {
+            return Err(error(two_files(&field, &begun.key)));
         }
         if begun.files.len() + begun.others.len() >= MOST_FIELDS {
             let problem = format!("more than {MOST_FIELDS} files in one sample");
-            return Err(error(problem, "write the tar again: files belong together if their names differ after a dot"));
+            let advice = "write the tar again: files belong together if their names differ after a dot";
+            return Err(error(Problem(problem, advice)));
         }
         if !wanted(&field) {
             begun.others.push(field);
@@ -359,7 +355,7 @@ impl<R: Read> ShardReader<R> {
         if bytes > self.limit {
             let key = String::from_utf8_lossy(&begun.key);
             let problem = format!("the sample {key} has {bytes} bytes or more, and the limit is {}", self.limit);
-            return Err(error(problem, "raise `memory_limit`"));
+            return Err(error(Problem(problem, "raise `memory_limit`")));
         }
         let (data, mut own) = (self.members.data(member)?, Vec::new());
         reserve(&mut own, data.len()).map_err(|source| Error::io(&self.path, "read", source))?;
