@@ -13,6 +13,9 @@ pub mod introduction {}
 #[doc = include_str!("src/first-loop.md")]
 pub mod first_loop {}
 
+#[doc = include_str!("src/recipes.md")]
+pub mod recipes {}
+
 #[doc = include_str!("src/datasets.md")]
 pub mod datasets {}
 
