@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyCapsule, PyDict};
 use pyo3::{ffi, intern};
 
@@ -48,10 +49,11 @@ unsafe extern "C" fn end<M: Owning>(capsule: *mut ffi::PyObject) {
 
 /// Takes a tensor out of its capsule, so that no other library does. What is returned owns it.
 pub(crate) fn take<'py>(capsule: &Bound<'py, PyCapsule>) -> PyResult<Bound<'py, PyAny>> {
-    match tensor_in::<Managed>(capsule) {
+    // Of several threads, one takes it.
+    with_critical_section(capsule, || match tensor_in::<Managed>(capsule) {
         Some(_) => take_as::<Managed>(capsule),
         None => take_as::<Unversioned>(capsule),
-    }
+    })
 }
 
 fn take_as<'py, M: Owning>(capsule: &Bound<'py, PyCapsule>) -> PyResult<Bound<'py, PyAny>> {

@@ -356,7 +356,8 @@ pub(crate) struct Torch {
     empty_like: Py<PyAny>,
     /// What the last new tensors were made like: tensors whose elements are nowhere.
     likes: Mutex<VecDeque<Like>>,
-    /// Counts the references to a storage, if this torch can.
+    /// Counts the references to a storage, if this torch can, and if that says whether anybody has it: without the interpreter's
+    /// lock, another thread may turn a storage into a tensor of it while both are counted.
     pub(crate) storage_uses: Option<Py<PyAny>>,
 }
 
@@ -393,7 +394,8 @@ impl Torch {
         let bytes = [torch.getattr("int8")?.unbind(), torch.getattr("uint8")?.unbind()];
         let empty_like = torch.getattr("empty_like")?.unbind();
         let (is_conj, is_neg) = (tensor.getattr("is_conj")?.unbind(), tensor.getattr("is_neg")?.unbind());
-        let storage_uses = torch.getattr("_C")?.getattr_opt("_storage_Use_Count")?.map(Bound::unbind);
+        let is_free_threaded = py.import("sys")?.getattr("abiflags")?.extract::<String>()?.contains('t');
+        let storage_uses = torch.getattr("_C")?.getattr_opt("_storage_Use_Count")?.filter(|_| !is_free_threaded);
         Ok(Self {
             table,
             tensor: tensor.unbind(),
@@ -403,7 +405,7 @@ impl Torch {
             from_dlpack,
             empty_like,
             likes: Mutex::default(),
-            storage_uses,
+            storage_uses: storage_uses.map(Bound::unbind),
         })
     }
 

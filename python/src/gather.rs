@@ -184,16 +184,18 @@ impl<'py> Search<'_, 'py> {
         places: Option<&[usize]>,
         depth: usize,
     ) -> Option<()> {
-        let nothing = || Found::Dict(parts.iter().map(|(key, _)| (key.unbind(), None)).collect());
+        // A copy, since another thread may change the dict meanwhile.
+        let parts: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)> = parts.items().extract().ok()?;
+        let nothing = || Found::Dict(parts.iter().map(|(key, _)| (key.clone().unbind(), None)).collect());
         let Found::Dict(all) = found.get_or_insert_with(nothing) else { return None };
         if all.len() != parts.len() {
             return None;
         }
-        let mut all = all.iter_mut().zip(parts);
+        let mut all = all.iter_mut().zip(&parts);
         all.try_for_each(|((key, found), (other, part))| {
             // Of other keys, code of the program would run.
             let is_same = other.is_exact_instance_of::<PyString>() && key.bind(part.py()).eq(other).ok()?;
-            is_same.then(|| self.find(found, &part, index, places, depth + 1))?
+            is_same.then(|| self.find(found, part, index, places, depth + 1))?
         })
     }
 

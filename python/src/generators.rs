@@ -1,12 +1,14 @@
 //! Detects whether a worker's random number generators were used.
 //!
 //! A worker checks this after each batch, and most batches draw nothing, or not from all generators. Asking Python's and
-//! NumPy's generators for their states takes about ten microseconds each, so the states are compared in place, in the
-//! generators' memory.
+//! NumPy's generators for their states takes about ten microseconds each, so the states are read in the generators' memory,
+//! while no other thread draws from them: Python's is locked by the interpreter, and NumPy's by a lock of its own.
 
 use std::ptr::NonNull;
 
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyBytes, PyType};
 use slotline_python_shielded::shielded;
 
@@ -20,10 +22,12 @@ const WORDS: usize = 625 * 4;
 struct Words {
     owner: Py<PyAny>,
     start: NonNull<u8>,
+    /// The lock that is held while numbers are drawn. Without one, that is the interpreter's, or the owner's critical section.
+    lock: Option<Py<PyAny>>,
     last: [u8; WORDS],
 }
 
-// SAFETY: it is only read while the interpreter is attached, as the owner is only used then.
+// SAFETY: the memory belongs to the owner, and is only read while the generator is locked.
 unsafe impl Send for Words {}
 // SAFETY: see above.
 unsafe impl Sync for Words {}
@@ -31,26 +35,31 @@ unsafe impl Sync for Words {}
 impl Words {
     /// # Safety
     ///
-    /// `start` must point to `WORDS` bytes that belong to `owner` as long as it exists.
-    unsafe fn new(owner: Bound<'_, PyAny>, start: NonNull<u8>) -> Self {
-        let mut words = Self { owner: owner.unbind(), start, last: [0; WORDS] };
-        words.is_new();
-        words
+    /// `start` must point to `WORDS` bytes that belong to `owner` as long as it exists, and that are only changed by threads that
+    /// hold `lock`, or without one, the owner's critical section.
+    unsafe fn new(owner: Bound<'_, PyAny>, start: NonNull<u8>, lock: Option<Bound<'_, PyAny>>) -> Self {
+        Self { owner: owner.unbind(), start, lock: lock.map(Bound::unbind), last: [0; WORDS] }
     }
 
-    fn now(&self) -> &[u8; WORDS] {
-        // SAFETY: the owner exists, and so do these bytes. They are numbers, which only threads attached to the interpreter
-        // change, and no Python code runs while the reference is used.
-        unsafe { self.start.cast().as_ref() }
-    }
-
-    /// Whether the state has changed since the last call.
-    fn is_new(&mut self) -> bool {
-        let is_new = *self.now() != self.last;
-        if is_new {
-            self.last = *self.now();
+    /// Returns the state, or `None` if another thread draws numbers. (A process that was forked meanwhile must not wait for it.)
+    fn now(&self, py: Python<'_>) -> PyResult<Option<[u8; WORDS]>> {
+        // SAFETY: the owner exists, and so do these bytes, which nobody changes while it is locked.
+        let read = || unsafe { self.start.cast::<[u8; WORDS]>().read() };
+        let Some(lock) = &self.lock else { return Ok(Some(with_critical_section(self.owner.bind(py), read))) };
+        if !lock.bind(py).call_method1(intern!(py, "acquire"), (false,))?.is_truthy()? {
+            return Ok(None);
         }
-        is_new
+        let words = read();
+        lock.bind(py).call_method0(intern!(py, "release"))?;
+        Ok(Some(words))
+    }
+
+    /// Whether the state may have changed since the last call.
+    fn is_new(&mut self, py: Python<'_>) -> PyResult<bool> {
+        let Some(now) = self.now(py)? else { return Ok(true) };
+        let is_new = now != self.last;
+        self.last = now;
+        Ok(is_new)
     }
 }
 
@@ -102,15 +111,19 @@ impl Generators {
         }
         let place = NonNull::new(random.as_ptr().cast::<u8>()).ok_or_else(unexpected)?;
         // SAFETY: an instance of this class has `WORDS` bytes after the header that every object has.
-        let random = unsafe { Words::new(random, place.add(head)) };
-        if key_first(random.now()) != words {
+        let random = unsafe { Words::new(random, place.add(head), None) };
+        if random.now(py)?.is_none_or(|now| key_first(&now) != words) {
             return Err(unexpected());
         }
-        let numpy = numpy.and_then(|(owner, address)| {
-            let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address))?;
-            // SAFETY: NumPy publishes the address of the state, a `mt19937_state`, for use by other code.
-            Some(unsafe { Words::new(owner, start) })
-        });
+        let numpy = match numpy {
+            Some((owner, address)) => {
+                let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address)).ok_or_else(unexpected)?;
+                let lock = owner.getattr("lock")?;
+                // SAFETY: NumPy publishes the address of the state, a `mt19937_state`, for use by other code, and the lock with it.
+                Some(unsafe { Words::new(owner, start, Some(lock)) })
+            }
+            None => None,
+        };
         let gauss = py.None();
         let api = TorchApi::get(py)?;
         let mut made = Self {
@@ -128,14 +141,16 @@ impl Generators {
 
     /// The words of the state of Python's generator, and the position in them.
     #[getter]
-    fn random<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &key_first(self.random.now()))
+    fn random<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let words = self.random.now(py)?.expect("it has no lock of its own");
+        Ok(PyBytes::new(py, &key_first(&words)))
     }
 
-    /// The same for NumPy's generator.
+    /// The same for NumPy's generator. `None` if another thread uses it.
     #[getter]
-    fn numpy<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.numpy.as_ref().map(|words| PyBytes::new(py, words.now()))
+    fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let words = self.numpy.as_ref().map(|words| words.now(py)).transpose()?.flatten();
+        Ok(words.map(|words| PyBytes::new(py, &words)))
     }
 
     /// Whether the state of any of these generators may have changed since the last call.
@@ -157,12 +172,12 @@ impl Generators {
             self.torch = now.to_vec();
             changed = true;
         }
-        changed |= self.random.is_new();
-        let gauss = self.random.owner.bind(py).getattr(pyo3::intern!(py, "gauss_next"))?;
+        changed |= self.random.is_new(py)?;
+        let gauss = self.random.owner.bind(py).getattr(intern!(py, "gauss_next"))?;
         changed |= !gauss.is(&self.gauss);
         self.gauss = gauss.unbind();
         if let Some(numpy) = &mut self.numpy {
-            changed |= numpy.is_new();
+            changed |= numpy.is_new(py)?;
         }
         Ok(changed)
     }

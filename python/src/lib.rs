@@ -399,7 +399,8 @@ impl Port {
     }
 }
 
-#[pymodule]
+// What this relies on is in `DESIGN.md`, under "Threads of Python".
+#[pymodule(gil_used = false)]
 fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("Closed", module.py().get_type::<Closed>())?;

@@ -427,11 +427,39 @@ def test_a_forked_process_does_not_use_the_workers_of_its_parent():
     assert [worker.pid for worker in persistent._iterator._workers] == workers
 
 
-def test_threads_may_share_an_iterator():
-    batches = iter(DataLoader(Mixed(2000), 1, num_workers=2))
-    found = []
+@pytest.mark.parametrize(
+    "options", [{}, {"num_workers": 2, "worker_method": "multiprocessing"}, {"num_workers": 2, "worker_method": "thread"}]
+)
+@pytest.mark.parametrize("is_native", [False, True])
+def test_threads_may_share_an_iterator(options, is_native):
+    data = tud.StackDataset(y=torch.arange(2000)) if is_native else Mixed(2000)
+    loader = DataLoader(data, 1, shuffle=True, **options)
+    batches, found = iter(loader), []
     in_threads(3, lambda _: found.extend(batch["y"].item() for batch in batches))
     assert sorted(found) == list(range(2000))
+    assert loader.stats()["batches"] == 2000 and len(batches) == 0
+    assert loader.state_dict()["_num_yielded"] == 2000
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"num_workers": 2, "worker_method": "multiprocessing"}, {"num_workers": 2, "worker_method": "thread"}]
+)
+def test_threads_may_share_a_dataset_and_a_sampler(options):
+    sets = [Mixed(100), tud.StackDataset(y=torch.arange(100))]
+    samplers = [tud.RandomSampler(data, generator=torch.Generator().manual_seed(1)) for data in sets]
+    failures = []
+
+    def passes(_):
+        try:
+            for data, sampler in zip(sets * 3, samplers * 3):
+                loader = DataLoader(data, 7, sampler=sampler, **options)
+                found = [y for batch in loader for y in batch["y"].tolist()]
+                assert sorted(found) == list(range(100)) and loader.state_dict()["_iterator_finished"]
+        except BaseException as error:
+            failures.append(error)
+
+    in_threads(4, passes)
+    assert not failures
 
 
 def test_programs_end_with_loaders_in_use():

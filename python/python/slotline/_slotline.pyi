@@ -172,7 +172,7 @@ class Generators:
 
     @property
     def numpy(self) -> bytes | None:
-        """The same of NumPy's generator."""
+        """The same of NumPy's generator. ``None`` also while another thread draws from it."""
 
     waiting: bool
     """Whether a normally distributed number is waiting in NumPy's, which its words do not tell. Can only be set."""

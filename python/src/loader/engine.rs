@@ -413,7 +413,12 @@ impl Engine {
         drop(control);
         match self.start(py, taken.then(|| slot.clone()), &from) {
             Ok(slot) => {
-                self.control().slot = slot.clone();
+                let mut control = self.control();
+                // Otherwise another thread has loaded a state meanwhile.
+                if !control.resumed {
+                    control.slot = slot.clone();
+                }
+                drop(control);
                 Ok(Pass::new(slot, self.output.clone(), &self.options))
             }
             Err(error) => {
@@ -421,7 +426,10 @@ impl Engine {
                     slot.busy.store(false, Ordering::Release);
                 }
                 let mut control = self.control();
-                (control.next, control.resumed) = (from.epoch, resumed);
+                if !control.resumed {
+                    (control.next, control.resumed) = (from.epoch, resumed);
+                }
+                drop(control);
                 Err(match error {
                     NotBegun::Build(error) => failure::build(py, &error),
                     NotBegun::State(error) => failure::state(py, &error),

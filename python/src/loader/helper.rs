@@ -118,19 +118,28 @@ impl HelperThread {
         }
     }
 
-    /// Returns the result, and asks for it first if nobody has: `None` if it takes longer than `patience`, or if there can
-    /// be no thread.
-    pub(crate) fn load(&self, slot: &Arc<PassSlot>, patience: Duration) -> Option<Next> {
+    /// Returns the result, and asks for it first if nobody has: `None` if it takes longer than `patience`. The pass has ended if
+    /// it is `over`: what is there then is for the next one.
+    pub(crate) fn load(&self, slot: &Arc<PassSlot>, patience: Duration, over: &AtomicBool) -> Option<Next> {
+        let is_over = || over.load(Ordering::Relaxed);
         if !self.is_running() {
-            return Some(slot.lock().loader.help_within(patience));
+            // There can be no thread.
+            let mut engine = slot.lock();
+            return Some(if is_over() { None } else { engine.loader.help_within(patience) });
         }
         let mut work = self.mailbox.lock();
+        if is_over() {
+            return Some(None);
+        }
         if let Job::None = *work {
             self.mailbox.put(&mut work, Job::Asked(slot.clone(), patience));
         }
         let waits = |work: &mut Job| matches!(work, Job::Asked(..) | Job::Begun);
         let waited = self.mailbox.changed.wait_timeout_while(work, patience, waits);
         let (mut work, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if is_over() {
+            return Some(None);
+        }
         // Another thread may have taken it.
         let Job::Done(_) = *work else { return None };
         slot.forget_kept();

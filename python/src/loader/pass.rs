@@ -32,6 +32,8 @@ pub(crate) struct Pass {
     on_error: OnError,
     /// How many samples could not be read before this pass.
     bad_before: u64,
+    /// Set before the engine is left. While its lock is held and this is not set, the engine is at this pass: another thread may
+    /// end it, and the loader begin the next one, while this one waits.
     over: AtomicBool,
     /// What the program has not got, since a handler of a signal raised; the last one is the first to come.
     returned: Mutex<Vec<Outcome>>,
@@ -62,7 +64,7 @@ impl Pass {
             return None;
         }
         let mut engine = self.slot.try_lock()?;
-        if !engine.loader.is_ready() {
+        if self.is_over() || !engine.loader.is_ready() {
             return None;
         }
         // There may be no memory for the batch, so do not wait for it.
@@ -89,9 +91,12 @@ impl Pass {
             let patience = SLICE.min(left);
             let helper = &self.slot.helper;
             let is_asked = self.may_be_slow && (helper.is_used() || helper.is_due());
-            let next = py.detach(|| match is_asked {
-                true => helper.load(&self.slot, patience),
-                false => Some(self.slot.lock().loader.help_within(patience)),
+            let next = py.detach(|| {
+                if is_asked {
+                    return helper.load(&self.slot, patience, &self.over);
+                }
+                let mut engine = self.slot.lock();
+                Some(if self.is_over() { None } else { engine.loader.help_within(patience) })
             });
             if self.may_be_slow {
                 helper.add_to_budget(begun.elapsed());
@@ -178,6 +183,10 @@ impl Pass {
         PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1)
     }
 
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
     /// Gives the engine back to the loader.
     fn leave(&self) {
         if !self.over.swap(true, Ordering::Relaxed) {
@@ -195,7 +204,7 @@ impl Pass {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let returned = if self.has_returned.load(Ordering::Relaxed) { self.take_returned() } else { None };
-        if returned.is_none() && self.over.load(Ordering::Relaxed) {
+        if returned.is_none() && self.is_over() {
             return Ok(None);
         }
         if !self.slot.is_here() {
@@ -225,7 +234,7 @@ impl Pass {
 
     /// The number of batches of this pass that the loop has not got yet.
     fn remaining(&self, py: Python<'_>) -> PyResult<usize> {
-        if self.over.load(Ordering::Relaxed) {
+        if self.is_over() {
             return Ok(0);
         }
         self.slot.left().ok_or_else(|| failure::forked(py))?.ok_or_else(failure::no_len)

@@ -529,6 +529,56 @@ def test_threads_share_a_loader():
         del whole[epoch]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_threads_go_from_pass_to_pass(workers, mapped, tmp_path):
+    np.save(tmp_path / "i.npy", np.arange(60))
+    # Batches of what is mapped may be loaded by another thread.
+    data = slotline.from_npy(i=tmp_path / "i.npy", mmap=True) if mapped else Arrays(i=np.arange(60))
+    loader = Loader(data, 3, shuffle=True, num_workers=workers)
+    passes, found, turn = [iter(loader)], [], threading.Lock()
+
+    def work(_):
+        while True:
+            number = len(passes) - 1
+            batch = next(passes[number], None)
+            if batch is not None:
+                found.append((number, *batch["i"].tolist()))
+                continue
+            with turn:
+                # The first one to see the end begins the next pass, while others may still wait for a batch of this one.
+                if number == 60:
+                    return
+                if number == len(passes) - 1:
+                    passes.append(iter(loader))
+
+    in_threads(4, work)
+    for number in range(61):
+        assert sorted(i for of, *batch in found if of == number for i in batch) == list(range(60))
+
+
+def test_a_state_is_loaded_while_passes_begin():
+    whole = list(itertools.chain.from_iterable(orders(1, shuffle=True, seed=1)))
+    loader = Loader(DATA, 5, shuffle=True, seed=1)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    for _ in range(50):
+        barrier = threading.Barrier(2)
+
+        def work(number):
+            barrier.wait()
+            if number == 0:
+                loader.load_state_dict(state)
+            else:
+                iter(loader)
+
+        in_threads(2, work)
+        # It was that pass which has resumed, or it is the next one.
+        if loader.epoch == 0:
+            assert indices(loader) == whole[1:]
+
+
 @dlpack
 def test_dlpack():
     batch = next(iter(Loader(DATA, 4, output="dlpack")))["x"]

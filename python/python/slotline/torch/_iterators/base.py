@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import warnings
+import weakref
 from typing import Any
 
 import torch
@@ -25,6 +27,19 @@ from slotline.torch._state.indices import source_of
 from slotline.torch._state.progress import PassProgress
 
 
+# The iterators of this process.
+_iterators: weakref.WeakSet[BaseIterator] = weakref.WeakSet()
+
+
+def _after_fork():
+    """Keeps a forked process from using what its parent's threads and workers use."""
+    for iterator in _iterators:
+        iterator._disown()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class BaseIterator(_BaseDataLoaderIter):
     """An iterator over a loader, which draws the same random numbers as torch's."""
 
@@ -35,6 +50,9 @@ class BaseIterator(_BaseDataLoaderIter):
     _before = None
 
     def __init__(self, loader):
+        # Other threads may use the iterator, and so may what it calls.
+        self._lock = threading.RLock()
+        _iterators.add(self)
         # The state to resume from, and whether this pass has its seeds, so that none are drawn.
         self._resumed = resumed = loader._resumed
         self._is_seeded = resumed is not None and (
@@ -55,6 +73,10 @@ class BaseIterator(_BaseDataLoaderIter):
             raise AssertionError("a loader without workers requires timeout == 0")
         self._on_error = loader.on_error
         self._is_iterable = self._dataset_kind == _DatasetKind.Iterable
+
+    def _disown(self):
+        # Another thread of the parent may have had it.
+        self._lock = threading.RLock()
 
     @property
     def _sampler_iter(self):
@@ -131,6 +153,10 @@ class BaseIterator(_BaseDataLoaderIter):
         return max(self._pass.length(self._dataset) - self._pass.passed, 0)
 
     def __next__(self) -> Any:
+        with self._lock:
+            return self._next()
+
+    def _next(self):
         stats = self._pass.stats
         self._index_stream.taken = None
         begun = time.perf_counter()
@@ -139,7 +165,7 @@ class BaseIterator(_BaseDataLoaderIter):
             # Recording costs as much as loading a small batch.
             if is_profiling():
                 with profiler.record_function(self._profile_name):
-                    data: Any = self._next_data()
+                    data = self._next_data()
             else:
                 data = self._next_data()
             if self._pin_memory:

@@ -41,18 +41,6 @@ _PATIENCE = 0.1
 _TURN = 0.0005
 
 
-# The iterators of this process that have workers.
-_iterators: weakref.WeakSet[ProcessIterator] = weakref.WeakSet()
-
-
-def _after_fork():
-    """Keeps a forked process from using its parent's workers."""
-    for iterator in _iterators:
-        iterator._disown()
-    _iterators.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 os.register_at_fork(
     before=_slotline.before_fork,
     after_in_parent=_slotline.after_fork_in_parent,
@@ -108,9 +96,6 @@ class ProcessIterator(BaseIterator):
         self._channels = []
         self._ports = []
         self._shutdown = False
-        # Other threads may use the iterator, and so may what it calls.
-        self._lock = threading.RLock()
-        _iterators.add(self)
         try:
             self._start(loader)
         except BaseException:
@@ -219,6 +204,7 @@ class ProcessIterator(BaseIterator):
         return self._owner != os.getpid()
 
     def _disown(self):
+        super()._disown()
         # So that the next use is checked.
         self._needs_recovery = True
         if self._worker_pids_set:
@@ -226,8 +212,6 @@ class ProcessIterator(BaseIterator):
             signal_handling._remove_worker_pids(id(self))
             self._worker_pids_set = False
         self._pinned = None
-        # Another thread of the parent may have had it.
-        self._lock = threading.RLock()
 
     def _recover(self):
         """Recovers after an exception at any moment: finds out which tasks are not done."""
@@ -282,14 +266,13 @@ class ProcessIterator(BaseIterator):
         return min(active, key=lambda worker_id: self._given[worker_id] - self._ports[worker_id].ready, default=None)
 
     def _next_data(self):
-        with self._lock:
-            if self._pinned is None:
-                return self._next_batch()
-            self._pinned.give_back()
-            data = self._next_batch()
-            if self._pinned is not None:
-                self._pinned.cover(self._pass.last_worker)
-            return data
+        if self._pinned is None:
+            return self._next_batch()
+        self._pinned.give_back()
+        data = self._next_batch()
+        if self._pinned is not None:
+            self._pinned.cover(self._pass.last_worker)
+        return data
 
     def _next_batch(self):
         if self._needs_recovery:

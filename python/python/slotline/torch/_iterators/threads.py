@@ -125,7 +125,7 @@ class ThreadIterator(ProcessIterator):
             self._ports.append(ThreadPort(replies, requests, self._pool))
             worker.start()
             self._workers.append(worker)
-        _running.add(self)
+        _running.add(weakref.ref(self, _running.discard))
 
     def _death(self, workers):
         return f"DataLoader worker ({', '.join(worker.name for worker in workers)}) exited unexpectedly"
@@ -215,20 +215,24 @@ def _tell_threads_apart():
     It returns a global variable. Programs may have imported it under any name, so its code is replaced in place.
     """
     function = torch_worker.get_worker_info
-    function.__globals__["_slotline_worker_of_thread"] = worker_of_thread
-    function.__code__ = _get_worker_info.__code__
+    # Once, since another thread may be calling it.
+    if function.__code__ is not _get_worker_info.__code__:
+        function.__globals__["_slotline_worker_of_thread"] = worker_of_thread
+        function.__code__ = _get_worker_info.__code__
 
 
 def _get_worker_info():
     return getattr(_slotline_worker_of_thread, "info", _worker_info)  # noqa: F821
 
 
-_running: weakref.WeakSet[ThreadIterator] = weakref.WeakSet()
+# A plain set, which is copied in one step: other threads may still make iterators, and drop them.
+_running: set[weakref.ref[ThreadIterator]] = set()
 
 
 def _stop_all():
-    for iterator in list(_running):
-        iterator._shutdown_workers()
+    for reference in _running.copy():
+        if (iterator := reference()) is not None:
+            iterator._shutdown_workers()
 
 
 # While the interpreter can still run threads. Later, it would end them at any point.

@@ -58,7 +58,9 @@ def part(samples):
     try:
         return collate.collate(samples, collate_fn_map=collate.default_collate_fn_map)
     finally:
-        setattr(owner, name, info)
+        # If another thread hides it, too, that is the one to bring it back.
+        if info is not None:
+            setattr(owner, name, info)
 
 
 def explain(samples, error):
