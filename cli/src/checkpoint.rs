@@ -17,7 +17,7 @@ use slotline::sample::Schema;
 use slotline::{Batch, Loader};
 
 use crate::files::{is_special, real};
-use crate::options::seconds;
+use slotline_demo::options::seconds;
 
 /// The flags.
 #[derive(Args, Debug)]

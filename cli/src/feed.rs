@@ -14,16 +14,18 @@ use slotline::Loader;
 use slotline::dataset::Dataset;
 use slotline::loader::{Batch, Pass, Stats};
 use slotline::sample::Schema;
+use slotline_sources::tar::TarStream;
 
 use crate::checkpoint::{Checkpoint, CheckpointOptions};
 use crate::files::{check_apart, check_not_source};
-use crate::meter::{Meter, Tally};
-#[cfg(feature = "trace")]
-use crate::options::WorkerKind;
-use crate::options::{LoaderOptions, TORCH};
-use crate::screen::{ReportOptions, Screen, bytes};
+use crate::screen::{Screen, bytes};
 use crate::source::{Described, Input, Opened, notes};
 use crate::stream::{Step, stream};
+use slotline_demo::meter::{Meter, Tally};
+#[cfg(feature = "trace")]
+use slotline_demo::options::WorkerKind;
+use slotline_demo::options::{LoaderOptions, TORCH};
+use slotline_demo::output::ReportOptions;
 
 /// The flags.
 #[derive(Args, Debug)]
@@ -78,7 +80,7 @@ impl Feed {
             Opened::Records(records) => self.feed(records.clone(), || notes(&records)),
             Opened::Stream(tars) => {
                 let what = format!("a stream of samples of {}", tars.describe());
-                let loader = self.options.build_stream(tars, &TORCH)?;
+                let loader = self.options.build_stream(self.share(tars)?, &TORCH)?;
                 self.run_loader(&what, loader, Vec::new)
             }
             #[cfg(feature = "image")]
@@ -88,6 +90,14 @@ impl Feed {
                 self.feed(*pictures, || seen.warnings().into_iter().map(|text| format!("warning: {text}")).collect())
             }
         }
+    }
+
+    /// Shuffles packed tars, and leaves out those of other ranks.
+    fn share(&self, mut tars: TarStream) -> Result<TarStream> {
+        if let Some(ranks) = self.options.ranks()? {
+            tars = tars.replica(ranks.world_size(), ranks.rank())?;
+        }
+        Ok(if self.options.shuffle { tars.shuffle(self.options.shuffle_buffer) } else { tars })
     }
 
     fn feed(self, dataset: impl Dataset + Described, notes: impl Fn() -> Vec<String>) -> Result<()> {

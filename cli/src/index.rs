@@ -8,8 +8,9 @@ use clap::Args;
 use slotline::dataset::Dataset;
 
 use crate::opening::FileOptions;
-use crate::screen::{say, walking};
+use crate::screen::walking;
 use crate::source::ServerOptions;
+use slotline_demo::output::say;
 
 /// The flags.
 #[derive(Args, Debug)]

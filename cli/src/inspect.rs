@@ -13,10 +13,10 @@ use slotline::sample::Schema;
 
 #[cfg(feature = "image")]
 use crate::files::check_not_source;
-use crate::screen::say;
 #[cfg(feature = "image")]
 use crate::sheet::SheetOptions;
 use crate::source::{Described, Field, Holds, Input, Opened};
+use slotline_demo::output::say;
 
 /// How many elements of a tensor or list are shown, and how many characters of a text.
 const ELEMENTS: usize = 8;

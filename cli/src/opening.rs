@@ -6,8 +6,8 @@ use clap::{Args, Command};
 use slotline::dtype::DType;
 use slotline_sources::{DefaultNumber, FieldKind, Format, IndexFiles, OpenOptions, Records};
 
-use crate::screen::plain;
 use crate::source::ServerOptions;
+use slotline_demo::output::plain;
 
 /// The flags.
 #[derive(Args, Clone, Debug, Default)]

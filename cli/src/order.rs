@@ -7,12 +7,13 @@ use slotline::loader::{Batch, Pass};
 use slotline::sample::Schema;
 
 use crate::checkpoint::BatchLine;
-use crate::meter::Meter;
 use crate::opening::FileOptions;
-use crate::options::{LoaderOptions, TORCH};
-use crate::screen::{ReportOptions, Screen};
+use crate::screen::Screen;
 use crate::source::{Named, Opened, SOURCE_HELP, ServerOptions};
 use crate::stream::{Step, stream};
+use slotline_demo::meter::Meter;
+use slotline_demo::options::{LoaderOptions, TORCH};
+use slotline_demo::output::ReportOptions;
 
 /// The flags.
 #[derive(Args, Debug)]

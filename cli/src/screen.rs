@@ -1,50 +1,17 @@
-//! The program's output: lines, JSON, and on a terminal a progress bar.
+//! The screen of commands that run for long: what they print, and on a terminal a progress bar.
 
 use std::fmt;
-use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::io::{self, IsTerminal};
 
-use anyhow::{Context, Result};
-use clap::{ArgAction, Args};
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use serde_json::Serializer;
-use serde_json::ser::Formatter;
-use slotline::acts_on_terminal;
-use slotline_sources::error::shown;
-
-use crate::digest::DIGEST_HELP;
-
-const UNWRITABLE: &str = "cannot write to stdout";
-
-/// How a command reports.
-#[derive(Args, Clone, Copy, Debug)]
-#[command(next_help_heading = "Report")]
-pub(crate) struct ReportOptions {
-    /// Print one JSON object as the last line of stdout; the human-readable lines go to stderr
-    ///
-    /// wait_fraction is the fraction of the time that the loop's thread spent inside the loader (epoch() and next()):
-    /// waiting for a batch, or loading while it would otherwise wait. memory_ceiling_bytes is the maximum memory of the
-    /// batches and the order, known before the first batch.
-    #[arg(long)]
-    json: bool,
-
-    /// Whether to compute digests of the delivered samples [default: with --json]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-        action = ArgAction::Set, long_help = DIGEST_HELP)]
-    digest: Option<bool>,
-}
-
-impl ReportOptions {
-    pub(crate) fn digest(&self) -> bool {
-        self.digest.unwrap_or(self.json)
-    }
-}
+use slotline_demo::output::{Output, ReportOptions};
 
 /// The output of a command. The progress bar is on stderr, and shown only if that is a terminal.
 #[derive(Debug)]
 pub(crate) struct Screen {
-    json: bool,
-    out: BufWriter<Stdout>,
+    output: Output,
     bar: Option<ProgressBar>,
 }
 
@@ -52,7 +19,7 @@ impl Screen {
     /// Creates a screen with a progress bar, for a command that writes few lines.
     pub(crate) fn new(report: &ReportOptions) -> Self {
         let bar = io::stderr().is_terminal().then(bar);
-        Self { json: report.json, out: BufWriter::new(io::stdout()), bar }
+        Self { output: Output::new(report), bar }
     }
 
     /// Creates a screen for a command that writes many lines: without a progress bar if stdout is a terminal.
@@ -81,28 +48,16 @@ impl Screen {
 
     /// Writes a human-readable line and flushes it.
     pub(crate) fn line(&mut self, text: impl fmt::Display) -> Result<()> {
-        let Self { json, out, bar } = self;
-        let text = plain(text);
-        let mut write = || {
-            if *json {
-                // If stderr is closed, the JSON is still written.
-                let _ = writeln!(io::stderr(), "{text}");
-                return io::Result::Ok(());
-            }
-            writeln!(out, "{text}")?;
-            out.flush()
-        };
-        let written = match bar {
-            Some(bar) => bar.suspend(write),
-            None => write(),
-        };
-        written.context(UNWRITABLE)
+        let Self { output, bar } = self;
+        match bar {
+            Some(bar) => bar.suspend(|| output.line(text)),
+            None => output.line(text),
+        }
     }
 
     /// Writes a line of JSON, without flushing it.
     pub(crate) fn record(&mut self, value: &impl Serialize) -> Result<()> {
-        let written = value.serialize(&mut Serializer::with_formatter(&mut self.out, Escaped)).map_err(io::Error::from);
-        written.and_then(|()| self.out.write_all(b"\n")).context(UNWRITABLE)
+        self.output.record(value)
     }
 
     /// Removes the progress bar, after the last batch.
@@ -114,25 +69,7 @@ impl Screen {
 
     /// Flushes the output; with `--json`, writes `summary` first.
     pub(crate) fn finish(mut self, summary: &impl Serialize) -> Result<()> {
-        if self.json {
-            self.record(summary)?;
-        }
-        self.out.flush().context(UNWRITABLE)
-    }
-}
-
-/// JSON whose texts, such as names of files, do nothing to a terminal.
-struct Escaped;
-
-impl Formatter for Escaped {
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
-        fragment.split_inclusive(acts_on_terminal).try_for_each(|part| match part.chars().next_back() {
-            // All of these are below 2^16.
-            Some(last) if acts_on_terminal(last) => {
-                write!(out, "{}\\u{:04x}", &part[..part.len() - last.len_utf8()], u32::from(last))
-            }
-            _ => out.write_all(part.as_bytes()),
-        })
+        self.output.finish(summary)
     }
 }
 
@@ -141,16 +78,6 @@ impl Drop for Screen {
         // After an error, the message that follows must start on a new line.
         self.clear();
     }
-}
-
-/// Prints a line.
-pub(crate) fn say(text: impl fmt::Display) {
-    println!("{}", plain(text));
-}
-
-/// Returns a text of several lines that does nothing to a terminal, whatever the names of files and fields in it are.
-pub(crate) fn plain(text: impl fmt::Display) -> String {
-    text.to_string().split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns a progress bar for files that are walked over, on stderr if that is a terminal, and what tells it.
@@ -176,19 +103,4 @@ fn bar() -> ProgressBar {
 /// Formats a number of bytes with a suitable unit.
 pub(crate) fn bytes(count: usize) -> impl fmt::Display {
     indicatif::BinaryBytes(count as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_has_nothing_that_a_terminal_obeys_and_is_equal() {
-        let names = ["a\u{9b}2J\u{85}", "\u{7f}\u{202e}gpj.ä\"\n\u{1b}", ""];
-        let mut text = Vec::new();
-        names.serialize(&mut Serializer::with_formatter(&mut text, Escaped)).unwrap();
-        let text = String::from_utf8(text).unwrap();
-        assert_eq!(text, r#"["a\u009b2J\u0085","\u007f\u202egpj.ä\"\n\u001b",""]"#);
-        assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), names);
-    }
 }

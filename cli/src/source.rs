@@ -10,8 +10,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use slotline::array::AnyArray;
 use slotline::dataset::TensorDataset;
+use slotline::shown;
 use slotline::source::{ParseSourceError, Source};
-use slotline_sources::error::shown;
 #[cfg(feature = "image")]
 use slotline_sources::pictures::Pictures;
 use slotline_sources::tar::TarStream;

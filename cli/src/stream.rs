@@ -7,8 +7,8 @@ use slotline::Loader;
 use slotline::loader::{Batch, Pass};
 use slotline::sample::Schema;
 
-use crate::meter::{Meter, Tally};
 use crate::screen::Screen;
+use slotline_demo::meter::{Meter, Tally};
 
 /// What a command does with each batch and each pass.
 pub(crate) trait Step {

@@ -34,7 +34,7 @@ fn the_cpp_example_gets_the_weights_of_the_demo() {
     let here = weights(run(Command::new(&program).args(["2", "2"])));
     assert_eq!(weights(run(Command::new(&program).args(["2", "0"]))), here);
 
-    let demo = crate::native::cargo("run", &["--quiet", "--package", "slotline-cli", "--", "demo", "--epochs", "2"]);
+    let demo = crate::native::cargo("run", &["--quiet", "--package", "slotline-demo", "--", "demo", "--epochs", "2"]);
     assert_eq!(weights(demo), here);
 }
 

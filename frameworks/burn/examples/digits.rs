@@ -16,7 +16,7 @@ use slotline::{BoxError, Dataset};
 use slotline_burn::DataLoader;
 
 /// The digits of `slotline demo`, with its random split.
-#[path = "../../../cli/src/digits.rs"]
+#[path = "../../../demo/src/digits.rs"]
 mod digits;
 
 /// Images `[B, 64]` and labels `[B]`, in the memory of the loader's batch.

@@ -7,7 +7,7 @@ use slotline::{BoxError, Loader};
 use slotline_candle::{Tensors, collate};
 
 /// The digits of `slotline demo`, with its random split.
-#[path = "../../../cli/src/digits.rs"]
+#[path = "../../../demo/src/digits.rs"]
 mod digits;
 
 struct Net {

@@ -7,7 +7,7 @@ use tch::nn::{self, Module, OptimizerConfig};
 use tch::{Device, Kind};
 
 /// The digits of `slotline demo`, with its random split.
-#[path = "../../../cli/src/digits.rs"]
+#[path = "../../../demo/src/digits.rs"]
 mod digits;
 
 /// Returns the fraction of a dataset that the network classifies correctly.

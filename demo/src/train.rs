@@ -11,7 +11,7 @@ use crate::digits::{Digits, split};
 use crate::meter::{Meter, Summary};
 use crate::net::{Net, Score};
 use crate::options::{Defaults, LoaderOptions};
-use crate::screen::{ReportOptions, Screen};
+use crate::output::{Output, ReportOptions};
 
 /// The default seed of the order, the augmentation and the initial weights.
 const SEED: u64 = 42;
@@ -21,7 +21,7 @@ const DEFAULTS: Defaults = Defaults { num_workers: 2, epochs: 20, seed: Some(SEE
 
 /// The flags.
 #[derive(Args, Debug)]
-pub(crate) struct Demo {
+pub struct Demo {
     #[command(flatten)]
     report: ReportOptions,
 
@@ -55,17 +55,21 @@ struct Report {
 }
 
 impl Demo {
-    pub(crate) fn run(mut self) -> Result<()> {
+    /// Trains the network, and prints its accuracy after each pass.
+    ///
+    /// # Errors
+    ///
+    /// The options do not fit each other, or the output cannot be written.
+    pub fn run(mut self) -> Result<()> {
         self.options.shuffle = true;
-        let mut screen = Screen::new(&self.report);
+        let mut output = Output::new(&self.report);
         let (train, test) = split().map_err(anyhow::Error::from_boxed)?;
         let mut train = self.options.build(train, &DEFAULTS)?;
         let mut test = Loader::builder(test).batch_size(64).build().context("cannot build the loader for tests")?;
         let mut net = Net::new(self.options.seed().unwrap_or(SEED));
-        screen.line("1797 handwritten digits: 1438 to train on, 359 to test with (a random split with seed 0)")?;
+        output.line("1797 handwritten digits: 1438 to train on, 359 to test with (a random split with seed 0)")?;
 
         let last = self.options.epochs(&DEFAULTS);
-        screen.expect(train.len().unwrap_or_default() as u64 * u64::from(last));
         let (mut meter, mut epochs) = (Meter::new(self.report.digest()), Vec::new());
         for epoch in 0..last {
             let mut score = Score::default();
@@ -77,7 +81,6 @@ impl Demo {
                 meter.count(&batch);
                 let (images, labels) = batch.tensors();
                 score.add(&net.train(&images, &labels, rate));
-                screen.progress(meter.batches());
             }
             drop(pass);
             let tally = meter.end();
@@ -89,22 +92,21 @@ impl Demo {
                 samples_per_s: tally.samples_per_s(),
                 wait_fraction: tally.wait_fraction(),
             };
-            screen.line(report.to_line())?;
+            output.line(report.to_line())?;
             epochs.push(report);
         }
 
-        screen.clear();
         let (accuracy, loss) = epochs.last().map_or((0.0, 0.0), |last| (last.test_accuracy, last.loss));
         let weights_digest = digest::of_floats(&net.weights());
         let seconds = meter.total().time.as_secs_f64();
-        screen.line(format_args!(
+        output.line(format_args!(
             "test accuracy {:.2} % after {last} epochs, {seconds:.3} s of training",
             100.0 * accuracy
         ))?;
-        screen.line(format_args!("sha256 of the weights: {weights_digest}"))?;
-        screen.line("the same seed gives the same weights for any --num-workers, --worker-kind, --prefetch-factor or --part-size")?;
+        output.line(format_args!("sha256 of the weights: {weights_digest}"))?;
+        output.line("the same seed gives the same weights for any --num-workers, --worker-kind, --prefetch-factor or --part-size")?;
         let summary = meter.summary(train.memory_ceiling());
-        screen.finish(&Report { summary, accuracy, loss, weights_digest, epochs })
+        output.finish(&Report { summary, accuracy, loss, weights_digest, epochs })
     }
 }
 

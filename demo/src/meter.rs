@@ -13,27 +13,32 @@ use crate::digest::Digests;
 
 /// What a loop has received, and how long that took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) batches: u64,
-    pub(crate) samples: u64,
+pub struct Tally {
+    /// The batches that were received.
+    pub batches: u64,
+    /// The samples in them.
+    pub samples: u64,
     /// The size of all fields, without the indices.
-    pub(crate) bytes: u64,
-    pub(crate) time: Duration,
+    pub bytes: u64,
+    /// The time of the passes.
+    pub time: Duration,
     /// The part of `time` that was spent inside the loader.
-    pub(crate) waited: Duration,
+    pub waited: Duration,
 }
 
 impl Tally {
-    pub(crate) fn samples_per_s(&self) -> f64 {
+    /// Returns the samples per second.
+    pub fn samples_per_s(&self) -> f64 {
         per_second(self.samples, self.time)
     }
 
-    pub(crate) fn bytes_per_s(&self) -> f64 {
+    /// Returns the bytes per second.
+    pub fn bytes_per_s(&self) -> f64 {
         per_second(self.bytes, self.time)
     }
 
     /// Returns the fraction of the time that was spent inside the loader, 0 to 1.
-    pub(crate) fn wait_fraction(&self) -> f64 {
+    pub fn wait_fraction(&self) -> f64 {
         if self.time.is_zero() { 0.0 } else { self.waited.as_secs_f64() / self.time.as_secs_f64() }
     }
 
@@ -52,7 +57,7 @@ fn per_second(count: u64, time: Duration) -> f64 {
 
 /// Counts and times the passes of a loop. The clock is stopped between passes.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub struct Meter {
     total: Tally,
     pass: Tally,
     /// When the current pass began.
@@ -63,19 +68,20 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new(digest: bool) -> Self {
+    /// Creates a meter, which also computes digests of the batches if `digest` is set.
+    pub fn new(digest: bool) -> Self {
         let (total, pass) = (Tally::default(), Tally::default());
         Self { total, pass, begun: Instant::now(), sample_bytes: None, digests: digest.then(Digests::default) }
     }
 
     /// Starts a pass.
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.begun = Instant::now();
     }
 
     /// Times a call into the loader.
     #[inline]
-    pub(crate) fn waiting<T>(&mut self, call: impl FnOnce() -> T) -> T {
+    pub fn waiting<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let outcome = call();
         self.pass.waited += begun.elapsed();
@@ -84,7 +90,7 @@ impl Meter {
 
     /// Counts a batch.
     #[inline]
-    pub(crate) fn count<S>(&mut self, batch: &Batch<S>) {
+    pub fn count<S>(&mut self, batch: &Batch<S>) {
         let bytes = self.sample_bytes.map_or_else(|| self.weigh(batch), |sample| sample * batch.len() as u64);
         self.pass.batches += 1;
         self.pass.samples += batch.len() as u64;
@@ -105,7 +111,7 @@ impl Meter {
     }
 
     /// Ends a pass and returns its tally.
-    pub(crate) fn end(&mut self) -> Tally {
+    pub fn end(&mut self) -> Tally {
         let mut pass = std::mem::take(&mut self.pass);
         pass.time = self.begun.elapsed();
         self.total.add(&pass);
@@ -113,17 +119,17 @@ impl Meter {
     }
 
     /// Returns the total of all passes that have ended.
-    pub(crate) fn total(&self) -> &Tally {
+    pub fn total(&self) -> &Tally {
         &self.total
     }
 
     /// Returns the number of batches so far, including those of the current pass.
-    pub(crate) fn batches(&self) -> u64 {
+    pub fn batches(&self) -> u64 {
         self.total.batches + self.pass.batches
     }
 
     /// Returns the summary of the run, the last line of `--json`.
-    pub(crate) fn summary(&self, memory_ceiling_bytes: usize) -> Summary {
+    pub fn summary(&self, memory_ceiling_bytes: usize) -> Summary {
         let total = &self.total;
         Summary {
             batches: total.batches,
@@ -142,7 +148,7 @@ impl Meter {
 
 /// The figures of a run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Summary {
+pub struct Summary {
     batches: u64,
     samples: u64,
     bytes: u64,
@@ -151,7 +157,8 @@ pub(crate) struct Summary {
     bytes_per_s: f64,
     wait_fraction: f64,
     memory_ceiling_bytes: usize,
-    /// `None` without `--digest`.
-    pub(crate) order_digest: Option<String>,
-    pub(crate) data_digest: Option<String>,
+    /// The SHA-256 of the indices, in hexadecimal; `None` without `--digest`.
+    pub order_digest: Option<String>,
+    /// The SHA-256 of the data, in hexadecimal; `None` without `--digest`.
+    pub data_digest: Option<String>,
 }

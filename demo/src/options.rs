@@ -4,39 +4,41 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args, ValueEnum};
-use slotline::dataset::Dataset;
-use slotline::loader::{Affinity, Batch, BatchOf, Builder};
-use slotline::sample::Dynamic;
+use slotline::dataset::{Dataset, Iterable, IterableDataset};
+use slotline::loader::{Affinity, BatchOf, Builder};
 use slotline::{Loader, Ranks, WaitStrategy};
-use slotline_sources::tar::TarStream;
 
 /// The defaults that differ between commands. All other defaults are the same for every command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Defaults {
-    pub(crate) num_workers: usize,
-    pub(crate) epochs: u32,
+pub struct Defaults {
+    /// `--num-workers`.
+    pub num_workers: usize,
+    /// `--epochs`.
+    pub epochs: u32,
+    /// `--seed`.
+    ///
     /// `None`: the process's default generator, which is seeded differently in each run.
-    pub(crate) seed: Option<u64>,
+    pub seed: Option<u64>,
 }
 
 /// Torch's defaults: no workers, one pass, and a different order in each run.
-pub(crate) const TORCH: Defaults = Defaults { num_workers: 0, epochs: 1, seed: None };
+pub const TORCH: Defaults = Defaults { num_workers: 0, epochs: 1, seed: None };
 
 /// The flags.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Loader options")]
-pub(crate) struct LoaderOptions {
+pub struct LoaderOptions {
     /// Samples in a batch
     #[arg(long, value_name = "N", default_value_t = 64)]
     batch_size: usize,
 
     /// Draw a new random order for each pass (demo: always)
     #[arg(long)]
-    pub(crate) shuffle: bool,
+    pub shuffle: bool,
 
     /// Samples that each worker shuffles at a time, of packed tars, which are read as streams; needs --shuffle
     #[arg(long, value_name = "N", default_value_t = 1000)]
-    shuffle_buffer: usize,
+    pub shuffle_buffer: usize,
 
     /// Number of workers; with 0 the loop's thread loads everything [default: 2 for demo, otherwise 0]
     #[arg(long, value_name = "N")]
@@ -44,7 +46,7 @@ pub(crate) struct LoaderOptions {
 
     /// Whether workers are threads or processes
     #[arg(long, value_enum, default_value_t = WorkerKind::Thread)]
-    pub(crate) worker_kind: WorkerKind,
+    pub worker_kind: WorkerKind,
 
     /// How many times, in all, a worker process that ended is replaced; needs --worker-kind process
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -104,7 +106,7 @@ pub(crate) struct LoaderOptions {
 
     /// Batches that the loop holds at a time, including the current one
     #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) hold: usize,
+    pub hold: usize,
 
     /// Load the share of this rank, from 0; all ranks need the same options
     #[arg(long, value_name = "N", requires = "world_size")]
@@ -139,7 +141,7 @@ enum Wait {
 
 /// What workers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WorkerKind {
+pub enum WorkerKind {
     /// Threads of the program
     Thread,
     /// Processes, forked when the loader is built (on Linux): a crash ends one of them and not the program
@@ -169,7 +171,11 @@ macro_rules! build {
 
 impl LoaderOptions {
     /// Builds a loader with these options.
-    pub(crate) fn build<D: Dataset>(&self, dataset: D, defaults: &Defaults) -> Result<Loader<BatchOf<D>>> {
+    ///
+    /// # Errors
+    ///
+    /// The options do not fit each other or the dataset.
+    pub fn build<D: Dataset>(&self, dataset: D, defaults: &Defaults) -> Result<Loader<BatchOf<D>>> {
         let mut builder = self.builder(Loader::builder(dataset).shuffle(self.shuffle), defaults);
         if let Some(ranks) = self.ranks()? {
             builder = builder.ranks(ranks);
@@ -177,16 +183,18 @@ impl LoaderOptions {
         build!(self, builder)
     }
 
-    /// Builds a loader of packed tars with these options. Each rank reads some of them.
-    pub(crate) fn build_stream(&self, mut tars: TarStream, defaults: &Defaults) -> Result<Loader<Batch<Dynamic>>> {
-        if let Some(ranks) = self.ranks()? {
-            tars = tars.replica(ranks.world_size(), ranks.rank())?;
-        }
-        if self.shuffle {
-            tars = tars.shuffle(self.shuffle_buffer);
-        }
+    /// Builds a loader of a stream with these options, except `shuffle` and the ranks, which the stream itself applies.
+    ///
+    /// # Errors
+    ///
+    /// The options do not fit each other or the stream.
+    pub fn build_stream<D: IterableDataset>(
+        &self,
+        stream: D,
+        defaults: &Defaults,
+    ) -> Result<Loader<BatchOf<Iterable<D>>>> {
         // Each batch is that of one worker.
-        let builder = self.builder(Loader::iterable(tars), defaults).help(false);
+        let builder = self.builder(Loader::iterable(stream), defaults).help(false);
         build!(self, builder)
     }
 
@@ -227,7 +235,11 @@ impl LoaderOptions {
     }
 
     /// Returns the ranks that share the passes; `None` if the flags name none.
-    fn ranks(&self) -> Result<Option<Ranks>> {
+    ///
+    /// # Errors
+    ///
+    /// The flags or the environment name a rank that does not exist.
+    pub fn ranks(&self) -> Result<Option<Ranks>> {
         if let (Some(rank), Some(world_size)) = (self.rank, self.world_size) {
             return Ok(Some(Ranks::new(rank, world_size).context("cannot use --rank and --world-size")?));
         }
@@ -240,21 +252,24 @@ impl LoaderOptions {
         Ok(Some(found.unwrap_or_default()))
     }
 
-    pub(crate) fn num_workers(&self, defaults: &Defaults) -> usize {
+    /// Returns the number of workers.
+    pub fn num_workers(&self, defaults: &Defaults) -> usize {
         self.num_workers.unwrap_or(defaults.num_workers)
     }
 
-    pub(crate) fn epochs(&self, defaults: &Defaults) -> u32 {
+    /// Returns the number of passes.
+    pub fn epochs(&self, defaults: &Defaults) -> u32 {
         self.epochs.unwrap_or(defaults.epochs)
     }
 
-    pub(crate) fn seed(&self) -> Option<u64> {
+    /// Returns the seed, if one was given.
+    pub fn seed(&self) -> Option<u64> {
         self.seed
     }
 }
 
 /// Parses a flag's value as a time in seconds.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, such as 2.5".to_owned())?;
     let time = Duration::try_from_secs_f64(seconds)
         .map_err(|_| "expected a number of seconds from 0 to about 1e19".to_owned())?;

@@ -1,0 +1,118 @@
+//! The `slotline` program: trains on the bundled digits, streams datasets, prints orders. [`run`] is all of it, also for the
+//! Python package, which has it as a command.
+//!
+//! - `feed` and `order`: read a dataset and print throughput figures or indices; both run the loop in `stream`.
+//! - `inspect`: says what a dataset holds, and shows a sample; `index`: saves the indexes of tars and TFRecord files.
+//! - `source`: what these commands read, with the flags of `opening`; with the feature `image`, `pictures` decodes its pictures, and
+//!   `sheet` writes several of them into one image.
+//! - `checkpoint`: the files from which an interrupted run resumes; `state`: merges those of all ranks; `files`: checks on the
+//!   files of a run.
+//! - `timeline`, with the feature `trace`: records what each thread did and when.
+//! - `screen`: what commands print, with a progress bar.
+//!
+//! The command `demo`, the loader's flags, the meter and the reports are in `slotline_demo`.
+
+mod checkpoint;
+mod feed;
+mod files;
+mod index;
+mod inspect;
+mod opening;
+mod order;
+#[cfg(feature = "image")]
+mod pictures;
+mod screen;
+#[cfg(feature = "image")]
+mod sheet;
+mod source;
+mod state;
+mod stream;
+#[cfg(feature = "trace")]
+mod timeline;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+#[cfg(feature = "trace")]
+use anyhow::Context;
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use slotline_demo::{Demo, program};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+#[derive(Debug, Parser)]
+#[command(name = "slotline", version, about = "Feeds training loops: datasets, samplers, workers, batches in order")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train a small network on the bundled digits, and print its accuracy and the loader's throughput
+    Demo(Demo),
+    /// Stream a dataset as a training loop would, and report the throughput and the bottleneck
+    Feed(Box<feed::Feed>),
+    /// Print the indices of each batch, in order, as JSON lines
+    Order(order::Order),
+    /// Say what a dataset holds, and show one sample
+    Inspect(inspect::Inspect),
+    /// Walk over tars and TFRecord files once, and save where their samples are
+    Index(index::Index),
+    /// Work with saved states: merge the states of all ranks into one
+    State(state::StateCommand),
+}
+
+/// Runs the program with these arguments, of which the first is its name. It prints on stdout, and errors on stderr. Returns
+/// 2 for wrong arguments and 1 for any other error.
+///
+/// The engine's warnings are printed on stderr, unless the process has a `tracing` subscriber.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    program::run(arguments, |cli: Cli| cli.command.run(), opening::as_flags)
+}
+
+impl Command {
+    fn run(self) -> Result<()> {
+        if let Self::Feed(feed) = &self {
+            feed.check_flags()?;
+        }
+        let log = tracing_subscriber::registry().with(program::warnings());
+        #[cfg(feature = "trace")]
+        if let Self::Feed(feed) = &self
+            && let Some(path) = &feed.trace
+        {
+            let (layer, timeline) = timeline::Timeline::start(path)?;
+            log.with(layer).try_init().context("cannot write the trace: the process has a subscriber already")?;
+            // The trace is written even if the run fails; the run's error takes precedence over the trace's.
+            let outcome = self.run_logged();
+            let written = timeline.finish();
+            return outcome.and(written);
+        }
+        // If the process has a subscriber, the warnings go there.
+        let _ = log.try_init();
+        self.run_logged()
+    }
+
+    fn run_logged(self) -> Result<()> {
+        match self {
+            Self::Demo(demo) => demo.run(),
+            Self::Feed(feed) => feed.run(),
+            Self::Order(order) => order.run(),
+            Self::Inspect(inspect) => inspect.run(),
+            Self::Index(index) => index.run(),
+            Self::State(state) => state.run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_do_not_clash() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,18 @@
+//! The command `demo`, and what the other commands of the `slotline` program share with it.
+//!
+//! - [`Demo`]: trains a network, in `net`, on the digits, in `digits`.
+//! - [`options`]: the loader's options as flags, the same for every command.
+//! - [`meter`]: counts and times while a loop runs, with the digests of `digest`.
+//! - [`output`]: lines for people, and JSON.
+//! - [`program`]: runs a command as a program: arguments, errors, exit codes.
+
+mod digest;
+mod digits;
+pub mod meter;
+mod net;
+pub mod options;
+pub mod output;
+pub mod program;
+mod train;
+
+pub use self::train::Demo;
