@@ -38,7 +38,7 @@ const PASSES: [usize; 2] = [2, 7];
 const BOUND: f64 = 0.3;
 
 fn zero_cost(passes: usize) {
-    let mut loader = Loader::builder(from_fn(BATCHES, |index, _| Ok(index as i64))).build().expect("is fine");
+    let mut loader = Loader::builder(from_fn(BATCHES, |index, _| Ok(index as i64))).build().expect("valid options");
     for _ in 0..passes {
         loader.epoch().expect("is fine").for_each(|batch| drop(black_box(batch.expect("is fine").tensors())));
     }
@@ -46,16 +46,16 @@ fn zero_cost(passes: usize) {
 
 fn iterable(passes: usize) {
     let dataset = iter_fn(|_| Ok((0..BATCHES as i64).map(Ok)));
-    let mut loader = Loader::iterable(dataset).build().expect("is fine");
+    let mut loader = Loader::iterable(dataset).build().expect("valid options");
     for _ in 0..passes {
         loader.epoch().expect("is fine").for_each(|batch| drop(black_box(batch.expect("is fine").tensors())));
     }
 }
 
 fn gather(passes: usize) {
-    let images = Array::new(vec![7_u8; ROWS * 784], &[ROWS, 28, 28]).expect("is fine");
-    let dataset = TensorDataset::new((images, vec![3_i64; ROWS])).expect("is fine");
-    let mut loader = Loader::builder(dataset).batch_size(64).shuffle(true).seed(1).build().expect("is fine");
+    let images = Array::new(vec![7_u8; ROWS * 784], &[ROWS, 28, 28]).expect("the shape fits the data");
+    let dataset = TensorDataset::new((images, vec![3_i64; ROWS])).expect("as many images as labels");
+    let mut loader = Loader::builder(dataset).batch_size(64).shuffle(true).seed(1).build().expect("valid options");
     for _ in 0..passes {
         loader.epoch().expect("is fine").for_each(|batch| drop(black_box(batch.expect("is fine").tensors())));
     }

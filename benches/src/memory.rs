@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 /// The pause between two looks at a program.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Runs `work`, and returns its result and the most bytes that a process and its descendants had at any time during it.
+/// Runs `work`, and returns its result and the peak memory, in bytes, of a process and its descendants during it.
 pub fn peak<T>(pid: u32, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,6 +1,7 @@
 //! The protocol of peers that are separate programs.
 //!
-//! The program is started once for each heat, with pipes for its input and output:
+//! The program is started once for each variant of a workload and number of workers, with pipes for its input and
+//! output:
 //!
 //! ```text
 //! PROGRAM [--peer NAME] --workload small-images --workers 1 --data DIR
@@ -34,7 +35,8 @@
 //!
 //! The workloads jpeg-crops-small, jpeg-crops-large, pngs and rand-augment, of transformed pictures, are in `peers/python/pictures.py`.
 //! The workloads packing and padding, of sequences, are in `peers/python/sequences.py`.
-//! The workloads of Python, of loaders of Python, are in `peers/python/loader.py`; their check sum is the number of samples.
+//! The workloads of Python, of loaders of Python, are in `peers/python/loader.py`; their checksum is the number of
+//! samples.
 //!
 //! A last batch that is not full counts as one batch. Except in slow-samples-1-prefetch-16, loaders prefetch as much as they do by
 //! default. Crop k of token-crops starts at splitmix64(k) modulo (number of tokens - 1,024). If a `PROGRAM` implements several peers,
@@ -102,7 +104,7 @@ pub struct Answer {
     pub batches: u64,
     /// The time of the pass, in seconds.
     pub seconds: f64,
-    /// The check sum of the contents.
+    /// The checksum of the contents.
     pub check: u64,
 }
 
@@ -131,7 +133,7 @@ where
     Ok(())
 }
 
-/// The same for a contender that compares the check sum itself, which `make` also returns.
+/// The same for a contender that compares the checksum itself, which `make` also returns.
 pub fn serve_contender(peer: &str, make: impl FnOnce() -> Result<(Contender, u64)>) -> Result<()> {
     serve(peer, env!("CARGO_PKG_VERSION"), || {
         let (mut contender, check) = make()?;

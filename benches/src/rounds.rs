@@ -1,4 +1,4 @@
-//! Measures the contenders of a heat in turn, round after round.
+//! Measures the contenders of a heat (a variant of a section, with one number of workers) in turn, round after round.
 //!
 //! Machines drift by a factor of two within an hour. Measuring one contender completely before the next one would compare
 //! the machine with itself. Therefore, each round visits all contenders, and ratios are taken within a round.

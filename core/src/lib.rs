@@ -2,8 +2,8 @@
 //!
 //! # Waiting
 //!
-//! The ring above waits by [`Backoff`](wait::Backoff): a thread spins for a moment, and then yields its core each time it
-//! has looked in vain. Where waits are long, threads should sleep, by [`Park`](wait::Park). A wait may have a deadline.
+//! The ring above waits by [`Backoff`](wait::Backoff): a thread spins for a moment, and then yields its core each time
+//! it finds nothing. Where waits are long, threads should sleep, by [`Park`](wait::Park). A wait may have a deadline.
 //!
 #![cfg_attr(feature = "std", doc = "```")]
 #![cfg_attr(not(feature = "std"), doc = "```ignore")]

@@ -5,7 +5,7 @@
 //!
 //! ```sh
 //! cargo run --release -p slotline-cuda --example cudarc              # on a GPU
-//! cargo run --release -p slotline-cuda --example cudarc -- --fake    # without one: over the fake driver
+//! cargo run --release -p slotline-cuda --example cudarc -- --fake    # without one: on the fake driver
 //! ```
 
 use std::array;

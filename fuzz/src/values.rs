@@ -111,7 +111,7 @@ fn plain(choices: &mut Choices<'_>, levels: usize) -> Plain {
     Plain::Tree(kind, keys, items)
 }
 
-/// Returns a sample like the model, with other numbers and texts, and rarely with other differences.
+/// Returns a sample like the model, with other numbers and strings, and rarely with other differences.
 fn varied(model: &Plain, choices: &mut Choices<'_>) -> Plain {
     if choices.one_in(40) {
         return plain(choices, 2);

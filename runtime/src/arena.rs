@@ -342,7 +342,7 @@ pub(crate) fn lock_limit() -> Option<u64> {
     limit(|limit| unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, limit) })
 }
 
-/// Returns the limit that the system tells; `None` if there is none.
+/// Returns the limit that the system reports; `None` if there is none.
 fn limit(ask: impl FnOnce(&mut libc::rlimit) -> libc::c_int) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     (ask(&mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)

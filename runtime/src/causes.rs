@@ -1,12 +1,13 @@
-//! How errors that are made of other errors tell them.
+//! How errors report their causes.
 
 use std::error::Error;
 
 /// Returns the message of an error and those of its causes, in one line.
 ///
-/// An error of this workspace that has a cause tells it like this in its own message, since most programs print no more than
-/// that. Its [`source`](Error::source) is then `None`: programs that print the sources, too, would tell them twice. The
-/// cause is a field of the error. A message that repeats its cause's, as some libraries' do, is told once.
+/// An error of this workspace that has a cause reports it like this in its own message, since most programs print no
+/// more than that. Its [`source`](Error::source) is then `None`: programs that print the sources, too, would print them
+/// twice. The cause is a field of the error. A message that repeats its cause's, as some libraries' do, is printed
+/// once.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let (mut text, mut source) = (error.to_string(), error.source());
     // A user's error may be its own source.

@@ -168,7 +168,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// The error for a text that is not the name of a [`DType`]; the message lists the valid names.
+/// The error for a string that is not the name of a [`DType`]; the message lists the valid names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected the name of a dtype ({}), found {found:?}", names())]
 pub struct ParseDTypeError {

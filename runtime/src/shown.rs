@@ -1,11 +1,10 @@
-//! Texts of others in messages.
+//! Untrusted strings in messages.
 
 /// The schemes that are recognised without the two slashes after them, too; the first two are those of web servers.
 const SCHEMES: [&str; 9] = ["http", "https", "s3", "s3a", "gs", "az", "adl", "abfs", "abfss"];
 
-/// Returns a text of a file, a server or a user for a message: without the secrets of URLs, and without characters that a
-/// terminal obeys or that turn text around. What
-/// messages tell of paths and contents are such texts.
+/// Makes a string from a file, a server or a user safe to print: removes the secrets of URLs, and escapes control
+/// characters and those that change the direction of text. Paths and contents in messages are such strings.
 ///
 /// ```
 /// use slotline::shown;
@@ -22,13 +21,13 @@ pub fn shown(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-/// Whether a terminal obeys a character, or the character turns text around.
+/// Whether a character controls a terminal or changes the direction of text.
 pub fn acts_on_terminal(char: char) -> bool {
     char.is_control() || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Returns a word without the users, passwords and queries of the URLs in it. (In `abfs://container@account/`, the part
-/// before the `@` is no user.)
+/// before the `@` is not a user.)
 fn without_secrets(word: &str) -> String {
     let (mut text, mut rest) = (String::new(), word);
     while let Some((start, is_web)) = url_start(rest, 0) {

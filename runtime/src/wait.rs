@@ -13,7 +13,7 @@ use crate::sync::Instant;
 pub enum WaitStrategy {
     /// Spins for a few microseconds, then yields for about a tenth of a millisecond, or less where waits have been longer
     /// than that, and then sleeps until woken. Beside a steady loop, a worker with 16 batches or more to load ahead wakes up by
-    /// itself, so that the loop is seldom delayed by waking it.
+    /// itself, so that the loop is rarely delayed by waking it.
     #[default]
     Park,
     /// Spins, then yields its time slice repeatedly. Reacts sooner than a sleeping thread, but keeps a core busy.

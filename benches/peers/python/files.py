@@ -19,7 +19,7 @@ Use: files.py --peer PEER --workload W --workers N --data DIR
     tensordataset   tables, the whole table shuffled: torch's TensorDataset of the columns, by lists of indices
     tarfile         tar-index: Python's tarfile
 
-The check sum of a pass is the number of bytes, in token-files of tokens, in tables of rows, and in tar-index of samples.
+The checksum of a pass is the number of bytes, in token-files of tokens, in tables of rows, and in tar-index of samples.
 """
 
 import atexit

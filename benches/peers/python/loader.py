@@ -16,8 +16,8 @@ and in the workloads of Python:
     spdl         spdl.pipeline with threads, whose stages make batches, or samples if these take long
     calls        the calls of __getitem__ alone, without a loader
 
-In the workloads of Python, the check sum is the number of samples. For jpegs, torch decodes with torchvision if it is installed and
-with Pillow otherwise, and Grain decodes with Pillow.
+In the workloads of Python, the checksum is the number of samples. For jpegs, torch decodes with torchvision if it is
+installed and with Pillow otherwise, and Grain decodes with Pillow.
 """
 
 import io
@@ -68,7 +68,7 @@ class BulkTokens(Tokens):
 
 
 class Counted:
-    """A dataset whose check sum is the number of samples."""
+    """A dataset whose checksum is the number of samples."""
 
     def __init__(self, dataset):
         self.dataset, self.verify = dataset, dataset.verify

@@ -10,7 +10,7 @@ Use: pictures.py --peer PEER --workload W --workers N --data DIR
 
 The pictures are DIR/W/*, and their labels are their numbers. All of them are in memory. The program runs a pass in which it
 checks shapes, types and ranges and that there is each label once; the pixels cannot be compared, as each peer draws its own
-crops. The check sum is that of the labels.
+crops. The checksum is that of the labels.
 """
 
 import io
@@ -140,7 +140,7 @@ class Ffcv(Loader):
         from PIL import Image
 
         file = folder / f"{os.getpid()}.beton"  # opened in each pass
-        # As in FFCV's own scripts: the JPEGs are made again, with a quality of 90.
+        # As in FFCV's own scripts: the JPEGs are encoded again, with a quality of 90.
         fields = {"image": RGBImageField("jpg", jpeg_quality=90), "label": IntField()}
         pictures = [np.array(Image.open(io.BytesIO(jpeg)).convert("RGB")) for jpeg in dataset.files]
         DatasetWriter(str(file), fields, num_workers=1).from_indexed_dataset(list(zip(pictures, itertools.count())))

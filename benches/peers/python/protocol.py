@@ -1,8 +1,9 @@
 """What the Python programs of the comparison share: see benches/src/protocol.rs.
 
-A program makes a loader, whose ``batches()`` is a pass, and a dataset that checks batches: ``verify(batch, take)`` checks every
-byte, and calls ``take`` with the number of each sample, and ``check(batch)`` returns its part of the check sum. For wrong content, it
-ends with a message on stderr. If the peer is not installed or does not support the workload, it says why.
+A program makes a loader, whose ``batches()`` is a pass, and a dataset that checks batches: ``verify(batch, take)``
+checks every byte, and calls ``take`` with the number of each sample, and ``check(batch)`` returns its part of the
+checksum. For wrong content, it ends with a message on stderr. If the peer is not installed or does not support the
+workload, it says why.
 """
 
 import argparse

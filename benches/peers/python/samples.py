@@ -1,6 +1,6 @@
 """Datasets that the loaders read. Processes of Grain import this module, so it imports NumPy only.
 
-The check sum of a batch is that of its numbers, labels or first tokens.
+The checksum of a batch is that of its numbers, labels or first tokens.
 """
 
 import time

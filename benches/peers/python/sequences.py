@@ -5,8 +5,9 @@ Use: sequences.py --peer PEER --workload W --workers N --data DIR
     trl          TRL's best-fit decreasing (the strategy "bfd" of pack_dataset), on a table of tokens of one byte (packing)
     torch        torch.utils.data.DataLoader with a collate function that pads, and makes the mask and lengths (padding)
 
-The folder has the lengths of all documents, packing.u32 and padding.u32. The check sum of packing is the number of bins, that of padding the
-number of tokens. padding has samplers that draw an order like that of transformers' LengthGroupedSampler.
+The folder has the lengths of all documents, packing.u32 and padding.u32. The checksum of packing is the number of bins,
+that of padding the number of tokens. padding has samplers that draw an order like that of transformers'
+LengthGroupedSampler.
 """
 
 from importlib.metadata import version

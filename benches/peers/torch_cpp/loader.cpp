@@ -260,7 +260,7 @@ struct BulkCrops : data::BatchDataset<BulkCrops, data::Example<>> {
 };
 
 // Builds the loader, warms up and answers the parent. With `first_batch`, each pass builds a loader and takes one batch (first-batch).
-// `verify(batch, ledger)` checks a whole batch; `check` reads only what the check sum needs.
+// `verify(batch, ledger)` checks a whole batch; `check` reads only what the checksum needs.
 template <class Sampler, class Dataset, class Verify, class Check>
 void serve(const Options& options, data::DataLoaderOptions loading, bool first_batch, Dataset dataset, Verify verify,
            Check check) {

@@ -43,7 +43,7 @@ impl Program {
 }
 
 /// Returns an entry for each program that is run with a workload. `expected` takes the number of batches of a pass, and returns the
-/// number of full batches that they amount to, and the check sum if it is known.
+/// number of full batches that they amount to, and the checksum if it is known.
 pub fn entries<'a>(
     programs: impl IntoIterator<Item = &'a Program>,
     data: &Path,
@@ -71,7 +71,7 @@ pub fn entries<'a>(
     programs.into_iter().filter(|program| program.has(workload)).map(entry).collect()
 }
 
-/// The most memory that a program and its processes had.
+/// The peak memory of a program and its processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peak {
     /// The name of the peer.
@@ -82,7 +82,7 @@ pub struct Peak {
     pub bytes: u64,
 }
 
-/// Runs a program while no other one runs, and measures the memory of its passes.
+/// Runs a program while no other one runs, and measures the peak memory of its passes.
 pub fn memory(program: &Program, data: &Path, workload: &str, workers: usize) -> Result<Peak> {
     let request = Request { workload: workload.into(), workers, data: data.to_owned() };
     let mut external = External::start(program, &request)?;
@@ -97,8 +97,8 @@ pub fn memory(program: &Program, data: &Path, workload: &str, workers: usize) ->
     Ok(Peak { peer: external.peer.clone(), version: external.version.clone(), bytes })
 }
 
-/// A running program that is warm. It is stopped outside its passes: some prepare the next pass meanwhile (DALI does), and
-/// would take time from the contender after them.
+/// A running program that is warm. It is paused between its passes, since some programs (such as DALI) prepare the next
+/// pass in the background, and would take time from the contender after them.
 struct External {
     child: Child,
     input: ChildStdin,
@@ -141,11 +141,11 @@ impl External {
         Ok(external)
     }
 
-    /// Stops the program and its processes, or lets them go on.
+    /// Pauses the program and its processes, or resumes them.
     fn set_running(&self, running: bool) {
         #[cfg(unix)]
-        // SAFETY: the function has no requirements. The group is that of the child, which has not been waited for: its number
-        // is not another one's.
+        // SAFETY: the function has no requirements. The child has not been waited for, so the ID of its process group
+        // has not been reused.
         unsafe {
             libc::killpg(self.child.id() as libc::pid_t, if running { libc::SIGCONT } else { libc::SIGSTOP });
         }

@@ -25,7 +25,7 @@ use crate::protocol::{self, Request};
 use crate::rounds::{Contender, Pass};
 use crate::workload::programs::{BATCH, BINARIES, CROP, CROPS, OBJECTS, ROWS, SAMPLES, SEQUENCES, WHOLE, places};
 
-/// A contender, and the check sum of a pass.
+/// A contender, and the checksum of a pass.
 type Reader = Result<(Contender, u64)>;
 
 /// The arguments of the program.

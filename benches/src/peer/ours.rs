@@ -114,7 +114,7 @@ pub const USER_BUILD: &str = "slotline, default profile";
 
 /// Runs slotline as a separate program, in the profile of that program.
 pub fn serve() -> Result<()> {
-    /// Returns a contender, which compares the check sum itself, and that sum.
+    /// Returns a contender, which compares the checksum itself, and that sum.
     struct Served;
 
     impl Visit for Served {

@@ -116,7 +116,7 @@ fn contenders<'a>(times: impl Iterator<Item = &'a Time>) -> Vec<(&'a str, Kind)>
     rows
 }
 
-/// Returns the heads of a table whose columns are heats.
+/// Returns the header of a table with a column for each heat.
 fn heads(first: String, columns: &[Column]) -> Vec<String> {
     std::iter::once(first).chain(columns.iter().map(heading)).collect()
 }

@@ -81,7 +81,7 @@ pub(super) fn slotline<const BACK: bool>(items: u64) -> Duration {
     pass::<BACK, _, _>(items, ends)
 }
 
-/// The limit of the machine instead of a ring: one atomic word for each direction.
+/// The machine's limit, without a ring: one atomic word for each direction.
 fn raw_atomics(items: u64) -> Duration {
     let words = [const { CachePadded::new(AtomicU64::new(0)) }; 2];
     let ends = words.each_ref().map(|word| {
@@ -116,7 +116,7 @@ fn ringbuf<const BACK: bool>(items: u64) -> Duration {
     pass::<BACK, _, _>(items, ends)
 }
 
-/// One way, it takes all items that it finds: see [`bursts::disruptor`].
+/// Only for round trips. One way, [`bursts::disruptor`] is measured, which takes all available items at once.
 fn disruptor(items: u64) -> Duration {
     let ends = from_fn(|_| {
         let (mut poller, builder) = disruptor::build_single_producer(CAPACITY, || 0_u64, BusySpin).new_event_poller();

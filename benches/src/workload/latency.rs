@@ -135,7 +135,7 @@ impl Waits {
     }
 }
 
-/// Measures the readings of the clock without a loader.
+/// Measures the time between two readings of the clock, without a loader.
 fn clock() -> Values {
     let mut waits = Waits::new();
     (0..BATCHES).for_each(|i| {
@@ -221,7 +221,7 @@ struct Row {
     values: Values,
 }
 
-/// Parses the table that the program prints: a head, and rows such as `slotline, 2, spread   90 120 300 900 12000`.
+/// Parses the table that the program prints: a header, and rows such as `slotline, 2, spread   90 120 300 900 12000`.
 fn parse(text: &str) -> Result<Vec<Row>> {
     let mut lines = text.lines();
     let head: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
@@ -231,7 +231,7 @@ fn parse(text: &str) -> Result<Vec<Row>> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (name, numbers) = words.split_at_checked(words.len().wrapping_sub(head.len())).with_context(bad)?;
         let name = name.join(" ");
-        let Some((library, rest)) = name.split_once(", ") else { continue }; // The readings of the clock.
+        let Some((library, rest)) = name.split_once(", ") else { continue }; // A row of the clock alone.
         let (workers, variant) = rest.split_once(", ").map_or((rest, String::new()), |(n, v)| (n, format!(", {v}")));
         let language = if library == "slotline" { ", C++" } else { "" };
         let mut values = Values::default();

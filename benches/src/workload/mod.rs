@@ -133,7 +133,7 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// Collates a batch in fresh memory.
     fn collate(&self, items: impl ExactSizeIterator<Item = Self::Item>) -> Self::Batch;
 
-    /// Returns a cheap check sum over all samples of the batch.
+    /// Returns a cheap checksum over all samples of the batch.
     fn check(&self, batch: &Self::Batch) -> u64;
 
     /// Checks every byte of a batch.
@@ -148,12 +148,13 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// The same as [`verify`](Self::verify) for slotline's batches.
     fn verify_ours(&self, batch: &BatchOf<Self::Data>) -> Result<()>;
 
-    /// Returns the sum of the check sums of all batches: by default, of the labels, which are the numbers of the samples.
+    /// Returns the sum of the checksums of all batches: by default, of the labels, which are the numbers of the
+    /// samples.
     fn total(&self) -> u64 {
         sum_below(self.len() as u64)
     }
 
-    /// Returns the check sum of a pass of a program that has fewer batches, if it is known.
+    /// Returns the checksum of a pass of a program that has fewer batches, if it is known.
     fn total_of(&self, _batches: u64) -> Option<u64> {
         None
     }

@@ -1,4 +1,4 @@
-//! `empty-items` and `slow-samples`: the numbers from 0.
+//! `empty-items` and `slow-samples`: the numbers 0, 1, 2, ….
 
 use std::time::Duration;
 

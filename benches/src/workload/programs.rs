@@ -48,7 +48,7 @@ struct Case {
     check: Check,
 }
 
-/// The check sum of a pass.
+/// The checksum of a pass.
 #[derive(Clone, Copy)]
 enum Check {
     /// This many samples.

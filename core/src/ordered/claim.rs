@@ -145,7 +145,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
     /// Waits, after [`ClaimError::Ended`], until there may be something to claim again: in the next run, or parts of a
     /// ticket that was begun in this one.
     ///
-    /// Such parts exist only with [`Delivery::Arrival`], where a claim may pass over a ticket that another worker is
+    /// Such parts exist only with [`Delivery::Arrival`], where a claim may skip a ticket that another worker is
     /// about to begin. See [`Ring::wake_all`].
     ///
     /// # Errors

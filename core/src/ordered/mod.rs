@@ -128,7 +128,7 @@
 //! compare-and-swap belongs to the ticket that the slot holds at that moment, so it does no harm if the slot was reused
 //! in between.
 //!
-//! A worker may pass over a slot that is being opened, and get the error that no slot is free, or that the run has
+//! A worker may skip a slot that is being opened, and get the error that no slot is free, or that the run has
 //! ended, although parts of that slot are left. The worker that opened the slot takes these parts when it claims again.
 //! If it will not claim again, it [wakes all waiting threads](Ring::wake_all) instead, after it has opened the slot: a
 //! thread that waits, for space or for the next run, has then seen the parts or checks again, and so does a consumer
@@ -426,7 +426,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Wakes all waiting threads, so that they check their conditions again.
     ///
     /// A worker that stops claiming before it got [`ClaimError::Ended`] or [`ClaimError::Closed`] must call this. With
-    /// [`Delivery::Arrival`], other workers may have passed over a ticket that this worker was opening, and may now be
+    /// [`Delivery::Arrival`], other workers may have skipped a ticket that this worker was opening, and may now be
     /// asleep although they could claim the rest of that ticket.
     pub fn wake_all(&self) {
         self.items.notify(|| true);

@@ -29,7 +29,7 @@
 //! ring.try_claim(other, 1)?.publish(); // and this one makes ticket 1.
 //! assert_eq!(ring.try_claim(other, 1).unwrap_err(), ClaimError::Full);
 //!
-//! // The host learns that worker 1 has ended, and has its part made again.
+//! // The host learns that worker 1 has ended, and lets another worker redo its part.
 //! assert_eq!(ring.recover(one, [(0, 0), (1, 1)], |_, _| Recovery::Redo), 1);
 //! ring.try_claim(other, 1)?.publish();
 //! assert_eq!([ring.look(0, 0), ring.look(1, 1)], [Look::Ready, Look::Ready]);
@@ -46,7 +46,7 @@
 //! - Tickets are numbered below 2⁴⁸ and never start again; a ring has at most 4,096 workers at a time.
 //! - A worker that is suspended within [`try_claim`](Ring::try_claim) while the hint is set back or moved on by the host
 //!   (a [recovery](Ring::recover) that frees parts, or [`start_at`](Ring::start_at)) exactly 65,536 times, or a multiple
-//!   of that, does not notice, and may let the others pass over a part that is free.
+//!   of that, does not notice, and may let the others skip a part that is free.
 //! - A worker that is killed while it sleeps still counts as asleep: later notifications then make a system call each.
 //!
 //! # Why it is correct

@@ -173,13 +173,13 @@ fn light_fence_if(asymmetric: bool) {
 }
 
 /// The fence of a thread that does something often. It pairs with the [heavy one](heavy_fence) of a thread that does
-/// something seldom, as two `fence(SeqCst)` do.
+/// something rarely, as two `fence(SeqCst)` do.
 #[inline]
 pub fn light_fence() {
     light_fence_if(asymmetric_fences());
 }
 
-/// The fence of a thread that does something seldom. Returns `false` if the system refuses it.
+/// The fence of a thread that does something rarely. Returns `false` if the system refuses it.
 pub fn heavy_fence() -> bool {
     fence(Ordering::SeqCst);
     !asymmetric_fences() || system::barrier()

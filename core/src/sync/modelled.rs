@@ -71,7 +71,7 @@ pub fn light_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// Works like the system's fence, for a thread that does something seldom.
+/// Works like the system's fence, for a thread that does something rarely.
 pub fn heavy_fence() -> bool {
     fence(Ordering::SeqCst);
     true

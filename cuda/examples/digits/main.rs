@@ -3,7 +3,7 @@
 //!
 //! ```sh
 //! cargo run --release -p slotline-cuda --example digits              # on a GPU
-//! cargo run --release -p slotline-cuda --example digits -- --fake    # without one: over the fake driver
+//! cargo run --release -p slotline-cuda --example digits -- --fake    # without one: on the fake driver
 //! ```
 
 mod host;

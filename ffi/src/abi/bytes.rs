@@ -1,4 +1,4 @@
-//! Bytes and texts that are returned to the caller.
+//! Bytes and strings that are returned to the caller.
 
 use std::ptr::null;
 

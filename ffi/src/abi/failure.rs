@@ -26,7 +26,7 @@ impl Failure {
         Self { status, message: message.into(), index: None, task: None, worker: None, payload: None }
     }
 
-    /// A failure in a box, for results that are seldom one.
+    /// A boxed failure, for results that are rarely a failure.
     #[cold]
     pub(crate) fn boxed(failure: impl Into<Self>) -> Box<Self> {
         Box::new(failure.into())

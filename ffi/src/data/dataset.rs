@@ -82,10 +82,10 @@ impl Data {
 /// memory-mapped). A sample is a row of each file; fields are named by their position, from "0". On failure `*out` is NULL. Can
 /// be called from any thread.
 ///
-/// A library that was built with `SLOTLINE_SOURCES` also opens a file, a folder, or a pattern of files, whose format is found out:
-/// a folder with a folder of files for each class, tars of WebDataset, a CSV or JSONL file with a column of file names, TFRecord,
-/// tokens, MDS, LitData, Arrow, Parquet, safetensors and npz. Fields have their names in the files; bytes, texts and lists are
-/// packed fields. Arrow files of this machine are memory-mapped.
+/// A library that was built with `SLOTLINE_SOURCES` also opens a file, a folder, or a pattern of files, whose format is
+/// detected: a folder with a folder of files for each class, tars of WebDataset, a CSV or JSONL file with a column of
+/// file names, TFRecord, tokens, MDS, LitData, Arrow, Parquet, safetensors and npz. Fields have their names in the
+/// files; bytes, texts and lists are packed fields. Arrow files of this machine are memory-mapped.
 ///
 /// No process may write to a mapped file or truncate it while the dataset, or a loader of it, exists. To replace a file, rename
 /// another file over it.

@@ -1,4 +1,4 @@
-//! Datasets in files and folders, whose format is found out.
+//! Datasets in files and folders, whose format is detected.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -206,7 +206,7 @@ pub unsafe extern "C" fn slotline_loader_warnings(
     unsafe { made(out, error, || Ok(slotline_bytes::new(lines(handle::enter(loader)?.loader().warnings())))) }
 }
 
-/// Makes a text from a loader's statistics.
+/// Makes a string from a loader's statistics.
 ///
 /// # Safety
 ///

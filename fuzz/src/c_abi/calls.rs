@@ -48,7 +48,8 @@ impl World {
         let (content, dataset) = (content.clone(), if choices.one_in(24) { null_mut() } else { *pointer });
         let options = self.options(choices);
         let sized = Struct::new(&options, choices);
-        // SAFETY: a valid dataset or NULL, options of the size that they state, and places or NULL.
+        // SAFETY: a valid dataset or NULL, options of the size that they state, and out-pointers that are valid or
+        // NULL.
         let loader = make(choices, slotline_loader_free, |out, error| unsafe {
             slotline_loader_new(dataset, sized.pointer(), out, error)
         });
@@ -89,7 +90,8 @@ impl World {
         let callback =
             slotline_order_callback { struct_size: 0, user, len: n, order: Some(user::order), drop: Some(dropped) };
         let callback = Struct::new(&callback, choices);
-        // SAFETY: lists of the stated lengths, a struct of the size that it states, and places or NULL.
+        // SAFETY: lists of the stated lengths, a struct of the size that it states, and out-pointers that are valid or
+        // NULL.
         let sampler = make(choices, slotline_sampler_free, |out, error| unsafe {
             match kind {
                 0 => slotline_sampler_random(yes, word, out, error),
@@ -157,7 +159,7 @@ impl World {
     fn next(&mut self, choices: &mut Choices<'_>) {
         let which = choices.below(self.loaders.len());
         let Handle { pointer, content, .. } = &self.loaders[which];
-        // SAFETY: a valid loader, and places or NULL.
+        // SAFETY: a valid loader, and out-pointers that are valid or NULL.
         let batch =
             make(choices, slotline_batch_free, |out, error| unsafe { slotline_loader_next(*pointer, out, error) });
         let Some(mut batch) = batch else { return };
@@ -201,7 +203,7 @@ impl World {
 
     fn state(&mut self, choices: &mut Choices<'_>) {
         let loader = any(&self.loaders, choices);
-        // SAFETY: a valid loader or NULL, and places or NULL.
+        // SAFETY: a valid loader or NULL, and out-pointers that are valid or NULL.
         self.states.extend(bytes(choices, |out, error| unsafe { slotline_loader_state(loader, out, error) }));
     }
 
@@ -220,7 +222,7 @@ impl World {
     fn report(&mut self, choices: &mut Choices<'_>) {
         let loader = any(&self.loaders, choices);
         let which = choices.below(3);
-        // SAFETY: a valid loader or NULL, and places or NULL.
+        // SAFETY: a valid loader or NULL, and out-pointers that are valid or NULL.
         bytes(choices, |out, error| unsafe {
             match which {
                 0 => slotline_loader_stats_json(loader, out, error),
@@ -258,7 +260,7 @@ impl World {
     }
 }
 
-/// Makes a call that returns a text. Returns the text.
+/// Makes a call that returns a string, and returns that string.
 fn bytes(
     choices: &mut Choices<'_>,
     body: impl FnOnce(*mut *mut slotline_bytes, *mut *mut slotline_error) -> slotline_status,

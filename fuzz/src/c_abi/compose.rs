@@ -24,7 +24,7 @@ impl World {
         }
     }
 
-    /// Returns a dataset of the world, or NULL and no content.
+    /// Returns one of the datasets, or NULL and no content.
     fn one(&self, choices: &mut Choices<'_>) -> Dataset {
         let Handle { pointer, content, .. } = &self.datasets[choices.below(self.datasets.len())];
         if choices.one_in(24) { (null_mut(), Arc::default()) } else { (*pointer, content.clone()) }
@@ -34,7 +34,8 @@ impl World {
         let (dataset, content) = self.one(choices);
         let indices: Vec<usize> = (0..choices.below(6)).map(|_| choices.below(9)).collect();
         let start = if choices.one_in(24) { null() } else { indices.as_ptr() };
-        // SAFETY: a valid dataset or NULL, indices of the stated length or NULL, and places or NULL.
+        // SAFETY: a valid dataset or NULL, indices of the stated length or NULL, and out-pointers that are valid or
+        // NULL.
         let made = make(choices, slotline_dataset_free, |out, error| unsafe {
             slotline_dataset_subset(dataset, start, indices.len(), out, error)
         });
@@ -42,7 +43,7 @@ impl World {
         self.keep(made, Content { samples, ..Content::default() });
     }
 
-    /// Splits a dataset into three parts, of which the world keeps one; its order is not known.
+    /// Splits a dataset into three parts, of which one is kept; its order is not known.
     fn split(&mut self, choices: &mut Choices<'_>) {
         let (dataset, _) = self.one(choices);
         // SAFETY: a valid dataset or NULL.
@@ -53,7 +54,8 @@ impl World {
         let by_lengths = choices.one_in(2);
         let mut parts: [*mut slotline_dataset; 3] = array::from_fn(|_| std::ptr::dangling_mut());
         let out = if choices.one_in(24) { null_mut() } else { parts.as_mut_ptr() };
-        // SAFETY: a valid dataset or NULL, lists of the stated length, no generator, and places or NULL.
+        // SAFETY: a valid dataset or NULL, lists of the stated length, no generator, and out-pointers that are valid or
+        // NULL.
         let status = call(choices, |error| unsafe {
             if by_lengths {
                 slotline_dataset_random_split(dataset, lengths.as_ptr(), 3, null(), out, error)
@@ -85,7 +87,8 @@ impl World {
             drop: Some(dropped),
         };
         let sized = Struct::new(&transform, choices);
-        // SAFETY: a valid dataset or NULL, a struct of the size that it states, and places or NULL.
+        // SAFETY: a valid dataset or NULL, a struct of the size that it states, and out-pointers that are valid or
+        // NULL.
         let made = make(choices, slotline_dataset_free, |out, error| unsafe {
             slotline_dataset_map(dataset, sized.pointer(), out, error)
         });
@@ -99,7 +102,8 @@ impl World {
             (0..choices.of(&[2, 1, 3, 0])).map(|_| same.clone().unwrap_or_else(|| self.one(choices))).collect();
         let list: Vec<_> = parts.iter().map(|(part, _)| part.cast_const()).collect();
         let start = if choices.one_in(24) { null() } else { list.as_ptr() };
-        // SAFETY: valid datasets or NULL, in a list of the stated length or NULL, and places or NULL.
+        // SAFETY: valid datasets or NULL, in a list of the stated length or NULL, and out-pointers that are valid or
+        // NULL.
         let made = make(choices, slotline_dataset_free, |out, error| unsafe {
             match kind {
                 5 => slotline_dataset_concat(start, list.len(), out, error),
@@ -126,7 +130,7 @@ impl World {
         let clone = Handle { pointer: unsafe { slotline_dataset_clone(pointer) }, free, content: content.clone() };
         let dataset = any(std::slice::from_ref(&clone), choices);
         let index = choices.of(&[0, 1, 2, 5, usize::MAX]);
-        // SAFETY: a valid dataset or NULL, and places or NULL.
+        // SAFETY: a valid dataset or NULL, and out-pointers that are valid or NULL.
         let sample = make(choices, slotline_batch_free, |out, error| unsafe {
             slotline_dataset_read(dataset, index, out, error)
         });

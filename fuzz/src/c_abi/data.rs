@@ -129,7 +129,7 @@ impl World {
         let texts =
             [c"digits".as_ptr(), c"idx:/none".as_ptr(), c"npy:".as_ptr(), c"".as_ptr(), c"\xff".as_ptr(), null()];
         let text = choices.of(&texts);
-        // SAFETY: a valid text or NULL, and places or NULL.
+        // SAFETY: a valid text or NULL, and out-pointers that are valid or NULL.
         let dataset =
             make(choices, slotline_dataset_free, |out, error| unsafe { slotline_dataset_open(text, out, error) });
         self.keep(dataset, Content::default());
@@ -147,7 +147,7 @@ impl World {
             let user = User::hand_over(&self.ledger, 0, Vec::new());
             let mask = if dtype == SLOTLINE_BOOL && !choices.one_in(8) { 1 } else { 0xff };
             let data: Vec<u8> = (0..bytes).map(|_| choices.byte() & mask).collect();
-            // Stored as words for the alignment. They live as long as the world, and so longer than any loader.
+            // Stored as words for the alignment. They live as long as this `World`, and so longer than any loader.
             let mut words = vec![0_u64; bytes.div_ceil(8)];
             // SAFETY: `words` has at least `bytes` bytes.
             unsafe { words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(data.as_ptr(), bytes) };
@@ -175,7 +175,7 @@ impl World {
         let exact = size_of::<slotline_array>();
         let size = if choices.one_in(12) { choices.of(&[8, exact - 8, exact + 8, exact + 16]) } else { exact };
         let list = Struct::list(&arrays, size, choices.one_in(2));
-        // SAFETY: the list has the stated length and struct size; places or NULL.
+        // SAFETY: the list has the stated length and struct size; out-pointers are valid or NULL.
         let dataset = make(choices, slotline_dataset_free, |out, error| unsafe {
             slotline_dataset_from_arrays(list.pointer(), arrays.len(), out, error)
         });
@@ -218,7 +218,7 @@ impl World {
             dataset.read = None;
         }
         let sized = Struct::new(&dataset, choices);
-        // SAFETY: the struct has the size that it states; places or NULL.
+        // SAFETY: the struct has the size that it states; out-pointers are valid or NULL.
         let made = make(choices, slotline_dataset_free, |out, error| unsafe {
             slotline_dataset_from_callbacks(sized.pointer(), out, error)
         });
@@ -240,7 +240,7 @@ impl World {
             dataset.open = None;
         }
         let sized = Struct::new(&dataset, choices);
-        // SAFETY: the struct has the size that it states; places or NULL.
+        // SAFETY: the struct has the size that it states; out-pointers are valid or NULL.
         let made = make(choices, slotline_dataset_free, |out, error| unsafe {
             slotline_dataset_from_stream(sized.pointer(), out, error)
         });

@@ -104,9 +104,9 @@ pub(crate) fn default_options() -> slotline_options {
     }
 }
 
-/// Returns the bytes of a text that a call returned, after which there is a NUL.
+/// Returns the bytes of a string that a call returned, after which there is a NUL.
 pub(crate) fn text(bytes: &Handle<slotline_bytes>) -> Vec<u8> {
-    // SAFETY: the text is valid until it is freed.
+    // SAFETY: the string is valid until it is freed.
     unsafe {
         let (data, len) = (slotline_bytes_data(bytes.pointer), slotline_bytes_len(bytes.pointer));
         assert_eq!(*data.add(len), 0);
@@ -188,7 +188,7 @@ impl Export {
             // SAFETY: as above.
             unsafe { (*tensor).deleter.expect("a deleter")(tensor) }
         }
-        // SAFETY: a valid batch or NULL, and places or NULL.
+        // SAFETY: a valid batch or NULL, and out-pointers that are valid or NULL.
         unsafe {
             if is_versioned {
                 make(choices, delete_versioned, |out, error| slotline_batch_dlpack(batch, i, null_mut(), out, error))

@@ -93,7 +93,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl World {
-    /// Checks that all users' pointers were dropped once. The callbacks also hold the world.
+    /// Checks that all users' pointers were dropped once. The callbacks also have references to this `World`.
     fn all_dropped(self: &Arc<Self>) {
         let left = (Arc::strong_count(self), self.ledger.load(Ordering::SeqCst));
         assert_eq!(left, (1, 0), "a user's pointer was not dropped, or dropped twice");

@@ -11,12 +11,13 @@ use slotline::{BoxError, Error, Loader};
 
 use crate::choices::Choices;
 
-/// A sample of the datasets: its index, bytes derived from it, one of its random numbers, and a text of variable length.
+/// A sample of the datasets: its index, bytes derived from it, one of its random numbers, and a string of variable
+/// length.
 pub(super) type Item<'a> = (i64, [u8; 6], u64, PaddedToMax<'a, u8>);
 /// The schema of their batches.
 pub(super) type Schema = (i64, u8, u64, PaddedToMax<'static, u8>);
 
-/// The maximum length of a text.
+/// The maximum length of a string.
 pub(crate) const MAX_TEXT: usize = 5;
 
 /// Returns the bytes of a sample.
@@ -24,12 +25,12 @@ pub(crate) fn pixels(index: i64) -> [u8; 6] {
     std::array::from_fn(|i| (index.wrapping_mul(31).wrapping_add(i as i64 * 7) >> (i % 3)) as u8)
 }
 
-/// Returns the text of a sample.
+/// Returns the string of a sample.
 pub(crate) fn text(index: i64) -> &'static [u8] {
     &b"abcde"[..index.rem_euclid(MAX_TEXT as i64 + 1) as usize]
 }
 
-/// Checks the bytes and the text of a row, which are in the fields 1 and 3.
+/// Checks the bytes and the string of a row, which are in the fields 1 and 3.
 pub(crate) fn check_row(columns: &Columns<'_>, row: usize, index: i64) {
     let bytes = |field: usize| columns.get(field).expect("a field").bytes();
     assert_eq!(bytes(1)[6 * row..6 * (row + 1)], pixels(index));

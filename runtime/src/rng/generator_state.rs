@@ -34,7 +34,7 @@ impl fmt::Display for GeneratorState {
     }
 }
 
-/// The error for a text that is not a position.
+/// The error for a string that is not a position.
 #[derive(Debug, thiserror::Error)]
 #[error("expected a generator's seed and the number of words drawn, as 42:1248")]
 pub(crate) struct NoPlace;

@@ -15,7 +15,7 @@ const DEGREE: usize = 19_937;
 const SQUARE: usize = (2 * DEGREE).div_ceil(64) + 1;
 
 /// Returns the block that begins `words` words after that of `state`, which must not be the seeded one: the lower bits of
-/// its first word are no part of the recurrence.
+/// its first word are not part of the recurrence.
 pub(super) fn jump(state: &[u32; BLOCK], words: u64) -> [u32; BLOCK] {
     let exponents = power(words);
     let mut sequence = Vec::with_capacity(BLOCK + DEGREE);

@@ -85,7 +85,7 @@ impl Generator {
         self.engine.drawn()
     }
 
-    /// Skips the next `words` 32-bit words. Takes time in proportion, about a second per few billion words.
+    /// Skips the next `words` 32-bit words. The time is proportional to `words`: about a second per few billion.
     pub fn discard(&mut self, words: u64) {
         self.engine.discard(words);
     }

@@ -1,27 +1,27 @@
-//! How wide the rows are that are padded to the longest one of their batch.
+//! The width of rows that are padded to the longest one of their batch.
 
 use super::layout::Column;
 use crate::dtype::Element;
 
-/// What is known of the rows that were written.
+/// The common width of the rows that were written so far.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct State {
-    /// Elements from row to row.
+    /// The stride from row to row, in elements.
     pub(crate) width: i64,
     /// The width is a multiple of this.
     pub(crate) unit: i64,
-    /// The number of rows that the width is of. A row that is written again finds that it is included.
+    /// The number of rows that `width` accounts for. A row that is written again is counted already.
     pub(crate) written: i64,
     padding: [u8; 8],
 }
 
-/// The width of the rows before one that is to be written.
+/// The width of the rows before the next one to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
-    /// Elements from row to row, as they are.
+    /// The current stride from row to row, in elements.
     pub(super) stride: usize,
-    /// What is needed for them.
+    /// The stride that these rows need. It is smaller if a row that failed has widened them.
     pub(super) needed: usize,
 }
 
@@ -32,7 +32,7 @@ impl State {
         Self { width: width as i64, unit: unit as i64, written: written as i64, padding: bytes }
     }
 
-    /// Returns the place of a column's state.
+    /// Returns a pointer to a column's state.
     ///
     /// # Safety
     ///
@@ -51,8 +51,8 @@ impl State {
         valid.and_then(|padding| padding.first().copied()).expect("zeros are an element")
     }
 
-    /// Returns the width of the rows before `row`, which have these lengths. Numbers that no row has left there are too
-    /// large for any batch.
+    /// Returns the width of the rows before `row`, which have these lengths. Numbers that no row can have written
+    /// become a width that is too large for any batch.
     #[inline]
     pub(super) fn before(&self, row: usize, lengths: &[i64]) -> Width {
         if row == 0 {
@@ -71,7 +71,7 @@ impl State {
         longest.checked_next_multiple_of(unit).unwrap_or(usize::MAX)
     }
 
-    /// Records that `row` is left empty, which may have been written. Returns the width of the rows before it.
+    /// Records that `row`, which may have been written before, is left empty. Returns the width of the rows before it.
     pub(super) fn leave_empty(&mut self, row: usize, lengths: &[i64]) -> Width {
         let was = self.before(row, lengths);
         if row == 0 {

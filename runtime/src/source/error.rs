@@ -136,7 +136,7 @@ const KNOWN: &[(&[u8], &str, &str)] = &[
     (b"version https://git-lfs", "a Git LFS pointer", "get the file itself with `git lfs pull`"),
 ];
 
-/// Returns the first line of a text, truncated to a length that fits in a message.
+/// Returns the first line of a string, truncated to a length that fits in a message.
 pub(super) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 80;
     let line = text.lines().next().unwrap_or_default();

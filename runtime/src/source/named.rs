@@ -99,7 +99,7 @@ pub enum LoadError {
     },
 }
 
-/// The error for a text that is not the name of a [`Source`].
+/// The error for a string that is not the name of a [`Source`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseSourceError {

@@ -128,7 +128,7 @@ impl<'a> Text<'a> {
         Ok(())
     }
 
-    /// Parses a text in quotes, without escapes.
+    /// Parses a quoted string, without escapes.
     fn string(&mut self) -> Result<&'a [u8], FormatError> {
         let Some(quote) = [b'\'', b'"'].into_iter().find(|&quote| self.skip(quote)) else {
             return Err(unexpected("a text in quotes", self.word()));

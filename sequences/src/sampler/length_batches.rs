@@ -242,7 +242,7 @@ impl LengthBatchSampler {
         self
     }
 
-    /// Returns the most samples that a batch may have; at least 1.
+    /// Returns the maximum number of samples of a batch; at least 1.
     pub fn max_batch_size(&self) -> usize {
         self.most.max(1)
     }
@@ -260,8 +260,8 @@ impl LengthBatchSampler {
         Ok((0..self.spans.len()).map(batch).collect())
     }
 
-    /// Sets the most samples of a batch to what the budget or the buckets allow: k samples are at least as long as the k
-    /// shortest ones.
+    /// Sets the maximum number of samples of a batch to what the budget or the buckets allow: k samples are at least as
+    /// long as the k shortest ones.
     fn sized(mut self) -> Self {
         let most = match &self.by {
             &By::Tokens { max_tokens, padded } => {

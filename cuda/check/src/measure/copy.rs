@@ -1,5 +1,5 @@
-//! The bandwidth of the link: copies from page-locked memory, back to back, with no other work; and beside them, copies
-//! from memory that is not locked, which the driver copies once more on the host.
+//! The bandwidth of the link: copies from page-locked memory, back to back, with no other work; and for comparison,
+//! copies from memory that is not locked, which the driver copies once more on the host.
 
 use anyhow::Result;
 use cudarc::driver::CudaSlice;

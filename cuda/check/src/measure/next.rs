@@ -1,5 +1,5 @@
-//! What a loop waits for a batch that is ready: the time of `next` and `ready_on` beside steps that end before the next
-//! batch is asked for, as in a loop that reads its loss.
+//! How long a loop waits for a batch that is ready: the time of `next` and `ready_on`, in a loop whose steps end before
+//! it asks for the next batch, as if it read its loss.
 
 use std::time::{Duration, Instant};
 

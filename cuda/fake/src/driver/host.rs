@@ -164,7 +164,7 @@ impl Driver {
         self.give_back(start, false, if is_inside { INVALID_VALUE } else { HOST_MEMORY_NOT_REGISTERED })
     }
 
-    /// Returns the start of new memory, or 0 for no bytes, which is no error.
+    /// Returns the start of new memory, or 0 for no bytes, which is not an error.
     pub(super) fn allocate_host(&mut self, bytes: usize, flags: u32) -> Outcome<usize> {
         let device = self.current()?;
         if bytes == 0 {

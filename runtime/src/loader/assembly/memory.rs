@@ -20,7 +20,7 @@ use crate::wait::Waiter;
 
 /// What the memory of a loader depends on, besides its options.
 pub(crate) struct MemoryPlan<'a> {
-    /// Finds out the fields of a sample.
+    /// Determines the fields of a sample.
     pub(crate) fields: &'a dyn Fn() -> Result<Fields, BuildError>,
     /// Rows of a batch, at most.
     pub(crate) rows: usize,

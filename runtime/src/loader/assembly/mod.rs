@@ -26,7 +26,7 @@ use crate::loader::worker::workers::Workers;
 use crate::placed::Placed;
 
 impl Options {
-    /// Returns the warnings that follow from the options, for a pass of so many samples.
+    /// Returns the warnings that follow from the options, for a pass of this many samples.
     fn warnings(&self, batching: Batching, samples: Option<usize>) -> impl Iterator<Item = Warning> {
         let workers = self.num_workers;
         // There is at least one core. Otherwise asking for their number takes as long as starting a thread.

@@ -21,8 +21,8 @@ use crate::loader::worker::engine::Engine;
 /// Becomes a worker, if a loader has started this process as one ([`ProcessBuilder::spawn`]); otherwise returns at once.
 ///
 /// Call this at the start of `main`: what comes before it runs in each worker, and what comes after it does not. A worker
-/// makes its dataset with `make` from the bytes that the loader tells it, reads samples until the loader is dropped or its
-/// process ends, and then ends its own process, so that this function does not return.
+/// makes its dataset with `make` from the bytes that the loader sends it, reads samples until the loader is dropped or
+/// its process ends, and then ends its own process, so that this function does not return.
 ///
 /// `make` returns a [`Dataset`], or a [`Builder`], which can have everything that a worker needs: an iterable dataset from
 /// [`Loader::iterable`], a [collate function](Builder::collate), and a [`worker_init`](Builder::worker_init). The loader

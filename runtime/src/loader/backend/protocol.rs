@@ -185,7 +185,7 @@ impl StreamPosition {
     }
 }
 
-/// Where a pass begins: at a place in the stream, from which the samples before number `until` are passed over.
+/// Where a pass begins: at a place in the stream, from which the samples before number `until` are skipped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Start {
     pub(crate) stream: Stream,

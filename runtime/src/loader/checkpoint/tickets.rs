@@ -12,7 +12,7 @@ pub(crate) struct Gaps {
 }
 
 impl Gaps {
-    /// Makes a value with memory for this many batches that were passed over.
+    /// Makes a value with memory for this many missing batches.
     pub(crate) fn with_capacity(missing: usize) -> Self {
         Self { next: 0, missing: Vec::with_capacity(missing) }
     }
@@ -35,7 +35,7 @@ impl Gaps {
     }
 }
 
-/// Maps tickets to batches: after a resume, first to those that were passed over, and then to those after the last
+/// Maps tickets to batches: after a resume, first to those that were missing, and then to those after the last
 /// delivered one.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {

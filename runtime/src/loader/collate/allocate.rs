@@ -17,8 +17,8 @@ use crate::sync::{Mutex, thread};
 
 /// How much memory a worker touches at once; the system takes about a tenth of a millisecond for this.
 const STEP: usize = 2 << 20;
-/// The address space for batches that may be kept in memory that processes share: so many bytes, or batches if that is
-/// more.
+/// The address space for batches that may be kept in memory that processes share: this many bytes, or this many batches
+/// if that is more.
 const RESERVE: (usize, usize) = (4 << 30, 1024);
 /// Extra batches that are smaller than this are allocated on the heap.
 const HEAP: usize = 1 << 20;
@@ -28,7 +28,7 @@ pub(crate) const PROBES: usize = 16;
 /// The bytes from one slot to the next in the arena, as a function of the rows of a batch; `usize::MAX` on overflow.
 pub(crate) type BatchBytes<'a> = &'a dyn Fn(usize) -> usize;
 
-/// Finds out the fields of a sample.
+/// Determines the fields of a sample.
 type Ask<'a> = &'a dyn Fn() -> Result<Fields, BuildError>;
 
 type Arena = Arc<dyn Memory>;

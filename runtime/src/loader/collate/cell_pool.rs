@@ -40,7 +40,7 @@ pub(crate) type Make<P> = Box<dyn FnMut() -> Result<(P, usize, Option<Warning>),
 /// Makes additional memory for a loader.
 pub(crate) struct More<P> {
     pub(crate) make: Make<P>,
-    /// The maximum bytes that one more batch has taken, and at least what it requests.
+    /// The size of the largest additional batch so far, in bytes, and at least what one requests.
     pub(crate) bytes: usize,
 }
 
@@ -71,9 +71,9 @@ pub(crate) struct CellPool<P> {
     cells: usize,
     single: bool,
     more: More<P>,
-    /// The number of spare cells that are checked, unless more may be held.
+    /// The number of spare cells that a search checks, or `hold + 1` if that is more.
     looks: usize,
-    /// The number of further searches that stay within that limit, after all cells were checked without success; and
+    /// After a search of all cells that found none: how many further searches check only `looks` of them. `short` says
     /// whether the last search did.
     limited: usize,
     short: bool,
@@ -175,7 +175,7 @@ impl<P> CellPool<P> {
         place
     }
 
-    /// Returns where the search begins that follows one that found the cell at `place`.
+    /// Returns where the next search begins after one that found the cell at `place`.
     #[inline(always)]
     fn after(&self, place: usize) -> usize {
         if self.sanitizer.is_some() { (place + 1) % self.spare.len() } else { place }

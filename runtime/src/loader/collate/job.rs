@@ -10,7 +10,7 @@ use crate::loader::error::failure::Cause;
 /// The samples of some rows of one batch.
 ///
 /// A sample is written to the row `Read::row`. So rows must belong to the claim and be within the layout, and each is
-/// used for one sample at a time. This trait is not public; `MapJob`, `SkipJob` and `StreamJob` implement it.
+/// used for one sample at a time. This trait is not part of the API; `MapJob`, `SkipJob` and `StreamJob` implement it.
 #[doc(hidden)]
 pub trait Job<D: Loadable> {
     /// Reads the next row's sample. Returns `None` after the last row, or once the batch is no longer wanted.

@@ -36,7 +36,7 @@ pub(crate) struct Resume {
 }
 
 impl Log {
-    /// Makes the log of a loader, with memory for this many batches that were passed over.
+    /// Makes the log of a loader, with memory for this many missing batches.
     pub(crate) fn new(gaps: usize) -> Self {
         Self { gaps: Gaps::with_capacity(gaps), ..Self::default() }
     }

@@ -44,7 +44,7 @@ pub(crate) struct Failure {
     pub(crate) cause: Cause,
 }
 
-/// The cause of a failure. Not public; `Job` has it.
+/// The cause of a failure. Public only because `Job` names it; not part of the API.
 #[derive(Debug)]
 #[doc(hidden)]
 pub enum Cause {

@@ -117,8 +117,8 @@ impl Activity {
         Some(self.process.load(Ordering::Relaxed)).filter(|&process| process != 0)
     }
 
-    /// Records that the worker looks for something to claim, so it has nothing: who sees that sees that it has finished
-    /// what it had.
+    /// Records that the worker looks for something to claim, so it has no claim: a thread that sees the new number also
+    /// sees that the worker has finished its last one.
     #[cfg(processes)]
     #[inline]
     pub(crate) fn look(&self) {

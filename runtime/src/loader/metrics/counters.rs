@@ -83,8 +83,8 @@ impl Counters {
         self.stage.store(stage as usize + 1, Ordering::Relaxed);
     }
 
-    /// What the thread does at this moment and no counter has yet, if it works on a claim. `is_busy` is whether it fills
-    /// one, and `pass` when the pass began.
+    /// The current work of the thread that no counter includes yet, if it works on a claim. `is_busy` is whether it
+    /// fills one, and `pass` when the pass began.
     pub(crate) fn unfinished(&self, is_busy: bool, pass: Option<Instant>, now: Instant) -> Option<Unfinished> {
         let now = moment(now);
         let [since, entered] = [&self.since, &self.entered].map(|figure| figure.load(Ordering::Relaxed));

@@ -191,7 +191,7 @@ impl WorkerStats {
         self.drawing + self.reading + self.decoding + self.writing
     }
 
-    /// Returns what a thread has done, with what it has not ended.
+    /// Returns what a thread has done, including work that is not finished.
     pub(crate) fn of(activity: &Activity, unfinished: Option<Unfinished>) -> Self {
         let counters = &activity.counters;
         // The sample at which the thread is has its own stage. The rest is divided as what was measured.

@@ -204,7 +204,7 @@ struct IndexStreamState {
     number: usize,
     /// The number of positions drawn.
     position: usize,
-    /// After a resume, the batches that come first: those that were passed over.
+    /// After a resume, the batches that come first: those that were missing.
     kept: VecDeque<BatchIndices>,
 }
 

@@ -208,7 +208,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         activity.end();
     }
 
-    /// Works like [`fill`](Self::fill), but passes over the samples that must not be read. Only for batches that are
+    /// Works like [`fill`](Self::fill), but skips the samples that must not be read. Only for batches that are
     /// stacked; a collate function is not given these samples anyway.
     #[cold]
     pub(crate) fn fill_around(

@@ -36,7 +36,7 @@ struct Phase {
     of: Vec<(u32, u64)>,
 }
 
-/// What the arrangement of one pass depends on, beside the plan.
+/// What the arrangement of one pass depends on, besides the plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pass {
     pub(super) seed: u64,

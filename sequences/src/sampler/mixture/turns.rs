@@ -35,7 +35,7 @@ impl Turns {
         let share = |weight: &f64| ((weight / sum * ONE as f64) as u64).max(1);
         let mut shares: Box<[u64]> = weights.iter().map(share).collect();
         let total: u128 = shares.iter().map(|&share| u128::from(share)).sum();
-        // What rounding left is nothing to the largest share.
+        // The rounding error is negligible for the largest share.
         if let Some(largest) = shares.iter_mut().max() {
             *largest = (ONE + u128::from(*largest) - total) as u64;
         }

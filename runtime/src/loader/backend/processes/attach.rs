@@ -68,7 +68,7 @@ fn run(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxErro
         // SAFETY: ends the copy without running anything that belongs to the worker.
         unsafe { libc::_exit(1) }
     }
-    // If the loader is gone, so is everybody who could be told.
+    // If the loader has ended, there is nobody to tell.
     match joined {
         Ok((worker, replaces, Joined(main))) => {
             let _ = socket.send(&mail::ready());

@@ -118,7 +118,7 @@ impl Subscriber for Forward {
         event.record(&mut text);
         let mut numbers = [0; NUMBERS];
         numbers[0] = level as u64;
-        // If the loader is gone, so is everybody who could read it.
+        // If the loader has ended, there is nobody to read it.
         let _ = self.socket.send(&Message { kind: EVENT, numbers, text: text.0 });
     }
 

@@ -23,7 +23,7 @@ pub(crate) const REFUSED: u64 = 6;
 
 /// The maximum number of messages that wait in a socket, and of events that wait to be emitted.
 pub(crate) const MOST_WAITING: usize = 4096;
-/// The length of all texts beyond which each is shortened to this length.
+/// The length of all strings together from which on each is shortened to `SHORT` bytes.
 const MOST_BYTES: usize = 64 << 20;
 const SHORT: usize = 256;
 /// The maximum number of failures and bad samples that are kept: more cannot be of batches that are in the ring.
@@ -41,7 +41,7 @@ impl fmt::Display for RemoteError {
 
 impl std::error::Error for RemoteError {}
 
-/// Shortens a text, if there have been many bytes of texts before it.
+/// Shortens a string if the strings before it were long in total.
 pub(crate) fn shorten(text: &mut String, bytes: &mut usize) {
     *bytes += text.len();
     if *bytes > MOST_BYTES {
@@ -109,7 +109,7 @@ pub(crate) fn refusal(starts: bool, told: Option<&str>, end: End) -> Option<Stri
     }
 }
 
-/// A failure or a bad sample, as a worker told it.
+/// A failure or a bad sample, as a worker reported it.
 #[derive(Debug)]
 pub(crate) struct Told {
     worker: usize,
@@ -156,7 +156,7 @@ enum State {
     Ended,
 }
 
-/// What is known of a worker.
+/// What is known about a worker.
 #[derive(Debug, Default)]
 struct Worker {
     socket: Option<Arc<Socket>>,
@@ -175,7 +175,7 @@ pub(crate) struct Mail {
     workers: Vec<Worker>,
     told: Vec<Told>,
     losses: Vec<Loss>,
-    /// The length of their texts.
+    /// The total length of their strings, in bytes.
     bytes: usize,
     /// Whether there were too many.
     flooded: bool,

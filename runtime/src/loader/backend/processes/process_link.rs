@@ -95,7 +95,7 @@ pub(crate) struct LinkShared<P, S> {
     pub(crate) restarts: Restarts,
     /// How long a sample may take until its worker is killed.
     pub(crate) sample_timeout: Option<Duration>,
-    /// Whether a sample that ends its worker is passed over.
+    /// Whether a sample that ends its worker is skipped.
     pub(crate) passes_over: bool,
     /// Signalled when the rings of all workers are closed.
     pub(crate) wakeup: Arc<EventFd>,
@@ -121,7 +121,7 @@ impl<P: Storage, S: Service<P>> WorkerMain for Server<P, S> {
                     let [pass, seed, ..] = message.numbers;
                     let info = WorkerInfo::new(worker, self.workers, seed);
                     let outcome = init.as_mut().map_or(Ok(()), |init| init.run(info));
-                    // If the loader is gone, so is everybody who could be told.
+                    // If the loader has ended, there is nobody to tell.
                     let _ = socket.send(&mail::begun(pass, outcome));
                 }
                 PASS => {
@@ -179,7 +179,7 @@ struct Linked {
 }
 
 impl Linked {
-    /// Takes note of a message that is no answer.
+    /// Handles a message that is not an answer.
     fn note(&mut self, worker: usize, Message { kind, numbers, text }: Message) {
         match kind {
             READY => self.starts = false,
@@ -249,7 +249,7 @@ impl<P, S> ProcessLink<P, S> {
         }
     }
 
-    /// Kills a process that has answered what it was not asked.
+    /// Kills a process that sent an answer to no request.
     #[cold]
     fn corrupted(&mut self) -> Gone {
         self.process.iter_mut().for_each(|process| process.starts = false);
@@ -472,7 +472,7 @@ struct Answer {
     bad: Vec<Skipped>,
     /// The rows that were left empty.
     empty: HashSet<usize>,
-    /// The number of messages, and the length of their texts.
+    /// The number of messages, and the total length of their strings.
     told: usize,
     bytes: usize,
 }

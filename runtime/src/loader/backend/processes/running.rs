@@ -1,4 +1,4 @@
-//! A worker process that runs, in the eyes of the thread that looks after it.
+//! A running worker process, as the supervisor sees it.
 
 use std::time::{Duration, Instant};
 

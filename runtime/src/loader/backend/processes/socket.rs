@@ -13,7 +13,7 @@ pub(crate) const TEXT: usize = 32 << 10;
 /// The numbers of a message.
 pub(crate) const NUMBERS: usize = 6;
 
-/// The kind of a message that is a piece of the text of the next one.
+/// The kind of a message with a piece of the next message's string.
 pub(crate) const PIECE: u64 = 7;
 
 /// A message. The loader checks what it uses of one that comes from a worker.
@@ -78,7 +78,7 @@ impl Socket {
         }
     }
 
-    /// Sends a message with a text of any length, in pieces, by `send`: those before the last one have the kind
+    /// Sends a message with a string of any length, in pieces, by `send`: those before the last one have the kind
     /// [`PIECE`].
     pub(crate) fn in_pieces<E>(message: &Message, mut send: impl FnMut(&Message) -> Result<(), E>) -> Result<(), E> {
         let mut text = &*message.text;
@@ -115,7 +115,7 @@ impl Socket {
                 },
             }
         };
-        // SAFETY: the system has written so many bytes, which are no more than there are.
+        // SAFETY: the system has written `len` bytes, which is at most the length of the buffer.
         let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), len) };
         let mut words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
         let kind = words.next()?;
@@ -202,7 +202,7 @@ impl Socket {
         if received as usize != size_of::<Numbers>() || !whole {
             return Err(io::Error::other("the loader is gone, or the worker has no descriptors left"));
         }
-        // SAFETY: there are so many descriptors, which are new, and have no other owner.
+        // SAFETY: there are `GIVEN` descriptors, which are new and have no other owner.
         let fds = unsafe { libc::CMSG_DATA(control).cast::<[RawFd; GIVEN]>().read_unaligned() };
         // SAFETY: as above.
         Ok((numbers, fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })))

@@ -134,7 +134,7 @@ impl<'a> SpawnConfig<'a> {
         let mut parts = || {
             let (facts, fields, lengths, setup) = (next()?, next()?, next()?, next()?);
             let facts = Some(facts).filter(|facts| facts.len() == size_of::<SpawnFacts>())?;
-            // SAFETY: there are so many bytes, and any bytes are valid numbers.
+            // SAFETY: there are as many bytes as `SpawnFacts` has, and any bytes are valid numbers.
             let facts = unsafe { facts.as_ptr().cast::<SpawnFacts>().read_unaligned() };
             let lengths = lengths.as_chunks().0.iter().map(|&length| u32::from_ne_bytes(length)).collect();
             let lengths = Some(lengths).filter(|lengths: &Vec<u32>| !lengths.is_empty());

@@ -23,7 +23,7 @@ use crate::loader::worker::workers::Workers;
 pub(crate) struct Supervision {
     pub(crate) restarts: usize,
     pub(crate) sample_timeout: Option<Duration>,
-    /// Whether a sample that ended its worker is passed over.
+    /// Whether a sample that ended its worker is skipped.
     pub(crate) passes_over: bool,
     /// What starts workers, if they are not forked.
     pub(crate) spawn: Option<Spawn>,

@@ -149,7 +149,7 @@ struct Suspect {
     looks: u32,
 }
 
-/// A part of a ticket, and the place among those that run of the worker that has it, with its process.
+/// A claimed part of a ticket, and the worker that has it: its place among the running workers, and its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
     ticket: u64,
@@ -158,16 +158,16 @@ struct Claim {
     process: u32,
 }
 
-/// Sees the claims that there are, and returns those of workers that have looked for work since they were first seen.
-/// `suspects` are all claims that were there before, and then those that are there now.
+/// Records the current claims in `suspects`, which has the claims of the last call, and returns those whose workers
+/// have looked for work since their claims were first seen.
 fn suspicious(
     suspects: &mut Vec<Suspect>,
     running: usize,
     looks: impl Fn(usize) -> u32,
     claims: impl FnOnce() -> Vec<Claim>,
 ) -> Vec<Claim> {
-    // A worker may finish its part at any time, and then look as often as it likes. So its looks are counted before it is
-    // known to have the part still, but at first when it was known to have it already.
+    // A worker may finish its part at any time, and then look for work any number of times. So for a known claim, the
+    // looks are counted before it is seen again; and for a new one, after it was seen.
     let before: Vec<u32> = (0..running).map(&looks).collect();
     let now = claims();
     fence(Ordering::Acquire);
@@ -199,14 +199,14 @@ pub(crate) struct Supervisor {
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
     /// How long a sample may take until its worker is killed.
     pub(crate) sample_timeout: Option<Duration>,
-    /// Whether a sample that ends its worker is passed over.
+    /// Whether a sample that ends its worker is skipped.
     pub(crate) passes_over: bool,
     pub(crate) part_rows: usize,
     pub(crate) listener: Listener,
 }
 
 impl Supervisor {
-    /// Starts the workers, reports whether that succeeded, and looks after them until the ring is closed.
+    /// Starts the workers, reports whether that succeeded, and supervises them until the ring is closed.
     pub(crate) fn run(self, started: &mpsc::SyncSender<Result<(), BuildError>>) {
         let mut running: Vec<Running> = Vec::with_capacity(self.workers());
         for worker in 0..self.workers() {

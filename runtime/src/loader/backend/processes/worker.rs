@@ -211,7 +211,7 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
             return claim.publish();
         }
         let (ticket, errors) = (claim.ticket(), work.take_errors());
-        // If the loader is gone, so is everybody who could be told.
+        // If the loader has ended, there is nobody to tell.
         let _ = mail::tell(&state.socket, ticket, first, &errors);
         if !errors.bad.is_empty() {
             self.control.note(claim.slot(), ticket);
