@@ -16,7 +16,7 @@ use crate::stream::Stream;
 use crate::wait::Grace;
 
 /// The maximum number of streams that a batch can be made ready on.
-pub(crate) const MOST_STREAMS: usize = 4;
+pub(crate) const MAX_STREAMS: usize = 4;
 
 /// The event that marks the end of a copy, shared by everything that waits for it.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl Slot {
         rows: usize,
         close_timeout: Duration,
     ) -> Result<Self, Error> {
-        let mut streams = Vec::with_capacity(MOST_STREAMS);
+        let mut streams = Vec::with_capacity(MAX_STREAMS);
         streams.push(Use { consumed: Event::new(device)?, stream: None });
         Ok(Self {
             memory: Some(DeviceMemory::new(device, bytes.max(1))?),
@@ -187,8 +187,8 @@ impl Slot {
         if uses.has(stream) {
             return Ok(());
         }
-        if uses.streams.iter().filter(|used| used.stream.is_some()).count() >= MOST_STREAMS {
-            return Err(Error::TooManyStreams { most: MOST_STREAMS });
+        if uses.streams.iter().filter(|used| used.stream.is_some()).count() >= MAX_STREAMS {
+            return Err(Error::TooManyStreams { most: MAX_STREAMS });
         }
         if let Some(copied) = &self.copied {
             copied.wait_on(stream)?;

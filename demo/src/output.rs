@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
-use slotline::{acts_on_terminal, shown};
+use slotline::{is_terminal_control, shown};
 
 use crate::digest::DIGEST_HELP;
 
@@ -95,9 +95,9 @@ struct Escaped;
 
 impl Formatter for Escaped {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
-        fragment.split_inclusive(acts_on_terminal).try_for_each(|part| match part.chars().next_back() {
+        fragment.split_inclusive(is_terminal_control).try_for_each(|part| match part.chars().next_back() {
             // All of these are below 2^16.
-            Some(last) if acts_on_terminal(last) => {
+            Some(last) if is_terminal_control(last) => {
                 write!(out, "{}\\u{:04x}", &part[..part.len() - last.len_utf8()], u32::from(last))
             }
             _ => out.write_all(part.as_bytes()),

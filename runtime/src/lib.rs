@@ -81,7 +81,7 @@ pub use self::loader::{Batch, Error, Loader};
 pub use self::ranks::Ranks;
 pub use self::sample::Sample;
 #[doc(hidden)]
-pub use self::shown::acts_on_terminal;
+pub use self::shown::is_terminal_control;
 pub use self::shown::shown;
 pub use self::wait::WaitStrategy;
 #[cfg(all(target_os = "linux", not(shuttle)))]

@@ -14,15 +14,16 @@ const SCHEMES: [&str; 9] = ["http", "https", "s3", "s3a", "gs", "az", "adl", "ab
 /// ```
 pub fn shown(text: &str) -> String {
     let text = text.split(' ').map(without_secrets).collect::<Vec<_>>().join(" ");
-    if !text.contains(acts_on_terminal) {
+    if !text.contains(is_terminal_control) {
         return text;
     }
-    let escape = |char: char| if acts_on_terminal(char) { char.escape_default().to_string() } else { char.to_string() };
+    let escape =
+        |char: char| if is_terminal_control(char) { char.escape_default().to_string() } else { char.to_string() };
     text.chars().map(escape).collect()
 }
 
 /// Whether a character controls a terminal or changes the direction of text.
-pub fn acts_on_terminal(char: char) -> bool {
+pub fn is_terminal_control(char: char) -> bool {
     char.is_control() || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

@@ -12,7 +12,7 @@
 use std::sync::OnceLock;
 
 /// The least number of bytes of a copy for which this pays.
-pub(crate) const LEAST: usize = 16 << 10;
+pub(crate) const MIN: usize = 16 << 10;
 
 /// The size of the last cache if the system does not tell.
 const DEFAULT_CACHE: usize = 32 << 20;

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 use slotline::Dataset;
 use slotline::dataset::Context;
-use slotline_sources::table::{Table, TableOptions};
 use slotline_sources::Error;
+use slotline_sources::table::{Table, TableOptions};
 
 mod support;
 

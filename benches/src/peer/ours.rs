@@ -25,7 +25,7 @@ pub fn variant(what: &str, contender: Result<Contender>) -> Entry {
 
 /// What loads the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crew {
+pub enum WorkerKind {
     /// Threads, and, if batches are delivered in order, the thread that takes the batches.
     Default,
     /// Threads alone.
@@ -36,7 +36,7 @@ pub enum Crew {
     Processes,
 }
 
-impl Crew {
+impl WorkerKind {
     /// Returns what describes it in the report.
     pub fn name(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Crew {
 }
 
 /// Builds a loader of a source.
-pub fn loader<S: Source>(source: &S, plan: &Plan, crew: Crew) -> Result<Loader<BatchOf<S::Data>>> {
+pub fn loader<S: Source>(source: &S, plan: &Plan, kind: WorkerKind) -> Result<Loader<BatchOf<S::Data>>> {
     let mut builder = Loader::builder(source.dataset())
         .batch_size(plan.batch_size)
         .shuffle(plan.shuffle)
@@ -72,14 +72,14 @@ pub fn loader<S: Source>(source: &S, plan: &Plan, crew: Crew) -> Result<Loader<B
     if let Some(prefetch) = plan.prefetch {
         builder = builder.prefetch_factor(prefetch);
     }
-    crew.build(builder)
+    kind.build(builder)
 }
 
 /// Returns a warm loader of a source.
-pub fn contender<S: Source>(source: &S, plan: &Plan, crew: Crew) -> Result<Contender> {
+pub fn contender<S: Source>(source: &S, plan: &Plan, kind: WorkerKind) -> Result<Contender> {
     let (verified, checked) = (source.clone(), source.clone());
     contender_of(
-        loader(source, plan, crew)?,
+        loader(source, plan, kind)?,
         (plan.batches(source.len()), source.total()),
         move |batch| checked.check_ours(batch),
         move |batch| verified.verify_ours(batch),
@@ -121,7 +121,7 @@ pub fn serve() -> Result<()> {
         type Output = Result<(Contender, u64)>;
 
         fn visit<S: Source>(self, source: &S, plan: &Plan) -> Self::Output {
-            Ok((contender(source, plan, Crew::Default)?, source.total()))
+            Ok((contender(source, plan, WorkerKind::Default)?, source.total()))
         }
     }
 

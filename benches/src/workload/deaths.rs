@@ -12,7 +12,7 @@ use slotline::{BoxError, Loader};
 use super::images::{ImageSet, Images};
 use super::{Setup, Source};
 use crate::peer::limits;
-use crate::peer::ours::{self, Crew};
+use crate::peer::ours::{self, WorkerKind};
 use crate::record::Unit;
 use crate::rounds::{Contender, Pass, Recorder};
 
@@ -22,14 +22,14 @@ const WORKERS: usize = 2;
 const FATAL: usize = 1000;
 
 /// Images, of which one kills the process that reads it, once in each pass.
-struct Deadly {
+struct KillsWorker {
     images: Arc<ImageSet>,
     start: Instant,
     /// The time of the death in nanoseconds since the start. Empty before the death.
     death: Arc<File>,
 }
 
-impl Dataset for Deadly {
+impl Dataset for KillsWorker {
     type Sample<'a> = <ImageSet as Dataset>::Sample<'a>;
 
     fn len(&self) -> usize {
@@ -60,8 +60,8 @@ pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
 
 fn contender(images: Images) -> Result<Contender> {
     let (start, death) = (Instant::now(), Arc::new(tempfile::tempfile()?));
-    let dataset = Deadly { images: images.dataset(), start, death: death.clone() };
-    let mut loader = Crew::Processes.build(Loader::builder(dataset).batch_size(32).num_workers(WORKERS))?;
+    let dataset = KillsWorker { images: images.dataset(), start, death: death.clone() };
+    let mut loader = WorkerKind::Processes.build(Loader::builder(dataset).batch_size(32).num_workers(WORKERS))?;
     let mut pass = move |verify: bool| {
         death.set_len(0)?;
         let (mut total, mut came) = (0, Duration::ZERO);

@@ -23,12 +23,12 @@ const WARM: usize = 1000;
 /// The pause before a contender, in which the threads of the last one end.
 const PAUSE: Duration = Duration::from_millis(2);
 /// The percentiles that are recorded, with their names. The last one is the maximum.
-const SHARES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("maximum", 1.0)];
+const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("maximum", 1.0)];
 /// The name of the limit of the machine: the readings of the clock alone.
 const CLOCK: &str = "the clock alone";
 
-/// One value for each of [`SHARES`], in nanoseconds.
-type Values = [f64; SHARES.len()];
+/// One value for each of [`PERCENTILES`], in nanoseconds.
+type Values = [f64; PERCENTILES.len()];
 
 /// A loop in Rust.
 struct Loop {
@@ -93,7 +93,7 @@ struct Rows(Vec<Time>);
 
 impl Rows {
     fn add(&mut self, peer: &str, workers: usize, kind: Kind, version: Option<&str>, values: Values) {
-        for ((case, _), nanos) in SHARES.into_iter().zip(values) {
+        for ((case, _), nanos) in PERCENTILES.into_iter().zip(values) {
             let value = Unit::NanosPerBatch.value(1.0, nanos * 1e-9);
             let workers = Some(workers);
             let known = |time: &&mut Time| time.peer == peer && time.workers == workers && time.case == case;
@@ -131,7 +131,7 @@ impl Waits {
     fn values(mut self) -> Values {
         self.0.sort_unstable();
         let last = self.0.len() as f64 - 1.0;
-        SHARES.map(|(_, share)| f64::from(self.0[(share * last) as usize]))
+        PERCENTILES.map(|(_, share)| f64::from(self.0[(share * last) as usize]))
     }
 }
 
@@ -235,7 +235,7 @@ fn parse(text: &str) -> Result<Vec<Row>> {
         let (workers, variant) = rest.split_once(", ").map_or((rest, String::new()), |(n, v)| (n, format!(", {v}")));
         let language = if library == "slotline" { ", C++" } else { "" };
         let mut values = Values::default();
-        for ((share, _), value) in SHARES.into_iter().zip(&mut values) {
+        for ((share, _), value) in PERCENTILES.into_iter().zip(&mut values) {
             let place = head.iter().position(|&column| column == share).with_context(bad)?;
             *value = numbers[place].parse().with_context(bad)?;
         }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::images::Images;
 use super::tokens::Crops;
 use super::{Plan, Setup, Source, Visit, visit};
-use crate::peer::ours::{self, Crew};
+use crate::peer::ours::{self, WorkerKind};
 use crate::peer::{channel, dataloader_rs, external, limits, rust_peers};
 use crate::record::{Kind, Unit};
 use crate::rounds::{Contender, Entry, Pass, Recorder};
@@ -21,7 +21,7 @@ struct Heat<'a> {
     workload: &'a str,
     unit: Unit,
     /// The variants of slotline; they need workers.
-    crews: &'a [Crew],
+    kinds: &'a [WorkerKind],
     /// Whether the peers in Rust take part.
     rust_peers: bool,
     /// More contenders.
@@ -29,8 +29,8 @@ struct Heat<'a> {
 }
 
 impl<'a> Heat<'a> {
-    fn new(setup: &'a Setup, case: &'a str, workload: &'a str, unit: Unit, crews: &'a [Crew]) -> Self {
-        Self { setup, case, workload, unit, crews, rust_peers: true, more: Vec::new() }
+    fn new(setup: &'a Setup, case: &'a str, workload: &'a str, unit: Unit, kinds: &'a [WorkerKind]) -> Self {
+        Self { setup, case, workload, unit, kinds, rust_peers: true, more: Vec::new() }
     }
 
     fn with(self, more: impl Into<Vec<Entry>>) -> Self {
@@ -47,10 +47,10 @@ impl Visit for (Heat<'_>, &mut Recorder) {
     type Output = ();
 
     fn visit<S: Source>(self, source: &S, plan: &Plan) {
-        let (Heat { setup, case, workload, unit, crews, rust_peers, more }, to) = self;
+        let (Heat { setup, case, workload, unit, kinds, rust_peers, more }, to) = self;
         let mut entries = if rust_peers { entries(source, plan) } else { vec![ours_of(source, plan)] };
         if plan.workers > 0 {
-            entries.extend(crews.iter().map(|&crew| ours::variant(crew.name(), ours::contender(source, plan, crew))));
+            entries.extend(kinds.iter().map(|&kind| ours::variant(kind.name(), ours::contender(source, plan, kind))));
         }
         entries.extend(more);
         let (all, total, source) = (plan.batches(source.len()), source.total(), source.clone());
@@ -65,7 +65,7 @@ impl Visit for (Heat<'_>, &mut Recorder) {
 }
 
 fn ours_of<S: Source>(source: &S, plan: &Plan) -> Entry {
-    ours::entry(ours::contender(source, plan, Crew::Default))
+    ours::entry(ours::contender(source, plan, WorkerKind::Default))
 }
 
 /// Returns slotline and the peers written in Rust.
@@ -75,11 +75,11 @@ fn entries<S: Source>(source: &S, plan: &Plan) -> Vec<Entry> {
     entries
 }
 
-const CREWS: &[Crew] = &[Crew::Alone, Crew::Processes];
+const WORKER_KINDS: &[WorkerKind] = &[WorkerKind::Alone, WorkerKind::Processes];
 
 /// Items that cost nothing, in batches of 1, which measures only the loader.
 pub fn empty_items(setup: &Setup, to: &mut Recorder) -> Result<()> {
-    let heat = || Heat::new(setup, "", "empty-items", Unit::MicrosPerBatch, CREWS);
+    let heat = || Heat::new(setup, "", "empty-items", Unit::MicrosPerBatch, WORKER_KINDS);
     setup.workers.iter().try_for_each(|&workers| heat().run(workers, to))
 }
 
@@ -87,7 +87,7 @@ pub fn empty_items(setup: &Setup, to: &mut Recorder) -> Result<()> {
 pub fn small_images(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let gather = |threads, ahead, name| limits::gather(Images::small(), 64, threads, ahead, name);
     let heat = || {
-        Heat::new(setup, "", "small-images", Unit::MicrosPerBatch, CREWS).with([
+        Heat::new(setup, "", "small-images", Unit::MicrosPerBatch, WORKER_KINDS).with([
             gather(1, None, "plain loop"),
             gather(1, Some(8), "plain loop, prefetching"),
             gather(2, None, "two plain loops"),
@@ -101,7 +101,7 @@ pub fn small_images(setup: &Setup, to: &mut Recorder) -> Result<()> {
 pub fn large_images(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let gather = |threads, name| limits::gather(Images::large(), 32, threads, None, name);
     let limits = || [gather(1, "memcpy on one thread"), gather(2, "memcpy on two threads")];
-    let heat = || Heat::new(setup, "", "large-images", Unit::MicrosPerBatch, CREWS).with(limits());
+    let heat = || Heat::new(setup, "", "large-images", Unit::MicrosPerBatch, WORKER_KINDS).with(limits());
     setup.workers.iter().try_for_each(|&workers| heat().run(workers, to))
 }
 
@@ -125,7 +125,8 @@ pub fn jpegs(setup: &Setup, to: &mut Recorder) -> Result<()> {
     for &workers in &setup.workers {
         let plan = Plan::new(32, workers);
         let decode = |threads, name| limits::decode(turbo.clone(), 32, threads, name);
-        let mut more = vec![ours::variant("reduced decoding", ours::contender(&turbo.reduced(), &plan, Crew::Default))];
+        let mut more =
+            vec![ours::variant("reduced decoding", ours::contender(&turbo.reduced(), &plan, WorkerKind::Default))];
         let with_zune = rust_peers(&zune, &plan).into_iter();
         more.extend(with_zune.map(|entry| Entry { peer: format!("{}, zune-jpeg", entry.peer), ..entry }));
         more.extend([decode(1, "full decoding on one thread"), decode(2, "full decoding on two threads")]);
@@ -157,7 +158,7 @@ pub fn augmented(setup: &Setup, to: &mut Recorder, workloads: &[&str]) -> Result
             let plan = Plan::new(32, workers);
             let mut more = Vec::new();
             let mut variant = |name, pictures| -> Result<()> {
-                more.push(ours::variant(name, ours::contender(&pictures, &plan, Crew::Default)));
+                more.push(ours::variant(name, ours::contender(&pictures, &plan, WorkerKind::Default)));
                 Ok(())
             };
             if workload != "pngs" {
@@ -168,7 +169,7 @@ pub fn augmented(setup: &Setup, to: &mut Recorder, workloads: &[&str]) -> Result
             }
             // No resizing library in Rust has RandAugment.
             let rust_peers = workload != "rand-augment";
-            let heat = Heat::new(setup, case, workload, Unit::MillisPerBatch, CREWS).with(more);
+            let heat = Heat::new(setup, case, workload, Unit::MillisPerBatch, WORKER_KINDS).with(more);
             (Heat { rust_peers, ..heat }, &mut *to).visit(&pictures, &plan);
         }
     }
@@ -183,17 +184,17 @@ pub fn augmented(setup: &Setup, to: &mut Recorder, _: &[&str]) -> Result<()> {
 
 /// Slow samples among fast ones.
 pub fn slow_samples(setup: &Setup, to: &mut Recorder) -> Result<()> {
-    for (case, workload, workers, crew) in [
-        ("batches of 8", "slow-samples-8", 2, Crew::Alone),
-        ("batches of 8", "slow-samples-8", 0, Crew::Alone),
-        ("batches of 8", "slow-samples-8", 1, Crew::Alone),
-        ("batches of 1", "slow-samples-1", 2, Crew::Alone),
-        ("batches of 1, prefetch 16", "slow-samples-1-prefetch-16", 2, Crew::Alone),
+    for (case, workload, workers, kind) in [
+        ("batches of 8", "slow-samples-8", 2, WorkerKind::Alone),
+        ("batches of 8", "slow-samples-8", 0, WorkerKind::Alone),
+        ("batches of 8", "slow-samples-8", 1, WorkerKind::Alone),
+        ("batches of 1", "slow-samples-1", 2, WorkerKind::Alone),
+        ("batches of 1, prefetch 16", "slow-samples-1-prefetch-16", 2, WorkerKind::Alone),
         // By default, the loop's thread helps only if batches are delivered in order.
-        ("batches of 8, as they arrive", "slow-samples-8-arrival", 2, Crew::Helped),
-        ("batches of 1, as they arrive", "slow-samples-1-arrival", 2, Crew::Helped),
+        ("batches of 8, as they arrive", "slow-samples-8-arrival", 2, WorkerKind::Helped),
+        ("batches of 1, as they arrive", "slow-samples-1-arrival", 2, WorkerKind::Helped),
     ] {
-        Heat::new(setup, case, workload, Unit::MillisPerPass, &[crew]).run(workers, to)?;
+        Heat::new(setup, case, workload, Unit::MillisPerPass, &[kind]).run(workers, to)?;
     }
     Ok(())
 }
@@ -221,21 +222,22 @@ pub fn workers(setup: &Setup, to: &mut Recorder) -> Result<()> {
 pub fn first_batch(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let (images, workers) = (Images::large(), 2);
     let plan = Plan::new(32, workers).shuffled();
-    let ours = |crew: Crew| {
+    let ours = |kind: WorkerKind| {
         let make = move || {
-            let mut loader = ours::loader(&images, &plan, crew)?;
+            let mut loader = ours::loader(&images, &plan, kind)?;
             let batch = loader.epoch()?.next().context("no batch")??;
             Ok((loader, batch))
         };
         first(make, move |(_, batch)| images.verify_ours(batch))
     };
     let dataloader_rs = first(move || dataloader_rs::first(&images, &plan), move |(_, batch)| images.verify(batch));
-    let mut entries = vec![ours::entry(ours(Crew::Default)), Entry::new("dataloader-rs", Kind::Peer, dataloader_rs)];
+    let mut entries =
+        vec![ours::entry(ours(WorkerKind::Default)), Entry::new("dataloader-rs", Kind::Peer, dataloader_rs)];
     for queue in channel::QUEUES {
         let contender = first(move || channel::first(&images, &plan, queue), move |(_, batch)| images.verify(batch));
         entries.push(Entry::new(queue.name(), Kind::Peer, contender));
     }
-    entries.extend(CREWS.iter().map(|&crew| ours::variant(crew.name(), ours(crew))));
+    entries.extend(WORKER_KINDS.iter().map(|&kind| ours::variant(kind.name(), ours(kind))));
     entries.extend(external::entries(&setup.programs, &setup.data, "first-batch", workers, |_| (1.0, None)));
     fresh_pages(true);
     to.heat("", workers, Unit::MillisPerPass, entries);

@@ -19,7 +19,7 @@ use slotline_sequences::sampler::LengthGroupedSampler;
 use super::Setup;
 use crate::machine::version_of;
 use crate::peer::external;
-use crate::peer::ours::{self, Crew};
+use crate::peer::ours::{self, WorkerKind};
 use crate::record::{Kind, Unit};
 use crate::rounds::{Contender, Entry, Pass, Recorder};
 
@@ -73,7 +73,7 @@ pub fn packing(setup: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-fn padded(lengths: &[usize], workers: usize, crew: Crew) -> Result<Contender> {
+fn padded(lengths: &[usize], workers: usize, kind: WorkerKind) -> Result<Contender> {
     let sequences = Sequences::new(lengths);
     let (total, all) = (sequences.tokens.len() as u64, sequences.clone());
     let sampler = LengthGroupedSampler::new(lengths.iter().copied(), BATCH)?;
@@ -93,7 +93,7 @@ fn padded(lengths: &[usize], workers: usize, crew: Crew) -> Result<Contender> {
         Ok(())
     };
     let check = |batch: &BatchOf<Sequences>| batch.tensors().0.lengths().iter().sum::<i64>() as u64;
-    ours::contender_of(crew.build(builder)?, (SEQUENCES as f64 / BATCH as f64, total), check, verify)
+    ours::contender_of(kind.build(builder)?, (SEQUENCES as f64 / BATCH as f64, total), check, verify)
 }
 
 /// Pads sequences.
@@ -102,10 +102,10 @@ pub fn padding(setup: &Setup, to: &mut Recorder) -> Result<()> {
     write(&setup.data.join("padding.u32"), &lengths)?;
     let total: usize = lengths.iter().sum();
     for workers in [0, 1, 2] {
-        let mut entries = vec![ours::entry(padded(&lengths, workers, Crew::Default))];
+        let mut entries = vec![ours::entry(padded(&lengths, workers, WorkerKind::Default))];
         if workers > 0 {
-            let crews = [Crew::Alone, Crew::Processes];
-            entries.extend(crews.map(|crew| ours::variant(crew.name(), padded(&lengths, workers, crew))));
+            let kinds = [WorkerKind::Alone, WorkerKind::Processes];
+            entries.extend(kinds.map(|kind| ours::variant(kind.name(), padded(&lengths, workers, kind))));
         }
         let expected = move |_| (SEQUENCES as f64 / BATCH as f64, Some(total as u64));
         entries.extend(external::entries(&setup.programs, &setup.data, "padding", workers, expected));

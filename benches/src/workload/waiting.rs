@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 
 use super::images::Images;
 use super::{Plan, Source};
-use crate::peer::ours::{self, Crew};
+use crate::peer::ours::{self, WorkerKind};
 use crate::peer::rust_peers;
 use crate::record::Unit;
 use crate::rounds::{Contender, Entry, Pass, Recorder};
@@ -86,9 +86,9 @@ pub fn run(to: &mut Recorder, unit: Unit) -> Result<()> {
     for (case, step) in [("slow loop", slow as fn()), ("idle loop", idle)] {
         let source = Images::small().stepping(step);
         let batches = plan.batches(source.len());
-        let mut entries = vec![ours::entry(ours::contender(&source, &plan, Crew::Default))];
+        let mut entries = vec![ours::entry(ours::contender(&source, &plan, WorkerKind::Default))];
         entries.extend(rust_peers(&source, &plan));
-        entries.push(ours::variant("workers alone", ours::contender(&source, &plan, Crew::Alone)));
+        entries.push(ours::variant("workers alone", ours::contender(&source, &plan, WorkerKind::Alone)));
         entries.push(Entry::limit("the loop alone", move || {
             (0..batches.ceil() as usize).for_each(|_| step());
             Ok(Pass { batches, seconds: 1.0 })

@@ -12,7 +12,7 @@ use slotline_cuda_fake::Fake;
 
 const PTX: &str = concat!(include_str!("../../check/kernels/check.ptx"), "\0");
 /// The maximum number of reads before a check.
-const MOST: usize = 1024;
+const MAX: usize = 1024;
 /// How long a read takes on a real device, in nanoseconds.
 const PAUSE: u64 = 200_000;
 
@@ -75,8 +75,8 @@ impl<'a> Reads<'a> {
     pub(crate) fn new(fake: &'a Fake) -> Self {
         let new = |_: &Kernels| {
             let mut sums = 0;
-            cu!(cuMemAlloc_v2(&mut sums, MOST * 16));
-            cu!(cuMemsetD8Async(sums, 0, MOST * 16, null_mut()));
+            cu!(cuMemAlloc_v2(&mut sums, MAX * 16));
+            cu!(cuMemsetD8Async(sums, 0, MAX * 16, null_mut()));
             cu!(cuStreamSynchronize(null_mut()));
             sums
         };
@@ -90,7 +90,7 @@ impl<'a> Reads<'a> {
             return;
         };
         let at = self.made.replace(self.made.get() + 1);
-        assert!(at < MOST);
+        assert!(at < MAX);
         let sum = |i: usize| sums + (16 * at + 8 * i) as u64;
         in_context(|kernels| {
             launch(kernels.fold, 256, stream, &mut [from, bytes as u64, 7, 1, 0, sum(0)]);
@@ -111,10 +111,10 @@ impl<'a> Reads<'a> {
     pub(crate) fn check(self, about: &str) {
         assert_eq!(self.fake.violations(), Vec::<String>::new(), "{about}");
         let Some(from) = self.sums else { return };
-        let mut sums = vec![[0_u64; 2]; MOST];
+        let mut sums = vec![[0_u64; 2]; MAX];
         in_context(|_| {
             cu!(cuCtxSynchronize());
-            cu!(cuMemcpyDtoH_v2(sums.as_mut_ptr().cast(), from, MOST * 16));
+            cu!(cuMemcpyDtoH_v2(sums.as_mut_ptr().cast(), from, MAX * 16));
             cu!(cuMemFree_v2(from));
         });
         let changed = (0..self.made.get()).filter(|&i| sums[i][0] != sums[i][1]);

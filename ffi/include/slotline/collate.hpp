@@ -18,7 +18,7 @@ namespace slotline {
 /// The samples of a batch, in sequence, for a collate function. Valid only during that call, on its thread.
 class samples {
  public:
-  samples(slotline_samples* raw, slotline_failure* failure) : raw_(raw), failure_(failure), fields_(MOST_FIELDS) {
+  samples(slotline_samples* raw, slotline_failure* failure) : raw_(raw), failure_(failure), fields_(MAX_FIELDS) {
     for (slotline_tensor& field : fields_) field.struct_size = sizeof field;
   }
   samples(const samples&) = delete;
@@ -72,7 +72,7 @@ class samples {
       if (field.name) detail::tell_rows(how, field, 1);
   }
 
-  static constexpr std::size_t MOST_FIELDS = 64;
+  static constexpr std::size_t MAX_FIELDS = 64;
   slotline_samples* raw_;
   failure failure_;
   bool unread_ = false;

@@ -12,7 +12,7 @@ use crate::abi::{Failure, Versioned, check, versioned};
 use crate::fields::dtype::{dtype, number, slotline_dtype};
 
 /// The maximum number of fields of a dataset made of callbacks: the number of bits of `u64`.
-pub(crate) const MOST_FIELDS: usize = u64::BITS as usize;
+pub(crate) const MAX_FIELDS: usize = u64::BITS as usize;
 
 /// How the samples of a batch are laid out in a field.
 pub type slotline_kind = u32;
@@ -105,8 +105,8 @@ fn kind(field: &Field) -> slotline_kind {
 ///
 /// The same as for `versioned::list`; the pointers of each field must be as `slotline_field` documents them.
 pub(crate) unsafe fn declare(fields: *const slotline_field, n: usize) -> Result<Vec<Declared>, Failure> {
-    if n == 0 || n > MOST_FIELDS {
-        return Err(Failure::invalid(format!("num_fields is {n}; it must be 1 to {MOST_FIELDS}")));
+    if n == 0 || n > MAX_FIELDS {
+        return Err(Failure::invalid(format!("num_fields is {n}; it must be 1 to {MAX_FIELDS}")));
     }
     // SAFETY: the caller upholds the contract of `versioned::list`.
     let list = unsafe { versioned::list(fields, n, "fields", |_| ())? };

@@ -236,7 +236,7 @@ impl Drop for FreedMemory {
     }
 }
 
-/// Keeps the memory of a freed handle until `MOST` more handles have been freed, and deallocates it then.
+/// Keeps the memory of a freed handle until `MAX` more handles have been freed, and deallocates it then.
 ///
 /// # Safety
 ///
@@ -244,13 +244,13 @@ impl Drop for FreedMemory {
 #[cold]
 unsafe fn keep_freed(memory: NonNull<u8>, layout: Layout) {
     // Tests with delays look for accesses to freed memory.
-    const MOST: usize = if cfg!(delays) { 0 } else { 64 };
+    const MAX: usize = if cfg!(delays) { 0 } else { 64 };
     static KEPT: Mutex<VecDeque<FreedMemory>> = Mutex::new(VecDeque::new());
     let memory = FreedMemory(memory, layout);
     // If another thread holds the lock, in this process or in the one that this was forked from, the memory is not kept.
     let Ok(mut kept) = KEPT.try_lock() else { return };
     kept.push_back(memory);
-    if kept.len() > MOST {
+    if kept.len() > MAX {
         kept.pop_front();
     }
 }

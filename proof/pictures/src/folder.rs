@@ -81,7 +81,7 @@ impl Dataset for Folder {
 
 /// Who loads the samples.
 #[derive(Clone, Copy, Debug)]
-pub enum Crew {
+pub enum WorkerKind {
     Threads(usize),
     Processes(usize),
 }
@@ -97,15 +97,15 @@ pub struct Shuffled {
 
 impl Shuffled {
     /// Builds the loader of one of `ranks` ranks, which together have batches of `batch_size` samples.
-    pub fn new(folder: &Folder, batch_size: usize, crew: Crew, [rank, ranks]: [usize; 2]) -> Result<Self> {
+    pub fn new(folder: &Folder, batch_size: usize, kind: WorkerKind, [rank, ranks]: [usize; 2]) -> Result<Self> {
         // Equally many for each rank, and whole batches only.
         let sampler = DistributedSampler::new(folder.len(), ranks, rank)?.seed(SEED).drop_last(true);
         let epoch = sampler.epoch();
         let builder = Loader::builder(folder.clone()).batch_size(batch_size / ranks).sampler(sampler);
         let builder = builder.drop_last(true).seed(SEED);
-        let loader = match crew {
-            Crew::Threads(workers) => builder.num_workers(workers).build()?,
-            Crew::Processes(workers) => builder.num_workers(workers).processes().build()?,
+        let loader = match kind {
+            WorkerKind::Threads(workers) => builder.num_workers(workers).build()?,
+            WorkerKind::Processes(workers) => builder.num_workers(workers).processes().build()?,
         };
         Ok(Self { loader, epoch })
     }

@@ -15,7 +15,7 @@ use clap::Parser;
 use slotline::Loader;
 use slotline::loader::BatchOf;
 
-use self::folder::{Crew, Folder, SIDE, Shuffled};
+use self::folder::{Folder, SIDE, Shuffled, WorkerKind};
 use self::resnet::ResNet;
 
 const BATCH: usize = 32;
@@ -62,7 +62,7 @@ fn main() -> Result<()> {
     let builder = VarBuilder::from_varmap(&variables, DType::F32, &Device::Cpu);
     let model = ResNet::new(train.classes, &builder)?;
     let mut optimizer = AdamW::new(variables.all_vars(), ParamsAdamW { lr: 3e-3, ..Default::default() })?;
-    let mut loader = Shuffled::new(&train, BATCH, Crew::Threads(1), [0, 1])?;
+    let mut loader = Shuffled::new(&train, BATCH, WorkerKind::Threads(1), [0, 1])?;
     let begun = Instant::now();
     for epoch in 0..epochs {
         // From the full rate to almost nothing.

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use anyhow::{Result, ensure};
 use slotline::loader::{BatchOf, State};
 
-use crate::folder::{Crew, Folder, SIDE, Shuffled};
+use crate::folder::{Folder, SIDE, Shuffled, WorkerKind};
 
 /// The number of passes that are compared.
 const PASSES: usize = 2;
@@ -39,8 +39,8 @@ fn passes(mut loader: Shuffled) -> Result<Vec<Digests>> {
 
 /// Compares loaders of all kinds with one without workers.
 pub fn check(folder: &Folder, batch_size: usize) -> Result<()> {
-    let load = |crew, rank| passes(Shuffled::new(folder, batch_size, crew, rank)?);
-    let expected = load(Crew::Threads(0), ALONE)?;
+    let load = |kind, rank| passes(Shuffled::new(folder, batch_size, kind, rank)?);
+    let expected = load(WorkerKind::Threads(0), ALONE)?;
     let all: std::collections::HashSet<u64> = expected.iter().flatten().copied().collect();
     // A part without detail may become all white twice.
     let twice = expected.len() * batch_size - all.len();
@@ -50,10 +50,10 @@ pub fn check(folder: &Folder, batch_size: usize) -> Result<()> {
         println!("{what}: the same {} batches", found.len());
         Ok(())
     };
-    same("two workers", load(Crew::Threads(2), ALONE)?)?;
-    same("two worker processes", load(Crew::Processes(2), ALONE)?)?;
+    same("two workers", load(WorkerKind::Threads(2), ALONE)?)?;
+    same("two worker processes", load(WorkerKind::Processes(2), ALONE)?)?;
 
-    let [first, second] = [load(Crew::Threads(1), [0, 2])?, load(Crew::Threads(2), [1, 2])?];
+    let [first, second] = [load(WorkerKind::Threads(1), [0, 2])?, load(WorkerKind::Threads(2), [1, 2])?];
     ensure!(first.len() == second.len(), "one of two ranks has more batches");
     // Samples are dealt out to the ranks in turn.
     let union = |(first, second): (Digests, Digests)| first.into_iter().zip(second).flat_map(|(a, b)| [a, b]).collect();
@@ -63,7 +63,7 @@ pub fn check(folder: &Folder, batch_size: usize) -> Result<()> {
     let stop = expected.len() * 3 / 4;
     let mut found = Vec::new();
     let state = {
-        let mut loader = Shuffled::new(folder, batch_size, Crew::Threads(2), ALONE)?;
+        let mut loader = Shuffled::new(folder, batch_size, WorkerKind::Threads(2), ALONE)?;
         'passes: loop {
             let mut pass = loader.pass()?;
             while let Some(batch) = pass.next() {
@@ -74,7 +74,7 @@ pub fn check(folder: &Folder, batch_size: usize) -> Result<()> {
             }
         }
     };
-    let mut loader = Shuffled::new(folder, batch_size, Crew::Processes(1), ALONE)?;
+    let mut loader = Shuffled::new(folder, batch_size, WorkerKind::Processes(1), ALONE)?;
     loader.loader.load_state(&serde_json::from_str::<State>(&state)?)?;
     for batch in loader.pass()? {
         found.push(digests(&batch?));

@@ -478,7 +478,7 @@ impl<'a> Row<'a> {
     /// The same as for [`copy_nonoverlapping`](std::ptr::copy_nonoverlapping).
     #[inline(always)]
     pub(super) unsafe fn copy(&self, from: *const u8, to: *mut u8, len: usize) {
-        if len >= streaming::LEAST && self.layout.streaming {
+        if len >= streaming::MIN && self.layout.streaming {
             // SAFETY: the caller's.
             unsafe { streaming::copy(from, to, len) }
         } else {

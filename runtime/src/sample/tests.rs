@@ -227,7 +227,7 @@ fn packed_rows_spill_in_any_order() {
 
 #[test]
 fn long_rows_written_past_the_caches_are_those_written_through_them() {
-    const LEN: usize = crate::streaming::LEAST + 77;
+    const LEN: usize = crate::streaming::MIN + 77;
     let rows: Vec<Vec<u8>> = (0..3).map(|row| (0..LEN).map(|i| (row * 13 + i * 7 % 251) as u8).collect()).collect();
     let mut slot = Slot::new(&(rows[0].as_slice(), 0_i64), rows.len());
     slot.layout.streaming = true;

@@ -14,7 +14,7 @@ use slotline::source::parse_idx;
 use slotline::tensor::TensorView;
 use slotline::{BoxError, Loader, Sample};
 
-const MOST: u128 = isize::MAX as u128;
+const MAX: u128 = isize::MAX as u128;
 const DTYPES: [DType; 4] = [DType::U8, DType::I16, DType::F32, DType::F64];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,7 +80,7 @@ fn product(dims: &[usize], zeros: bool) -> u128 {
 fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
     fn place(end: &mut u128, bytes: u128) -> Option<()> {
         *end = end.next_multiple_of(256) + bytes;
-        (*end <= MOST).then_some(())
+        (*end <= MAX).then_some(())
     }
     let (mut end, rows_wide, mut spills) = (0, rows as u128, 0);
     place(&mut end, rows_wide * 8)?;
@@ -94,8 +94,7 @@ fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
         };
         let batch = if *kind == Kind::Packed { dims.clone() } else { [&[rows][..], &dims].concat() };
         let item = if *kind == Kind::Packed { &dims[1..] } else { &[] };
-        let countable =
-            batch.len() <= MAX_DIMS && product(&batch, false) <= MOST && product(item, false) * size <= MOST;
+        let countable = batch.len() <= MAX_DIMS && product(&batch, false) <= MAX && product(item, false) * size <= MAX;
         if !countable || item.contains(&0) {
             return None;
         }
@@ -111,7 +110,7 @@ fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
         end = end.next_multiple_of(8) + 16;
     }
     let slot = end.max(1).next_multiple_of(if end < 4096 { 256 } else { 4096 });
-    (end <= MOST).then_some(slot)
+    (end <= MAX).then_some(slot)
 }
 
 /// Generates a length, most often one at which a computation overflows.
@@ -177,7 +176,7 @@ proptest! {
     /// shape of as many elements.
     #[test]
     fn arrays_and_views_have_as_many_elements_as_their_shape(dims in dims(), dtype in proptest::sample::select(&DTYPES)) {
-        let countable = dims.len() <= MAX_DIMS && product(&dims, false) <= MOST;
+        let countable = dims.len() <= MAX_DIMS && product(&dims, false) <= MAX;
         let hollow = countable && dims.contains(&0);
         let none = Array::<f64>::new(vec![], &dims);
         prop_assert_eq!((none.is_ok(), TensorView::<f64>::new(&[], &dims).is_ok()), (hollow, hollow));
@@ -200,7 +199,7 @@ proptest! {
             }
         }
         let start = NonNull::<u64>::dangling().cast();
-        let fits = countable && product(&dims, true) * dtype.size() as u128 <= MOST;
+        let fits = countable && product(&dims, true) * dtype.size() as u128 <= MAX;
         if !fits || hollow {
             // SAFETY: the array has no elements, or is refused, so no memory is accessed.
             let raw = unsafe { AnyArray::from_raw_parts(dtype, shape, start, ()) };
@@ -212,7 +211,7 @@ proptest! {
     #[test]
     fn headers_must_match_the_length_of_the_file(dims in dims(), data in 0_usize..9) {
         let expected = |dims: &[usize]| {
-            dims.len() <= MAX_DIMS && product(dims, false) <= MOST && product(dims, true) * 8 == data as u128
+            dims.len() <= MAX_DIMS && product(dims, false) <= MAX && product(dims, true) * 8 == data as u128
         };
         let list: Vec<_> = dims.iter().map(|dim| format!("{dim},")).collect();
         let npy = crate::files::npy("<f8", &format!("({})", list.concat()), &vec![0; data]);

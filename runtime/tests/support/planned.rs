@@ -8,7 +8,7 @@ use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::{Order, SampledBatches, Sampler, SamplerError, Saved, Spans, put_generator};
 
 /// The most samples in a batch.
-const MOST: usize = 6;
+const MAX: usize = 6;
 /// The most tokens in a batch.
 const TOKENS: u32 = 40;
 
@@ -22,7 +22,7 @@ pub(crate) struct Planned {
 impl Planned {
     pub(crate) fn batches(lengths: impl IntoIterator<Item = u32>, seed: u64) -> SampledBatches {
         let (lengths, generator) = (lengths.into_iter().collect(), Generator::from_seed(seed).into());
-        SampledBatches::planned(Self { lengths, generator, spans: Spans::default() }, MOST)
+        SampledBatches::planned(Self { lengths, generator, spans: Spans::default() }, MAX)
     }
 }
 
@@ -41,7 +41,7 @@ impl Sampler for Planned {
         for (at, &index) in (0..).zip(&*table) {
             let (start, length) = (ends.last().copied().unwrap_or(0), self.lengths[index as usize]);
             tokens += length;
-            if at > start && (tokens > TOKENS || at - start == MOST as u32) {
+            if at > start && (tokens > TOKENS || at - start == MAX as u32) {
                 ends.push(at);
                 tokens = length;
             }

@@ -9,7 +9,7 @@ use super::Packing;
 use super::plan::plan;
 
 /// The greatest capacity of a bin, in tokens.
-pub(super) const MOST_CAPACITY: usize = 1 << 28;
+pub(super) const MAX_CAPACITY: usize = 1 << 28;
 
 /// How documents are packed into bins: [`best_fit`](Self::best_fit) or [`chunks`](Self::chunks).
 ///
@@ -164,7 +164,7 @@ impl PackingOptions {
 
     /// Checks the options that need no lengths.
     pub(super) fn check(&self) -> Result<usize, PackingError> {
-        if self.capacity == 0 || self.capacity > MOST_CAPACITY {
+        if self.capacity == 0 || self.capacity > MAX_CAPACITY {
             return Err(PackingError::Capacity { capacity: self.capacity });
         }
         if self.epochs == 0 { Err(PackingError::NoEpochs) } else { Ok(self.epochs) }

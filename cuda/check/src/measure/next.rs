@@ -12,7 +12,7 @@ use crate::spread::Spread;
 
 /// The step's time as a multiple of the time that the loader needs for a batch.
 const EASE: f64 = 1.5;
-const LEAST: Duration = Duration::from_millis(1);
+const MIN: Duration = Duration::from_millis(1);
 
 /// The times for one size of batches.
 #[derive(Debug, Serialize)]
@@ -57,7 +57,7 @@ fn next(bench: &Bench, batch_bytes: usize) -> Result<Next> {
         batches += 1;
     }
     training.synchronize()?;
-    let step = LEAST.max(begin.elapsed().div_f64(f64::from(batches) / EASE));
+    let step = MIN.max(begin.elapsed().div_f64(f64::from(batches) / EASE));
 
     let [mut times, mut laps, mut late, mut late_busy] = [const { Vec::new() }; 4];
     let mut pass = loader.epoch()?;

@@ -17,7 +17,7 @@ use crate::spread::Spread;
 /// The ratio of the time of a step to the time that the slower one of link and workers takes for a batch.
 const EASE: f64 = 1.25;
 /// The minimum time of a step, in seconds. In shorter steps, a kernel's launch is a large part of the wait.
-const LEAST: f64 = 1e-3;
+const MIN: f64 = 1e-3;
 
 /// The result of one loop.
 #[derive(Debug, Serialize)]
@@ -56,7 +56,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Step>> {
             let rows = Rows::new(scale.steps * ROWS, row_bytes, scale.source / row_bytes);
             let mut loader = bench.device_loader(rows, slots)?;
             let make = making(loader.loader_mut(), scale.steps)?;
-            let step = Duration::from_secs_f64((EASE * copy.max(make)).max(LEAST));
+            let step = Duration::from_secs_f64((EASE * copy.max(make)).max(MIN));
             let (mut waits, mut floors) = (Vec::new(), Vec::new());
             for _ in 0..scale.rounds.min(5) {
                 waits.push(watch.steps(&training, &mut loader, step)?);

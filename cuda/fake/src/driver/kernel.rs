@@ -89,7 +89,7 @@ pub(super) struct Request {
     pub(super) has_extra: bool,
 }
 
-const MOST_THREADS: u32 = 1024;
+const MAX_THREADS: u32 = 1024;
 
 impl Driver {
     /// # Safety
@@ -142,7 +142,7 @@ impl Driver {
             return Err(INVALID_HANDLE);
         }
         let threads = request.block.iter().try_fold(1u32, |all, &n| all.checked_mul(n)).unwrap_or(u32::MAX);
-        if request.grid.contains(&0) || threads == 0 || threads > MOST_THREADS {
+        if request.grid.contains(&0) || threads == 0 || threads > MAX_THREADS {
             return Err(INVALID_VALUE);
         }
         if request.has_extra {

@@ -30,7 +30,7 @@ const CONTEXTS: Handle = 0x100;
 /// specifies 201.
 const NEEDS_NO_CONTEXT: i32 = 13_000;
 /// The maximum number of violations that are kept.
-const MOST_VIOLATIONS: usize = 1000;
+const MAX_VIOLATIONS: usize = 1000;
 
 pub(crate) struct Driver {
     options: Options,
@@ -222,7 +222,7 @@ impl Driver {
 
     fn violation(&mut self, text: String) {
         self.note(|| format!("    violation: {text}"));
-        if self.violations.len() < MOST_VIOLATIONS {
+        if self.violations.len() < MAX_VIOLATIONS {
             self.violations.push(text);
         }
     }

@@ -37,9 +37,9 @@ use crate::loader::worker::engine::Engine;
 use crate::sample::Fields;
 
 /// The maximum number of workers, each of which has a number in the words of the ring.
-pub(super) const MOST_WORKERS: usize = 4095;
+pub(super) const MAX_WORKERS: usize = 4095;
 /// The maximum number of parts of a batch.
-const MOST_PARTS: usize = 16;
+const MAX_PARTS: usize = 16;
 
 fn pow2(slots: usize) -> usize {
     slots.checked_next_power_of_two().unwrap_or(usize::MAX)
@@ -64,9 +64,9 @@ pub(super) fn check(options: &Options, pins: bool, spawns: bool) -> Result<(), B
     let with = "processes";
     match options.num_workers {
         0 => return clash(with, "num_workers = 0", "set num_workers, or drop processes"),
-        1..=MOST_WORKERS => {}
+        1..=MAX_WORKERS => {}
         value => {
-            return Err(BuildError::TooMany { option: "num_workers of processes", value, most: MOST_WORKERS });
+            return Err(BuildError::TooMany { option: "num_workers of processes", value, most: MAX_WORKERS });
         }
     }
     for (given, option, hint) in [
@@ -318,7 +318,7 @@ fn ring_cells<D: Dataset, C: Collate<D>>(
         rows: draw.rows(len),
         cells: &|size| pow2(size.ahead()).saturating_add(hold),
         overhead: &|size, slots| {
-            let parts = MOST_PARTS.min(size.rows.max(1).next_power_of_two());
+            let parts = MAX_PARTS.min(size.rows.max(1).next_power_of_two());
             let control = Control::bytes(shape(pow2(slots), parts), size.workers, size.rows);
             let words = slots.saturating_mul(Cell::<BatchBuffer>::SIZE + size_of::<Word>());
             let order = draw.memory(len, slots, size.rows).saturating_add(bulk_memory(bulk, size));
@@ -336,7 +336,7 @@ fn ring_cells<D: Dataset, C: Collate<D>>(
 
 /// Returns the rows of each part of a batch, which can have several if it is `divisible`, and how many are claimed at once.
 fn claims(options: &Options, rows: usize, divisible: bool) -> (usize, ClaimSizer) {
-    let most = if divisible { MOST_PARTS.min(rows.next_power_of_two()) } else { 1 };
+    let most = if divisible { MAX_PARTS.min(rows.next_power_of_two()) } else { 1 };
     let part_rows = options.part_size.unwrap_or(1).max(rows.div_ceil(most));
     let parts = rows.div_ceil(part_rows).next_power_of_two();
     let sizer = ClaimSizer::of(options.part_size.is_some(), parts);

@@ -140,7 +140,7 @@ pub(crate) struct StreamReader<D: IterableDataset, C> {
     pass: Option<u64>,
     /// The number of samples read in this pass.
     number: usize,
-    bads: Bads,
+    bads: BadSamples,
     /// Where the next pass begins, if this is another process than the loader's.
     told: Option<Start>,
 }
@@ -150,7 +150,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
     pub(crate) fn new(engine: &Arc<Streaming<D, C>>, worker: Option<usize>) -> Self {
         let (engine, place) = (engine.clone(), worker.unwrap_or(engine.activities.len() - 1));
         let reader = Reader::new(place, worker, ClaimSizer::fixed(1), 0, Some(engine.cancel.clone()));
-        let bads = Bads { by: reader.by(), budget: None, list: Vec::new() };
+        let bads = BadSamples { by: reader.by(), budget: None, list: Vec::new() };
         Self { engine, reader, cursor: None, pass: None, number: 0, bads, told: None }
     }
 
@@ -426,7 +426,7 @@ pub(crate) fn make_first<D: IterableDataset>(
     make: impl FnOnce(&mut dyn Job<Iterable<D>>) -> Result<(), BoxError>,
 ) -> Result<bool, BoxError> {
     let (activity, cancel) = (Activity::default(), CancelFlag::default());
-    let mut bads = Bads { by: By::Consumer, budget: Some(PROBES - 1), list: Vec::new() };
+    let mut bads = BadSamples { by: By::Consumer, budget: Some(PROBES - 1), list: Vec::new() };
     let mut job = StreamJob {
         dataset,
         cursor,
@@ -476,7 +476,7 @@ struct StreamJob<'a, D: IterableDataset> {
     answer: Answer,
     /// Whether the dataset is at its end.
     ended: bool,
-    bads: &'a mut Bads,
+    bads: &'a mut BadSamples,
 }
 
 /// The dataset's answer to the last request for a sample.
@@ -528,14 +528,14 @@ impl<D: IterableDataset> StreamJob<'_, D> {
 
 /// Bad samples that were skipped. They are not part of the job, whose address would escape otherwise, so that it can
 /// live in registers.
-struct Bads {
+struct BadSamples {
     by: By,
     /// How many the pass may have; `None` if the first one raises.
     budget: Option<usize>,
     list: Vec<Skipped>,
 }
 
-impl Bads {
+impl BadSamples {
     /// Records that the sample with this number is bad, after `rows` good ones of this batch. Returns `true` if this batch
     /// has more bad samples than the whole pass may have, or alone makes them most of the last ones. Then the batch must end:
     /// a dataset that returns only errors must not keep the thread forever.

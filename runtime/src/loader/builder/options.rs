@@ -22,13 +22,13 @@ use crate::wait::WaitStrategy;
 
 /// The maximum number of threads. With more, systems begin to run out of what a thread needs, and std then aborts the
 /// process.
-const MOST_WORKERS: usize = 4096;
+const MAX_WORKERS: usize = 4096;
 /// The maximum number of slots.
-const MOST_SLOTS: usize = 1 << 20;
+const MAX_SLOTS: usize = 1 << 20;
 /// The default number of batches in the ring for each worker, and the maximum for small batches: as many as make
 /// `SMALL` bytes.
 const PREFETCH: usize = 2;
-const MOST_PREFETCH: usize = 32;
+const MAX_PREFETCH: usize = 32;
 const SMALL: usize = 64 << 10;
 
 /// All options except the dataset and the collation.
@@ -307,8 +307,8 @@ impl Options {
     /// the number stays small: there a slow sample holds up no other batch, and finding a slot takes longer with more
     /// slots (a batch of 16 numbers by two workers took 1185 ns with 32, and 202 ns with 2).
     pub(crate) fn settle_prefetch(&mut self, batch_bytes: usize) {
-        let most = if self.in_order { MOST_PREFETCH } else { PREFETCH };
-        let countable = MOST_SLOTS.saturating_sub(self.hold) / self.num_workers.max(1);
+        let most = if self.in_order { MAX_PREFETCH } else { PREFETCH };
+        let countable = MAX_SLOTS.saturating_sub(self.hold) / self.num_workers.max(1);
         let fits = (SMALL / batch_bytes.max(1)).min(most).min(countable);
         self.prefetch_factor.get_or_insert(fits.max(PREFETCH));
     }
@@ -355,10 +355,9 @@ impl Options {
 
     /// Checks that the numbers of slots and workers are within their maximums.
     pub(crate) fn check_slots(&self, slots: usize) -> Result<(), BuildError> {
-        for (option, value, most) in [
-            ("num_workers", self.num_workers, MOST_WORKERS),
-            ("prefetch_factor × num_workers + hold", slots, MOST_SLOTS),
-        ] {
+        for (option, value, most) in
+            [("num_workers", self.num_workers, MAX_WORKERS), ("prefetch_factor × num_workers + hold", slots, MAX_SLOTS)]
+        {
             if value > most {
                 return Err(BuildError::TooMany { option, value, most });
             }
@@ -409,14 +408,14 @@ mod tests {
         assert_eq!(settled(2, 1, None, usize::MAX), (2, Some(6)));
         assert_eq!(settled(2, 1, Some(3), 256), (3, Some(8)));
         assert_eq!(settled(0, 1, None, 256), (32, Some(2)));
-        assert_eq!(settled(MOST_WORKERS, 5, None, 0).0, 32);
+        assert_eq!(settled(MAX_WORKERS, 5, None, 0).0, 32);
         let mut unordered = Options { num_workers: 2, in_order: false, ..Options::new() };
         unordered.settle_prefetch(256);
         assert_eq!(unordered.prefetch(), 2);
-        for hold in [MOST_SLOTS - 8, MOST_SLOTS - 9, MOST_SLOTS - 23] {
+        for hold in [MAX_SLOTS - 8, MAX_SLOTS - 9, MAX_SLOTS - 23] {
             let (prefetch, slots) = settled(4, hold, None, 256);
-            assert!(slots.is_some_and(|slots| slots <= MOST_SLOTS), "{prefetch} for each worker, hold {hold}");
+            assert!(slots.is_some_and(|slots| slots <= MAX_SLOTS), "{prefetch} for each worker, hold {hold}");
         }
-        assert_eq!(settled(4, MOST_SLOTS - 7, None, 256), (2, None));
+        assert_eq!(settled(4, MAX_SLOTS - 7, None, 256), (2, None));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) const VERSION: u32 = 2;
 pub(crate) const FIRST_VERSION: u32 = 1;
 
 /// The maximum of any count; greater numbers could overflow.
-pub(crate) const MOST_COUNTED: usize = usize::MAX / 2;
+pub(crate) const MAX_COUNTED: usize = usize::MAX / 2;
 
 /// A loader's position: which batches of which pass were delivered, and what is needed to continue with exactly the
 /// next one.
@@ -170,7 +170,7 @@ impl State {
         let streams = self.streams.iter().flat_map(|streams| &streams.workers);
         let counts = [("batches", self.batches), ("bad_samples", self.bad_samples)];
         let counts = counts.into_iter().chain(streams.map(|stream| ("samples", stream.samples)));
-        if let Some((field, count)) = counts.into_iter().find(|&(_, count)| count > MOST_COUNTED) {
+        if let Some((field, count)) = counts.into_iter().find(|&(_, count)| count > MAX_COUNTED) {
             return Err(StateError::malformed(field, count, "no loader can count that far"));
         }
         let ascending = self.missing.is_sorted_by(|a, b| a < b);

@@ -7,7 +7,7 @@ use crate::BoxError;
 use crate::arena::{ALIGN, Heap, Memory, Pages, available_memory, has_room, lock_limit, shortage};
 use crate::dataset::{Context, Dataset};
 use crate::loader::collate::batch_buffer::{BatchBuffer, slot_size};
-use crate::loader::collate::cell_pool::More;
+use crate::loader::collate::cell_pool::ExtraMemory;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::guard::{dispose, probe};
 use crate::loader::error::warning::Warning;
@@ -90,7 +90,7 @@ impl fmt::Debug for SlotRequest<'_> {
 pub struct MadeSlots<P> {
     pub(crate) payloads: Vec<P>,
     /// Makes an additional slot.
-    pub(crate) more: More<P>,
+    pub(crate) more: ExtraMemory<P>,
     pub(crate) bytes: usize,
     pub(crate) warnings: Vec<Warning>,
     /// Whether several workers can fill one slot.
@@ -206,7 +206,7 @@ pub(crate) fn stacked_slots(request: SlotRequest<'_>) -> Result<MadeSlots<BatchB
     let payload_at = request.forked.then(|| PayloadAt::new(arena.clone(), layout.clone()));
     let forked = request.forked.then(|| (arena.clone(), slots));
     let make = further_slots(layout, batch, forked, memory, pin_memory);
-    let more = More { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
+    let more = ExtraMemory { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
     Ok(MadeSlots { payloads, more, bytes, warnings, shared, spills, untouched, payload_at })
 }
 

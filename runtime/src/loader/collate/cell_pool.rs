@@ -32,28 +32,28 @@ use crate::wait::{Until, Waiter};
 
 /// The minimum number of spare cells that are checked before the pool of cells grows. A caller that collects thousands of
 /// batches would otherwise have all of them checked for each further one. So a few free cells may be missed.
-const LOOKS: usize = 64;
+const SCAN: usize = 64;
 
 /// Makes the memory of one more batch. Returns its size in bytes, and possibly a warning.
 pub(crate) type Make<P> = Box<dyn FnMut() -> Result<(P, usize, Option<Warning>), BoxError> + Send>;
 
 /// Makes additional memory for a loader.
-pub(crate) struct More<P> {
+pub(crate) struct ExtraMemory<P> {
     pub(crate) make: Make<P>,
     /// The size of the largest additional batch so far, in bytes, and at least what one requests.
     pub(crate) bytes: usize,
 }
 
-impl<P> Drop for More<P> {
+impl<P> Drop for ExtraMemory<P> {
     fn drop(&mut self) {
         // A value that the user's closure captures may panic when it is dropped.
         dispose(std::mem::replace(&mut self.make, Box::new(|| Err("no more memory can be made".into()))));
     }
 }
 
-impl<P> fmt::Debug for More<P> {
+impl<P> fmt::Debug for ExtraMemory<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("More").field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("ExtraMemory").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
 
@@ -70,13 +70,13 @@ pub(crate) struct CellPool<P> {
     hold: usize,
     cells: usize,
     single: bool,
-    more: More<P>,
+    more: ExtraMemory<P>,
     /// The number of spare cells that a search checks, or `hold + 1` if that is more.
-    looks: usize,
-    /// After a search of all cells that found none: how many further searches check only `looks` of them. `short` says
-    /// whether the last search did.
-    limited: usize,
-    short: bool,
+    scan_limit: usize,
+    /// After a search of all cells that found none: how many further searches check only `scan_limit` of them.
+    partial_scans_left: usize,
+    /// Whether the last search did.
+    was_partial: bool,
     /// Where the consumer waits for a free cell.
     released: Arc<Waiter>,
     waits: bool,
@@ -90,7 +90,7 @@ impl<P> CellPool<P> {
         payloads: Vec<P>,
         (placed, hold): (usize, usize),
         single: bool,
-        more: More<P>,
+        more: ExtraMemory<P>,
         on_held: OnHeld,
         released: Waiter,
     ) -> (Self, Vec<CellOwner<P>>)
@@ -99,7 +99,7 @@ impl<P> CellPool<P> {
     {
         let (cells, spare) = (payloads.len(), payloads.len() - placed);
         let (released, waits) = (Arc::new(released), on_held == OnHeld::Wait);
-        let looks = if on_held == OnHeld::Grow { LOOKS } else { usize::MAX };
+        let scan_limit = if on_held == OnHeld::Grow { SCAN } else { usize::MAX };
         let (next, spare, sanitizer) = (0, Vec::with_capacity(spare), AddressSanitizer::find());
         let mut cell_pool = Self {
             spare,
@@ -108,9 +108,9 @@ impl<P> CellPool<P> {
             cells,
             single,
             more,
-            looks,
-            limited: 0,
-            short: false,
+            scan_limit,
+            partial_scans_left: 0,
+            was_partial: false,
             released,
             waits,
             sanitizer,
@@ -159,19 +159,19 @@ impl<P> CellPool<P> {
     fn search(&mut self) -> Option<usize> {
         let count = self.spare.len();
         // If no more than `hold` batches are kept, one of these is free.
-        let mut looks = count.min(self.looks.max(self.hold + 1));
+        let mut scan_limit = count.min(self.scan_limit.max(self.hold + 1));
         let free = |&place: &usize| self.spare[place].take();
-        let mut place = (0..looks).map(|i| (self.next + i) % count).find(free);
-        self.short = place.is_none() && looks < count;
-        if self.short && self.limited == 0 {
-            place = (looks..count).map(|i| (self.next + i) % count).find(free);
-            (looks, self.short) = (count, false);
+        let mut place = (0..scan_limit).map(|i| (self.next + i) % count).find(free);
+        self.was_partial = place.is_none() && scan_limit < count;
+        if self.was_partial && self.partial_scans_left == 0 {
+            place = (scan_limit..count).map(|i| (self.next + i) % count).find(free);
+            (scan_limit, self.was_partial) = (count, false);
             // Not each time, or a loop that collects batches would have all of them checked for each further one.
-            self.limited = if place.is_none() { count / LOOKS } else { 0 };
-        } else if self.short {
-            self.limited -= 1;
+            self.partial_scans_left = if place.is_none() { count / SCAN } else { 0 };
+        } else if self.was_partial {
+            self.partial_scans_left -= 1;
         }
-        self.next = place.map_or((self.next + looks) % count.max(1), |place| self.after(place));
+        self.next = place.map_or((self.next + scan_limit) % count.max(1), |place| self.after(place));
         place
     }
 
@@ -219,8 +219,8 @@ impl<P> CellPool<P> {
 
     /// Makes the next search check all spare cells; `false` if the last one did.
     pub(crate) fn search_all(&mut self) -> bool {
-        self.limited = 0;
-        std::mem::take(&mut self.short)
+        self.partial_scans_left = 0;
+        std::mem::take(&mut self.was_partial)
     }
 
     /// The bytes that growing takes.

@@ -9,7 +9,7 @@ use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::allocate::{MadeSlots, SlotRequest};
 use crate::loader::collate::cell::Lease;
-use crate::loader::collate::cell_pool::More;
+use crate::loader::collate::cell_pool::ExtraMemory;
 use crate::loader::collate::job::Job;
 use crate::loader::collate::samples::Samples;
 use crate::loader::collate::storage::Storage;
@@ -86,7 +86,7 @@ where
         let nothing_to_lock = request.pin_memory && self.pin.is_none();
         let warnings = nothing_to_lock.then_some(Warning::NothingToPin).into_iter().collect();
         let payloads = (0..(request.slots)(None)?).map(|_| Default::default()).collect();
-        let more = More { make: Box::new(|| Ok((Default::default(), 0, None))), bytes: 0 };
+        let more = ExtraMemory { make: Box::new(|| Ok((Default::default(), 0, None))), bytes: 0 };
         let (shared, spills) = (false, false);
         Ok(MadeSlots { payloads, more, bytes: 0, warnings, shared, spills, untouched: None, payload_at: None })
     }

@@ -64,16 +64,16 @@ impl BadSampleReport {
 }
 
 /// The number of bad samples that are kept: the first ones, and as many of the later ones, each of which has the same chance.
-const MOST: usize = 1000;
+const MAX: usize = 1000;
 
 impl BadSampleRecord {
     /// Keeps a bad sample, the `total`-th one, or not. Returns whether it is reported: if it is kept, and was not yet.
     pub(crate) fn keep(&mut self, sample: (usize, usize)) -> bool {
-        if self.known.len() >= MOST && !self.known.contains(&sample) {
-            let place = (SampleRng::new(0, 0, self.total as u64).next_u64() % (self.total - MOST) as u64) as usize;
-            if self.later.len() < MOST {
+        if self.known.len() >= MAX && !self.known.contains(&sample) {
+            let place = (SampleRng::new(0, 0, self.total as u64).next_u64() % (self.total - MAX) as u64) as usize;
+            if self.later.len() < MAX {
                 self.later.push(sample);
-            } else if place < MOST {
+            } else if place < MAX {
                 self.known.remove(&std::mem::replace(&mut self.later[place], sample));
             } else {
                 return false;
@@ -101,9 +101,9 @@ mod tests {
             reported += usize::from(record.keep((0, sample)));
         }
         let kept: Vec<usize> = record.indices().collect();
-        assert!(kept.iter().take(MOST).copied().eq(0..MOST));
-        assert!(kept.len() <= 2 * MOST && kept.len() > 2 * MOST - 50, "{}", kept.len());
-        let mean = kept[MOST..].iter().sum::<usize>() / (kept.len() - MOST);
+        assert!(kept.iter().take(MAX).copied().eq(0..MAX));
+        assert!(kept.len() <= 2 * MAX && kept.len() > 2 * MAX - 50, "{}", kept.len());
+        let mean = kept[MAX..].iter().sum::<usize>() / (kept.len() - MAX);
         assert!((45_000..55_000).contains(&mean), "{mean}");
         assert!(reported < 15_000, "{reported}");
     }

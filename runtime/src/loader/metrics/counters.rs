@@ -13,7 +13,7 @@ use crate::sync::{Instant, origin, thread};
 /// The number of slowest samples that are kept.
 pub(crate) const SLOWEST: usize = 8;
 /// How often a reader tries to read them whole. A writer that is a process may have ended in the middle of a change.
-const MOST_TRIES: usize = 10_000;
+const MAX_TRIES: usize = 10_000;
 /// The time of this many samples is stored as one number, since one sample may take less than a nanosecond.
 pub(crate) const MANY: u64 = 1024;
 
@@ -287,7 +287,7 @@ impl Slowest {
                 .collect();
             fence(Ordering::Acquire);
             let is_whole = before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before;
-            if is_whole || tries == MOST_TRIES || !self.process.is_this() {
+            if is_whole || tries == MAX_TRIES || !self.process.is_this() {
                 return entries;
             }
             thread::yield_now();

@@ -7,7 +7,7 @@ use crate::loader::metrics::stats::Stuck;
 use crate::sync::Mutex;
 
 /// The maximum number of samples that are kept.
-const MOST: usize = 64;
+const MAX: usize = 64;
 
 /// The samples that the watchdog has reported.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ impl StuckSamples {
     /// Keeps a sample, if there is room.
     pub(crate) fn note(&self, stuck: Stuck) {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if list.len() < MOST {
+        if list.len() < MAX {
             list.push(stuck);
         }
     }

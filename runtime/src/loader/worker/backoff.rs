@@ -16,7 +16,7 @@ pub(crate) const PASSING: Duration = Duration::from_nanos(200);
 /// The first nap, and the longest one.
 const NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
 /// The maximum number of occasions to nap that are skipped.
-const MOST_SKIPPED: u32 = 1024;
+const MAX_SKIPPED: u32 = 1024;
 
 /// One worker's naps.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl Backoff {
             nap = (nap * 2).min(longest);
         }
         self.skip = self.patience;
-        self.patience = (self.patience * 2 + 1).min(MOST_SKIPPED);
+        self.patience = (self.patience * 2 + 1).min(MAX_SKIPPED);
         asleep.elapsed()
     }
 }

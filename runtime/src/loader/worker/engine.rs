@@ -211,7 +211,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     /// Works like [`fill`](Self::fill), but skips the samples that must not be read. Only for batches that are
     /// stacked; a collate function is not given these samples anyway.
     #[cold]
-    pub(crate) fn fill_around(
+    pub(crate) fn fill_skipping(
         &self,
         work: &BatchState<C::Payload>,
         plan: &Plan,

@@ -21,7 +21,7 @@ use crate::wait::Until;
 /// How often it checks within the time limit.
 const LOOKS: u32 = 4;
 /// The minimum time between two checks.
-const LEAST: Duration = Duration::from_millis(1);
+const MIN: Duration = Duration::from_millis(1);
 
 /// A thread that watches the others. It holds only their activities, and ends when this is dropped.
 pub(crate) struct Watchdog {
@@ -83,7 +83,7 @@ impl Shared {
     fn watch(&self, activities: &[CachePadded<Activity>], patience: Duration) {
         let mut seen: Vec<_> = activities.iter().map(|_| Sight::default()).collect();
         loop {
-            let pause = Until::after(Some((patience / LOOKS).max(LEAST)));
+            let pause = Until::after(Some((patience / LOOKS).max(MIN)));
             if *wait_while((&self.is_closed, &self.closed), self.lock(), &pause, |closed| !*closed) {
                 return;
             }

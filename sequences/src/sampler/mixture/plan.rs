@@ -60,14 +60,14 @@ impl Plan {
             let left: Vec<u64> = of.iter().map(|&(place, before)| parts[place as usize].2 as u64 - before).collect();
             let ends = |counts: &mut dyn Iterator<Item = u64>| counts.zip(&left).any(|(count, left)| count >= *left);
             let len = match stop {
-                Stop::NumSamples(samples) => (samples.get() <= super::turns::MOST).then_some(samples.get()),
+                Stop::NumSamples(samples) => (samples.get() <= super::turns::MAX).then_some(samples.get()),
                 Stop::AllExhausted => turns.first(|counts| counts.zip(&left).all(|(count, left)| count >= *left)),
                 Stop::FirstExhausted | Stop::AllExhaustedWithoutReplacement => turns.first(ends),
             }?;
             let end = turns.counts(turns.moment(len));
             let rest: Vec<_> = of.iter().zip(end).map(|(&(place, before), count)| (place, before + count)).collect();
             plan.phases.push(Phase { start: plan.len, turns, of });
-            plan.len = plan.len.checked_add(len).filter(|&len| len <= super::turns::MOST)?;
+            plan.len = plan.len.checked_add(len).filter(|&len| len <= super::turns::MAX)?;
             of = rest.into_iter().filter(|&(place, count)| count < parts[place as usize].2 as u64).collect();
             if stop != Stop::AllExhaustedWithoutReplacement || of.is_empty() {
                 break Some(plan);

@@ -11,7 +11,7 @@
 const ONE: u128 = 1 << 63;
 
 /// The greatest position. A time is not far from it, and its product with a share fits in 128 bits.
-pub(super) const MOST: u64 = 1 << 62;
+pub(super) const MAX: u64 = 1 << 62;
 
 /// The shares of some sources.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl Turns {
         self.shares.iter().map(|&share| due(share, time)).sum()
     }
 
-    /// Returns the moment of a position of at most [`MOST`].
+    /// Returns the moment of a position of at most [`MAX`].
     pub(super) fn moment(&self, position: u64) -> Moment {
         let slack = self.shares.len() as u64 / 2 + 1;
         let (mut time, mut after) = (position.saturating_sub(slack), position + slack);
@@ -68,13 +68,13 @@ impl Turns {
     }
 
     /// Returns the first position by which `is_enough` is true of the counts. It stays true once it is. `None` if there
-    /// is no such position up to [`MOST`].
+    /// is no such position up to [`MAX`].
     pub(super) fn first(&self, mut is_enough: impl FnMut(&mut dyn Iterator<Item = u64>) -> bool) -> Option<u64> {
         let mut at = |position| is_enough(&mut self.counts(self.moment(position)));
-        if !at(MOST) {
+        if !at(MAX) {
             return None;
         }
-        let (mut before, mut after) = (0, MOST);
+        let (mut before, mut after) = (0, MAX);
         while before < after {
             let middle = before + (after - before) / 2;
             if at(middle) { after = middle } else { before = middle + 1 }
@@ -117,8 +117,8 @@ mod tests {
     fn extreme_weights_and_positions_do_not_overflow() {
         for weights in [vec![1.0], vec![1.0; 1000], vec![f64::MIN_POSITIVE, 1e300], vec![5e-324, 5e-324, 1.0]] {
             let turns = Turns::new(&weights);
-            assert_eq!(counts(&turns, MOST).iter().sum::<u64>(), MOST);
-            assert_eq!(turns.first(|counts| counts.sum::<u64>() >= MOST), Some(MOST));
+            assert_eq!(counts(&turns, MAX).iter().sum::<u64>(), MAX);
+            assert_eq!(turns.first(|counts| counts.sum::<u64>() >= MAX), Some(MAX));
         }
         assert_eq!(Turns::new(&[1e-30, 1.0]).first(|counts| counts.next() > Some(1)), None);
     }

@@ -1,4 +1,4 @@
-//! What worker processes have told the loader besides batches, until it is asked for.
+//! What worker processes have reported besides batches, until the loader asks for it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,12 +22,12 @@ pub(crate) const READY: u64 = 5;
 pub(crate) const REFUSED: u64 = 6;
 
 /// The maximum number of messages that wait in a socket, and of events that wait to be emitted.
-pub(crate) const MOST_WAITING: usize = 4096;
+pub(crate) const MAX_WAITING: usize = 4096;
 /// The length of all strings together from which on each is shortened to `SHORT` bytes.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 const SHORT: usize = 256;
 /// The maximum number of failures and bad samples that are kept: more cannot be of batches that are in the ring.
-pub(crate) const MOST_TOLD: usize = 1 << 20;
+pub(crate) const MAX_REPORTS: usize = 1 << 20;
 
 /// An error of a worker process, with the text of its sources.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl std::error::Error for RemoteError {}
 /// Shortens a string if the strings before it were long in total.
 pub(crate) fn shorten(text: &mut String, bytes: &mut usize) {
     *bytes += text.len();
-    if *bytes > MOST_BYTES {
+    if *bytes > MAX_BYTES {
         text.truncate(text.floor_char_boundary(SHORT));
         text.shrink_to_fit();
     }
@@ -97,10 +97,10 @@ pub(crate) fn refused(error: BoxError) -> Message {
 }
 
 /// Why a worker that has ended would not do better if it was started again, if that is known. `starts` says whether it was
-/// started by a command and had not begun to work; `told` is why it could not.
-pub(crate) fn refusal(starts: bool, told: Option<&str>, end: End) -> Option<String> {
+/// started by a command and had not begun to work; `reason` is why it could not, if it said so.
+pub(crate) fn refusal(starts: bool, reason: Option<&str>, end: End) -> Option<String> {
     let from_outside = matches!(end, End::Signal(libc::SIGINT | libc::SIGKILL | libc::SIGTERM));
-    match told {
+    match reason {
         Some(why) => Some(format!("it could not start: {why}")),
         None if starts && !from_outside => Some(format!(
             "its process {end} before it began to work; its main must call loader::work_if_spawned, and that must make the dataset"
@@ -111,7 +111,7 @@ pub(crate) fn refusal(starts: bool, told: Option<&str>, end: End) -> Option<Stri
 
 /// A failure or a bad sample, as a worker reported it.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Report {
     worker: usize,
     pub(crate) ticket: u64,
     pub(crate) row: usize,
@@ -121,7 +121,7 @@ pub(crate) struct Told {
     pub(crate) empty: Option<bool>,
 }
 
-impl Told {
+impl Report {
     /// Returns what a message of kind [`FAILURE`] or [`SKIPPED`] tells.
     pub(crate) fn received(worker: usize, Message { kind, numbers, text }: Message) -> Self {
         let [ticket, row, index, what, empty, _] = numbers;
@@ -173,7 +173,7 @@ struct Worker {
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
     workers: Vec<Worker>,
-    told: Vec<Told>,
+    reports: Vec<Report>,
     losses: Vec<Loss>,
     /// The total length of their strings, in bytes.
     bytes: usize,
@@ -214,7 +214,7 @@ impl Mail {
             let Some(socket) = self.workers[worker].socket.clone() else { continue };
             let is_closed = socket.is_closed();
             // No socket holds so many messages: a worker must not keep this thread busy.
-            for _ in 0..MOST_WAITING {
+            for _ in 0..MAX_WAITING {
                 let Some(message) = socket.receive(false) else {
                     // After a message that was sent before it was closed there is none.
                     if is_closed {
@@ -229,12 +229,12 @@ impl Mail {
 
     fn receive(&mut self, worker: usize, Message { kind, numbers, mut text }: Message) {
         match kind {
-            FAILURE | SKIPPED if self.told.len() == MOST_TOLD => self.flooded = true,
+            FAILURE | SKIPPED if self.reports.len() == MAX_REPORTS => self.flooded = true,
             FAILURE | SKIPPED => {
                 shorten(&mut text, &mut self.bytes);
-                self.told.push(Told::received(worker, Message { kind, numbers, text }));
+                self.reports.push(Report::received(worker, Message { kind, numbers, text }));
             }
-            EVENT if self.events.len() == MOST_WAITING => self.lost_events += 1,
+            EVENT if self.events.len() == MAX_WAITING => self.lost_events += 1,
             BEGUN => {
                 let ([pass, ok, ..], of) = (numbers, &mut self.workers[worker]);
                 of.begun = pass;
@@ -308,25 +308,26 @@ impl Mail {
         self.losses.push(loss);
     }
 
-    /// Forgets what a worker that has ended told of a row, which is read again.
+    /// Forgets what a worker that has ended reported of a row, which is read again.
     pub(crate) fn forget(&mut self, worker: usize, ticket: u64, is_row: impl Fn(usize) -> bool) {
-        self.told.retain(|told| told.worker != worker || told.ticket != ticket || !is_row(told.row));
+        self.reports.retain(|report| report.worker != worker || report.ticket != ticket || !is_row(report.row));
     }
 
     /// Forgets everything about the batches of earlier passes.
     pub(crate) fn clear(&mut self) {
         (self.bytes, self.flooded) = (0, false);
-        self.told.clear();
+        self.reports.clear();
         self.losses.clear();
     }
 
-    /// Takes what was told of a batch of `rows` rows that begins at position `first`: the failures, the bad samples in
-    /// the sequence in which each worker told them, and the parts that were lost.
+    /// Takes what was reported of a batch of `rows` rows that begins at position `first`: the failures, the bad samples in
+    /// the sequence in which each worker reported them, and the parts that were lost.
     pub(crate) fn take(&mut self, ticket: u64, first: usize, rows: usize) -> (Vec<Failure>, Vec<Skipped>, Vec<Loss>) {
         let (mut failures, mut skipped, mut empties) = (Vec::new(), Vec::new(), HashSet::new());
         // A corrupted worker may send anything.
-        let told = self.told.extract_if(.., |told| told.ticket == ticket).filter(|told| told.row < rows.max(1));
-        for Told { worker, row, index, cause, empty, .. } in told {
+        let reports =
+            self.reports.extract_if(.., |report| report.ticket == ticket).filter(|report| report.row < rows.max(1));
+        for Report { worker, row, index, cause, empty, .. } in reports {
             let failure = Failure { position: first + row, index, by: By::Worker(worker), cause };
             match empty {
                 None => failures.push(failure),

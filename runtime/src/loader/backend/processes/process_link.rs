@@ -20,7 +20,7 @@ use crate::loader::backend::processes::child::{Child, End, PAUSE, Restarts, Work
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::{Event, Forwarder};
 use crate::loader::backend::processes::mail::{
-    self, BEGUN, EVENT, FAILURE, MOST_TOLD, MOST_WAITING, READY, REFUSED, RemoteError, SKIPPED, Told, overwritten,
+    self, BEGUN, EVENT, FAILURE, MAX_REPORTS, MAX_WAITING, READY, REFUSED, RemoteError, Report, SKIPPED, overwritten,
 };
 use crate::loader::backend::processes::running::{LOOKS, Running};
 use crate::loader::backend::processes::socket::{Message, PIECE, Socket};
@@ -28,7 +28,7 @@ use crate::loader::backend::processes::spawn::{Spawn, not_started};
 use crate::loader::backend::processes::supervisor::{EventFd, GRACE};
 use crate::loader::backend::processes::worker::{self, WorkerMain};
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, Start, StreamPosition};
-use crate::loader::checkpoint::state::{MOST_COUNTED, Stream};
+use crate::loader::checkpoint::state::{MAX_COUNTED, Stream};
 use crate::loader::collate::allocate::PayloadAt;
 use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::storage::Storage;
@@ -50,7 +50,7 @@ const END: u64 = 0;
 const BATCH: u64 = 1;
 
 /// The maximum length of what a cursor saves.
-const MOST_SAVED: usize = 1 << 30;
+const MAX_SAVED: usize = 1 << 30;
 
 /// What the workers of one kind of loader do.
 pub(crate) trait Service<P>: Send + Sync + 'static {
@@ -238,7 +238,7 @@ impl<P, S> ProcessLink<P, S> {
         // What has begun to end does not end differently.
         child.kill();
         let (end, at) = process.running.reap(&self.shared.control.activities());
-        let told = std::iter::from_fn(|| process.socket.receive(false)).take(MOST_WAITING);
+        let told = std::iter::from_fn(|| process.socket.receive(false)).take(MAX_WAITING);
         for message in told.filter(|message| matches!(message.kind, READY | REFUSED)).collect::<Vec<_>>() {
             process.note(self.worker, message);
         }
@@ -293,7 +293,7 @@ impl<P, S> ProcessLink<P, S> {
             let Some(process) = &mut self.process else { return Err(Gone::Ended(End::Unknown, None)) };
             match process.socket.receive(false) {
                 Some(message) if message.kind == PIECE => {
-                    if message.text.is_empty() || text.len() >= MOST_SAVED {
+                    if message.text.is_empty() || text.len() >= MAX_SAVED {
                         return Err(self.corrupted());
                     }
                     text.push_str(&message.text);
@@ -455,7 +455,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
                 (wanted.first + row, if row < wanted.rows { indices.at(row) } else { 0 }, wanted.rows)
             }
             None => {
-                let number = at.map_or(self.start.until, |at| at.index.min(MOST_COUNTED - 1));
+                let number = at.map_or(self.start.until, |at| at.index.min(MAX_COUNTED - 1));
                 self.start.until = self.start.until.max(number + 1);
                 (number, number, 0)
             }
@@ -482,10 +482,10 @@ impl Answer {
     fn tell(&mut self, mut message: Message, worker: usize, wanted: Wanted<'_>) -> bool {
         mail::shorten(&mut message.text, &mut self.bytes);
         self.told += 1;
-        let Told { ticket, row: position, index, cause, empty, .. } = Told::received(worker, message);
+        let Report { ticket, row: position, index, cause, empty, .. } = Report::received(worker, message);
         let Wanted { task, first, rows, ref indices } = wanted;
         let is_there = indices.is_none() || (first..first + rows.max(1)).contains(&position);
-        if ticket != task as u64 || !is_there || self.told > MOST_TOLD {
+        if ticket != task as u64 || !is_there || self.told > MAX_REPORTS {
             return false;
         }
         let failure = Failure { position, index, by: By::Worker(worker), cause };
@@ -514,7 +514,7 @@ impl Answer {
             (Some(_), BATCH) => rows == wanted.rows,
             _ => false,
         };
-        if !fits || samples > MOST_COUNTED {
+        if !fits || samples > MAX_COUNTED {
             return None;
         }
         let region = work.payload.region().filter(|region| region.layout().can_be_invalid());

@@ -78,7 +78,7 @@ impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for RoundRobinWorker<D, 
         let Self { engine, reader, .. } = self;
         if !C::STACKS || !self.control.has_fatal_samples() {
             make(engine, plan, &task, work, reader);
-        } else if let Err(cause) = caught(|| engine.fill_around(work, plan, &task, 0..rows, reader)) {
+        } else if let Err(cause) = caught(|| engine.fill_skipping(work, plan, &task, 0..rows, reader)) {
             engine.spoil(work, &task, 0..rows, reader, cause);
         }
         Outcome::Batch(rows)

@@ -201,7 +201,7 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
         let work = self::cell(&mut state.cells, cell, &self.payload_at);
         let (reader, plan) = (&mut state.reader, &state.plan);
         if C::STACKS && self.control.has_fatal_samples() {
-            if let Err(cause) = caught(|| self.engine.fill_around(work, plan, &task, rows.clone(), reader)) {
+            if let Err(cause) = caught(|| self.engine.fill_skipping(work, plan, &task, rows.clone(), reader)) {
                 self.engine.spoil(work, &task, rows, reader, cause);
             }
         } else {

@@ -22,7 +22,7 @@ use crate::loader::worker::workers::Workers;
 use crate::wait::Waiter;
 
 /// The maximum number of parts of a batch, which keeps the cost of counting parts small.
-const MOST_PARTS: usize = 1024;
+const MAX_PARTS: usize = 1024;
 
 /// How batches are divided into claims.
 pub(crate) struct Claims {
@@ -37,7 +37,7 @@ impl Claims {
     /// Divides batches of `rows` rows, if several threads can make one; without a part size not if one thread
     /// `reads_many` samples at once.
     pub(crate) fn new(part_size: Option<usize>, rows: usize, divisible: bool, reads_many: bool) -> Self {
-        let least = rows.div_ceil(MOST_PARTS);
+        let least = rows.div_ceil(MAX_PARTS);
         let part_rows = match part_size {
             _ if !divisible => rows,
             Some(part_size) => part_size.min(rows).max(least),
