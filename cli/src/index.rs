@@ -10,7 +10,7 @@ use slotline::dataset::Dataset;
 use crate::opening::FileOptions;
 use crate::screen::walking;
 use crate::source::ServerOptions;
-use slotline_demo::output::say;
+use slotline_demo::output::print_line;
 
 /// The flags.
 #[derive(Args, Debug)]
@@ -39,12 +39,12 @@ impl Index {
             else {
                 let (time, folder) = (begun.elapsed().as_secs_f64(), indexes.iter().flatten().next());
                 let place = folder.and_then(|saved| saved.parent()).unwrap_or(path).display();
-                say(format_args!(
+                print_line(format_args!(
                     "{}: {} samples, {} files, {time:.2} s; the indexes are in {place}",
                     path.display(),
                     records.len(),
                     files.len()
-                ));
+                ))?;
                 continue;
             };
             if let Some(warning) = records.warnings().into_iter().next() {

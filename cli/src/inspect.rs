@@ -16,7 +16,7 @@ use crate::files::check_not_source;
 #[cfg(feature = "image")]
 use crate::sheet::SheetOptions;
 use crate::source::{Described, Field, Holds, Input, Opened};
-use slotline_demo::output::say;
+use slotline_demo::output::print_line;
 
 /// How many elements of a tensor or list are shown, and how many characters of a text.
 const ELEMENTS: usize = 8;
@@ -49,9 +49,9 @@ impl Inspect {
             Opened::Arrays(arrays) => self.show(arrays),
             Opened::Records(records) => self.show(records),
             Opened::Stream(tars) => {
-                say(format_args!("{}: a stream of samples", self.input.source));
+                print_line(format_args!("{}: a stream of samples", self.input.source))?;
                 let (fields, loader) = (tars.named(), Loader::iterable(tars).batch_size(1).build()?);
-                list(&fields);
+                list(&fields)?;
                 let index = self.index;
                 self.print(&fields, loader, index)
             }
@@ -63,16 +63,15 @@ impl Inspect {
                 let count = self.sheet.write(path, visible, normalize)?;
                 let written = format!("a sheet of {count} pictures was written to {}", path.display());
                 self.show(*pictures)?;
-                say(written);
-                Ok(())
+                print_line(written)
             }
         }
     }
 
     fn show(self, dataset: impl Dataset + Described) -> Result<()> {
         let (len, fields) = (dataset.len(), dataset.named());
-        say(format_args!("{}: {len} samples", self.input.source));
-        list(&fields);
+        print_line(format_args!("{}: {len} samples", self.input.source))?;
+        list(&fields)?;
         if self.index >= len {
             bail!("there is no sample {}: the dataset has {len}", self.index);
         }
@@ -85,7 +84,7 @@ impl Inspect {
         let mut pass = loader.epoch()?;
         let batch = pass.nth(position).with_context(|| format!("there is no sample {}", self.index))?;
         let batch = batch.with_context(|| format!("cannot read sample {}", self.index))?;
-        println!("sample {}:", self.index);
+        print_line(format_args!("sample {}:", self.index))?;
         let columns = batch.columns();
         for (i, field) in fields.iter().enumerate() {
             let column = columns.get(i).context("a field without a column")?;
@@ -97,14 +96,14 @@ impl Inspect {
                 Holds::Bytes => format!("{} bytes{}", bytes.len(), known(bytes).map_or("", |(_, what)| what)),
                 Holds::Elements => elements(column.dtype(), shape, bytes),
             };
-            say(format_args!("  {}: {value}", field.name));
+            print_line(format_args!("  {}: {value}", field.name))?;
             if let Some(folder) = self.out.as_ref().filter(|_| field.holds != Holds::Elements) {
                 let extension = match field.holds {
                     Holds::Text => "txt",
                     _ => known(bytes).map_or("bin", |(extension, _)| extension),
                 };
                 let path = save(folder, self.index, &field.name, extension, bytes)?;
-                say(format_args!("    written to {}", path.display()));
+                print_line(format_args!("    written to {}", path.display()))?;
             }
         }
         Ok(())
@@ -112,10 +111,8 @@ impl Inspect {
 }
 
 /// Prints the fields.
-fn list(fields: &[Field]) {
-    for field in fields {
-        say(format_args!("  {}: {}", field.name, field.kind));
-    }
+fn list(fields: &[Field]) -> Result<()> {
+    fields.iter().try_for_each(|field| print_line(format_args!("  {}: {}", field.name, field.kind)))
 }
 
 /// Writes a field to a file of its own.

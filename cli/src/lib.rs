@@ -31,7 +31,6 @@ mod stream;
 mod timeline;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 #[cfg(feature = "trace")]
 use anyhow::Context;
@@ -65,10 +64,10 @@ enum Command {
 }
 
 /// Runs the program with these arguments, of which the first is its name. It prints on stdout, and errors on stderr. Returns
-/// 2 for wrong arguments and 1 for any other error.
+/// the exit code: 2 for wrong arguments and 1 for any other error.
 ///
 /// The engine's warnings are printed on stderr, unless the process has a `tracing` subscriber.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     program::run(arguments, |cli: Cli| cli.command.run(), opening::as_flags)
 }
 

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    slotline_cli::run(std::env::args_os())
+    slotline_cli::run(std::env::args_os()).into()
 }

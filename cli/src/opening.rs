@@ -7,7 +7,7 @@ use slotline::dtype::DType;
 use slotline_sources::{DefaultNumber, FieldKind, Format, IndexFiles, OpenOptions, Records};
 
 use crate::source::ServerOptions;
-use slotline_demo::output::plain;
+use slotline_demo::output::print_error_line;
 
 /// The flags.
 #[derive(Args, Clone, Debug, Default)]
@@ -130,7 +130,7 @@ impl FileOptions {
 /// Says what a user of the records should know.
 pub(crate) fn warn(records: &Records<dyn Format>) {
     for warning in records.warnings() {
-        eprintln!("warning: {}", plain(as_flags(warning)));
+        print_error_line(format_args!("warning: {}", as_flags(warning)));
     }
 }
 

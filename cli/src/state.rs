@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use slotline::loader::State;
+use slotline_demo::output::print_line;
 
 use crate::checkpoint::{self, StateFile};
 
@@ -42,7 +43,12 @@ impl StateCommand {
         };
         let merged = State::merge(&states).with_context(list)?;
         StateFile::create(output, std::time::Duration::ZERO, &merged)?;
-        println!("merged {} states: pass {}, {} batches delivered", states.len(), merged.epoch(), merged.batches());
+        print_line(format_args!(
+            "merged {} states: pass {}, {} batches delivered",
+            states.len(),
+            merged.epoch(),
+            merged.batches()
+        ))?;
         Ok(())
     }
 }

@@ -29,5 +29,5 @@ fn main() -> ExitCode {
         tracing_subscriber::registry().with(program::warnings()).init();
         demo.run()
     };
-    program::run(std::env::args_os(), run, |error| error)
+    program::run(std::env::args_os(), run, |error| error).into()
 }

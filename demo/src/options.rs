@@ -8,6 +8,8 @@ use slotline::dataset::{Dataset, Iterable, IterableDataset};
 use slotline::loader::{Affinity, BatchOf, Builder};
 use slotline::{Loader, Ranks, WaitStrategy};
 
+use crate::output::print_error_line;
+
 /// The defaults that differ between commands. All other defaults are the same for every command.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
@@ -246,8 +248,8 @@ impl LoaderOptions {
         let Some(RanksFrom::Env) = self.ranks else { return Ok(None) };
         let found = Ranks::from_env().context("cannot use --ranks env")?;
         match &found {
-            Some(ranks) => eprintln!("{ranks}"),
-            None => eprintln!("rank 0 of 1 (no launcher has set its variables)"),
+            Some(ranks) => print_error_line(ranks),
+            None => print_error_line("rank 0 of 1 (no launcher has set its variables)"),
         }
         Ok(Some(found.unwrap_or_default()))
     }

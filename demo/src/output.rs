@@ -105,9 +105,15 @@ impl Formatter for Escaped {
     }
 }
 
-/// Prints a line.
-pub fn say(text: impl fmt::Display) {
-    println!("{}", plain(text));
+/// Prints a line on stdout.
+pub fn print_line(text: impl fmt::Display) -> Result<()> {
+    // Not `println!`, which panics if the reader has closed the pipe.
+    writeln!(io::stdout(), "{}", plain(text)).context(UNWRITABLE)
+}
+
+/// Prints a line on stderr. If this fails, there is nowhere left to report it.
+pub fn print_error_line(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{}", plain(text));
 }
 
 /// Returns a text of several lines that does nothing to a terminal, whatever the names of files and fields in it are.

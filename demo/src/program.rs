@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
@@ -12,33 +11,33 @@ use tracing_subscriber::{Layer, Registry};
 use crate::output::plain;
 
 /// Parses the arguments, of which the first is the program's name, and runs the command in them. What goes wrong is printed
-/// on stderr, as `reworded`: the code is 2 for wrong arguments and 1 for an error of the command.
+/// on stderr, as `reworded`. Returns the exit code: 2 for wrong arguments and 1 for an error of the command.
 pub fn run<P: Parser>(
     arguments: impl IntoIterator<Item = OsString>,
     command: impl FnOnce(P) -> Result<()>,
     reworded: impl FnOnce(String) -> String,
-) -> ExitCode {
+) -> u8 {
     let parsed = match P::try_parse_from(arguments) {
         Ok(parsed) => parsed,
         // The message quotes arguments, which may be file names with control characters.
         Err(error) if error.use_stderr() => {
             let _ = write!(io::stderr(), "{}", plain(&error));
-            return ExitCode::from(2);
+            return 2;
         }
         // If the help or the version cannot be printed, there is nobody to report it to.
         Err(help) => {
             let _ = help.print();
-            return ExitCode::SUCCESS;
+            return 0;
         }
     };
     match command(parsed) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         // The reader of the output has closed the pipe (`| head`), which is not an error.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
             // If this fails too, there is nowhere left to report it.
             let _ = writeln!(io::stderr(), "error: {}", plain(reworded(with_causes(&error))));
-            ExitCode::FAILURE
+            1
         }
     }
 }

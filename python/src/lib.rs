@@ -400,6 +400,14 @@ impl Port {
 }
 
 // What this relies on is in `DESIGN.md`, under "Threads of Python".
+/// Runs the `slotline` program with these arguments, of which the first is its name. Returns its exit code.
+#[cfg(feature = "program")]
+#[shielded]
+#[pyfunction]
+fn run_program(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
+    py.detach(|| slotline_cli::run(arguments))
+}
+
 #[pymodule(gil_used = false)]
 fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -415,6 +423,8 @@ fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::Pass>()?;
     module.add_class::<loader::Tensor>()?;
     module.add_class::<loader::Memory>()?;
+    #[cfg(feature = "program")]
+    module.add_function(wrap_pyfunction!(run_program, module)?)?;
     module.add_function(wrap_pyfunction!(panics::panic_on_purpose, module)?)?;
     module.add_function(wrap_pyfunction!(forks::before_fork, module)?)?;
     module.add_function(wrap_pyfunction!(forks::after_fork_in_parent, module)?)?;

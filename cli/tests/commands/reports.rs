@@ -178,12 +178,20 @@ fn a_closed_pipe_on_stdout_is_not_an_error() {
     let output = program.wait_with_output().expect("the program ends");
     assert_eq!((&start, &output.stderr[..]), (b"{\"epoch\":0", &b""[..]));
     assert!(output.status.success());
+    for command in ["inspect digits", "order --len 9", "feed digits", "feed digits --json", "demo --epochs 1"] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut program = Command::new(env!("CARGO_BIN_EXE_slotline"));
+        let output = program.args(command.split(' ')).stdout(writer).output().expect("the program starts");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !message.contains("error"), "{command}: {message}");
+    }
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_is_an_error() {
-    for command in ["order", "demo --epochs 1", "feed digits --json"] {
+    for command in ["order", "inspect digits", "demo --epochs 1", "feed digits --json"] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("the device that is always full");
         let mut program = Command::new(env!("CARGO_BIN_EXE_slotline"));
         let output = program.args(command.split(' ')).stdout(full).output().expect("the program starts");

@@ -26,6 +26,7 @@ __all__ = [
     "merge_states",
     "panic_on_purpose",
     "ranks_from_env",
+    "run_program",
 ]
 
 __version__: str
@@ -380,3 +381,6 @@ def before_fork() -> None:
 
 def after_fork_in_parent() -> None: ...
 def after_fork_in_child() -> None: ...
+
+def run_program(arguments: Sequence[str]) -> int:
+    """Runs the ``slotline`` program with these arguments, of which the first is its name, and returns its exit code."""

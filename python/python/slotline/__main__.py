@@ -1,0 +1,3 @@
+from slotline._program import main
+
+raise SystemExit(main())
