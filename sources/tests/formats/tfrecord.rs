@@ -13,7 +13,7 @@ use slotline::dtype::DType;
 use slotline_sources::tfrecord::{TfRecord, TfRecordOptions};
 use slotline_sources::{CapacityHint, FieldKind, Format, IndexFiles, Records};
 
-mod support;
+use crate::support;
 
 /// Options that write no files into the data.
 fn options() -> TfRecordOptions {

@@ -13,7 +13,7 @@ use slotline::dtype::DType;
 use slotline_sources::manifest::{Manifest, ManifestFormat, ManifestOptions};
 use slotline_sources::{DefaultNumber, Error, FieldKind, Format, Record, Records};
 
-mod support;
+use crate::support;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/manifest").join(name)

@@ -1,14 +1,13 @@
 //! Fields with pictures.
-
-mod support;
+#![cfg(feature = "image")]
 
 use std::path::Path;
 
+use crate::support::{Members, tar};
 use slotline::Loader;
 use slotline_image::Pipeline;
 use slotline_sources::pictures::Pictures;
 use slotline_sources::{Format, Records};
-use support::{Members, tar};
 
 /// Samples with a picture of 48 × 32 pixels, bytes that are none, and a class.
 fn records(folder: &Path, members: Members<'_>) -> Records<dyn Format> {

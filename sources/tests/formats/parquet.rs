@@ -12,7 +12,7 @@ use slotline::dataset::Context;
 use slotline_sources::table::{Table, TableOptions};
 use slotline_sources::{Error, Format, Records};
 
-mod support;
+use crate::support;
 
 const FILES: [&str; 7] = ["snappy", "plain", "index", "index-dictionary", "gzip-v2", "lz4", "encodings"];
 

@@ -12,7 +12,7 @@ use slotline::dataset::Context;
 use slotline_sources::table::{Table, TableOptions};
 use slotline_sources::{DefaultNumber, Error, Format, Records};
 
-mod support;
+use crate::support;
 
 const FILES: [&str; 5] = ["stream.arrow", "file.arrow", "lz4.feather", "zstd.feather", "uncompressed.feather"];
 

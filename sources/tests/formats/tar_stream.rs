@@ -11,9 +11,9 @@ use slotline::{BoxError, Dataset, Loader};
 use slotline_sources::IndexFiles;
 use slotline_sources::tar::{TarOptions, TarStream};
 
-mod support;
+use crate::support;
 
-use support::tar;
+use crate::support::tar;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tar").join(name)

@@ -11,7 +11,7 @@ use slotline::dataset::Context;
 use slotline_sources::Format;
 use slotline_sources::folder::{Folder, FolderOptions};
 
-mod support;
+use crate::support;
 
 /// Makes the folder that the script made, and returns what torchvision found in it.
 fn make(root: &Path) -> Json {

@@ -9,7 +9,7 @@ use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline_sources::OpenOptions;
 
-mod support;
+use crate::support;
 
 /// Makes a folder with these files.
 fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {

@@ -18,7 +18,7 @@ use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline_sources::{CapacityHint, FieldKind, IndexFiles, OpenOptions};
 
-mod support;
+use crate::support;
 
 /// A feature: its name, the number of its kind of list, and the values.
 type Feature<'a> = (&'a str, u8, &'a [&'a [u8]]);

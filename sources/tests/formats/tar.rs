@@ -13,9 +13,9 @@ use slotline::dtype::DType;
 use slotline_sources::tar::{Decode, Tar, TarOptions};
 use slotline_sources::{Error, FieldKind, IndexFiles, Records};
 
-mod support;
+use crate::support;
 
-use support::{Members, seal, tar};
+use crate::support::{Members, seal, tar};
 
 const SHARDS: [&str; 2] = ["shard-000000.tar", "shard-000001.tar"];
 
