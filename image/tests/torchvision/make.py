@@ -1,5 +1,5 @@
 """Writes what torchvision makes of a picture, its mask and its boxes with given crops and flips: the files that
-tests/torchvision.rs and tests/masks_and_boxes.rs compare with.
+tests/pipelines/torchvision.rs and tests/pipelines/masks_and_boxes.rs compare with.
 
 Use: make.py, with torchvision 0.29 and Pillow 13 installed. Transforms are those of uint8 tensors, with antialiasing.
 """
@@ -33,7 +33,7 @@ save("vertical_flip", F.vertical_flip(picture))
 for mode in ("constant", "edge", "reflect", "symmetric"):
     save(f"padded_{mode}", F.crop(F.pad(picture, [6], padding_mode=mode), 2, 80, 48, 40))
 
-# One below the other: what each operation makes of the upper left corner. tests/torchvision.rs has the same list.
+# One below the other: what each operation makes of the upper left corner. tests/pipelines/torchvision.rs has the same list.
 corner = picture[:, :48, :64].contiguous()
 nearest, bilinear = F.InterpolationMode.NEAREST, F.InterpolationMode.BILINEAR
 

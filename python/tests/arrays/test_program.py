@@ -21,7 +21,10 @@ def test_commands_run_and_say_what_is_wrong():
     wrong = run("feed", "--no-such-flag")
     assert wrong.returncode == 2 and "--no-such-flag" in wrong.stderr
     missing = run("feed", "no/such/file.parquet")
-    assert missing.returncode == 1 and missing.stderr.startswith("error: ") and "Traceback" not in missing.stderr
+    assert missing.returncode == 2 and "no such file or folder" in missing.stderr and "Traceback" not in missing.stderr
+    with open("/dev/full", "w") as full:
+        unwritable = subprocess.run([*PROGRAM, "order", "--len", "5"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert unwritable.returncode == 1 and unwritable.stderr.startswith("error: cannot write to stdout")
 
 
 def test_workers_that_are_processes_serve_the_command():

@@ -1,7 +1,7 @@
 //! Chunks of LitData, compared with what LitData reads (`data/litdata.py`), and damaged files.
 #![cfg(feature = "litdata")]
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 

@@ -12,7 +12,7 @@ use slotline::dtype::DType;
 use slotline_sources::tfrecord::{TfRecord, TfRecordOptions};
 use slotline_sources::{CapacityHint, FieldKind, IndexFiles, Records};
 
-mod support;
+use crate::support;
 
 use support::{fails, fields};
 

@@ -11,7 +11,7 @@ use slotline::dataset::Context;
 use slotline_sources::Format;
 use slotline_sources::folder::{Folder, FolderOptions};
 
-mod support;
+use crate::support;
 
 use support::fails;
 

@@ -1,7 +1,7 @@
 //! Rows of .safetensors and .npz files, compared with what their libraries read (`data/arrays.py`), and damaged files.
 #![cfg(all(feature = "npz", feature = "safetensors"))]
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 

@@ -10,7 +10,7 @@ use slotline_image::transform::{
 };
 use slotline_image::{Affine, Draw, Erasing, Image, Operation, Operations, Pipeline, PipelineBuilder, Step};
 
-const PICTURE: &[u8] = include_bytes!("torchvision/picture.png");
+const PICTURE: &[u8] = include_bytes!("../torchvision/picture.png");
 
 fn pipeline(transforms: impl IntoIterator<Item = Transform>) -> PipelineBuilder {
     transforms.into_iter().fold(Pipeline::builder(), PipelineBuilder::then)

@@ -1,7 +1,7 @@
 //! Files of tokens, compared with what NumPy and megatron-core read (`data/tokens.py`), and damaged files.
 #![cfg(feature = "tokens")]
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 

@@ -11,9 +11,8 @@ use slotline::{BoxError, Dataset, Loader};
 use slotline_sources::IndexFiles;
 use slotline_sources::tar::{KEY, TarOptions, TarStream};
 
-mod support;
-
-use support::{fails, tar};
+use crate::support;
+use crate::support::{fails, tar};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tar").join(name)

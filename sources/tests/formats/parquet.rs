@@ -12,7 +12,7 @@ use slotline::dataset::Context;
 use slotline_sources::Error;
 use slotline_sources::table::{Table, TableOptions};
 
-mod support;
+use crate::support;
 
 use support::{fails, same_rows};
 

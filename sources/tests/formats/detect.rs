@@ -19,7 +19,7 @@ use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline_sources::{CapacityHint, FieldKind, IndexFiles, OpenOptions};
 
-mod support;
+use crate::support;
 
 use support::{fails, folder, tar};
 

@@ -1,7 +1,7 @@
 //! Shards of MosaicML Streaming, compared with what mosaicml-streaming reads (`data/mds.py`), and damaged files.
 #![cfg(feature = "mds")]
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 

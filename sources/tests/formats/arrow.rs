@@ -12,7 +12,7 @@ use slotline::dataset::Context;
 use slotline_sources::table::{Table, TableOptions};
 use slotline_sources::{DefaultNumber, Error, Records};
 
-mod support;
+use crate::support;
 
 use support::{fails, same_rows};
 

@@ -1,14 +1,10 @@
 //! JPEGs as samples: their output compared with a straightforward implementation, and the errors for invalid input.
-
-#[path = "../../runtime/tests/support/chain.rs"]
-mod chain;
-#[path = "support/jpegs.rs"]
-mod jpegs;
+#![cfg(feature = "jpeg")]
 
 use std::sync::Arc;
 
-use chain::chain;
-use jpegs::{ColorType, SamplingFactor, compressed};
+use crate::chain::chain;
+use crate::jpegs::{ColorType, SamplingFactor, compressed};
 use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::loader::{Budget, OnError};
 use slotline::{BoxError, Error, Loader};

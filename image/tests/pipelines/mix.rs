@@ -7,7 +7,7 @@ use slotline_image::{CutMix, Mix, MixUp};
 
 #[test]
 fn pixels_and_labels_are_torchvisions() {
-    let bytes = include_bytes!("torchvision/mixed.f32");
+    let bytes = include_bytes!("../torchvision/mixed.f32");
     let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     let (start, mut rest) = numbers.split_at(4 * 3 * 120);
     for mix in [Mix::MixUp { lambda: 0.3 }, Mix::CutMix { rows: [0, 7], columns: [3, 9] }] {

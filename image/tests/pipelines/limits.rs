@@ -155,7 +155,7 @@ fn files_that_are_cut_short_are_errors() {
 #[cfg(feature = "webp")]
 fn a_webp_cannot_hide_a_frame_or_a_chunk_of_another_size() {
     // 7 × 6 pixels, with an orientation. The frame starts at 30, the orientation at 74.
-    let file = include_bytes!("pictures/exif.webp");
+    let file = include_bytes!("../pictures/exif.webp");
     let pipeline = Pipeline::bytes(2, 2).unwrap();
     let decode = |file: &[u8]| pipeline.clone().exif(true).decode(file, &mut [0; 12]);
     decode(file).unwrap();

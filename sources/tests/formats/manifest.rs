@@ -12,7 +12,7 @@ use slotline::dtype::DType;
 use slotline_sources::manifest::{Manifest, ManifestFormat, ManifestOptions};
 use slotline_sources::{DefaultNumber, Error, FieldKind, Record, Records};
 
-mod support;
+use crate::support;
 
 use support::fails;
 

@@ -10,9 +10,7 @@ use slotline_sequences::sampler::{MixtureSampler, ShardShuffleSampler, Stop};
 use slotline_sources::tar::{Tar, TarOptions};
 use slotline_sources::{Format, IndexFiles, Records};
 
-mod support;
-
-use support::tar;
+use crate::support::tar;
 
 /// Writes a tar of `len` samples with a text of up to `longest` bytes, and opens it.
 fn open(folder: &Path, name: &str, len: usize, longest: usize, field: &str) -> Records<Tar> {

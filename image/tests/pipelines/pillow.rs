@@ -2,12 +2,10 @@
 //! `pillow/make.py` wrote it.
 #![cfg(all(feature = "png", feature = "webp", feature = "gif"))]
 
-#[cfg(feature = "jpeg")]
-#[path = "support/jpegs.rs"]
-mod jpegs;
-
 use std::path::PathBuf;
 
+#[cfg(feature = "jpeg")]
+use crate::jpegs;
 use slotline_image::{Draw, ImageError, Pipeline, Step};
 
 /// The files, their names, and what Pillow makes of them.
