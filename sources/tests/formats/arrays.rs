@@ -5,6 +5,7 @@ use crate::support;
 
 use std::path::{Path, PathBuf};
 
+use crate::support::fails;
 use proptest::prelude::*;
 use serde_json::Value;
 use slotline::Dataset;
@@ -13,7 +14,6 @@ use slotline_sources::npz::NpzOptions;
 use slotline_sources::rows::Rows;
 use slotline_sources::safetensors::SafetensorsOptions;
 use slotline_sources::{Error, Records};
-use support::fails;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arrays").join(name)

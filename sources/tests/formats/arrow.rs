@@ -14,7 +14,7 @@ use slotline_sources::{DefaultNumber, Error, Records};
 
 use crate::support;
 
-use support::{fails, same_rows};
+use crate::support::{fails, same_rows};
 
 const FILES: [&str; 5] = ["stream.arrow", "file.arrow", "lz4.feather", "zstd.feather", "uncompressed.feather"];
 

@@ -21,7 +21,7 @@ use slotline_sources::{CapacityHint, FieldKind, IndexFiles, OpenOptions};
 
 use crate::support;
 
-use support::{fails, folder, tar};
+use crate::support::{fails, folder, tar};
 
 /// A feature: its name, the number of its kind of list, and the values.
 type Feature<'a> = (&'a str, u8, &'a [&'a [u8]]);

@@ -13,7 +13,7 @@ use slotline_sources::folder::{Folder, FolderOptions};
 
 use crate::support;
 
-use support::fails;
+use crate::support::fails;
 
 /// Makes the folder that the script made, and returns what torchvision found in it.
 fn make(root: &Path) -> Json {

@@ -5,12 +5,12 @@ use crate::support;
 
 use std::path::{Path, PathBuf};
 
+use crate::support::{changed, fails, same_bytes};
 use proptest::prelude::*;
 use serde_json::Value;
 use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline_sources::litdata::{LitData, LitDataOptions};
-use support::{changed, fails, same_bytes};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/litdata").join(name)

@@ -14,7 +14,7 @@ use slotline_sources::{DefaultNumber, Error, FieldKind, Record, Records};
 
 use crate::support;
 
-use support::fails;
+use crate::support::fails;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/manifest").join(name)

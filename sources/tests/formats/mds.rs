@@ -5,13 +5,13 @@ use crate::support;
 
 use std::path::{Path, PathBuf};
 
+use crate::support::{changed, fails};
 use proptest::prelude::*;
 use serde_json::Value;
 use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline_sources::mds::{Mds, MdsOptions};
 use slotline_sources::{Error, Records};
-use support::{changed, fails};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mds").join(name)

@@ -14,7 +14,7 @@ use slotline_sources::table::{Table, TableOptions};
 
 use crate::support;
 
-use support::{fails, same_rows};
+use crate::support::{fails, same_rows};
 
 const FILES: [&str; 7] = ["snappy", "plain", "index", "index-dictionary", "gzip-v2", "lz4", "encodings"];
 

@@ -3,15 +3,11 @@
 
 use std::path::Path;
 
-use crate::support::{Members, tar};
+use crate::support::{Members, fails, tar};
 use slotline::Loader;
 use slotline_image::Pipeline;
 use slotline_sources::pictures::Pictures;
 use slotline_sources::{Format, Records};
-<<<<<<< HEAD:sources/tests/pictures.rs
-use support::{Members, fails, tar};
-=======
->>>>>>> 4b8d0720b2dc977113c26f2f566bfbbe72c05b83:sources/tests/formats/pictures.rs
 
 /// Samples with a picture of 48 × 32 pixels, bytes that are none, and a class.
 fn records(folder: &Path, members: Members<'_>) -> Records<dyn Format> {

@@ -13,11 +13,7 @@ use slotline_sources::{Error, IndexFiles, Records};
 
 use crate::support;
 
-<<<<<<< HEAD:sources/tests/tar.rs
-use support::{Members, read_all, seal, tar};
-=======
-use crate::support::{Members, seal, tar};
->>>>>>> 4b8d0720b2dc977113c26f2f566bfbbe72c05b83:sources/tests/formats/tar.rs
+use crate::support::{Members, read_all, seal, tar};
 
 const SHARDS: [&str; 2] = ["shard-000000.tar", "shard-000001.tar"];
 

@@ -14,7 +14,7 @@ use slotline_sources::{CapacityHint, FieldKind, IndexFiles, Records};
 
 use crate::support;
 
-use support::{fails, fields};
+use crate::support::{fails, fields};
 
 /// Options that write no files into the data.
 fn options() -> TfRecordOptions {

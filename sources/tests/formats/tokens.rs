@@ -5,6 +5,7 @@ use crate::support;
 
 use std::path::{Path, PathBuf};
 
+use crate::support::fails;
 use proptest::prelude::*;
 use serde_json::Value;
 use slotline::dataset::Context;
@@ -13,7 +14,6 @@ use slotline::{Dataset, Loader};
 use slotline_sequences::packing::{PackedDataset, PackingOptions};
 use slotline_sources::tokens::{BlockOptions, Documents, GptOptions, Index, SequenceOptions, Sequences};
 use slotline_sources::{Format, Records};
-use support::fails;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tokens").join(name)
