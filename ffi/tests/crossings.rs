@@ -88,7 +88,7 @@ fn rows() -> Vec<Row> {
     fn one(name: &'static str, call: fn(*mut slotline_loader, &[u8]) -> Gave) -> Row {
         Row { name, exclusive: true, call }
     }
-    /// Functions that return a text or a number, and any thread may call at any time.
+    /// Functions that return a string or a number, and that any thread may call at any time.
     macro_rules! any {
         ($name:ident) => {
             Row {

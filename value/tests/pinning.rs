@@ -1,5 +1,5 @@
-//! Pinning when the system refuses to lock more memory. It runs in a separate process, since the limit on locked memory
-//! and the count are per process.
+//! Pinning when the system refuses to lock more memory. It runs in a separate process, since the limit on locked
+//! memory, and how much is locked, are per process.
 #![cfg(target_os = "linux")]
 
 #[path = "../../runtime/tests/support/chain.rs"]

@@ -1,4 +1,4 @@
-//! The whole program over the fake driver: a small version of a run on a GPU.
+//! The whole program on the fake driver: a small version of a run on a GPU.
 
 use std::process::{Command, Output};
 

@@ -30,7 +30,7 @@ const NOT_REGISTERED: u32 = 713;
 const NOT_SUPPORTED: u32 = 801;
 
 /// The calls that returned another code than expected. A test makes all of its calls before it fails, so that one run
-/// over a real driver shows all differences.
+/// on a real driver shows all differences.
 #[derive(Default)]
 struct Codes(Vec<String>);
 

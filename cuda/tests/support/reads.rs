@@ -1,4 +1,4 @@
-//! Kernels that read device memory, for tests that run over the fake driver or a real one. A test that is not about
+//! Kernels that read device memory, for tests that run on the fake driver or a real one. A test that is not about
 //! slotline's Rust interface includes this file alone.
 #![allow(dead_code)] // Each test uses only some of it.
 

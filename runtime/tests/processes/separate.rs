@@ -594,7 +594,7 @@ fn a_timeout_names_what_the_workers_read() {
     check!("indices", Loader::builder);
 }
 
-/// A stream whose cursors save a text that is longer than any message.
+/// A stream whose cursors save a string that is longer than any message.
 struct Verbose(u32);
 
 impl IterableDataset for Verbose {

@@ -1,5 +1,5 @@
-//! Helpers for tests of memory that the system refuses to lock. Each test runs its file's test `child` in separate processes, since
-//! the limit and the count of locked memory apply to a whole process.
+//! Helpers for tests of memory that the system refuses to lock. Each test runs its file's test `child` in separate
+//! processes, since the limit on locked memory, and how much is locked, are per process.
 
 use std::process::Command;
 

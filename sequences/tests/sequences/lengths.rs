@@ -1,4 +1,4 @@
-//! Batches by length, beside those of transformers.
+//! Batches by length, compared with those of transformers.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

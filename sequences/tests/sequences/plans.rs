@@ -1,4 +1,4 @@
-//! Plans of bins, beside those of TRL.
+//! Plans of bins, compared with those of TRL.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -121,7 +121,7 @@ fn work_until_closed(worker: &Worker<Arc<Halves>>) {
     }
 }
 
-/// A worker claims once and stops, while another worker passes over the last ticket as it is begun and waits for the
+/// A worker claims once and stops, while another worker skips the last ticket as it is begun and waits for the
 /// next run. That worker must still claim the parts that were left.
 #[test]
 fn parts_left_of_the_last_ticket_are_claimed() {
