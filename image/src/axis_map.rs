@@ -137,11 +137,12 @@ impl AxisMap {
         }
     }
 
-    /// The pixels of the picture that have a weight in the target, from the first to behind the last.
-    pub(crate) fn window(&self) -> [usize; 2] {
+    /// The pixels of the picture that have a weight in the target, from the first to behind the last, with a filter of this
+    /// support.
+    pub(crate) fn window(&self, support: f64) -> [usize; 2] {
         let Some([first, last]) = self.used() else { return [self.crop[0], self.crop[0] + 1] };
         let scale = (self.crop[1] - self.crop[0]) as f64 / self.size as f64;
-        let width = scale.max(1.0);
+        let width = support * scale.max(1.0);
         let centre = |place: usize| self.crop[0] as f64 + (place as f64 + 0.5) * scale;
         let from = (centre(first) - width).floor().max(self.crop[0] as f64) as usize;
         let to = (centre(last) + width).ceil().min(self.crop[1] as f64) as usize;
@@ -196,10 +197,10 @@ mod tests {
         assert!(places.can_resize());
         places.resize(10);
         assert!(!places.can_resize());
-        assert_eq!((places.crop, places.window()), ([20, 70], [20, 70]));
+        assert_eq!((places.crop, places.window(1.0)), ([20, 70], [20, 70]));
         places.cut(4, 2);
-        assert_eq!(places.window(), [37, 53]);
+        assert_eq!((places.window(1.0), places.window(3.0)), ([37, 53], [27, 63]));
         let turned = places.reversed(100);
-        assert_eq!(turned.window(), [47, 63]);
+        assert_eq!(turned.window(1.0), [47, 63]);
     }
 }

@@ -132,6 +132,7 @@ mod channel;
 mod decode;
 mod draw;
 mod error;
+mod exact;
 mod format;
 #[cfg_attr(not(feature = "png"), allow(dead_code, unused_imports))] // Only PNGs can be masks.
 mod geometry;
@@ -157,6 +158,7 @@ pub use self::axis_map::PaddingMode;
 pub use self::boxes::{Coordinate, SanitizeBoundingBoxes};
 pub use self::draw::{Draw, Operations, Seed, Step};
 pub use self::error::{FileError, ImageError};
+pub use self::exact::Resampling;
 pub use self::format::Format;
 pub use self::mask::{ClassId, Mask};
 pub use self::mix::{CutMix, Mix, MixUp};

@@ -144,7 +144,7 @@ impl Canvas {
 
 /// Writes the colour of constant padding.
 #[inline(always)]
-fn fill<L: Lanes, T: Number>(target: Target<'_>, out: &mut [T]) {
+pub(crate) fn fill<L: Lanes, T: Number>(target: Target<'_>, out: &mut [T]) {
     let [height, width] = target.places.map(|places| places.out);
     let [[top, bottom], [left, right]] = target.places.map(|places| places.content());
     if (top, bottom, left, right) == (0, height, 0, width) {

@@ -9,11 +9,12 @@ use crate::channel::{Channel, Planes};
 use crate::decode::{Limits, MAX_SIDE, OpenedImage};
 use crate::draw::{Draw, Random, Seed};
 use crate::error::ImageError;
+use crate::exact::Resampling;
 use crate::paint::Layout;
 use crate::pixel::Pixel;
 use crate::plan::Plan;
 use crate::scratch;
-use crate::transform::{Normalize, Resize, Transform};
+use crate::transform::{Normalize, RandomResizedCrop, Resize, Transform};
 
 /// The default maximum number of pixels of a picture, see [`Pipeline::max_pixels`]. PIL rejects larger ones too.
 const MAX_PIXELS: usize = 178_956_970;
@@ -52,6 +53,8 @@ pub struct Pipeline<T = f32> {
     size: [usize; 2],
     /// For pictures in brightness and colour differences, and for those in red, green and blue.
     channels: [[Channel; 3]; 2],
+    /// The normalisation, if the results are to be exact.
+    exact: Option<Normalize>,
     layout: Layout,
     pub(crate) reading: Reading,
     max_pixels: usize,
@@ -75,19 +78,20 @@ pub(crate) struct Reading {
     reduced: bool,
     strict: bool,
     check: bool,
+    exact: bool,
 }
 
 impl Default for Reading {
     fn default() -> Self {
-        Self { exif: false, reduced: false, strict: false, check: true }
+        Self { exif: false, reduced: false, strict: false, check: true, exact: false }
     }
 }
 
 impl Reading {
     /// The options, and their names in text.
-    pub(crate) fn options(&mut self) -> [(&'static str, &mut bool); 4] {
-        let Self { exif, reduced, strict, check } = self;
-        [("exif", exif), ("reduced", reduced), ("strict", strict), ("check", check)]
+    pub(crate) fn options(&mut self) -> [(&'static str, &mut bool); 5] {
+        let Self { exif, reduced, strict, check, exact } = self;
+        [("exif", exif), ("reduced", reduced), ("strict", strict), ("check", check), ("exact", exact)]
     }
 }
 
@@ -95,6 +99,13 @@ impl PipelineBuilder {
     /// Adds a transform behind the others.
     pub fn then(mut self, transform: impl Into<Transform>) -> Self {
         self.transforms.push(transform.into());
+        self
+    }
+
+    /// Sets whether the results have the bits of torchvision's transforms of PIL images, for the same draws (default: `false`).
+    /// JPEGs are decoded at full size, and each transform rounds to bytes as Pillow does. It needs the cargo feature `turbo`.
+    pub fn exact(mut self, exact: bool) -> Self {
+        self.reading.exact = exact;
         self
     }
 
@@ -109,15 +120,32 @@ impl PipelineBuilder {
     ///
     /// [`ImageError::Parameter`] names a parameter that is invalid, or a transform that does not fit the others: the
     /// result must have the same size for pictures of any size, and only [`RandomErasing`](crate::transform::RandomErasing)
-    /// can follow [`Normalize`].
+    /// can follow [`Normalize`]. With [`exact`](Self::exact), there are no transforms that shear, rotate or blur.
     pub fn build<T: Pixel>(self) -> Result<Pipeline<T>, ImageError> {
         let Self { transforms, reading } = self;
         let (mut size, mut normalize) = (None, None::<Normalize>);
+        if reading.exact && (reading.reduced || cfg!(all(feature = "jpeg", not(feature = "turbo")))) {
+            let message = if reading.reduced {
+                "excludes reduced: a smaller picture has other pixels"
+            } else {
+                "needs the cargo feature `turbo` of slotline-image: the other decoder of JPEGs rounds otherwise than PIL's"
+            };
+            return Err(ImageError::parameter("Pipeline", "exact", message));
+        }
         for transform in &transforms {
             transform.apply().check()?;
             size = transform.apply().size(size);
             let fail = |message| Err(ImageError::parameter("Pipeline", transform.name(), message));
             match transform {
+                Transform::Resize(Resize { interpolation, .. })
+                | Transform::RandomResizedCrop(RandomResizedCrop { interpolation, .. })
+                    if !reading.exact && *interpolation != Resampling::Bilinear =>
+                {
+                    return fail("has another interpolation than bilinear, which needs the option exact");
+                }
+                _ if reading.exact && transform.apply().inexact() => {
+                    return fail("has no exact results; leave out the option exact, or this transform");
+                }
                 Transform::Normalize(_) if T::BRIGHTEST != 1.0 => {
                     return fail("makes fractions; choose elements of a floating-point type, such as f32");
                 }
@@ -143,6 +171,7 @@ impl PipelineBuilder {
             transforms,
             size,
             channels: [Planes::YCbCr, Planes::Rgb].map(|planes| Channel::all(planes, mean, std)),
+            exact: reading.exact.then_some(Normalize { mean, std }),
             layout: Layout::Chw,
             reading,
             max_pixels: MAX_PIXELS,
@@ -221,7 +250,7 @@ impl<T: Pixel> Pipeline<T> {
     /// Sets whether JPEGs may be decoded at a half, a quarter or an eighth of their size if the crop is then still at
     /// least as large as it is resized to, in both directions (default: `false`). This is faster, but another filter than
     /// PIL's and torchvision's: how much the results differ is in the [crate documentation](crate#speed-and-exactness). Without
-    /// the cargo feature `turbo` it has no effect.
+    /// the cargo feature `turbo`, and if the results are [exact](PipelineBuilder::exact), it has no effect.
     pub fn reduced(mut self, reduced: bool) -> Self {
         self.reading.reduced = reduced;
         self
@@ -369,7 +398,7 @@ impl<T: Pixel> Pipeline<T> {
     /// Draws the steps for a picture of this size. Returns them, and the plan that they make.
     fn draw_with(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<(Draw, Plan), ImageError> {
         let mut draw = Draw::new(size[0], size[1], []);
-        let mut plan = Plan::of(size)?;
+        let mut plan = Plan::of(size, self.reading.exact)?;
         for transform in &self.transforms {
             let transform = transform.apply();
             let step = transform.draw(random, plan.size())?;
@@ -405,7 +434,7 @@ impl<T: Pixel> Pipeline<T> {
             let (steps, transforms) = (draw.steps.len(), self.transforms.len());
             return Err(ImageError::draw(format!("{steps} steps for {transforms} transforms")));
         }
-        let mut plan = Plan::of(size)?;
+        let mut plan = Plan::of(size, self.reading.exact)?;
         for (transform, step) in self.transforms.iter().zip(&draw.steps) {
             transform.apply().plan(step, &mut plan)?;
         }
@@ -483,7 +512,11 @@ impl<T: Pixel> Pipeline<T> {
         plan.check_sizes(size, self.max_pixels)?;
         let Reading { reduced, check, .. } = self.reading;
         let check = check && job.check;
-        if scratch::run(opened, orientation, &plan, [reduced, check], &self.channels, self.layout, out)? && check {
+        let warned = match self.exact {
+            Some(normalize) => scratch::run_exact(opened, orientation, &plan, check, normalize, self.layout, out)?,
+            None => scratch::run(opened, orientation, &plan, [reduced, check], &self.channels, self.layout, out)?,
+        };
+        if warned && check {
             self.warned.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::axis_map::{AxisMap, PaddingMode};
 use crate::decode::MAX_SIDE;
 use crate::error::ImageError;
+use crate::exact::Resampling;
 use crate::geometry::Movement;
 use crate::operation::Operation;
 
@@ -23,6 +24,8 @@ pub(crate) struct Plan {
     normalized: bool,
     /// Operations on normalised numbers.
     pub(crate) after: SmallVec<[Operation; 1]>,
+    /// Whether each pass has Pillow's bits.
+    pub(crate) exact: bool,
 }
 
 /// One pass.
@@ -30,6 +33,8 @@ pub(crate) struct Plan {
 pub(crate) struct Segment {
     /// Rows and columns.
     pub(crate) places: [AxisMap; 2],
+    /// How it is resized.
+    pub(crate) filter: Resampling,
     /// The colour of constant padding.
     pub(crate) fill: [u8; 3],
     /// What is done with the pixels then.
@@ -38,20 +43,32 @@ pub(crate) struct Segment {
 
 impl Segment {
     fn new(size: [usize; 2]) -> Self {
-        Self { places: size.map(AxisMap::all), fill: [0; 3], operations: SmallVec::new() }
+        Self {
+            places: size.map(AxisMap::all),
+            filter: Resampling::default(),
+            fill: [0; 3],
+            operations: SmallVec::new(),
+        }
     }
 }
 
 impl Plan {
     /// Starts with a picture of this size, which must be a possible one.
-    pub(crate) fn of(size: [usize; 2]) -> Result<Self, ImageError> {
+    pub(crate) fn of(size: [usize; 2], exact: bool) -> Result<Self, ImageError> {
         if !size.iter().all(|side| (1..=MAX_SIDE).contains(side)) {
             let [height, width] = size;
             let message = format!("it is for {height} × {width} pixels; each side is between 1 and {MAX_SIDE}");
             return Err(ImageError::draw(message));
         }
         let segments = std::iter::once(Segment::new(size)).collect();
-        Ok(Self { segments, geometry: SmallVec::new(), not_followed: None, normalized: false, after: SmallVec::new() })
+        Ok(Self {
+            segments,
+            geometry: SmallVec::new(),
+            not_followed: None,
+            normalized: false,
+            after: SmallVec::new(),
+            exact,
+        })
     }
 
     /// The size after what was planned so far.
@@ -88,14 +105,17 @@ impl Plan {
         self.segments.push(Segment::new(self.size()));
     }
 
-    pub(crate) fn resize(&mut self, size: [usize; 2]) {
+    pub(crate) fn resize(&mut self, size: [usize; 2], filter: Resampling) {
         if size == self.size() {
             return;
         }
         self.geometry.push(Movement::Resize { from: self.size(), to: size });
-        if !self.places().iter().all(AxisMap::can_resize) {
+        // The weights of a mirrored picture may be rounded otherwise.
+        let exact = self.exact;
+        if !self.places().iter().all(|places| places.can_resize() && !(exact && places.mirrored)) {
             self.push();
         }
+        self.last().filter = filter;
         self.last().places.iter_mut().zip(size).for_each(|(places, size)| places.resize(size));
     }
 

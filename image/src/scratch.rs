@@ -6,12 +6,14 @@ use crate::axis_map::AxisMap;
 use crate::channel::{Channel, Planes};
 use crate::decode::{DecodeRequest, Frame, Memory, OpenedImage, Orientation, OtherChannels, Picture, room};
 use crate::error::ImageError;
+use crate::exact::{Resampler, Source, interleaved};
 use crate::number::Number;
 use crate::operation::{Operation, Pixels, erase};
-use crate::paint::{Canvas, Layout, Target, convert};
+use crate::paint::{Canvas, Layout, Target, convert, fill};
 use crate::plan::{Plan, Segment};
 use crate::resample::{Plane, Rows, STRIDE};
-use crate::taps::Tables;
+use crate::taps::{LANES, Tables};
+use crate::transform::Normalize;
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -26,13 +28,14 @@ struct Scratch {
     between: [Vec<u8>; 2],
     /// Numbers of a plane, for filters.
     numbers: Vec<f32>,
+    resampler: Resampler,
 }
 
 /// The bytes that a thread keeps, at most, after pictures of this size that are decoded as this plan says.
 pub(crate) fn memory(plan: &Plan, [height, width]: [usize; 2], turned: bool) -> usize {
     // Four channels, or planes of whole blocks.
     let mut sum = (height + 32) * (width + 32) * 4 + 2 * STRIDE;
-    let (mut tables, mut rows, mut widest) = (0, 0, 0);
+    let (mut tables, mut rows, mut resampled, mut widest) = (0, 0, 0, 0);
     let mut size = [height, width];
     for (i, segment) in plan.segments.iter().enumerate() {
         let of = |direction: usize| {
@@ -44,6 +47,9 @@ pub(crate) fn memory(plan: &Plan, [height, width]: [usize; 2], turned: bool) -> 
         tables = tables.max(2 * (of(0) + of(1)));
         let width = if turned && i == 0 { size[0].max(size[1]) } else { size[1] };
         rows = rows.max(Rows::memory(width, 4).max(3 * Rows::memory(width + 32, 1)));
+        if plan.exact {
+            resampled = resampled.max(Resampler::memory(segment, size));
+        }
         size = segment.places.map(|places| places.out);
         widest = widest.max(size[0] * size[1]);
         let blurred = segment.operations.iter().map(|operation| match operation {
@@ -54,9 +60,12 @@ pub(crate) fn memory(plan: &Plan, [height, width]: [usize; 2], turned: bool) -> 
         });
         sum += blurred.max().unwrap_or(0);
     }
-    sum += tables + rows;
+    sum += if plan.exact { resampled } else { tables + rows };
     let direct = plan.segments.len() == 1 && plan.segments[0].operations.is_empty() && !turned;
-    if !direct {
+    if plan.exact || !direct {
+        if plan.exact && turned {
+            widest = widest.max(height * width);
+        }
         sum += 2 * (3 * widest + STRIDE);
     }
     sum
@@ -73,18 +82,12 @@ pub(crate) fn run<T: Number>(
     layout: Layout,
     out: &mut [T],
 ) -> Result<bool, ImageError> {
-    SCRATCH.with_borrow_mut(|Scratch { memory, canvas, between, numbers }| {
+    SCRATCH.with_borrow_mut(|Scratch { memory, canvas, between, numbers, .. }| {
         let [current, other] = between;
         let identity = Channel::all(Planes::Rgb, [0.0; 3], [1.0 / 255.0; 3]);
         let (first, rest) = plan.segments.split_first().expect("a plan has a segment");
         let places = stored(first.places, orientation, [opened.height, opened.width]);
-        let request = DecodeRequest {
-            window: places.map(|places| places.window()),
-            crop: places.map(|places| places.crop[1] - places.crop[0]),
-            size: places.map(|places| places.size),
-            reduced,
-            whole,
-        };
+        let request = DecodeRequest { reduced, whole, ..wanted(first, places) };
         let picture = opened.decode(memory, request)?;
         let of_picture = &channels[usize::from(picture.colours == Planes::Rgb)];
         if rest.is_empty() && first.operations.is_empty() && !orientation.transposed {
@@ -102,16 +105,82 @@ pub(crate) fn run<T: Number>(
             std::mem::swap(current, other);
             size = [size[1], size[0]];
         }
-        Pixels { planes: current, other, numbers, size }.run(&first.operations);
+        Pixels { planes: current, other, numbers, size }.run(&first.operations, false);
         for segment in rest {
             let target =
                 Target { places: segment.places, channels: &identity, layout: Layout::Chw, fill: fraction(segment) };
             paint_between(canvas, &planes(current, size), target, other)?;
             std::mem::swap(current, other);
             size = segment.places.map(|places| places.out);
-            Pixels { planes: current, other, numbers, size }.run(&segment.operations);
+            Pixels { planes: current, other, numbers, size }.run(&segment.operations, false);
         }
         convert(current, size[0] * size[1], &channels[1], layout, out);
+        erase_all(plan, layout, out);
+        Ok(memory.warned)
+    })
+}
+
+/// What the first pass needs of a picture, with the places of its stored rows and columns.
+fn wanted(first: &Segment, places: [AxisMap; 2]) -> DecodeRequest {
+    DecodeRequest {
+        window: places.map(|places| places.window(first.filter.support())),
+        crop: places.map(|places| places.crop[1] - places.crop[0]),
+        size: places.map(|places| places.size),
+        reduced: false,
+        exact: false,
+        whole: false,
+    }
+}
+
+/// Decodes a picture and runs all passes with Pillow's bits. Returns whether the decoder warned about it.
+#[inline(always)]
+pub(crate) fn run_exact<T: Number>(
+    opened: OpenedImage<'_>,
+    orientation: Orientation,
+    plan: &Plan,
+    whole: bool,
+    normalize: Normalize,
+    layout: Layout,
+    out: &mut [T],
+) -> Result<bool, ImageError> {
+    SCRATCH.with_borrow_mut(|Scratch { memory, between, numbers, resampler, .. }| {
+        let [current, other] = between;
+        let (first, stored_size) = (&plan.segments[0], [opened.height, opened.width]);
+        let places = stored(first.places, orientation, stored_size);
+        let request = DecodeRequest { exact: true, whole, ..wanted(first, places) };
+        let picture = opened.decode(memory, request)?;
+        let decoded = Source::new(&picture);
+        let mut size = [0; 2];
+        for (i, segment) in plan.segments.iter().enumerate() {
+            let source = if i > 0 {
+                interleaved(current, size, other)?
+            } else if orientation == Orientation::default() {
+                decoded
+            } else {
+                decoded.upright(orientation, stored_size, request.window, other)?
+            };
+            size = segment.places.map(|places| places.out);
+            grow(current, 3 * size[0] * size[1])?;
+            resampler.run(source, segment, current)?;
+            let identity = Channel::all(Planes::Rgb, [0.0; 3], [1.0 / 255.0; 3]);
+            let target =
+                Target { places: segment.places, channels: &identity, layout: Layout::Chw, fill: fraction(segment) };
+            fill::<[u16; LANES], u8>(target, current);
+            Pixels { planes: current, other, numbers, size }.run(&segment.operations, true);
+        }
+        // Divisions and differences are rounded as torch's.
+        let area = size[0] * size[1];
+        for c in 0..3 {
+            let number = |byte: usize| T::of((byte as f32 / 255.0 - normalize.mean[c]) / normalize.std[c]);
+            let numbers: [T; 256] = std::array::from_fn(number);
+            let bytes = current[c * area..][..area].iter().map(|&byte| numbers[usize::from(byte)]);
+            match layout {
+                Layout::Chw => out[c * area..][..area].iter_mut().zip(bytes).for_each(|(out, number)| *out = number),
+                Layout::Hwc => {
+                    out.as_chunks_mut::<3>().0.iter_mut().zip(bytes).for_each(|(out, number)| out[c] = number)
+                }
+            }
+        }
         erase_all(plan, layout, out);
         Ok(memory.warned)
     })

@@ -57,6 +57,8 @@ pub(crate) struct DecodeRequest {
     pub(crate) size: [usize; 2],
     /// Whether a smaller picture will do, if it is still as large as `size`.
     pub(crate) reduced: bool,
+    /// Whether the pixels are to be those of the whole picture, bit for bit, without planes.
+    pub(crate) exact: bool,
     /// Whether all of the file is read, so that damage is found wherever it is.
     pub(crate) whole: bool,
 }

@@ -43,14 +43,19 @@ impl<'a> Reader<'a> {
         let header = self.turbo.header();
         let denominator = if request.reduced && !header.lossless { reduction(request) } else { 1 };
         self.turbo.reduce(denominator).map_err(faulty)?;
-        let region = self.region(request, denominator);
+        let mut region = self.region(request, denominator);
         // At full size libjpeg, and so PIL, does not interpolate colours at a quarter of the width or height, or of less than
         // three samples.
         let usual = matches!(header.colours, Colours::YCbCr | Colours::Grey) && !header.lossless;
         let planar = header.per.filter(|[across, down]| {
             let interpolated = *across.max(down) <= 2 && (*across == 1 || header.width.div_ceil(*across) > 2);
-            usual && (interpolated || denominator > 1)
+            usual && (interpolated || denominator > 1) && !request.exact
         });
+        if request.exact {
+            // libjpeg smooths incomplete progressive pictures, but only as a whole.
+            region = region
+                .filter(|region| !header.progressive && pays_packed(*region, self.turbo.reduced(), request.whole));
+        }
         match planar {
             Some(per) if region.is_none_or(|region| !pays(region, self.turbo.reduced(), denominator, request)) => {
                 self.planes(memory, per, denominator)
@@ -170,6 +175,14 @@ fn pays(region: Region, [width, height]: [usize; 2], denominator: usize, request
     let planes = read(height) + 0.9 * all;
     let packed = read(region.y + region.height) + 1.4 * part + 0.8 * (request.size[0] * request.size[1]) as f64;
     packed < planes
+}
+
+/// Whether decoding a region to RGB is faster than decoding all of the picture to RGB.
+fn pays_packed(region: Region, [width, height]: [usize; 2], whole: bool) -> bool {
+    let read = 1.6 * ((region.y + region.height) * width) as f64;
+    let (all, part) = ((width * height) as f64, (region.width * region.height) as f64);
+    // To read the rest, all bits are read before.
+    !whole || read + 1.4 * part < 1.4 * all
 }
 
 /// Returns the largest number of samples across that a block of pixels has in a plane, by which a region must start:

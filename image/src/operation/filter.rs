@@ -1,9 +1,9 @@
 //! Operations on the neighbours of a pixel: sharpness and blur.
 
-use super::{Pixels, byte, multiply_add, vectorized};
+use super::{Pixels, byte, exact, multiply_add, vectorized};
 
 /// Mixes with a smoothed picture. Pixels at the sides stay.
-pub(super) fn sharpness(pixels: &mut Pixels<'_>, factor: f64) {
+pub(super) fn sharpness(pixels: &mut Pixels<'_>, factor: f64, exact: bool) {
     let [height, width] = pixels.size;
     if height <= 2 || width <= 2 {
         return;
@@ -16,14 +16,14 @@ pub(super) fn sharpness(pixels: &mut Pixels<'_>, factor: f64) {
     for (from, to) in other.chunks_exact(area).zip(planes.chunks_exact_mut(area)).take(3) {
         for y in 1..height - 1 {
             let rows = [y - 1, y, y + 1].map(|y| &from[y * width..][..width]);
-            sharpen_row(rows, &mut to[y * width..][1..width - 1], factor);
+            sharpen_row(rows, &mut to[y * width..][1..width - 1], factor, exact);
         }
     }
 }
 
 vectorized! {
     /// Computes a row but for its ends, from the rows around.
-    fn sharpen_row(rows: [&[u8]; 3], out: &mut [u8], factor: f64) {
+    fn sharpen_row(rows: [&[u8]; 3], out: &mut [u8], factor: f64, exact: bool) {
         const BLOCK: usize = 64;
 
         let rest = (1.0 - factor) as f32;
@@ -38,6 +38,10 @@ vectorized! {
                 // The middle has five times the weight of its neighbours. The mean is rounded; it is never half of a level.
                 let sum = u32::from(a + b + c) + 4 * u32::from(centre);
                 let smooth = (2 * sum + 13) / 26;
+                if exact {
+                    *out = exact::blend(smooth as u8, centre, factor);
+                    continue;
+                }
                 let centre = f32::from(centre);
                 *out = byte(multiply_add::<FMA>(smooth as i32 as f32 - centre, rest, centre).clamp(0.0, 255.0));
             }

@@ -6,6 +6,7 @@
 mod affine;
 mod blend;
 mod erase;
+mod exact;
 mod filter;
 mod table;
 
@@ -139,8 +140,8 @@ impl Pixels<'_> {
         [red, green, &mut rest[..area]]
     }
 
-    /// Runs the operations one after the other.
-    pub(crate) fn run(&mut self, operations: &[Operation]) {
+    /// Runs the operations one after the other, with the results for uint8 tensors or, if `exact`, for PIL images.
+    pub(crate) fn run(&mut self, operations: &[Operation], exact: bool) {
         let mut tables = Tables::default();
         for operation in operations {
             // Anything else needs the pixels as they are.
@@ -157,18 +158,26 @@ impl Pixels<'_> {
                 tables.apply(self.channels());
             }
             match *operation {
+                Operation::AdjustBrightness(factor) if exact => tables.then(|value| exact::blend(0, value, factor)),
+                Operation::AdjustContrast(factor) if exact => {
+                    let mean = exact::mean_brightness(self.channels());
+                    tables.then(|value| exact::blend(mean, value, factor));
+                }
+                Operation::AdjustSaturation(factor) if exact => exact::saturation(self.channels(), factor),
+                Operation::AdjustHue(hue) if exact => exact::hue(self.channels(), hue),
+                Operation::Grayscale if exact => exact::grayscale(self.channels()),
                 Operation::AdjustBrightness(factor) => tables.brightness(factor),
                 Operation::Posterize(bits) => tables.posterize(bits),
                 Operation::Solarize(threshold) => tables.solarize(threshold),
                 Operation::Invert => tables.invert(),
-                Operation::AutoContrast => tables.autocontrast(self.channels()),
+                Operation::AutoContrast => tables.autocontrast(self.channels(), exact),
                 Operation::Equalize => tables.equalize(self.channels()),
                 Operation::AdjustContrast(factor) => tables.blend(blend::mean_brightness(self.channels()), factor),
                 Operation::AdjustSaturation(factor) => blend::saturation(self.channels(), factor),
                 Operation::AdjustHue(hue) if hue != 0.0 => blend::hue(self.channels(), hue),
                 Operation::AdjustHue(_) => {}
                 Operation::Grayscale => blend::grayscale(self.channels()),
-                Operation::AdjustSharpness(factor) => filter::sharpness(self, factor),
+                Operation::AdjustSharpness(factor) => filter::sharpness(self, factor, exact),
                 Operation::GaussianBlur { kernel_size, sigma } => filter::blur(self, kernel_size, sigma),
                 Operation::Affine { by, interpolation, fill } => affine::run(self, by, interpolation, fill),
                 Operation::Erase { top, left, height, width, value } => {

@@ -18,7 +18,7 @@ impl Tables {
     }
 
     /// Adds an operation that is the same for all channels.
-    fn then(&mut self, operation: impl Fn(u8) -> u8) {
+    pub(super) fn then(&mut self, operation: impl Fn(u8) -> u8) {
         let changed: [u8; 256] = std::array::from_fn(|value| operation(value as u8));
         self.all().as_flattened_mut().iter_mut().for_each(|value| *value = changed[usize::from(*value)]);
     }
@@ -74,12 +74,17 @@ impl Tables {
         }
     }
 
-    pub(super) fn autocontrast(&mut self, channels: [&mut [u8]; 3]) {
+    pub(super) fn autocontrast(&mut self, channels: [&mut [u8]; 3], exact: bool) {
         let stretched = self.histograms(channels).map(|histogram| {
             let least = histogram.iter().position(|&count| count > 0).unwrap_or(0);
             let most = histogram.iter().rposition(|&count| count > 0).unwrap_or(0);
             if least == most {
                 return std::array::from_fn(|value| value as u8);
+            }
+            if exact {
+                let scale = 255.0 / (most - least) as f64;
+                let offset = -(least as f64) * scale;
+                return std::array::from_fn(|value| (value as f64 * scale + offset) as u8);
             }
             let scale = (most - least) as f32 * (1.0_f64 / 255.0) as f32;
             std::array::from_fn(|value| (value.saturating_sub(least) as f32 / scale).min(255.0) as u8)
@@ -128,7 +133,7 @@ mod tests {
         type Step = fn(&mut Tables, [&mut [u8]; 3]);
         let steps: [Step; 7] = [
             |tables, _| tables.brightness(0.8),
-            |tables, channels| tables.autocontrast(channels),
+            |tables, channels| tables.autocontrast(channels, false),
             |tables, _| tables.solarize(100.0),
             |tables, channels| tables.equalize(channels),
             |tables, _| tables.posterize(5),

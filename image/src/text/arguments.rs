@@ -28,8 +28,6 @@ pub(crate) struct Reader<'t> {
     at: usize,
     /// What was not visited yet.
     given: Vec<Given<'t>>,
-    /// How many of the visited arguments have a position.
-    positions: usize,
     visited: Vec<&'static str>,
     presets: Vec<&'static str>,
     /// What is wrong if all that was given is known.
@@ -68,7 +66,6 @@ impl<'t> Arguments<'t> {
             transform,
             at,
             given,
-            positions: 0,
             visited: Vec::new(),
             presets: Vec::new(),
             missing: None,
@@ -81,7 +78,7 @@ impl<'t> Arguments<'t> {
 
     /// Visits an argument without a default.
     pub(crate) fn required<T: Value>(&mut self, name: &'static str, value: &mut T) -> Result<(), ImageError> {
-        if !self.visit(name, value, true, true)?
+        if !self.visit(name, value, true)?
             && let Self::Read(reader) = self
         {
             reader.missing.get_or_insert_with(|| format!("{name} is missing; it is {}", T::expected()));
@@ -91,12 +88,7 @@ impl<'t> Arguments<'t> {
 
     /// Visits an argument with a default, which `value` has.
     pub(crate) fn optional<T: Value>(&mut self, name: &'static str, value: &mut T) -> Result<(), ImageError> {
-        self.visit(name, value, false, true).map(drop)
-    }
-
-    /// Visits an argument with a default that has no position: in torchvision another one has it.
-    pub(crate) fn named<T: Value>(&mut self, name: &'static str, value: &mut T) -> Result<(), ImageError> {
-        self.visit(name, value, false, false).map(drop)
+        self.visit(name, value, false).map(drop)
     }
 
     /// Returns whether the arguments are this one word; for writing, whether they are to be.
@@ -120,15 +112,9 @@ impl<'t> Arguments<'t> {
         }
     }
 
-    fn visit<T: Value>(
-        &mut self,
-        name: &'static str,
-        value: &mut T,
-        required: bool,
-        positional: bool,
-    ) -> Result<bool, ImageError> {
+    fn visit<T: Value>(&mut self, name: &'static str, value: &mut T, required: bool) -> Result<bool, ImageError> {
         match self {
-            Self::Read(reader) => match reader.find(name, positional)? {
+            Self::Read(reader) => match reader.find(name)? {
                 Some(given) => {
                     *value = T::read(&given.value).ok_or_else(|| {
                         let presets = reader.presets.iter().copied();
@@ -190,13 +176,12 @@ impl<'t> Reader<'t> {
     }
 
     /// Takes the argument that has this name, or its position.
-    fn find(&mut self, name: &'static str, positional: bool) -> Result<Option<Given<'t>>, ImageError> {
+    fn find(&mut self, name: &'static str) -> Result<Option<Given<'t>>, ImageError> {
         self.visited.push(name);
-        let position = self.positions;
-        self.positions += usize::from(positional);
+        let position = self.visited.len() - 1;
         let is_this = |given: &Given<'t>| match given.name {
             Ok(given) => given == name,
-            Err(given) => positional && given == position,
+            Err(given) => given == position,
         };
         let Some(i) = self.given.iter().position(is_this) else { return Ok(None) };
         let found = self.given.remove(i);

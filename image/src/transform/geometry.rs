@@ -8,14 +8,17 @@ use crate::axis_map::PaddingMode;
 use crate::decode::MAX_SIDE;
 use crate::draw::{Random, Step};
 use crate::error::ImageError;
+use crate::exact::Resampling;
 use crate::plan::Plan;
 use crate::text::{Arguments, Configure, Literal, Value, word_of};
 
-/// Resizes, bilinearly with antialiasing.
+/// Resizes with antialiasing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resize {
     /// `256` for the shorter side, `[224, 224]` for height and width.
     pub size: ResizeTo,
+    /// The filter (default: bilinear). Another one needs [`exact`](crate::PipelineBuilder::exact).
+    pub interpolation: Resampling,
     /// The maximum of the longer side, if `size` is that of the shorter one (default: none). It must be above it.
     pub max_size: Option<usize>,
 }
@@ -23,7 +26,7 @@ pub struct Resize {
 impl Resize {
     /// Resizes to `256` for the shorter side, or to `[224, 224]` for height and width.
     pub fn new(size: impl Into<ResizeTo>) -> Self {
-        Self { size: size.into(), max_size: None }
+        Self { size: size.into(), interpolation: Resampling::default(), max_size: None }
     }
 
     fn of(&self, [height, width]: [usize; 2]) -> [usize; 2] {
@@ -79,7 +82,7 @@ impl Apply for Resize {
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
         step.expect_fixed("Resize")?;
-        plan.resize(self.of(plan.size()));
+        plan.resize(self.of(plan.size()), self.interpolation);
         Ok(())
     }
 }
@@ -91,8 +94,8 @@ impl Configure for Resize {
 
     fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
         arguments.required("size", &mut self.size)?;
-        // torchvision has the interpolation in between.
-        arguments.named("max_size", &mut self.max_size)
+        arguments.optional("interpolation", &mut self.interpolation)?;
+        arguments.optional("max_size", &mut self.max_size)
     }
 }
 
@@ -313,6 +316,20 @@ impl Value for PaddingMode {
     }
 }
 
+impl Value for Resampling {
+    fn expected() -> Cow<'static, str> {
+        Self::ALL.map(|(name, _)| name).join(", ").into()
+    }
+
+    fn read(literal: &Literal<'_>) -> Option<Self> {
+        word_of(literal, &Self::ALL).or_else(|| word_of(literal, &[("nearest_exact", Self::Nearest)]))
+    }
+
+    fn write(&self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
 /// Crops a random part of random size and proportion, and resizes it: the usual augmentation for ImageNet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomResizedCrop {
@@ -322,12 +339,15 @@ pub struct RandomResizedCrop {
     pub scale: [f64; 2],
     /// The smallest and the largest width divided by the height (default: 3/4 to 4/3).
     pub ratio: [f64; 2],
+    /// The filter (default: bilinear). Another one needs [`exact`](crate::PipelineBuilder::exact).
+    pub interpolation: Resampling,
 }
 
 impl RandomResizedCrop {
     /// Results in a square of a side of `224`, or a height and a width of `[224, 160]`.
     pub fn new(size: impl Into<Size>) -> Self {
-        Self { size: size.into(), scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] }
+        let (scale, ratio) = ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]);
+        Self { size: size.into(), scale, ratio, interpolation: Resampling::default() }
     }
 }
 
@@ -372,7 +392,7 @@ impl Apply for RandomResizedCrop {
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
         let (at, crop) = step.expect_crop("RandomResizedCrop", plan.size())?;
         plan.crop(at, crop);
-        plan.resize(self.size.array());
+        plan.resize(self.size.array(), self.interpolation);
         Ok(())
     }
 }
@@ -385,7 +405,8 @@ impl Configure for RandomResizedCrop {
     fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
         arguments.required("size", &mut self.size)?;
         arguments.optional("scale", &mut self.scale)?;
-        arguments.optional("ratio", &mut self.ratio)
+        arguments.optional("ratio", &mut self.ratio)?;
+        arguments.optional("interpolation", &mut self.interpolation)
     }
 }
 

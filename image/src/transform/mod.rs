@@ -100,6 +100,11 @@ pub(crate) trait Apply: fmt::Debug {
         None
     }
 
+    /// Whether its results differ from those for PIL images.
+    fn inexact(&self) -> bool {
+        self.not_followed().is_some()
+    }
+
     /// Draws what is to be done with a picture of this size.
     fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError>;
 

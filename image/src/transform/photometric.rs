@@ -156,6 +156,10 @@ impl Apply for GaussianBlur {
         true
     }
 
+    fn inexact(&self) -> bool {
+        true
+    }
+
     fn draw(&self, random: &mut Random<'_>, _: [usize; 2]) -> Result<Step, ImageError> {
         let sigma = random.uniform(self.sigma[0], self.sigma[1]);
         let blur = Operation::GaussianBlur { kernel_size: self.kernel_size, sigma: [sigma; 2] };
@@ -246,6 +250,10 @@ impl Apply for RandomApply {
 
     fn not_followed(&self) -> Option<&'static str> {
         self.transforms.iter().find_map(|transform| transform.apply().not_followed())
+    }
+
+    fn inexact(&self) -> bool {
+        self.transforms.iter().any(|transform| transform.apply().inexact())
     }
 
     fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError> {

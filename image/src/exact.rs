@@ -1,0 +1,503 @@
+//! Pictures as Pillow resizes them, bit for bit: bytes of red, green and blue, in two passes with weights of 22 bits.
+//!
+//! Each pass rounds to bytes: mostly, each row that is needed becomes as wide as the target, in planes, and then rows are
+//! combined. A weight is added up in two parts, so that vectors of 16-bit numbers can be multiplied; the sums are exact.
+
+use crate::axis_map::AxisMap;
+use crate::decode::{Orientation, OtherChannels, Picture, room};
+use crate::error::ImageError;
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::has_avx2;
+use crate::plan::Segment;
+use crate::resample::STRIDE;
+
+/// The bits of a weight behind the point.
+const PRECISION: u32 = 22;
+/// The lower part of a weight has this number of bits.
+const LOW: u32 = 11;
+/// The bytes that are combined at once, to which rows are padded.
+const BLOCK: usize = 16;
+
+/// How a picture is resized, with torchvision's names. All but `Nearest` are antialiased, as Pillow's are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resampling {
+    /// The nearest pixel (`NEAREST` and `NEAREST_EXACT`).
+    Nearest,
+    /// The mean of the pixels that a pixel of the result covers.
+    Box,
+    /// A triangle of two pixels (torchvision's default).
+    #[default]
+    Bilinear,
+    /// A Hamming window of two pixels.
+    Hamming,
+    /// A cubic spline of four pixels.
+    Bicubic,
+    /// A Lanczos window of six pixels.
+    Lanczos,
+}
+
+impl Resampling {
+    /// All, with their names in text.
+    pub(crate) const ALL: [(&'static str, Self); 6] = [
+        ("nearest", Self::Nearest),
+        ("box", Self::Box),
+        ("bilinear", Self::Bilinear),
+        ("hamming", Self::Hamming),
+        ("bicubic", Self::Bicubic),
+        ("lanczos", Self::Lanczos),
+    ];
+
+    /// The distance from the middle up to which pixels have a weight.
+    pub(crate) fn support(self) -> f64 {
+        match self {
+            Self::Nearest | Self::Box => 0.5,
+            Self::Bilinear | Self::Hamming => 1.0,
+            Self::Bicubic => 2.0,
+            Self::Lanczos => 3.0,
+        }
+    }
+
+    /// The weight at this distance from the middle.
+    fn weight(self, x: f64) -> f64 {
+        let sinc = |x: f64| if x == 0.0 { 1.0 } else { (x * std::f64::consts::PI).sin() / (x * std::f64::consts::PI) };
+        match self {
+            Self::Nearest | Self::Box => f64::from(x > -0.5 && x <= 0.5),
+            Self::Bilinear => (1.0 - x.abs()).max(0.0),
+            Self::Hamming => {
+                let x = x.abs();
+                if x < 1.0 { sinc(x) * (0.54 + 0.46 * (x * std::f64::consts::PI).cos()) } else { 0.0 }
+            }
+            Self::Bicubic => {
+                const A: f64 = -0.5;
+                let x = x.abs();
+                if x < 1.0 {
+                    ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0
+                } else if x < 2.0 {
+                    (((x - 5.0) * x + 8.0) * x - 4.0) * A
+                } else {
+                    0.0
+                }
+            }
+            Self::Lanczos => {
+                if (-3.0..3.0).contains(&x) {
+                    sinc(x) * sinc(x / 3.0)
+                } else {
+                    0.0
+                }
+            }
+        }
+    }
+}
+
+/// The weights of two neighbours: the higher parts of both, and the lower ones.
+type Pair = [[i16; 2]; 2];
+
+/// The samples of each place in one direction of the target.
+#[derive(Debug, Default)]
+struct Taps {
+    /// For each place the first sample, and where its pairs end. Padding has none.
+    places: Vec<(u32, u32)>,
+    pairs: Vec<Pair>,
+    /// The samples that are used, from the first to behind the last.
+    span: [usize; 2],
+    weights: Vec<f64>,
+}
+
+impl Taps {
+    /// The bytes that are kept, at most, for `out` places of samples of which `len` become `size`.
+    fn memory(len: usize, size: usize, out: usize, filter: Resampling) -> usize {
+        let per = Self::most(len, size, filter);
+        out * (size_of::<(u32, u32)>() + per.div_ceil(2) * size_of::<Pair>()) + per.max(size) * size_of::<f64>()
+    }
+
+    /// The most samples that a place has.
+    fn most(len: usize, size: usize, filter: Resampling) -> usize {
+        let support = filter.support() * (len as f64 / size as f64).max(1.0);
+        (2 * support.ceil() as usize + 1).min(len)
+    }
+
+    /// Computes the samples and weights. The first pixel has number `skipped`.
+    fn set(&mut self, map: &AxisMap, filter: Resampling, skipped: usize) {
+        let Self { places, pairs, span, weights } = self;
+        let [start, end] = map.crop;
+        let len = end - start;
+        let scale = len as f64 / map.size as f64;
+        let filter_scale = scale.max(1.0);
+        let support = filter.support() * filter_scale;
+        places.clear();
+        pairs.clear();
+        weights.clear();
+        let per = Self::most(len, map.size, filter);
+        places.reserve_exact(map.out);
+        pairs.reserve_exact(map.out * per.div_ceil(2));
+        weights.reserve_exact(per);
+        if filter == Resampling::Nearest {
+            // Pillow adds up the places.
+            weights.reserve_exact(map.size);
+            weights.extend(std::iter::successors(Some(scale * 0.5), |at| Some(at + scale)).take(map.size));
+        }
+        *span = [usize::MAX, 0];
+        for i in 0..map.out {
+            let Some(place) = map.of(i) else {
+                places.push((0, pairs.len() as u32));
+                continue;
+            };
+            let mut first;
+            if filter == Resampling::Nearest {
+                first = (weights[place] as usize).min(len - 1);
+                pairs.push([[1 << (PRECISION - LOW), 0], [0; 2]]);
+            } else {
+                let centre = (place as f64 + 0.5) * scale;
+                first = (centre - support + 0.5).max(0.0) as usize;
+                let last = ((centre + support + 0.5) as usize).min(len);
+                weights.clear();
+                weights.extend((first..last).map(|k| filter.weight((k as f64 - centre + 0.5) * (1.0 / filter_scale))));
+                let sum = weights.iter().fold(0.0, |sum, weight| sum + weight);
+                let fixed = |weight: f64| {
+                    let weight = if sum == 0.0 { weight } else { weight / sum } * f64::from(1 << PRECISION);
+                    (if weight < 0.0 { weight - 0.5 } else { weight + 0.5 }) as i32
+                };
+                // Neighbours without a weight are left out.
+                let used = |&weight: &f64| fixed(weight) != 0;
+                let from = weights.iter().position(used).unwrap_or(0);
+                let to = weights.iter().rposition(used).unwrap_or(0) + 1;
+                first += from;
+                pairs.extend(weights[from..to].chunks(2).map(|two| {
+                    let [a, b] = [0, 1].map(|i| two.get(i).map_or(0, |&weight| fixed(weight)));
+                    [[a >> LOW, b >> LOW], [a & ((1 << LOW) - 1), b & ((1 << LOW) - 1)]]
+                        .map(|half| half.map(|part| part as i16))
+                }));
+            }
+            let first = start + first - skipped;
+            let from = places.last().map_or(0, |place| place.1) as usize;
+            *span = [span[0].min(first), span[1].max(first + 2 * (pairs.len() - from))];
+            places.push((first as u32, pairs.len() as u32));
+        }
+        if span[0] > span[1] {
+            *span = [0, 0];
+        }
+    }
+
+    /// Returns the first sample and the weights of each place.
+    fn all(&self) -> impl Iterator<Item = (usize, &[Pair])> {
+        let mut from = 0;
+        self.places.iter().map(move |&(first, to)| {
+            let pairs = &self.pairs[from..to as usize];
+            from = to as usize;
+            (first as usize, pairs)
+        })
+    }
+}
+
+/// A picture of bytes, with the channels of each pixel next to each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    /// The rows, and some bytes behind them that are read along.
+    samples: &'a [u8],
+    stride: usize,
+    /// The distance from one pixel to the next.
+    step: usize,
+    /// The distance from red to green and to blue: 0 for grey, which is all three.
+    channel: usize,
+    /// The numbers of the first row and column.
+    skipped: [usize; 2],
+}
+
+impl<'a> Source<'a> {
+    /// A picture that was decoded at its full size, without planes.
+    pub(crate) fn new(picture: &Picture<'a>) -> Self {
+        let plane = picture.first;
+        let channel = match picture.others {
+            OtherChannels::None => 0,
+            OtherChannels::Packed => 1,
+            OtherChannels::Planes(_) => unreachable!("planes were not requested"),
+        };
+        let skipped = picture.frames[0].map(|frame| frame.skipped as usize);
+        Self { samples: plane.samples, stride: plane.stride, step: plane.step, channel, skipped }
+    }
+
+    fn pixel(&self, y: usize, x: usize) -> [u8; 3] {
+        let at = (y - self.skipped[0]) * self.stride + (x - self.skipped[1]) * self.step;
+        [0, 1, 2].map(|c| self.samples[at + c * self.channel])
+    }
+
+    /// Turns the part of a picture of this size that is in the window upright.
+    pub(crate) fn upright<'o>(
+        &self,
+        orientation: Orientation,
+        size: [usize; 2],
+        mut window: [[usize; 2]; 2],
+        out: &'o mut Vec<u8>,
+    ) -> Result<Source<'o>, ImageError> {
+        let Orientation { transposed, rows_reversed, columns_reversed } = orientation;
+        let reversed = [rows_reversed, columns_reversed];
+        for i in [0, 1].into_iter().filter(|&i| reversed[i]) {
+            window[i] = [size[i] - window[i][1], size[i] - window[i][0]];
+        }
+        if transposed {
+            window.swap(0, 1);
+        }
+        packed(window, out, |y, x| {
+            let mut at = if transposed { [x, y] } else { [y, x] };
+            for i in [0, 1].into_iter().filter(|&i| reversed[i]) {
+                at[i] = size[i] - 1 - at[i];
+            }
+            self.pixel(at[0], at[1])
+        })
+    }
+}
+
+/// Puts the channels of planes of this size next to each other.
+pub(crate) fn interleaved<'o>(
+    planes: &[u8],
+    [height, width]: [usize; 2],
+    out: &'o mut Vec<u8>,
+) -> Result<Source<'o>, ImageError> {
+    packed([[0, height], [0, width]], out, |y, x| [0, 1, 2].map(|c| planes[(c * height + y) * width + x]))
+}
+
+/// Makes a picture of the pixels in this window.
+fn packed(
+    window @ [rows, columns]: [[usize; 2]; 2],
+    out: &mut Vec<u8>,
+    pixel: impl Fn(usize, usize) -> [u8; 3],
+) -> Result<Source<'_>, ImageError> {
+    let [height, width] = window.map(|[from, to]| to - from);
+    let pixels = room(out, 3 * height * width)?.as_chunks_mut::<3>().0;
+    for (y, row) in (rows[0]..rows[1]).zip(pixels.chunks_exact_mut(width)) {
+        row.iter_mut().zip(columns[0]..).for_each(|(to, x)| *to = pixel(y, x));
+    }
+    let skipped = window.map(|side| side[0]);
+    Ok(Source { samples: out, stride: 3 * width, step: 3, channel: 1, skipped })
+}
+
+/// Weights, and rows between both passes. A thread keeps them.
+#[derive(Debug, Default)]
+pub(crate) struct Resampler {
+    taps: [Taps; 2],
+    rows: Vec<u8>,
+    row: Vec<u8>,
+}
+
+impl Resampler {
+    /// The bytes that are kept, at most, for this pass over a picture of this size.
+    pub(crate) fn memory(segment: &Segment, size: [usize; 2]) -> usize {
+        let [down, across] = segment.places;
+        let taps = |i: usize, map: AxisMap| Taps::memory(size[i], map.size, map.out, segment.filter);
+        let pitch = (3 * across.out).next_multiple_of(BLOCK);
+        let rows = ((size[0] + 2) * pitch).max(2 * (4 * size[1] + BLOCK));
+        taps(0, down) + taps(1, across) + rows + 2 * pitch + STRIDE
+    }
+
+    /// Resizes to planes. Padding of a colour is not written.
+    pub(crate) fn run(&mut self, source: Source<'_>, segment: &Segment, out: &mut [u8]) -> Result<(), ImageError> {
+        let Self { taps: [down, across], rows, row } = self;
+        let [height, width] = segment.places.map(|places| places.out);
+        down.set(&segment.places[0], segment.filter, source.skipped[0]);
+        across.set(&segment.places[1], segment.filter, source.skipped[1]);
+        let pitch = (3 * width).next_multiple_of(BLOCK);
+        row.reserve_exact((2 * pitch).saturating_sub(row.len()));
+        row.resize(row.len().max(2 * pitch), 0);
+        let row = &mut row[..2 * pitch];
+        let mut copy = |row: &[u8], y: usize| {
+            for (c, row) in row[..3 * width].chunks_exact(width).enumerate() {
+                out[(c * height + y) * width..][..width].copy_from_slice(row);
+            }
+        };
+        let ([top, bottom], [left, right]) = (down.span, across.span);
+        let mut places = down.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty());
+        if is_vertical_first(&segment.places) {
+            let wide = ((right - left) * source.step).next_multiple_of(BLOCK);
+            let rows = room(rows, 2 * wide)?;
+            while let Some(place) = places.next() {
+                let two = [place, places.next().unwrap_or(place)];
+                for ((_, (first, pairs)), to) in two.into_iter().zip(rows.chunks_exact_mut(wide)) {
+                    let from = &source.samples[first * source.stride + left * source.step..];
+                    self::down(from, source.stride, pairs, to);
+                }
+                self::across([rows, &rows[wide..]], left, source, across, width, row);
+                two.iter().zip(row.chunks_exact(pitch)).for_each(|((y, _), row)| copy(row, *y));
+            }
+            return Ok(());
+        }
+        let rows = room(rows, (bottom - top).next_multiple_of(2) * pitch)?;
+        // A row behind the picture is not used.
+        let last = (source.samples.len() - STRIDE) / source.stride - 1;
+        for (y, out) in (top..bottom).step_by(2).zip(rows.chunks_exact_mut(2 * pitch)) {
+            let two = [y, y + 1].map(|y| &source.samples[y.min(last) * source.stride..]);
+            self::across(two, 0, source, across, width, out);
+        }
+        for (y, (first, pairs)) in places {
+            self::down(&rows[(first - top) * pitch..], pitch, pairs, &mut row[..pitch]);
+            copy(row, y);
+        }
+        Ok(())
+    }
+}
+
+/// Whether rows are combined first, as Pillow 13 does if the height shrinks by more than twice as many pixels as the width.
+fn is_vertical_first([down, across]: &[AxisMap; 2]) -> bool {
+    let lost = |map: &AxisMap| (map.crop[1] - map.crop[0]) as i64 - map.size as i64;
+    lost(down) > 0 && lost(down) > 2 * lost(across)
+}
+
+/// Rounds a sum to a byte.
+fn clip(sum: i32) -> u8 {
+    (sum >> PRECISION).clamp(0, 255) as u8
+}
+
+/// The weights of a pair.
+fn whole([high, low]: Pair) -> [i32; 2] {
+    [0, 1].map(|i| (i32::from(high[i]) << LOW) + i32::from(low[i]))
+}
+
+/// Resizes two rows, which begin with column `left`, to planes.
+fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: the CPU supports AVX2, as checked above.
+        return unsafe { avx2::across(rows, left, source, taps, width, to) };
+    }
+    let pitch = to.len() / 2;
+    rows.into_iter()
+        .zip(to.chunks_exact_mut(pitch))
+        .for_each(|(from, to)| across_one(from, left, source, taps, width, to));
+}
+
+fn across_one(from: &[u8], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
+    for (i, (first, pairs)) in taps.all().enumerate() {
+        let mut sums = [1 << (PRECISION - 1); 3];
+        for (k, weight) in pairs.iter().flat_map(|pair| whole(*pair)).enumerate() {
+            let pixel = &from[(first - left + k) * source.step..];
+            for (c, sum) in sums.iter_mut().enumerate() {
+                *sum = i32::wrapping_add(*sum, weight * i32::from(pixel[c * source.channel]));
+            }
+        }
+        for (c, sum) in sums.into_iter().enumerate() {
+            to[c * width + i] = clip(sum);
+        }
+    }
+}
+
+/// Combines rows with this distance.
+fn down(rows: &[u8], pitch: usize, pairs: &[Pair], to: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: the CPU supports AVX2, as checked above.
+        return unsafe { avx2::down(rows, pitch, pairs, to) };
+    }
+    down_portable(rows, pitch, pairs, to);
+}
+
+fn down_portable(rows: &[u8], pitch: usize, pairs: &[Pair], to: &mut [u8]) {
+    for (x, to) in to.iter_mut().enumerate() {
+        let weights = pairs.iter().flat_map(|pair| whole(*pair)).enumerate().filter(|(_, weight)| *weight != 0);
+        let sum = weights.fold(1 << (PRECISION - 1), |sum: i32, (k, weight)| {
+            sum.wrapping_add(weight * i32::from(rows[k * pitch + x]))
+        });
+        *to = clip(sum);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{BLOCK, LOW, PRECISION, Pair, Source, Taps};
+
+    /// A sum of 32-bit numbers in two parts.
+    #[derive(Clone, Copy)]
+    struct Sum {
+        high: __m256i,
+        low: __m256i,
+    }
+
+    impl Sum {
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn new() -> Self {
+            Self { high: _mm256_setzero_si256(), low: _mm256_setzero_si256() }
+        }
+
+        /// Adds the products of pairs of 16-bit numbers.
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn add(&mut self, numbers: __m256i, [high, low]: Pair) {
+            let both = |[a, b]: [i16; 2]| i32::from(b) << 16 | i32::from(a as u16);
+            self.high = _mm256_add_epi32(self.high, _mm256_madd_epi16(numbers, _mm256_set1_epi32(both(high))));
+            self.low = _mm256_add_epi32(self.low, _mm256_madd_epi16(numbers, _mm256_set1_epi32(both(low))));
+        }
+
+        /// Rounds to whole numbers.
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn rounded(self) -> __m256i {
+            let sum = _mm256_add_epi32(_mm256_slli_epi32::<{ LOW as i32 }>(self.high), self.low);
+            _mm256_srai_epi32::<{ PRECISION as i32 }>(_mm256_add_epi32(sum, _mm256_set1_epi32(1 << (PRECISION - 1))))
+        }
+    }
+
+    /// Resizes two rows to planes.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
+        let Source { step, channel, .. } = source;
+        // Both pixels of a channel become neighbours of 16 bits.
+        let mut order = [-1_i8; 16];
+        for c in 0..3 {
+            order[4 * c] = (c * channel) as i8;
+            order[4 * c + 2] = (step + c * channel) as i8;
+        }
+        // SAFETY: there are 16 bytes to read.
+        let order = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(order.as_ptr().cast()) });
+        let (first_row, second_row) = to.split_at_mut(to.len() / 2);
+        let [first_row, second_row] = [first_row, second_row].map(|row| {
+            let (red, rest) = row.split_at_mut(width);
+            let (green, rest) = rest.split_at_mut(width);
+            [red, green, &mut rest[..width]]
+        });
+        let ([r0, g0, b0], [r1, g1, b1]) = (first_row, second_row);
+        for (i, (first, pairs)) in taps.all().enumerate() {
+            let mut sum = Sum::new();
+            let two = rows.map(|row| &row[(first - left) * step..]);
+            for (k, pair) in pairs.iter().enumerate() {
+                let [a, b] = two.map(|row| {
+                    let bytes: &[u8; 8] =
+                        row[2 * k * step..].first_chunk().expect("there are bytes behind the last row");
+                    _mm_cvtsi64_si128(i64::from_le_bytes(*bytes))
+                });
+                let pixels = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
+                sum.add(_mm256_shuffle_epi8(pixels, order), *pair);
+            }
+            let words = _mm256_packs_epi32(sum.rounded(), _mm256_setzero_si256());
+            let bytes = _mm256_packus_epi16(words, words);
+            [r0[i], g0[i], b0[i], _] = _mm256_extract_epi32::<0>(bytes).to_le_bytes();
+            [r1[i], g1[i], b1[i], _] = _mm256_extract_epi32::<4>(bytes).to_le_bytes();
+        }
+    }
+
+    /// Combines rows with this distance.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn down(rows: &[u8], pitch: usize, pairs: &[Pair], to: &mut [u8]) {
+        for (block, to) in to.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+            let mut sums = [Sum::new(); 2];
+            for (k, pair) in pairs.iter().enumerate() {
+                // There may be no row that has no weight.
+                let second = usize::from(pair[0][1] | pair[1][1] != 0);
+                let [a, b] = [2 * k, 2 * k + second].map(|k| {
+                    let bytes: &[u8; BLOCK] =
+                        rows[k * pitch + block * BLOCK..].first_chunk().expect("rows are whole blocks");
+                    // SAFETY: there are 16 bytes to read.
+                    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+                });
+                sums[0].add(_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b)), *pair);
+                sums[1].add(_mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b)), *pair);
+            }
+            // Packing works on halves.
+            let words =
+                _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(sums[0].rounded(), sums[1].rounded()));
+            let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            // SAFETY: there are 16 bytes to write.
+            unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), bytes) };
+        }
+    }
+}
