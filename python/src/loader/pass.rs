@@ -19,6 +19,13 @@ use super::output::Output;
 /// How long a thread waits before it looks for signals, such as that of Ctrl-C.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
+/// Does what Python does between two instructions: looks for signals, and, without a global lock, ends the objects that this
+/// thread has made and another one has dropped. Batches are among them, and a loop may wait for their memory.
+pub(crate) fn look_up(py: Python<'_>) -> PyResult<()> {
+    py.check_signals()?;
+    py.eval(c"None", None, None).map(drop)
+}
+
 /// The batches of one pass. Several threads may take batches from it; each batch goes to one of them.
 #[pyclass(module = "slotline", frozen)]
 pub(crate) struct Pass {
@@ -102,7 +109,7 @@ impl Pass {
                 helper.add_to_budget(begun.elapsed());
             }
             let Some(next) = next else {
-                py.check_signals()?;
+                look_up(py)?;
                 continue;
             };
             match next {
@@ -110,7 +117,7 @@ impl Pass {
                 Some(Err(error))
                     if self.is_late(&error) && left > patience || self.timeout.is_zero() && self.is_late(&error) =>
                 {
-                    py.check_signals()?;
+                    look_up(py)?;
                 }
                 Some(Err(error)) => return Ok(Some(self.failed(py, error))),
                 None => return Ok(None),
