@@ -107,7 +107,8 @@ impl Taps {
     /// The bytes that are kept, at most, for `out` places of samples of which `len` become `size`.
     fn memory(len: usize, size: usize, out: usize, filter: Resampling) -> usize {
         let per = Self::most(len, size, filter);
-        out * (size_of::<(u32, u32)>() + per.div_ceil(2) * size_of::<Pair>()) + per.max(size) * size_of::<f64>()
+        out * (size_of::<(u32, u32)>() + per.div_ceil(2) * size_of::<Pair>())
+            + if filter == Resampling::Nearest { size } else { per } * size_of::<f64>()
     }
 
     /// The most samples that a place has.
@@ -131,10 +132,12 @@ impl Taps {
         places.reserve_exact(map.out);
         pairs.reserve_exact(map.out * per.div_ceil(2));
         weights.reserve_exact(per);
+        let [from, to] = map.used().map_or([0; 2], |[first, last]| [first, last + 1]);
         if filter == Resampling::Nearest {
             // Pillow adds up the places.
-            weights.reserve_exact(map.size);
-            weights.extend(std::iter::successors(Some(scale * 0.5), |at| Some(at + scale)).take(map.size));
+            let sums = std::iter::successors(Some(scale * 0.5), |at| Some(at + scale));
+            weights.reserve_exact(to - from);
+            weights.extend(sums.skip(from).take(to - from));
         }
         *span = [usize::MAX, 0];
         for i in 0..map.out {
@@ -144,7 +147,7 @@ impl Taps {
             };
             let mut first;
             if filter == Resampling::Nearest {
-                first = (weights[place] as usize).min(len - 1);
+                first = (weights[place - from] as usize).min(len - 1);
                 pairs.push([[1 << (PRECISION - LOW), 0], [0; 2]]);
             } else {
                 let centre = (place as f64 + 0.5) * scale;
@@ -358,23 +361,23 @@ fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width:
         // SAFETY: the CPU supports AVX2, as checked above.
         return unsafe { avx2::across(rows, left, source, taps, width, to) };
     }
-    let pitch = to.len() / 2;
-    rows.into_iter()
-        .zip(to.chunks_exact_mut(pitch))
-        .for_each(|(from, to)| across_one(from, left, source, taps, width, to));
+    across_portable(rows, left, source, taps, width, to);
 }
 
-fn across_one(from: &[u8], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
+fn across_portable(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
+    let pitch = to.len() / 2;
     for (i, (first, pairs)) in taps.all().enumerate() {
-        let mut sums = [1 << (PRECISION - 1); 3];
-        for (k, weight) in pairs.iter().flat_map(|pair| whole(*pair)).enumerate() {
-            let pixel = &from[(first - left + k) * source.step..];
-            for (c, sum) in sums.iter_mut().enumerate() {
-                *sum = i32::wrapping_add(*sum, weight * i32::from(pixel[c * source.channel]));
+        for (from, to) in rows.into_iter().zip(to.chunks_exact_mut(pitch)) {
+            let mut sums = [1 << (PRECISION - 1); 3];
+            for (k, weight) in pairs.iter().flat_map(|pair| whole(*pair)).enumerate() {
+                let pixel = &from[(first - left + k) * source.step..];
+                for (c, sum) in sums.iter_mut().enumerate() {
+                    *sum = i32::wrapping_add(*sum, weight * i32::from(pixel[c * source.channel]));
+                }
             }
-        }
-        for (c, sum) in sums.into_iter().enumerate() {
-            to[c * width + i] = clip(sum);
+            for (c, sum) in sums.into_iter().enumerate() {
+                to[c * width + i] = clip(sum);
+            }
         }
     }
 }
@@ -498,6 +501,47 @@ mod avx2 {
             let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
             // SAFETY: there are 16 bytes to write.
             unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), bytes) };
+        }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cpu_gets_the_same_bytes() {
+        if !has_avx2() {
+            return;
+        }
+        for (len, size) in [(1, 3), (2, 1), (61, 23), (40, 90)] {
+            for filter in Resampling::ALL.map(|(_, filter)| filter) {
+                let mut map = AxisMap::all(len);
+                map.resize(size);
+                let mut taps = Taps::default();
+                taps.set(&map, filter, 0);
+                // Mostly the brightest or black, so that sums are out of range.
+                let noise = |i: usize| if i * i % 7 < 3 { 255 } else { (i * i % 11) as u8 };
+                for (step, channel) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
+                    let stride = len * step;
+                    let samples: Vec<u8> = (0..2 * stride + STRIDE).map(noise).collect();
+                    let source = Source { samples: &samples, stride, step, channel, skipped: [0; 2] };
+                    let rows = [&samples[..], &samples[stride..]];
+                    let (mut one, mut other) = (vec![0; 2 * 3 * size], vec![1; 2 * 3 * size]);
+                    across_portable(rows, 0, source, &taps, size, &mut one);
+                    // SAFETY: the CPU supports AVX2, as checked above.
+                    unsafe { avx2::across(rows, 0, source, &taps, size, &mut other) };
+                    assert_eq!(one, other, "{len} to {size}, {filter:?}, {step}");
+                }
+                let rows: Vec<u8> = (0..len * 2 * BLOCK).map(noise).collect();
+                for (first, pairs) in taps.all() {
+                    let (mut one, mut other) = ([0; 2 * BLOCK], [1; 2 * BLOCK]);
+                    down_portable(&rows[first * 2 * BLOCK..], 2 * BLOCK, pairs, &mut one);
+                    // SAFETY: as above.
+                    unsafe { avx2::down(&rows[first * 2 * BLOCK..], 2 * BLOCK, pairs, &mut other) };
+                    assert_eq!(one, other, "{len} to {size}, {filter:?}");
+                }
+            }
         }
     }
 }

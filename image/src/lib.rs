@@ -105,6 +105,9 @@
 //! average. JPEGs with colours differ by more where saturated colours meet, since colours are clamped to the range once, at
 //! the end, and interpolated once, not twice. A reduced size is filtered by the decoder, which is sharper.
 //!
+//! [Exact](PipelineBuilder::exact) pipelines give the bits of torchvision's transforms of PIL images, with Pillow 13. That
+//! needs `turbo`.
+//!
 //! # Memory
 //!
 //! Until it exits, each decoding thread keeps the pixels of the largest picture that it has decoded, and tables for

@@ -58,14 +58,23 @@ fn a_thread_keeps_no_more_than_is_stated() {
         (1, 3_000, png(3_000, 1)),
         (2_000, 3, jpeg(3, 2_000, SamplingFactor::F_2_2)),
     ];
-    for text in [
+    let exact: &[&str] = if cfg!(feature = "turbo") {
+        &[
+            "exact, random_resized_crop(224), hflip, normalize(imagenet)",
+            "exact, resize([100, 90], lanczos), color_jitter(0.4, 0.4, 0.4, 0.1), hflip, resize([70, 300], nearest)",
+        ]
+    } else {
+        &[]
+    };
+    let texts = [
         "resize([224, 224]), normalize(imagenet)",
         "random_resized_crop(224), hflip, normalize(imagenet)",
         "resize(64), random_crop([64, 64], padding=8, padding_mode=edge), vflip",
         "random_resized_crop([100, 130]), rand_augment, color_jitter(0.4, 0.4, 0.4, 0.1), gaussian_blur(23), hflip, \
          random_crop([80, 120], 4), trivial_augment_wide, random_erasing",
         "resize([16, 16]), random_crop([200, 200], 92)",
-    ] {
+    ];
+    for text in texts.iter().chain(exact) {
         for exif in [false, true] {
             let pipeline: Pipeline = text.parse().unwrap();
             let pipeline = pipeline.exif(exif);

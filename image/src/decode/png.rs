@@ -84,6 +84,16 @@ impl<'a> Reader<'a> {
         let bytes = self.bytes;
         let channels = self.png.output_color_type().0.samples();
         let [height, width] = [self.png.info().height as usize, self.png.info().width as usize];
+        let (colours, bits) = (self.png.info().color_type, self.png.info().bit_depth);
+        if request.exact && (colours, bits) == (png::ColorType::Grayscale, png::BitDepth::Sixteen) {
+            // PIL clips these numbers.
+            let numbers = &mut room(&mut memory.other, 2 * width * height)?[..2 * width * height];
+            let mut png = open(bytes, png::Transformations::IDENTITY)?;
+            png.next_frame(numbers).map_err(|error| data(Format::Png, bytes, error))?;
+            let pixels = room(&mut memory.samples, width * height)?.iter_mut().zip(numbers.as_chunks().0);
+            pixels.for_each(|(pixel, &number)| *pixel = u16::from_be_bytes(number).min(255) as u8);
+            return Ok(Picture::packed(&memory.samples, 1, [Frame::same(height), Frame::same(width)]));
+        }
         let pitch = width * channels;
         if self.png.info().interlaced {
             let pixels = room(&mut memory.samples, pitch * height)?;

@@ -30,7 +30,8 @@ fn find(scanner: &Scanner<'_>, at: usize, name: &str) -> Result<&'static Known<T
 /// with their arguments in parentheses, as in torchvision by position or by name.
 ///
 /// Between them, options say how files are read, for all transforms: [`exif`](Pipeline::exif), [`reduced`](Pipeline::reduced),
-/// [`strict`](Pipeline::strict) and [`check(false)`](Pipeline::check).
+/// [`strict`](Pipeline::strict) and [`check(false)`](Pipeline::check); [`exact`](PipelineBuilder::exact) says how they are
+/// transformed.
 ///
 /// A number can be a fraction, and lists are in brackets or parentheses. There may be white space anywhere between the
 /// parts.

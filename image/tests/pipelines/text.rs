@@ -39,6 +39,7 @@ fn names_and_arguments_are_those_of_torchvision() {
         read("hflip, normalize(imagenet)"),
         [RandomHorizontalFlip::default().into(), Normalize::imagenet().into()]
     );
+    assert_eq!(read("resize(256, bilinear, 512)"), read("resize(size=256, max_size=512)"));
     assert_eq!(read("resize(size=256, max_size=512)"), [Resize { max_size: Some(512), ..Resize::new(256) }.into()]);
     assert_eq!(
         read("random_crop(8, padding=[1, 2])"),
@@ -160,7 +161,10 @@ fn errors_name_the_transform_the_argument_and_the_place() {
         ("exif(maybe)", "character 6 of the pipeline: exif: on is maybe, expected true or false"),
         ("exif(true, 2)", "exif: 2 is one argument too many; known are on"),
         ("random_apply('exif, color_jitter(0.4)')", "expected the text of transforms in quotation marks"),
-        ("resize(256, 512)", "resize: 512 is one argument too many; known are size, max_size"),
+        (
+            "resize(256, 512)",
+            "resize: interpolation is 512, expected nearest, box, bilinear, hamming, bicubic, lanczos",
+        ),
         ("color_jitter(much)", "color_jitter: brightness is much, expected a number, or [from, to]"),
         ("random_apply(hflp)", "transforms is hflp, expected the text of transforms in quotation marks"),
         ("auto_augment(imagenette)", "policy is imagenette, expected imagenet, cifar10 or svhn"),
