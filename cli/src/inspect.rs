@@ -18,7 +18,7 @@ use crate::sheet::SheetOptions;
 use crate::source::{Described, Field, Holds, Input, Opened};
 use slotline_demo::output::print_line;
 
-/// How many elements of a tensor or list are shown, and how many characters of a text.
+/// How many elements of a tensor or list are shown, and how many characters of a string.
 const ELEMENTS: usize = 8;
 const CHARACTERS: usize = 400;
 

@@ -80,7 +80,7 @@ impl Drop for Screen {
     }
 }
 
-/// Returns a progress bar for files that are walked over, on stderr if that is a terminal, and what tells it.
+/// Returns a progress callback for files that are indexed, and its bar, which is shown on stderr if that is a terminal.
 pub(crate) fn walking() -> (impl Fn(u64, u64) + Send + Sync + 'static, ProgressBar) {
     let template = "indexing {wide_bar} {binary_bytes}/{binary_total_bytes}, {eta} left";
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -1,4 +1,4 @@
-//! What a command reads: arrays by name, or files and folders whose format is found out.
+//! What a command reads: arrays by name, or files and folders whose format is detected.
 
 use std::fmt;
 use std::fs::File;
@@ -284,7 +284,7 @@ fn fields(fields: &RecordFields) -> Vec<Field> {
     fields.as_slice().iter().map(field).collect()
 }
 
-/// Says what the files have to say, and how much of the time was spent on reading them.
+/// Returns the warnings about the files, and how much of the time was spent on reading them.
 pub(crate) fn notes(records: &Records<dyn Format>) -> Vec<String> {
     records.warnings().into_iter().map(|warning| format!("warning: {warning}")).chain(bound(records)).collect()
 }

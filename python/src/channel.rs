@@ -37,7 +37,7 @@ const CAPACITY: usize = 1024;
 /// The blocks that can be in use at once.
 const BLOCKS: usize = 1 << 16;
 /// A receiver should not keep more blocks than this, so that the sender always finds a free one.
-const MOST_KEPT: usize = BLOCKS - 2 * CAPACITY;
+const MAX_KEPT: usize = BLOCKS - 2 * CAPACITY;
 
 type Messages = Ring<[Slot<Wire>; CAPACITY], Park<SharedFutex>>;
 
@@ -639,7 +639,7 @@ impl Receiver {
 
     /// Whether the loop keeps enough blocks that the sender might not find a free one.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.shared.kept.load(Ordering::Relaxed) > MOST_KEPT
+        self.shared.kept.load(Ordering::Relaxed) > MAX_KEPT
     }
 
     /// Takes a block that a message speaks of. A sender that wrote over its memory by mistake must not make us read

@@ -1,9 +1,9 @@
 //! Batches of samples, as `torch.utils.data.default_collate` makes them.
 //!
-//! The usual samples are tensors, arrays, numbers and strings in tuples, lists and dicts. Their batches are made here: it
-//! is found out what goes where, then the memory is taken, and then the elements are copied into it. For everything else,
-//! and wherever samples do not fit together, torch's own function is called for that part of the samples. It makes the
-//! batch, or the error.
+//! The usual samples are tensors, arrays, numbers and strings in tuples, lists and dicts. Their batches are made here:
+//! the layout is determined first, then the memory is taken, and then the elements are copied into it. For everything
+//! else, and wherever samples do not fit together, torch's own function is called for that part of the samples. It
+//! makes the batch, or the error.
 //!
 //! What a tensor views is looked at without asking Python, and so is its memory when it is copied. In between, code of the
 //! program may run (torch's function calls methods of the samples, keys of dicts are compared, objects are pickled), and

@@ -26,7 +26,7 @@ use crate::strided;
 pub(crate) const VERSION: Version = Version { major: 1, minor: 3 };
 pub(crate) const CPU: c_int = 1;
 /// How many kinds of new tensors are remembered.
-const MOST_LIKES: usize = 8;
+const MAX_LIKES: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -479,7 +479,7 @@ impl Torch {
             Some((.., like)) => like.bind(py).clone(),
             None => {
                 let like = self.nowhere(py, dtype, shape)?;
-                likes.truncate(MOST_LIKES - 1);
+                likes.truncate(MAX_LIKES - 1);
                 likes.push_front((dtype, shape.into(), like.clone().unbind()));
                 like
             }

@@ -1,8 +1,9 @@
 //! The forked processes that are alive, since they see the memory that was shared with workers when they were forked.
 //!
-//! Each of them inherits a mapping of a file of its own, which nothing but its end, or another program that it runs, takes from
-//! it. Whether anybody has it mapped is found out by sealing the file, which is refused until then. The hooks are called by Python, for all forks that it makes (`os.register_at_fork`). Blocks that were dropped here, but that a
-//! forked process sees, are given back when something happens to a block after that process has ended.
+//! Each of them inherits a mapping of a separate file, which it loses only when it ends or executes another program.
+//! Whether any process still maps the file is tested by sealing it, which is refused until then. Python calls the hooks
+//! for all forks that it makes (`os.register_at_fork`). Blocks that were dropped here, but that a forked process sees,
+//! are given back when something happens to a block after that process has ended.
 
 use std::cell::RefCell;
 use std::io;

@@ -288,11 +288,11 @@ fn length(file: &OwnedFd) -> io::Result<usize> {
 /// Divides memory into blocks.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    /// Free ranges by offset. No two of them touch, except where the file ended once.
+    /// Free ranges by offset. No two of them touch, except at an earlier end of the file.
     free: BTreeMap<usize, usize>,
     /// Where the file ends.
     end: usize,
-    /// Where it ended.
+    /// Its earlier ends.
     seams: Vec<usize>,
     /// Where it may end as long as free ranges have memory.
     most: usize,

@@ -16,7 +16,7 @@ use crate::memory::ALIGN;
 /// Smaller tensors come from the allocator, which is quick for them.
 const LARGE: usize = 256 << 10;
 /// How many tensors are remembered.
-const MOST: usize = 8;
+const MAX: usize = 8;
 
 /// A copy of some bytes.
 #[derive(Debug)]
@@ -122,8 +122,8 @@ impl Pool {
                 return Ok(tensor);
             }
         }
-        // Sizes that are not asked for any more are let go.
-        if let Some(k) = (pooled.len() == MOST).then(|| pooled.iter().position(is_unused).unwrap_or(0)) {
+        // Sizes that are no longer asked for are dropped.
+        if let Some(k) = (pooled.len() == MAX).then(|| pooled.iter().position(is_unused).unwrap_or(0)) {
             pooled.remove(k);
         }
         let tensor = torch.empty(py, dtype, shape)?;

@@ -5,7 +5,7 @@ use crate::dlpack::View;
 /// How many rows ahead of the copy the processor prefetches, since rows of a shuffled dataset lie anywhere.
 const AHEAD: usize = 8;
 /// How much of a row is loaded in advance. The processor itself goes on from there.
-const MOST_AHEAD: usize = 1024;
+const MAX_AHEAD: usize = 1024;
 
 /// A view of some rows of one tensor or array.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ pub(crate) unsafe fn copy(views: &[View<'_>], row: usize, to: *mut u8) {
 
 /// Tells the processor that memory will be read.
 fn prefetch(start: *const u8, len: usize) {
-    for offset in (0..len.min(MOST_AHEAD)).step_by(64) {
+    for offset in (0..len.min(MAX_AHEAD)).step_by(64) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint, which may name any address.
         unsafe {

@@ -365,7 +365,7 @@ def test_the_next_pass_stops_what_the_last_one_stalls_in(method, workers):
     while not dataset.began:
         time.sleep(0.01)
     assert [(stopping.item(), i.item()) for stopping, i in loader] == [(False, i) for i in range(12)]
-    # What was left out of the pass before is none of this one.
+    # What was left out of the previous pass does not count for this one.
     assert dataset.told and loader.stats()["bad_samples"] == 0
 
 

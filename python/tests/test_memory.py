@@ -24,7 +24,7 @@ from slotline.torch._workers.messages import BATCH, STATE, Channel
 from slotline.torch._iterators.processes import Port
 
 MIB = 1 << 20
-# What the parts take that are no blocks, per channel.
+# What the parts take that are not blocks, per channel.
 HEAD = 160 << 10
 
 

@@ -28,7 +28,7 @@ from slotline.torch import DataLoader
 
 SEED = os.environ.get("SLOTLINE_RANDOM_SEED")
 SECONDS = float(os.environ.get("SLOTLINE_RANDOM_SECONDS", 0))
-# Each test has so many cases.
+# The number of cases of each test.
 PART = 45
 
 Pair = collections.namedtuple("Pair", "first second")

@@ -144,7 +144,7 @@ struct Pass {
     upcoming: Upcoming,
     /// The next position to look at.
     next: AtomicUsize,
-    /// The samples that were looked at or passed over.
+    /// The samples that were looked at or skipped.
     taken: AtomicU64,
     /// The samples that were asked for, and their bytes.
     asked: AtomicU64,
@@ -299,7 +299,7 @@ mod tests {
         (Ahead::start(1, budget, Arc::new(ReadCounters::new().unwrap()), request, || {}).unwrap(), asked)
     }
 
-    /// Waits until so many samples were asked for, and returns them after a while in which there could be more.
+    /// Waits until `count` samples were asked for, and then for a while in which there could be more. Returns them.
     fn wait(asked: &Mutex<Vec<usize>>, count: usize) -> Vec<usize> {
         let begun = Instant::now();
         while asked.lock().unwrap().len() < count {
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(wait(&asked, 10), all[..10]);
         ahead.shared.read.counters().samples.fetch_add(5, Ordering::Relaxed);
         assert_eq!(wait(&asked, 15), all[..15]);
-        // What was read before it was asked for is passed over.
+        // What was read before it was asked for is skipped.
         ahead.shared.read.counters().samples.fetch_add(25, Ordering::Relaxed);
         assert_eq!(wait(&asked, 25), [&all[..15], &all[30..]].concat());
         // The next pass begins at once, even if the one before is not at its end.

@@ -7,7 +7,7 @@ use slotline::sample::RowsMut;
 
 use crate::files::{Files, Span};
 use crate::format::place;
-use crate::record::MOST_FIELDS;
+use crate::record::MAX_FIELDS;
 use crate::{CapacityHint, Error, FieldKind, Format, Input, Record, RecordField, RecordFields, Value};
 
 /// A view of samples: with some of their fields, with fields that are described in another way, or with more fields.
@@ -187,8 +187,8 @@ pub(crate) fn choose<C: Clone>(
     };
     match columns.len() {
         0 => return wrong("no columns".to_owned(), "choose some with `columns`"),
-        1..=MOST_FIELDS => {}
-        many => return wrong(format!("{many} columns; the maximum is {MOST_FIELDS}"), "choose some with `columns`"),
+        1..=MAX_FIELDS => {}
+        many => return wrong(format!("{many} columns; the maximum is {MAX_FIELDS}"), "choose some with `columns`"),
     }
     let same = |(i, column): &(usize, &C)| columns[..*i].iter().any(|other| name(other) == name(column));
     match columns.iter().enumerate().find(same) {

@@ -32,7 +32,7 @@ use crate::{Error, Format, OpenOptions, Records};
 /// | another `.bin` | [`tokens`](crate::tokens) of nanoGPT, `u16`, in blocks of 1,024 |
 ///
 /// Tars, Arrow, Parquet and TFRecord are also known by their contents. A folder with more than one kind of data is an error
-/// that names a file of each; texts beside the data, such as a README, are none.
+/// that names a file of each; plain text next to the data, such as a README, does not count.
 ///
 /// A path may also be the URL of an object or of a folder in a bucket, or a pattern of URLs, if the feature for it was
 /// built in (see [`Files::open`]). Web servers can't be asked what is in a folder.
@@ -69,7 +69,7 @@ impl Settings {
     #[cfg(feature = "tar")]
     fn stream_of(&self, path: &Path) -> Result<Option<crate::tar::TarStream>, Error> {
         let is_plain = |extension: &str| extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        // The extension alone says that these are no packed tars, so no folder need be listed.
+        // The extension alone says that these are not packed tars, so no folder need be listed.
         let extension = without_query(path).extension().and_then(|found| found.to_str());
         if !path.is_dir() && extension.is_some_and(is_plain) && Kind::of(path) != Some(Kind::PackedTar) {
             return Ok(None);

@@ -68,7 +68,7 @@ fn bytes(range: &Option<Range<u64>>) -> String {
     range.as_ref().map_or_else(String::new, |range| format!(", bytes {} to {}", range.start, range.end))
 }
 
-/// Returns the same without what follows so many characters.
+/// Truncates a text after `most` characters, and marks that with an ellipsis.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),

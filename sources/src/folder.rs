@@ -159,7 +159,7 @@ impl Settings {
     }
 }
 
-/// What torchvision sorts files by: their folders' whole paths, as texts, and in each their names.
+/// What torchvision sorts files by: their folders' whole paths, as strings, and in each their names.
 fn key(path: &Path) -> (OsString, OsString) {
     let folder = path.parent().unwrap_or(Path::new("")).as_os_str().to_owned();
     (folder, path.file_name().unwrap_or_default().to_owned())

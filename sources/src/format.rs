@@ -334,11 +334,11 @@ impl<F: Format + ?Sized> Records<F> {
 
     /// Keeps whole objects on a local disk, as far as the cache has room, once they are needed. This changes no results.
     ///
-    /// A loader whose order is known has objects fetched before their samples are read, and those let go whose next use is
-    /// furthest away. Samples of other objects are read by ranges, as without a cache. So a cache as large as the data
-    /// makes every pass but the first one local; for a smaller one, an order that stays within some shards for a while is
-    /// best. Clones share the cache; a second call has no effect. Nor has the first for files of this machine, and objects
-    /// without a tag (ETag).
+    /// A loader whose order is known has objects fetched before their samples are read, and evicts those whose next use
+    /// is furthest away. Samples of other objects are read by ranges, as without a cache. So a cache as large as the
+    /// data makes every pass but the first one local; for a smaller one, an order that stays within some shards for a
+    /// while is best. Clones share the cache; a second call has no effect. Files of this machine, and objects without a
+    /// tag (ETag), are not cached.
     ///
     /// ```no_run
     /// use slotline_sources::{Cache, tar::Tar};
@@ -439,7 +439,7 @@ impl<F: Format + ?Sized> Records<F> {
         self.format.clone()
     }
 
-    /// Returns the format, with what it knows beside the samples. That of any format can be downcast:
+    /// Returns the format, with what it knows besides the samples. That of any format can be downcast:
     ///
     /// ```no_run
     /// use std::any::Any;

@@ -110,7 +110,8 @@ pub(crate) fn both(path: &Path, one: (Kind, &Path), other: (Kind, &Path)) -> Err
     Error::in_file(path, problem, advice)
 }
 
-/// Whether a file that starts with these bytes is a text, such as a README. No format that is known by its start begins so.
+/// Whether a file that starts with these bytes is plain text, such as a README. No format with a magic number begins
+/// so.
 pub(crate) fn is_text(start: &[u8]) -> bool {
     let is_utf8 = match std::str::from_utf8(start) {
         Ok(_) => true,
@@ -134,7 +135,7 @@ pub(crate) fn is_web(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.starts_with("http://") || path.starts_with("https://"))
 }
 
-/// Returns a URL of a web server without its query, which is no part of the name.
+/// Returns a URL of a web server without its query, which is not part of the name.
 pub(crate) fn without_query(path: &Path) -> &Path {
     let name = path.to_str().filter(|_| is_web(path)).and_then(|url| url.split('?').next());
     name.map_or(path, Path::new)

@@ -13,7 +13,7 @@
 //! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
 //! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
 //!
-//! [`open`] finds out what a path is. Each is a [`Format`]: it knows where in which file a sample is, and how its bytes
+//! [`open`] detects what a path is. Each is a [`Format`]: it knows where in which file a sample is, and how its bytes
 //! become the fields of a [`Record`]. [`Records`] makes a [`Dataset`](slotline::Dataset) of it. How bytes are read is the
 //! same for all formats ([`files`]).
 //!

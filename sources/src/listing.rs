@@ -150,7 +150,7 @@ pub(crate) fn start(files: &Files) -> Result<Vec<u8>, Error> {
     Ok(files.read(Span { file: 0, start: 0, len: Some(len) }, &mut memory)?.to_vec())
 }
 
-/// Returns the kind of several files: that of those whose names tell it, or what the first one has.
+/// Returns the kind of several files: that of the files whose names show it, or else of the first one's contents.
 pub(crate) fn kind_of(path: &Path, files: &[PathBuf]) -> Result<Option<Kind>, Error> {
     match one_kind(path, files.iter().map(|file| (Kind::of(file), file.as_path())))? {
         None => Ok(Kind::of_start(&start(&Files::open([&files[0]])?)?)),

@@ -17,7 +17,7 @@ const ADVICE: &str = "write the file again with NumPy's `np.savez`, or copy it a
 /// How an .npz file is read: sample `i` is row `i` of each array, in the order of the file. By default all arrays are read,
 /// which must have the same length.
 ///
-/// Arrays that `np.savez` wrote are read in place, row by row, and their check sums are not looked at. Those of
+/// Arrays that `np.savez` wrote are read in place, row by row, and their checksums are not looked at. Those of
 /// `np.savez_compressed` are unpacked into memory when the file is opened, up to
 /// [`memory_limit`](crate::Options::memory_limit), and checked.
 pub type NpzOptions = Options<Npz>;
@@ -98,7 +98,7 @@ impl NpzOptions {
     }
 }
 
-/// Unpacks a member, whose size and check sum are known. Memory grows with what is unpacked.
+/// Unpacks a member, whose size and checksum are known. Memory grows with what is unpacked.
 fn unpack(packed: &[u8], size: u64, crc: u32) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let read = flate2::read::DeflateDecoder::new(packed).take(size.saturating_add(1)).read_to_end(&mut bytes);

@@ -98,8 +98,8 @@ impl<F: ?Sized> Options<F> {
         self
     }
 
-    /// Sets what is called while tars and TFRecord files are walked over, with the bytes that were passed over so far and
-    /// those of all files. It is called by several threads.
+    /// Sets what is called while tars and TFRecord files are walked over, with the bytes that were read or skipped so
+    /// far and those of all files. It is called by several threads.
     pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
         self.set.progress = Some(Tell::new(tell));
         self

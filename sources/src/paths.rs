@@ -26,7 +26,7 @@ const OPTIONS: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
 /// The maximum number of paths that the braces of one pattern stand for.
-const MOST: usize = 1 << 20;
+const MAX: usize = 1 << 20;
 
 /// The maximum depth of nested braces.
 const DEEPEST: usize = 16;
@@ -53,7 +53,7 @@ pub fn expand(patterns: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Ve
         match pattern.to_str() {
             Some(text) if !pattern.exists() => {
                 for part in parts(text) {
-                    // The query of a URL is no pattern.
+                    // The query of a URL is not a pattern.
                     let (part, query) = part.split_at(without_query(Path::new(part)).as_os_str().len());
                     for path in braces(part)? {
                         globbed(path + query, &mut paths)?;
@@ -111,7 +111,7 @@ fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns where the first character of a glob is. In URLs of web servers, `?` and what follows are no part of a path.
+/// Returns where the first character of a glob is. In URLs of web servers, `?` and what follows are not part of a path.
 fn first_glob(path: &str) -> Option<usize> {
     match is_web(Path::new(path)) {
         true => path.split('?').next().and_then(|path| path.find(['*', '['])),
@@ -153,7 +153,7 @@ fn no_match(pattern: &str) -> Error {
     Error::usage(format!("no file matches {pattern}"), advice)
 }
 
-/// Returns the texts that a pattern with braces stands for.
+/// Returns the strings that a pattern with braces expands to.
 fn braces(pattern: &str) -> Result<Vec<String>, Error> {
     let mut texts = sequence(pattern, pattern, 0)?;
     for text in texts.iter_mut().filter(|text| text.contains('\\')) {
@@ -180,7 +180,7 @@ fn sequence(part: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Erro
             Error::usage(format!("the braces of {pattern} are not balanced"), "write `\\{` and `\\}` for literal ones")
         })?;
         let choices = choices(&rest[open.0 + 1..close], pattern, depth)?;
-        if texts.len().saturating_mul(choices.len()) > MOST {
+        if texts.len().saturating_mul(choices.len()) > MAX {
             return Err(too_many(pattern));
         }
         let head = &rest[..open.0];
@@ -193,7 +193,7 @@ fn sequence(part: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Erro
 }
 
 fn too_many(pattern: &str) -> Error {
-    Error::usage(format!("{pattern} stands for more than {MOST} paths"), "check the ranges")
+    Error::usage(format!("{pattern} stands for more than {MAX} paths"), "check the ranges")
 }
 
 /// Returns the position of the brace that closes `open`; `None` if there is none, or `open` closes one.
@@ -226,7 +226,7 @@ fn marks(text: &str) -> impl Iterator<Item = (usize, u8)> {
 fn choices(inside: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Error> {
     if let Some(range) = range(inside) {
         return range.ok_or_else(|| {
-            Error::usage(format!("a range of {pattern} has more than {MOST} numbers"), "check the range")
+            Error::usage(format!("a range of {pattern} has more than {MAX} numbers"), "check the range")
         });
     }
     let (mut texts, mut start, mut open) = (Vec::new(), 0, 0_usize);
@@ -236,7 +236,7 @@ fn choices(inside: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Err
             b'}' => open = open.saturating_sub(1),
             _ if open == 0 => {
                 texts.extend(sequence(&inside[start..at], pattern, depth + 1)?);
-                if texts.len() > MOST {
+                if texts.len() > MAX {
                     return Err(too_many(pattern));
                 }
                 start = at + 1;
@@ -253,7 +253,7 @@ fn choices(inside: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Err
     Ok(texts)
 }
 
-/// Expands `1..9`, `a..e` or `0..9..3`. `None` if it is no range, `Some(None)` if it is too long.
+/// Expands `1..9`, `a..e` or `0..9..3`. `None` if it is not a range, `Some(None)` if it is too long.
 fn range(inside: &str) -> Option<Option<Vec<String>>> {
     let parts: Vec<&str> = inside.split("..").collect();
     let (first, last, step) = match parts[..] {
@@ -286,7 +286,7 @@ fn digits(text: &str) -> Option<i64> {
 fn steps(first: i64, last: i64, step: u64) -> Option<Vec<i64>> {
     let count = (first.abs_diff(last) / step).saturating_add(1);
     let offset = |i: u64| if first <= last { (i * step) as i64 } else { ((i * step) as i64).wrapping_neg() };
-    (count <= MOST as u64).then(|| (0..count).map(|i| first.wrapping_add(offset(i))).collect())
+    (count <= MAX as u64).then(|| (0..count).map(|i| first.wrapping_add(offset(i))).collect())
 }
 
 #[cfg(test)]

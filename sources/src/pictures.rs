@@ -43,8 +43,8 @@ pub struct Pictures {
 }
 
 impl Pictures {
-    /// Decodes the pictures in the field with this name, or in the only one that has pictures: the field of bytes, or if there
-    /// are several, that whose bytes in the first sample are a picture.
+    /// Decodes the pictures in the field with this name, or in the only one that has pictures: the field of bytes, or
+    /// if there are several, the one whose bytes in the first sample are a picture.
     ///
     /// The records of one format, as of `Folder::open`, become those of any with [`Records::erased`].
     ///

@@ -58,12 +58,12 @@ impl CapacityHint {
 }
 
 /// The maximum number of fields that are taken from a file.
-pub(crate) const MOST_FIELDS: usize = 4096;
+pub(crate) const MAX_FIELDS: usize = 4096;
 
 /// Checks that a file has not too many fields, some of which take time in proportion to the square of their number.
 pub(crate) fn check_count(name: impl fmt::Display, fields: usize) -> Result<(), Error> {
-    if fields > MOST_FIELDS {
-        let problem = format!("{fields} fields; the maximum is {MOST_FIELDS}");
+    if fields > MAX_FIELDS {
+        let problem = format!("{fields} fields; the maximum is {MAX_FIELDS}");
         return Err(Error::format(name, None, problem, "write fewer"));
     }
     Ok(())
@@ -218,7 +218,7 @@ impl Sample for Declared<'_> {
 pub enum Value<'a> {
     /// One number, made by a decoder.
     Number(Number),
-    /// The elements as bytes in the machine's order, at any alignment; of a text, its UTF-8.
+    /// The elements as bytes in the machine's order, at any alignment; for a string, its UTF-8.
     Bytes(Cow<'a, [u8]>),
 }
 

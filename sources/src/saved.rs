@@ -28,7 +28,7 @@ use crate::window::Progress;
 const EXTENSION: &str = ".slotline-idx";
 
 /// Where indexes of files are saved. A saved index is used if the file has the length and the time of modification, or
-/// the object the tag, that it had when it was indexed. Damaged indexes are made again. If an index can't be
+/// the object the tag, that it had when it was indexed. Damaged indexes are rebuilt. If an index can't be
 /// written, [`Records::warnings`](crate::Records::warnings) says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -44,7 +44,7 @@ pub enum IndexFiles {
 }
 
 /// How many characters of the name of a file are in the name of its index in another folder.
-const MOST_CHARACTERS: usize = 40;
+const MAX_CHARACTERS: usize = 40;
 
 /// How a format writes its indexes.
 pub(crate) struct Codec<T> {
@@ -156,12 +156,12 @@ fn user_cache() -> Option<PathBuf> {
 fn named_in(folder: &Path, path: &Path) -> Option<PathBuf> {
     let whole = if is_url(path) { path.to_owned() } else { path.canonicalize().ok()? };
     let name = path.file_name()?.to_string_lossy();
-    let name: String = name.chars().take(MOST_CHARACTERS).collect();
+    let name: String = name.chars().take(MAX_CHARACTERS).collect();
     let name = format!("{name}-{}", in_hex(&hash([whole.as_os_str().as_bytes()])));
     Some(folder.join(with_extension(name.into())))
 }
 
-/// Returns a collision-resistant hash of texts.
+/// Returns a collision-resistant hash of strings.
 pub(crate) fn hash<const N: usize>(texts: [&[u8]; N]) -> [u8; 32] {
     let mut hasher = Sha256::new();
     for text in texts {

@@ -14,7 +14,7 @@ const LOCAL: u64 = 4 << 10;
 /// How many bytes are read at once from a server, where each request takes long.
 const REMOTE: u64 = 4 << 20;
 
-/// How many bytes are passed over before progress is told.
+/// How many bytes are walked over between two reports of progress.
 const TOLD: u64 = 16 << 20;
 
 /// How far files have been walked over, for other threads to see.
@@ -25,7 +25,7 @@ pub(crate) struct Progress {
     total: u64,
 }
 
-/// What is called with the bytes that were passed over, and those of all files.
+/// What is called with the bytes that were walked over, and those of all files.
 #[derive(Clone)]
 pub(crate) struct Tell(Arc<dyn Fn(u64, u64) + Send + Sync>);
 
@@ -48,7 +48,7 @@ impl Progress {
         Self { tell, done: Arc::default(), total }
     }
 
-    /// Tells that bytes were passed over.
+    /// Reports that bytes were walked over.
     pub(crate) fn add(&self, bytes: u64) {
         if let Some(Tell(tell)) = &self.tell {
             tell(self.done.fetch_add(bytes, Ordering::Relaxed) + bytes, self.total);

@@ -178,7 +178,7 @@ fn wrong_answers_are_errors_that_name_the_object_and_its_bytes() {
     }
 }
 
-/// Returns the most memory that this process has had, in KiB.
+/// Returns this process's peak memory, in KiB.
 fn most_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

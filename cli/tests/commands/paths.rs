@@ -1,4 +1,4 @@
-//! Files and folders without a prefix, whose format the program finds out.
+//! Files and folders without a prefix, whose format the program detects.
 
 use std::fs;
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! The orientation that cameras note beside a picture.
 
-/// How a picture must be turned to be upright, as EXIF's tag 0x0112 has it.
+/// How a picture must be turned to be upright, as EXIF's tag 0x0112 says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Orientation {
     /// Rows are columns of the upright picture.
@@ -112,7 +112,7 @@ fn number(exif: &[u8]) -> Option<u64> {
         let entry = directory.checked_add(2 + 12 * i)?;
         let (tag, kind, count) = (at(entry, 2)?, at(entry + 2, 2)?, at(entry + 4, 4)?);
         let len = match kind {
-            // Bytes and texts, which are no orientation.
+            // Bytes and strings, which are not an orientation.
             1 | 2 | 7 => 0,
             6 => 1,
             3 | 8 => 2,

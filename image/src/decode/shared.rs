@@ -3,13 +3,13 @@
 use super::exif::Segments;
 
 /// The maximum number of scans of a small picture.
-pub(super) const MOST_SCANS: usize = 500;
+pub(super) const MAX_SCANS: usize = 500;
 
 /// The maximum number of scans of a picture, more than any encoder writes: 500 of up to half a megapixel, and fewer of larger
 /// ones, but 32. Each scan is a pass over the whole picture, of 3 ns per pixel, and a malicious file of a few kilobytes may
-/// have hundreds. (With zune-jpeg there are twice as many passes if it finds damage and warnings are no errors.)
+/// have hundreds. (With zune-jpeg there are twice as many passes if it finds damage and warnings are not errors.)
 pub(super) fn most_scans(pixels: usize) -> usize {
-    ((1 << 28) / pixels).clamp(32, MOST_SCANS)
+    ((1 << 28) / pixels).clamp(32, MAX_SCANS)
 }
 
 /// Converts a CMYK pixel to RGB, in its first three bytes. The inks are inverted (255 is no ink), as Adobe's programs

@@ -233,7 +233,7 @@ impl<'a> Turbo<'a> {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the handle is valid, and its message is a text that ends with 0 and lives until the next call.
+        // SAFETY: the handle is valid, and its message is a NUL-terminated string that lives until the next call.
         let (message, code) = unsafe {
             let message = CStr::from_ptr(sys::tj3GetErrorStr(self.pointer())).to_string_lossy().into_owned();
             (message, sys::tj3GetErrorCode(self.pointer()))

@@ -11,7 +11,7 @@ use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
 use super::exif::Segments;
-use super::shared::{MOST_SCANS, ends, most_scans, to_rgb};
+use super::shared::{MAX_SCANS, ends, most_scans, to_rgb};
 use super::{DecodeRequest, Frame, Limits, MAX_SIDE, Memory, Orientation, Picture, data, room};
 use crate::error::ImageError;
 use crate::format::Format;
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         let plain = self.plain()?;
         let (channels, space) = match colours {
             Colours::Grey => (1, ColorSpace::Luma),
-            // What it takes for the colours that it shall make, it leaves alone.
+            // The decoder does not convert data that it takes to be in the colour space of its output.
             Colours::Rgb if !named_rgb => (3, ColorSpace::YCbCr),
             Colours::Rgb | Colours::YCbCr => (3, ColorSpace::RGB),
             Colours::Cmyk | Colours::Ycck => (4, ColorSpace::CMYK),
@@ -345,8 +345,8 @@ fn push(bytes: &mut Vec<u8>, marker: u8, data: &[u8]) {
     bytes.extend(data);
 }
 
-/// 64 ones, which are no valid code. They follow all coefficients: where some are missing, the decoder would take a marker for an
-/// endless number of zeros. It reads less than that ahead.
+/// 64 ones, which are not a valid code. They follow all coefficients: where some are missing, the decoder would take a
+/// marker for an endless number of zeros. It reads less than that ahead.
 const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
 
 /// Appends the coefficients of a scan to `out`. Returns their length, and the number of restart markers, which must be in order.
@@ -392,7 +392,7 @@ fn run(jpeg: &[u8], space: ColorSpace, strict: bool, pixels: &mut [u8]) -> Resul
         .set_max_width(MAX_SIDE)
         .set_max_height(MAX_SIDE)
         // And one of our own.
-        .jpeg_set_max_scans(MOST_SCANS + 1)
+        .jpeg_set_max_scans(MAX_SCANS + 1)
         .jpeg_set_out_colorspace(space);
     let decode = || JpegDecoder::new_with_options(ZCursor::new(jpeg), options).decode_into(pixels);
     let outcome = catch_unwind(AssertUnwindSafe(decode)).map_err(|_| "the decoder panicked".to_owned())?;

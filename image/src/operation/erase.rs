@@ -1,4 +1,4 @@
-//! Rectangles that are replaced.
+//! Erasing: a rectangle of a picture is replaced.
 
 use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
@@ -12,7 +12,7 @@ use crate::paint::Layout;
 pub enum Erasing {
     /// One value for each channel: after [`Normalize`](crate::transform::Normalize) in its units, else from 0 to 255.
     Value([f32; 3]),
-    /// Independent numbers of the standard normal distribution. They start from this seed.
+    /// Independent numbers of the standard normal distribution, generated from this seed.
     Noise(u64),
 }
 

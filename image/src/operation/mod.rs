@@ -59,7 +59,7 @@ pub enum Operation {
         by: Affine,
         /// How values between pixels are computed.
         interpolation: Interpolation,
-        /// The colour of what comes from outside of the picture.
+        /// The colour of pixels that come from outside the picture.
         fill: [u8; 3],
     },
     /// Replaces a rectangle (`erase`).

@@ -93,14 +93,14 @@ impl<T: Pixel> FromStr for Pipeline<T> {
     }
 }
 
-/// Writes the text that is read as this list of transforms.
+/// Writes the text that parses to this list of transforms.
 impl fmt::Display for PipelineBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         list(f, self.reading, &self.transforms)
     }
 }
 
-/// Writes the text of the options and the transforms.
+/// Writes the options and the transforms as text.
 impl<T> fmt::Display for Pipeline<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         list(f, self.reading, &self.transforms)
@@ -119,7 +119,7 @@ fn list(f: &mut fmt::Formatter<'_>, mut reading: Reading, transforms: &[Transfor
     Ok(())
 }
 
-/// Writes the transform as text, without arguments that have their defaults.
+/// Writes the transform as text, without the arguments that equal their defaults.
 ///
 /// ```
 /// use slotline_image::transform::{RandomCrop, RandomHorizontalFlip, Transform};

@@ -112,7 +112,7 @@ pub struct RandAugment {
     pub num_magnitude_bins: usize,
     /// How values between pixels are computed (default: the nearest pixel).
     pub interpolation: Interpolation,
-    /// The colour of what comes from outside of the picture (default: black).
+    /// The colour of pixels that come from outside the picture (default: black).
     pub fill: [u8; 3],
 }
 
@@ -172,7 +172,7 @@ pub struct TrivialAugmentWide {
     pub num_magnitude_bins: usize,
     /// How values between pixels are computed (default: the nearest pixel).
     pub interpolation: Interpolation,
-    /// The colour of what comes from outside of the picture (default: black).
+    /// The colour of pixels that come from outside the picture (default: black).
     pub fill: [u8; 3],
 }
 
@@ -218,7 +218,7 @@ pub struct AutoAugment {
     pub policy: AutoAugmentPolicy,
     /// How values between pixels are computed (default: the nearest pixel).
     pub interpolation: Interpolation,
-    /// The colour of what comes from outside of the picture (default: black).
+    /// The colour of pixels that come from outside the picture (default: black).
     pub fill: [u8; 3],
 }
 

@@ -45,7 +45,7 @@ def blocks_as_arrays(prepared):
     blocks = prepared.materialize()
     parts = []
     for table in ray.get(blocks.to_arrow_refs()):
-        # A column of a block is one chunk. Where Arrow would have to copy, as for nulls or texts, `to_numpy` fails.
+        # A column of a block is one chunk. Where Arrow would have to copy, as for nulls or strings, `to_numpy` fails.
         arrays = {name: table[name].chunk(0).to_numpy(zero_copy_only=True) for name in table.column_names}
         assert table["index"].num_chunks == 1 and all(is_shared(array) for array in arrays.values())
         parts.append(slotline.Arrays(arrays))

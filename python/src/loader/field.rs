@@ -78,7 +78,7 @@ pub(crate) enum Form {
     Fixed(usize),
     /// Each sample has any number of elements, of this type.
     Items(dtype::DType, Room),
-    /// Each sample has a text of any length, in UTF-8.
+    /// Each sample has a string of any length, in UTF-8.
     Text(Room),
 }
 
@@ -157,7 +157,7 @@ impl Field {
             && self.form.is_fixed() == other.form.is_fixed()
     }
 
-    /// Returns the name of the type, which of a text is that of Python.
+    /// Returns the name of the type; for strings, Python's.
     pub(crate) fn dtype(&self) -> &str {
         match self.form {
             Form::Text(_) => "str",

@@ -41,7 +41,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Opens files whose format is found out.
+    /// Opens files whose format is detected.
     pub(crate) fn open(py: Python<'_>, path: &Path, options: &OpenOptions, reading: &Reading) -> PyResult<Self> {
         let (path, options) = (path.to_owned(), options.clone());
         Self::of(py, reading, move || options.open(path))

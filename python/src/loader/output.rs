@@ -1,7 +1,7 @@
 //! Batches as arrays and tensors of Python, which share the batch's memory.
 //!
-//! A field of any length is a list of arrays, one for each sample, or of texts. The samples lie one after another in the
-//! batch's memory, so that all of a field can also be one array, with the offsets of the samples.
+//! A field of any length is a list of arrays, one for each sample, or of strings. The samples lie one after another in
+//! the batch's memory, so that all of a field can also be one array, with the offsets of the samples.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -250,7 +250,7 @@ impl Output {
     }
 }
 
-/// Makes a text of each sample.
+/// Makes a string of each sample.
 fn texts<'py>(py: Python<'py>, memory: NonNull<[u8]>, offsets: &[i64]) -> PyResult<Vec<Bound<'py, PyAny>>> {
     // SAFETY: the memory is the batch's, and no array was made of it.
     let bytes = unsafe { memory.as_ref() };

@@ -113,7 +113,7 @@ impl Node {
         }
     }
 
-    /// Returns what the files have to say, such as that connections to a server failed.
+    /// Returns the warnings about the files, such as that connections to a server failed.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let found = RefCell::new(Vec::new());
         self.outline(&|node: &Self| {
@@ -258,7 +258,7 @@ impl Dataset for Node {
 /// last.
 pub(crate) type Image = (String, Option<String>, String, bool);
 
-/// How files whose format is found out are opened: a dict with the options of `slotline.open`.
+/// How files whose format is detected are opened: a dict with the options of `slotline.open`.
 #[derive(Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
@@ -308,7 +308,7 @@ pub(crate) struct Reading {
 pub(crate) struct Blocks {
     pub(crate) size: usize,
     pub(crate) stride: Option<usize>,
-    /// The type in files without a header; `None` to find out whether there is one.
+    /// The type in files without a header; `None` to detect whether there is one.
     pub(crate) dtype: Option<String>,
     pub(crate) labels: bool,
     pub(crate) widen: bool,
@@ -376,7 +376,7 @@ impl Source {
         Self::of(py, columns, &names)
     }
 
-    /// Opens files, whose format is found out.
+    /// Opens files, whose format is detected.
     #[staticmethod]
     fn open(
         py: Python<'_>,

@@ -1,6 +1,6 @@
 //! Whole objects on a local disk, so that later passes, and samples that lie together, need no requests.
 //!
-//! Objects are fetched in the background, in the order of need, and let go when their next use is furthest away
+//! Objects are fetched in the background, in the order of need, and evicted when their next use is furthest away
 //! ([`plan`]). What is not in the cache is read by ranges, as without a cache. So the cache changes no results, and a disk
 //! that is full or slow, or a folder that is removed, only costs requests.
 //!
@@ -49,7 +49,7 @@ pub struct Cache {
 
 impl Cache {
     /// Makes a cache of at most `bytes` bytes in a folder, which is created if it does not exist. Of what is there already,
-    /// only files with names and lengths of a cache are used, counted and removed. What is in them is believed: nobody
+    /// only files with names and lengths of a cache are used, counted and removed. Their contents are trusted: nobody
     /// else should be able to write to the folder.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
 //! Which files a cache should hold, from the order in which samples will be read.
 //!
-//! The best file to let go is the one whose next use is furthest away (Bélády, 1966). A plan knows the uses of the next
+//! The best file to evict is the one whose next use is furthest away (Bélády, 1966). A plan knows the uses of the next
 //! samples, up to a horizon. A file that is not used before the horizon counts as one that is never used again.
 //!
-//! A file need not be held to be read: what is not held is read by ranges. So a file that is held is let go for another
-//! one only if at least half of that one's bytes are used before the former is used again. Otherwise, in an order that
-//! jumps between more files than there is room for, files would be fetched as a whole for each sample.
+//! A file need not be held to be read: what is not held is read by ranges. So a file that is held is evicted for
+//! another one only if at least half of that one's bytes are used before the former is used again. Otherwise, in an
+//! order that jumps between more files than there is room for, files would be fetched as a whole for each sample.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -80,7 +80,7 @@ impl Plan {
         }
     }
 
-    /// Decides on the next step, with this many bytes of room left: below 0, if files must be let go.
+    /// Decides on the next step, with this many bytes of room left: below 0, if files must be evicted.
     pub(super) fn next(&self, room: i64, place: impl Fn(usize) -> Place, len: impl Fn(usize) -> u64) -> Option<Step> {
         let next_use = |file: usize| self.files[file].samples.front().copied();
         let absent = (0..self.files.len()).filter(|&file| place(file) == Place::Absent);

@@ -21,7 +21,7 @@ const AT_ONCE: usize = 1 << 12;
 /// How many objects are fetched at a time.
 const AT_A_TIME: usize = 4;
 
-/// How long what is known of the folder is believed: other processes may use it.
+/// How long the last listing of the folder is used: other processes may change the folder.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How long the thread sleeps between two looks at what was read.

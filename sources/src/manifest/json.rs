@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::table::{Cell, Column, columns};
 use crate::Error;
-use crate::record::MOST_FIELDS;
+use crate::record::MAX_FIELDS;
 
 /// Parses a JSON object in each line. Lines of blanks are skipped.
 pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
@@ -41,7 +41,7 @@ pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
                 return Err(error(format!("the key {} is there twice", names[column])));
             }
             // Lines with keys of their own would take memory in proportion to the square of the file's length.
-            if names.len() > MOST_FIELDS || names.len().saturating_mul(lines.len()) > bytes.len().saturating_mul(4) {
+            if names.len() > MAX_FIELDS || names.len().saturating_mul(lines.len()) > bytes.len().saturating_mul(4) {
                 return Err(error(format!("the lines have {} different keys", names.len())));
             }
             cells[column].resize(lines.len(), Cell::Missing);
@@ -55,7 +55,7 @@ pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
     columns(path, names, cells, lines)
 }
 
-/// Returns the values of a list of JSON; `None` if it is none.
+/// Returns the values of a JSON list; `None` if it is not a list.
 pub(super) fn list(text: &str) -> Option<Vec<Cell>> {
     let mut cover = Vec::new();
     let (values, parsed) = parse::<Vec<&RawValue>>(text.as_bytes(), &mut cover).ok()?;

@@ -7,7 +7,7 @@ use slotline::dtype::{DType, Element, bytes_of};
 
 use super::json;
 use crate::default_number::exact;
-use crate::record::MOST_FIELDS;
+use crate::record::MAX_FIELDS;
 use crate::{DefaultNumber, Error};
 
 /// A column as it was written.
@@ -118,8 +118,8 @@ pub(super) fn columns(
     lines: Vec<u64>,
 ) -> Result<Vec<Column>, Error> {
     let error = |problem: String| Error::in_file(path, problem, "name each column once, and list files");
-    if names.len() > MOST_FIELDS {
-        return Err(error(format!("{} columns; the maximum is {MOST_FIELDS}", names.len())));
+    if names.len() > MAX_FIELDS {
+        return Err(error(format!("{} columns; the maximum is {MAX_FIELDS}", names.len())));
     }
     if let Some(name) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
         return Err(error(format!("two columns have the name `{name}`")));

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::error::{shortened, shown};
 
 /// How many characters are quoted of what went wrong.
-const MOST: usize = 600;
+const MAX: usize = 600;
 
 /// What is said of a redirect that is not followed.
 pub(super) const LEADS_AWAY: &str = "the server redirects to";
@@ -56,7 +56,7 @@ pub(super) fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: obj
 
 /// Makes the error for a request, of which a server may have written parts.
 pub(super) fn remote(url: &str, range: Option<std::ops::Range<u64>>, advice: &'static str, text: String) -> Error {
-    Error::Remote { name: shown(url), range, advice, source: shortened(&shown(&text), MOST).into() }
+    Error::Remote { name: shown(url), range, advice, source: shortened(&shown(&text), MAX).into() }
 }
 
 /// Returns the message of an error with those of its causes, each of which `object_store` repeats in the message of the

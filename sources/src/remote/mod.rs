@@ -184,8 +184,8 @@ pub(crate) struct Listed {
     object: Object,
 }
 
-/// Lists all objects below a folder, sorted by path. Those whose keys are no paths can't be asked for: they are left out
-/// unless they are wanted, by their names, which is an error.
+/// Lists all objects below a folder, sorted by path. Those whose keys are not paths can't be asked for: they are left
+/// out unless they are wanted, by their names, which is an error.
 pub(crate) fn list(folder: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<Listed>, Error> {
     let (connection, path) = Connection::to(folder)?;
     let (store, prefix) = (connection.stores[0].clone(), path.clone());
@@ -379,12 +379,12 @@ impl Remote {
         self.connection.process.is_this()
     }
 
-    /// Begins a pass in which about `budget` bytes are asked for ahead: what was asked for before is let go.
+    /// Begins a pass in which about `budget` bytes are asked for ahead: what was asked for before is dropped.
     pub(crate) fn begin(&self, budget: u64) {
         if !self.is_here() {
             return;
         }
-        // The sizes of samples vary, and what is needed next must not be let go.
+        // The sizes of samples vary, and what is needed next must not be dropped.
         self.fetched.begin(budget.saturating_mul(2));
     }
 
@@ -478,7 +478,8 @@ fn request(
     }
 }
 
-/// Finds out the length, the version and the time of an object. A signed URL allows one kind of request, which is to read.
+/// Determines the length, the version and the time of an object. A signed URL allows one kind of request, which is to
+/// read.
 async fn look_up(connection: Connection, object: Object, is_signed: bool) -> Result<Object, Error> {
     let Object { url, store, path, .. } = &object;
     if path.is_root() && !url.starts_with("http") {

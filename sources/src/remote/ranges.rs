@@ -22,7 +22,7 @@ pub(super) struct Fetched {
 }
 
 /// The ranges of a pass. What was asked for and is never read, such as what was read before it was asked for, must not
-/// stay until the end of the pass: when there are too many bytes, the oldest ranges are let go.
+/// stay until the end of the pass: when there are too many bytes, the oldest ranges are dropped.
 #[derive(Default)]
 struct Ranges {
     /// The number of the pass: what was asked for in an earlier one is not kept.
@@ -58,7 +58,7 @@ enum State {
 }
 
 /// How many ranges that were read before they were asked for are known at a time.
-const MOST_READ: usize = 1 << 16;
+const MAX_READ: usize = 1 << 16;
 
 impl Ranges {
     /// Takes a range out. Returns its state.
@@ -71,7 +71,7 @@ impl Ranges {
         Some(range.state)
     }
 
-    /// Notes a range that will be read. Whatever is too much is let go. Returns whether something was.
+    /// Adds a range that will be read, and drops what exceeds the limit. Returns whether something was dropped.
     fn add(&mut self, key: Key) -> bool {
         match self.by_key.get(&key) {
             // It may be needed again, later.
@@ -88,7 +88,7 @@ impl Ranges {
         let is_there = |ranges: &HashMap<Key, Range>, (number, key): (u64, Key)| {
             ranges.get(&key).is_some_and(|range| range.number == number)
         };
-        if self.order.len() > 2 * self.by_key.len() + MOST_READ {
+        if self.order.len() > 2 * self.by_key.len() + MAX_READ {
             self.order.retain(|&range| is_there(&self.by_key, range));
         }
         let mut lets_go = false;
@@ -104,7 +104,7 @@ impl Ranges {
 
     /// Notes that a range is read that nobody has asked for yet.
     fn add_read(&mut self, key: Key) {
-        if self.limit > 0 && self.read < MOST_READ {
+        if self.limit > 0 && self.read < MAX_READ {
             self.read += 1;
             self.by_key.insert(key, Range { number: 0, state: State::Read });
         }
@@ -125,7 +125,7 @@ impl Coming {
         Self { fetched: fetched.clone(), keys, start, pass }
     }
 
-    /// Sets what has come, unless a new pass has begun; without it, the ranges count as not asked for.
+    /// Sets the result, unless a new pass has begun; without it, the ranges count as not asked for.
     pub(super) fn settle(&self, bytes: Option<Result<bytes::Bytes, Arc<Error>>>) {
         let mut ranges = self.fetched.lock();
         if ranges.pass != self.pass {
@@ -157,7 +157,7 @@ impl Fetched {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a pass, in which at most `limit` bytes are kept: what was asked for before is let go.
+    /// Begins a pass, in which at most `limit` bytes are kept: what was asked for before is dropped.
     pub(super) fn begin(&self, limit: u64) {
         let mut ranges = self.lock();
         *ranges = Ranges { pass: ranges.pass + 1, limit, ..Ranges::default() };

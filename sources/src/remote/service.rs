@@ -28,14 +28,14 @@ pub(super) const NO_PATH: char = '\u{fffc}';
 const LATER: Duration = Duration::from_secs(1);
 
 /// How many redirects of a request are followed.
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 
 /// What another host is told of a request.
 const HARMLESS: [&str; 4] = ["accept", "if-match", "range", "user-agent"];
 
-/// The most bytes of an error and of a list, and the most characters of an error that are quoted.
-const MOST_OF_ERROR: usize = 16 << 10;
-const MOST_OF_LIST: usize = 64 << 20;
+/// The maximum number of bytes of an error and of a list, and of characters of an error that are quoted.
+const MAX_ERROR: usize = 16 << 10;
+const MAX_LIST: usize = 64 << 20;
 const QUOTED: usize = 200;
 
 /// Makes clients whose failures are counted.
@@ -78,7 +78,7 @@ impl HttpService for Service {
             if is_list || !answer.status().is_success() {
                 let (head, body) = answer.into_parts();
                 let is_list = head.status.is_success();
-                let most = if is_list { MOST_OF_LIST } else { MOST_OF_ERROR };
+                let most = if is_list { MAX_LIST } else { MAX_ERROR };
                 let text = start(body, most).await?;
                 let text = if is_list { parted(&text) } else { quoted(text, &secrets) };
                 return Ok(HttpResponse::from_parts(head, text.into()));
@@ -98,7 +98,7 @@ impl HttpService for Service {
 impl Service {
     /// Makes a request, and follows redirects.
     async fn follow(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        for _ in 0..MOST_REDIRECTS {
+        for _ in 0..MAX_REDIRECTS {
             let mut next = request.clone();
             let answer = self.client.execute(request).await.inspect_err(|error| note(&self.limit, error))?;
             let is_redirect = matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308);
@@ -121,7 +121,7 @@ impl Service {
             *next.uri_mut() = to.as_str().parse().map_err(|_| wrong())?;
             request = next;
         }
-        Err(refused(format!("the server redirects more than {MOST_REDIRECTS} times")))
+        Err(refused(format!("the server redirects more than {MAX_REDIRECTS} times")))
     }
 }
 
@@ -149,7 +149,7 @@ fn secrets(request: &HttpRequest) -> Vec<String> {
     headers.chain(query).filter(|part| part.len() >= 8).map(str::to_owned).collect()
 }
 
-/// Returns the first bytes of an answer as a text.
+/// Returns the first bytes of an answer as a string.
 async fn start(mut body: HttpResponseBody, most: usize) -> Result<String, HttpError> {
     let mut bytes = Vec::new();
     while bytes.len() <= most

@@ -15,7 +15,7 @@ use slotline::BoxError;
 use slotline::dtype::DType;
 use slotline::sample::Row;
 
-use super::LEAST;
+use super::MIN;
 use super::schema::Leaf;
 use crate::record::Rows;
 use crate::{FieldKind, decimal};
@@ -56,7 +56,7 @@ struct Gaps {
     missing: Option<NullBuffer>,
     /// Which elements are missing, of lists and tensors.
     holes: Option<NullBuffer>,
-    /// What a missing value is, if that is no error.
+    /// What a missing value is, if that is not an error.
     default: Option<Box<[u8]>>,
 }
 
@@ -64,7 +64,7 @@ struct Gaps {
 enum Values {
     /// Values of this many bytes.
     Fixed(Buffer, usize),
-    /// Elements of so many bytes, between offsets.
+    /// Elements of this many bytes, between offsets.
     Narrow(Buffer, usize, ScalarBuffer<i32>),
     Wide(Buffer, usize, ScalarBuffer<i64>),
     /// The rows of another column.
@@ -142,8 +142,8 @@ fn find(batch: &RecordBatch, leaf: &Leaf) -> (ArrayRef, Option<NullBuffer>) {
 }
 
 impl Column {
-    /// Takes a column of a batch. `default` is what a missing value is, if that is no error. No more than `limit` bytes are
-    /// copied.
+    /// Takes a column of a batch. `default` is what a missing value is, if that is not an error. No more than `limit`
+    /// bytes are copied.
     pub(super) fn of(batch: &RecordBatch, leaf: &Leaf, default: Option<&[u8]>, limit: u64) -> Result<Self, String> {
         let (array, missing) = find(batch, leaf);
         Self::new(&array, &leaf.kind, missing, default, limit)
@@ -310,7 +310,7 @@ fn of_offsets<O: OffsetSizeTrait>(bytes: Buffer, size: usize, offsets: ScalarBuf
 /// Makes room for the values of views, each of which may show the same bytes.
 fn room(lens: impl Iterator<Item = usize>, limit: u64) -> Result<Vec<u8>, String> {
     let bytes = lens.fold(0, usize::saturating_add);
-    if bytes as u64 > limit.max(LEAST) {
+    if bytes as u64 > limit.max(MIN) {
         return Err(format!("values of {bytes} bytes, more than {limit}; raise `memory_limit`"));
     }
     let mut room = Vec::new();

@@ -46,7 +46,7 @@ pub(super) fn unpack(pages: &[u8]) -> Result<Option<Unpacked>, Problem> {
 }
 
 /// Appends what the frames of a page hold, each after its size and that of its packed bytes. Returns whether the decoder
-/// would stop before their end; `None` if these are no such frames, or hold another number of bytes.
+/// would stop before their end; `None` if these are not such frames, or hold another number of bytes.
 fn unpack_frames(mut page: &[u8], most: usize, into: &mut Vec<u8>) -> Option<bool> {
     let (mut stops, end) = (false, into.len() + most);
     while let Some((sizes, rest)) = page.split_first_chunk::<8>() {

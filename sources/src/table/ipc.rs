@@ -22,7 +22,7 @@ use arrow_ipc::{Message, MessageHeader, MetadataVersion};
 use arrow_schema::SchemaRef;
 
 use super::schema::{Columns, DEEPEST, Leaf};
-use super::{DAMAGED, Decode, LEAST, Part};
+use super::{DAMAGED, Decode, MIN, Part};
 use crate::Error;
 use crate::columns::is_in;
 use crate::files::{Files, Span};
@@ -278,7 +278,7 @@ fn check(batch: arrow_ipc::RecordBatch<'_>, body: &Buffer, limit: u64) -> Result
     if batch.compression().is_none() {
         return Ok(());
     }
-    let limit = limit.max(LEAST);
+    let limit = limit.max(MIN);
     let mut all = 0_u64;
     for buffer in batch.buffers().into_iter().flatten() {
         let start = usize::try_from(buffer.offset()).ok();

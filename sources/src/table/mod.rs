@@ -211,7 +211,7 @@ impl TableOptions {
 }
 
 impl Settings {
-    /// Returns what a missing value of each column is, if that is no error.
+    /// Returns what a missing value of each column is, if that is not an error.
     fn missing(&self, path: &Path, leaves: &[Leaf]) -> Result<Vec<Option<Box<[u8]>>>, Error> {
         let wrong = |problem, advice| Error::in_file(path, problem, advice);
         if let Some(name) = self.default_numbers.keys().find(|name| !leaves.iter().any(|leaf| leaf.name == **name)) {
@@ -239,8 +239,10 @@ struct Opened {
     is_parquet: bool,
     columns: Columns,
     /// Makes the parts of the file, with some of its columns.
-    parts: Box<dyn FnOnce(&Files, &[Leaf]) -> Result<Vec<Part>, Error> + Send>,
+    parts: MakeParts,
 }
+
+type MakeParts = Box<dyn FnOnce(&Files, &[Leaf]) -> Result<Vec<Part>, Error> + Send>;
 
 impl Opened {
     fn open(files: &Arc<Files>, file: usize, options: &Settings, spent: &AtomicU64) -> Result<Self, Error> {
@@ -294,7 +296,7 @@ fn decoded(leaves: &[Leaf], is_parquet: bool) -> Vec<Leaf> {
 }
 
 /// What a part of a table may take in memory, at least, in bytes.
-const LEAST: u64 = 64 << 20;
+const MIN: u64 = 64 << 20;
 
 /// Why something can't be read.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use parquet::schema::types::{SchemaDescriptor, Type};
 use super::frames;
 use super::header::check;
 use super::schema::{Columns, DEEPEST, Leaf};
-use super::{DAMAGED, Decode, LEAST, Part, Problem, thrift};
+use super::{DAMAGED, Decode, MIN, Part, Problem, thrift};
 use crate::Error;
 use crate::files::{Files, Span};
 
@@ -229,8 +229,8 @@ impl Rows {
     }
 
     fn checked(&self, step: usize, mut parts: Parts, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Problem> {
-        // The decoder believes what pages say of their size.
-        let (most, (column, name)) = (limit.saturating_mul(2).max(LEAST), &self.of.leaves[step]);
+        // The decoder trusts the sizes that pages state.
+        let (most, (column, name)) = (limit.saturating_mul(2).max(MIN), &self.of.leaves[step]);
         let group = self.of.metadata.metadata().row_group(self.group);
         let left = most.saturating_sub(spent.load(Ordering::Relaxed));
         let pages = check(parts.bytes(), group.column(*column), left).map_err(|problem| problem.of_column(name))?;

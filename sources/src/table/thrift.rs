@@ -1,4 +1,4 @@
-//! The compact protocol of Thrift, as far as sizes and depths are looked up before the decoder believes them.
+//! The compact protocol of Thrift, as far as sizes and depths are looked up before the decoder trusts them.
 //!
 //! A struct is a list of fields: a byte with the type in its low half and, in the high half, how much the field's number is
 //! larger than the last one; or 0 there, and the number after it. A byte of 0 ends it.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::window::Window;
 
-/// The length of a header, and what data is padded to a multiple of.
+/// The length of a header, in bytes. Data is padded to a multiple of it.
 pub(super) const BLOCK: u64 = 512;
 
 /// The maximum length of the data of a PAX header or a GNU long name.

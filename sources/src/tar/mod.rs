@@ -130,7 +130,7 @@ impl Tar {
         })
     }
 
-    /// Returns the bytes from the first member's to the last one's, if not too many are read in vain.
+    /// Returns the bytes from the first member's to the last one's, unless too many of them are not needed.
     fn whole(members: impl Iterator<Item = Member>) -> Option<(u64, u64)> {
         let (mut start, mut end, mut bytes) = (u64::MAX, 0, 0_u64);
         for member in members {

@@ -14,7 +14,7 @@ use crate::columns::choose;
 use crate::files::{Files, Span};
 use crate::open::{Settings, TARS};
 use crate::paths::expand;
-use crate::record::MOST_FIELDS;
+use crate::record::MAX_FIELDS;
 use crate::window::Progress;
 use crate::{CapacityHint, Error, FieldKind, Options, RecordFields, Records};
 
@@ -195,8 +195,8 @@ impl Settings {
 
     /// Returns where the fields come from.
     pub(super) fn tar_sources(&self, names: &[String], path: &Path) -> Result<Vec<Source>, Error> {
-        if names.len() > MOST_FIELDS {
-            let problem = format!("{} different fields; the maximum is {MOST_FIELDS}", names.len());
+        if names.len() > MAX_FIELDS {
+            let problem = format!("{} different fields; the maximum is {MAX_FIELDS}", names.len());
             return Err(Error::in_file(path, problem, "list those to read in `columns`"));
         }
         let decode = self.decoded_as()?;

@@ -31,7 +31,7 @@ use crate::files::{Files, Span};
 use crate::format::place;
 use crate::open::{Settings, TFRECORD};
 use crate::paths::expand;
-use crate::record::MOST_FIELDS;
+use crate::record::MAX_FIELDS;
 use crate::window::Progress;
 use crate::{CapacityHint, Error, FieldKind, Format, Input, Options, Record, RecordFields, Records, Value};
 use example::{Feature, Found};
@@ -226,8 +226,8 @@ impl Settings {
                 names
             }
         };
-        if names.len() > MOST_FIELDS {
-            let problem = format!("{} different features; the maximum is {MOST_FIELDS}", names.len());
+        if names.len() > MAX_FIELDS {
+            let problem = format!("{} different features; the maximum is {MAX_FIELDS}", names.len());
             let path = records.files.path(0);
             return Err(Error::in_file(path, problem, "list those to read in `columns`"));
         }

@@ -176,7 +176,7 @@ impl TarStream {
         loop {
             let Some(reader) = &mut cursor.reader else {
                 let Some(&shard) = cursor.shards.get(cursor.at.shard) else { return Ok(None) };
-                // A tar that can't be opened is passed over after its error.
+                // A tar that can't be opened is skipped after its error.
                 let opened = self.shards.open(shard).and_then(|reader| {
                     ShardReader::new(self.shards.path(shard), shard, reader, self.missing_end, self.limit)
                 });
@@ -345,7 +345,7 @@ pub struct StreamCursor {
     seed: Option<u64>,
     shards: Vec<usize>,
     reader: Option<ShardReader<Reader>>,
-    /// What is read next, once `skip` samples were passed over.
+    /// What is read next, once `skip` samples were skipped.
     at: At,
     skip: u64,
     /// The current block, of which some samples were delivered, and where it begins.

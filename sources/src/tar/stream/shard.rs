@@ -18,7 +18,7 @@ use super::super::{field_name, is_reserved, two_files};
 use crate::Error;
 use crate::files::reserve;
 use crate::kind::without_query;
-use crate::record::MOST_FIELDS;
+use crate::record::MAX_FIELDS;
 
 /// How many bytes are read at once.
 const READ: usize = 256 << 10;
@@ -64,7 +64,7 @@ impl Shards {
     }
 
     /// Returns a digest of the names in order, below the folder that all are in: the tars may be moved together. The query
-    /// of a URL is no part of a name.
+    /// of a URL is not part of a name.
     pub(super) fn digest(&self) -> u64 {
         let paths = || (0..self.len()).map(|shard| without_query(self.path(shard)));
         let mut folder = paths().next().and_then(Path::parent).unwrap_or(Path::new(""));
@@ -192,7 +192,7 @@ struct Forward<R: Read> {
     reader: Bytes<R>,
     /// The position of `memory`.
     start: u64,
-    /// What was read, but not passed over.
+    /// What was read, but not consumed.
     memory: Vec<u8>,
 }
 
@@ -226,7 +226,7 @@ impl<R: Read> Forward<R> {
 /// Says why bytes can't be read.
 fn failed(path: &Path, error: io::Error) -> Error {
     let what = match error.kind() {
-        // The end of the file is none: these are packed data that end before they are complete.
+        // Not an I/O error: the packed data end before they are complete.
         io::ErrorKind::UnexpectedEof => "not complete",
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => "damaged",
         _ => return Error::io(path, "read", error),
@@ -263,7 +263,7 @@ pub(super) struct Sample {
     pub(super) shard: usize,
     /// Name of the field, position, and data.
     pub(super) files: Vec<(String, u64, Vec<u8>)>,
-    /// The names of the fields that were passed over.
+    /// The names of the fields that were skipped.
     pub(super) others: Vec<String>,
 }
 
@@ -342,8 +342,8 @@ impl<R: Read> ShardReader<R> {
         if is_reserved(&field) || begun.file(&field).is_some() || begun.others.contains(&field) {
             return Err(error(two_files(&field, &begun.key)));
         }
-        if begun.files.len() + begun.others.len() >= MOST_FIELDS {
-            let problem = format!("more than {MOST_FIELDS} files in one sample");
+        if begun.files.len() + begun.others.len() >= MAX_FIELDS {
+            let problem = format!("more than {MAX_FIELDS} files in one sample");
             let advice = "write the tar again: files belong together if their names differ after a dot";
             return Err(error(Problem(problem, advice)));
         }

@@ -33,7 +33,7 @@ from slotline.torch._workers.messages import BAD, END, ERROR, EXHAUSTED, RESUME,
 from slotline.torch._workers.worker import work
 
 # The most tasks that are given out at a time. A channel has room for as many batches, each with three messages that go before it.
-_MOST_TASKS = 250
+_MAX_TASKS = 250
 # How long the loop waits before it checks whether its workers are alive, in seconds: at first, and at most.
 _FIRST_PATIENCE = 0.01
 _PATIENCE = 0.1
@@ -82,7 +82,7 @@ class ProcessIterator(BaseIterator):
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
         self._round_robin = loader.round_robin
-        self._max_tasks = min(self._prefetch_factor * self._num_workers, _MOST_TASKS)
+        self._max_tasks = min(self._prefetch_factor * self._num_workers, _MAX_TASKS)
         self._watchdog = loader.watchdog
         # After how many tasks there was a warning.
         self._warned = None

@@ -11,8 +11,8 @@ from slotline.torch._internals import _DatasetKind
 
 # Of this many samples, counted from one that was left out, not more than half may be.
 _WINDOW = 1000
-# The most characters that are kept of what an exception says.
-_MOST_TEXT = 512
+# The maximum number of characters that are kept of an exception's message.
+_MAX_TEXT = 512
 # In the place of a batch of which no sample is left.
 NOTHING = object()
 # Samples that take longer than this together are slow, in seconds.
@@ -100,7 +100,7 @@ def _text_of(error):
     except Exception:
         # Its own code raises.
         text = type(error).__name__
-    return text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "..."
+    return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
 
 
 class _SkippingMap(_Skipping):

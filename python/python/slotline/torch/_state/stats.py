@@ -14,7 +14,7 @@ _STARVED = 0.5
 # Batches are small if there is one so often, in seconds.
 _SMALL = 0.0002
 # How many of the samples that were left out are listed.
-_MOST_CAUSES = 1000
+_MAX_CAUSES = 1000
 
 
 def run_delay(worker):
@@ -71,7 +71,7 @@ class Stats:
     def leave_out(self, bad):
         self.bad_samples += len(bad)
         self.bad_causes.extend(bad)
-        del self.bad_causes[:-_MOST_CAUSES]
+        del self.bad_causes[:-_MAX_CAUSES]
 
     def _times(self):
         """Returns the time of the pass, and that of it inside the loader, up to now if a call has not ended."""

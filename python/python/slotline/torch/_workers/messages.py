@@ -21,7 +21,7 @@ ERROR = 5
 EXHAUSTED = 6
 # It has begun the pass.
 RESUMED = 7
-# The state of the worker's dataset, after the batch whose message is next. It is no answer, so it names no task.
+# The state of the worker's dataset, after the batch whose message is next. It is not an answer, so it names no task.
 STATE = 8
 # The samples that were left out of the batch whose message is next; no answer, either.
 BAD = 9
