@@ -10,7 +10,6 @@ mod folder;
 mod litdata;
 mod manifest;
 mod mds;
-mod mixed;
 mod mixture;
 mod parquet;
 mod pictures;
