@@ -561,7 +561,7 @@ impl BadSamples {
 }
 
 impl<D: IterableDataset> Job<Iterable<D>> for StreamJob<'_, D> {
-    #[inline(always)] // See `MapJob::next`.
+    #[cfg_attr(not(debug_assertions), inline(always))] // See `MapJob::next`.
     fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         // SAFETY: `read` keeps only numbers when it fails.
         unsafe { lend(self, Self::read, Self::resume_after) }
