@@ -34,7 +34,7 @@ const CASES: [Case; 5] = [
 ];
 /// The two numbers of passes. Their difference excludes what a process does only once.
 const PASSES: [usize; 2] = [2, 7];
-/// How far a count may differ from the one in the file, since compilers and C libraries differ.
+/// The share of the count in the file by which a new count may differ from it, since compilers and C libraries differ.
 const BOUND: f64 = 0.3;
 
 fn zero_cost(passes: usize) {

@@ -70,10 +70,10 @@ fn children(pid: u32) -> Vec<u32> {
 /// Finds the files in memory that a process has open, with their bytes, and those that it has mapped.
 fn files(pid: u32, open: &mut HashSet<(u64, u64)>, mapped: &mut HashSet<u64>) {
     use std::os::unix::fs::MetadataExt;
-    let is_memory = |path: &Path| path.starts_with("/dev/shm") || path.starts_with("/memfd:");
+    let is_memory = |path: &str| path.starts_with("/dev/shm/") || path.starts_with("/memfd:");
     for descriptor in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
         let path = descriptor.path();
-        if std::fs::read_link(&path).is_ok_and(|file| is_memory(&file) || file.to_string_lossy().starts_with("/memfd:"))
+        if std::fs::read_link(&path).is_ok_and(|file| is_memory(&file.to_string_lossy()))
             && let Ok(about) = std::fs::metadata(&path)
         {
             open.insert((about.ino(), about.blocks() * 512));
@@ -82,7 +82,7 @@ fn files(pid: u32, open: &mut HashSet<(u64, u64)>, mapped: &mut HashSet<u64>) {
     for line in read(pid, "maps").unwrap_or_default().lines() {
         let mut fields = line.split_whitespace();
         if let (Some(inode), Some(file)) = (fields.nth(4), fields.next())
-            && (file.starts_with("/dev/shm") || file.starts_with("/memfd:"))
+            && is_memory(file)
         {
             mapped.extend(inode.parse::<u64>());
         }

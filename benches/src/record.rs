@@ -43,7 +43,7 @@ pub struct Run {
     pub machine: Machine,
 }
 
-/// The times of one contender.
+/// What was measured of one contender: times, memory or counts, as `unit` says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Time {
     /// The section.

@@ -15,7 +15,7 @@ use slotline_image::transform::{
     ColorJitter, GaussianBlur, RandAugment, RandomErasing, RandomHorizontalFlip, RandomResizedCrop, Resize,
 };
 
-/// What zune-jpeg allocates for a picture, and frees afterwards.
+/// How many allocations zune-jpeg makes for a picture at most. It frees them afterwards.
 const OF_THE_DECODER: u64 = if cfg!(feature = "turbo") { 0 } else { 20 };
 
 /// zune-jpeg is slow without optimisation.

@@ -1,4 +1,4 @@
-"""Exceptions that come at any moment, and messages that cannot be read, cost a batch each and nothing else."""
+"""An exception at any moment costs at most two batches, a message that cannot be read its own, and nothing else."""
 
 import os
 import random

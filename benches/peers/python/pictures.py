@@ -39,7 +39,7 @@ class Drawn(Pictures):
 
 
 def check(batch, take):
-    """Checks what can be known of a batch."""
+    """Checks shape, type and range of a batch (the pixels cannot be known), and calls ``take`` with each label."""
     images, labels = (np.asarray(part) for part in batch)
     if images.shape != (len(labels), 3, SIDE, SIDE) or images.dtype != np.float32:
         raise ValueError(f"a batch of {images.shape} and {images.dtype} for {len(labels)} labels")

@@ -118,7 +118,7 @@ impl<S: Source> Drop for Loader<S> {
     }
 }
 
-/// Returns a warm loader with workers, or a loop without workers.
+/// Returns a contender that has run one checked pass: a loader with workers, or without workers a plain loop.
 pub fn contender<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<Contender> {
     let mut loader = Loader::new(source, plan, queue);
     if plan.workers > 0 {

@@ -56,7 +56,7 @@ fn loader<S: Source>(source: &S, plan: &Plan) -> Loader<S> {
     }
 }
 
-/// Returns a warm loader.
+/// Returns a contender whose loader has run one pass, in which every batch was checked.
 pub fn contender<S: Source>(source: &S, plan: &Plan) -> Result<Contender> {
     let mut loader = loader(source, plan);
     checked(source, plan, move |each| loader.iter().try_for_each(|batch| each(batch.map_err(|error| anyhow!(error))?)))

@@ -75,7 +75,7 @@ pub fn loader<S: Source>(source: &S, plan: &Plan, kind: WorkerKind) -> Result<Lo
     kind.build(builder)
 }
 
-/// Returns a warm loader of a source.
+/// Returns a contender whose loader of a source has run one pass, in which every batch was checked.
 pub fn contender<S: Source>(source: &S, plan: &Plan, kind: WorkerKind) -> Result<Contender> {
     let (verified, checked) = (source.clone(), source.clone());
     contender_of(

@@ -48,7 +48,7 @@ impl Sheet {
         self.lines.iter()
     }
 
-    /// Iterates over the times of a section.
+    /// Iterates over the measurements of a section: times, memory and counts.
     pub fn times<'a>(&'a self, section: &'a str) -> impl Iterator<Item = &'a Time> {
         self.lines.iter().filter_map(move |line| match line {
             Line::Time(time) if time.section == section => Some(time),
@@ -64,7 +64,7 @@ impl Sheet {
         columns
     }
 
-    /// Iterates over the times of a heat.
+    /// Iterates over the measurements of a heat except memory.
     pub fn heat<'a>(&'a self, section: &'a str, column: &'a Column) -> impl Iterator<Item = &'a Time> {
         self.in_column(section, column).filter(|time| time.unit != Unit::Bytes)
     }

@@ -37,7 +37,7 @@ pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// Returns a warm loader over `size` samples, and its memory ceiling.
+/// Returns a contender whose loader over `size` samples has run one pass, and the loader's memory ceiling.
 fn contender(case: &str, size: usize, workers: usize) -> Result<(Contender, usize)> {
     let sampler: Box<dyn Sampler> = match case {
         "sequential" => Box::new(SequentialSampler::new(size)),

@@ -46,6 +46,6 @@ pub unsafe extern "C" fn slotline_bytes_len(bytes: *const slotline_bytes) -> usi
 /// The same as for `slotline_bytes_data`; the bytes must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_bytes_free(bytes: *mut slotline_bytes) {
-    // SAFETY: `made` made the object, and the caller gives it up.
+    // SAFETY: the library made the object in a box, and the caller gives it up.
     unsafe { free(bytes) }
 }

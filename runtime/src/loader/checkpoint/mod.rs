@@ -1,4 +1,4 @@
-//! A loader's position as plain data.
+//! A loader's state: how far it is, as plain data.
 
 pub(crate) mod merge;
 pub(crate) mod state;

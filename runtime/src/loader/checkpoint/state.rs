@@ -1,4 +1,4 @@
-//! A loader's position as plain data: what `state` returns and `load_state` takes.
+//! A loader's state as plain data: what `state` returns and `load_state` takes.
 //!
 //! A state holds no samples and no order. It says how far a pass was delivered, and where the generators were before
 //! the pass was drawn. A loader that resumes from it draws the pass again, which gives the same pass, and loads the
@@ -19,7 +19,7 @@ pub(crate) const FIRST_VERSION: u32 = 1;
 /// The maximum of any count; greater numbers could overflow.
 pub(crate) const MAX_COUNTED: usize = usize::MAX / 2;
 
-/// A loader's position: which batches of which pass were delivered, and what is needed to continue with exactly the
+/// How far a loader is: which batches of which pass were delivered, and what is needed to continue with exactly the
 /// next one.
 ///
 /// [`Loader::state`] returns it at any time, and [`Loader::load_state`] resumes from it. It is small (a few hundred

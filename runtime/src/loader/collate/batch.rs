@@ -60,8 +60,8 @@ impl<S> Batch<S> {
     /// Panics in a forked process if the memory is from [`Builder::memory`](crate::loader::Builder::memory).
     #[inline]
     pub fn columns(&self) -> Columns<'_> {
-        // SAFETY: all bytes of a cell are initialised, and valid for their fields, from the start; there are at most as
-        // many rows as the layout has; and no thread writes while the batch exists.
+        // SAFETY: all bytes of a cell are initialised, and valid for their fields, from the start; the tag has
+        // at most as many rows as the layout; and no thread writes while the batch exists.
         unsafe { self.lease.payload().columns(self.lease.tag()) }
     }
 

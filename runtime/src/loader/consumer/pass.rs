@@ -49,7 +49,7 @@ impl<'a, B: Output> Pass<'a, B> {
         self.loader.remaining()
     }
 
-    /// Returns the loader's position, at any time in the pass; see [`Loader::state`].
+    /// Returns the loader's state, at any time in the pass; see [`Loader::state`].
     pub fn state(&self) -> State {
         self.loader.state()
     }

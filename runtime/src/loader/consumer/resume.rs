@@ -12,7 +12,7 @@ use crate::loader::error::state::StateError;
 use crate::loader::order::passes::PassSeed;
 
 impl<B: Output> Loader<B> {
-    /// Returns the loader's position, to resume from it later with [`load_state`](Self::load_state).
+    /// Returns the loader's state, to resume from it later with [`load_state`](Self::load_state).
     ///
     /// Within a pass use [`Pass::state`](crate::loader::Pass::state).
     pub fn state(&self) -> State {
