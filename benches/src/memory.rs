@@ -1,7 +1,6 @@
 //! The memory of a program and its child processes.
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
