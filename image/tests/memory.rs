@@ -19,7 +19,7 @@ use slotline_image::transform::{
 const OF_THE_DECODER: u64 = if cfg!(feature = "turbo") { 0 } else { 20 };
 
 /// zune-jpeg is slow without optimisation.
-const SEEDS: u64 = if cfg!(feature = "turbo") { 200 } else { 30 };
+const SEEDS: u64 = if cfg!(feature = "turbo") { 100 } else { 20 };
 
 #[test]
 fn images_no_larger_than_before_allocate_nothing() {
