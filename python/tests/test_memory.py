@@ -173,6 +173,11 @@ def test_labels_cost_their_own_pages():
     del kept[2], labels
     assert [old - watch() for old, watch in zip(before, watches)] in ([0, 0, 4096, 0, 0], [0, 0, 8192, 0, 0])
     kept.clear()
+    # On a busy machine a worker may still be ending, and has the memory mapped. It is given back with a later block.
+    for _ in range(5):
+        if mapped() != [0, 0]:
+            time.sleep(0.3)
+            list(DataLoader(Pictures(), 8, num_workers=2))
     assert mapped() == [0, 0]
 
 
