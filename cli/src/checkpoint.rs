@@ -15,9 +15,9 @@ use serde::Serialize;
 use slotline::loader::State;
 use slotline::sample::Schema;
 use slotline::{Batch, Loader};
+use slotline_demo::options::seconds;
 
 use crate::files::{is_special, real};
-use slotline_demo::options::seconds;
 
 /// The flags.
 #[derive(Args, Debug)]

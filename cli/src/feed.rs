@@ -14,6 +14,11 @@ use slotline::Loader;
 use slotline::dataset::Dataset;
 use slotline::loader::{Batch, Pass, Stats};
 use slotline::sample::Schema;
+use slotline_demo::meter::{Meter, Tally};
+#[cfg(feature = "trace")]
+use slotline_demo::options::WorkerKind;
+use slotline_demo::options::{LoaderOptions, TORCH};
+use slotline_demo::output::ReportOptions;
 use slotline_sources::tar::TarStream;
 
 use crate::checkpoint::{Checkpoint, CheckpointOptions};
@@ -21,11 +26,6 @@ use crate::files::{check_apart, check_not_source};
 use crate::screen::{Screen, bytes};
 use crate::source::{Described, Input, Opened, notes};
 use crate::stream::{Step, stream};
-use slotline_demo::meter::{Meter, Tally};
-#[cfg(feature = "trace")]
-use slotline_demo::options::WorkerKind;
-use slotline_demo::options::{LoaderOptions, TORCH};
-use slotline_demo::output::ReportOptions;
 
 /// The flags.
 #[derive(Args, Debug)]

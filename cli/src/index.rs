@@ -6,11 +6,11 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 use slotline::dataset::Dataset;
+use slotline_demo::output::print_line;
 
 use crate::opening::FileOptions;
 use crate::screen::walking;
 use crate::source::ServerOptions;
-use slotline_demo::output::print_line;
 
 /// The flags.
 #[derive(Args, Debug)]

@@ -10,13 +10,13 @@ use slotline::dataset::{Dataset, Subset};
 use slotline::dtype::{DType, Element, from_bytes};
 use slotline::loader::Batch;
 use slotline::sample::Schema;
+use slotline_demo::output::print_line;
 
 #[cfg(feature = "image")]
 use crate::files::check_not_source;
 #[cfg(feature = "image")]
 use crate::sheet::SheetOptions;
 use crate::source::{Described, Field, Holds, Input, Opened};
-use slotline_demo::output::print_line;
 
 /// How many elements of a tensor or list are shown, and how many characters of a string.
 const ELEMENTS: usize = 8;

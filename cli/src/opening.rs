@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Command};
 use slotline::dtype::DType;
+use slotline_demo::output::print_error_line;
 use slotline_sources::{DefaultNumber, FieldKind, Format, IndexFiles, OpenOptions, Records};
 
 use crate::source::ServerOptions;
-use slotline_demo::output::print_error_line;
 
 /// The flags.
 #[derive(Args, Clone, Debug, Default)]

@@ -5,15 +5,15 @@ use clap::Args;
 use slotline::dataset::{Dataset, from_fn};
 use slotline::loader::{Batch, Pass};
 use slotline::sample::Schema;
+use slotline_demo::meter::Meter;
+use slotline_demo::options::{LoaderOptions, TORCH};
+use slotline_demo::output::ReportOptions;
 
 use crate::checkpoint::BatchLine;
 use crate::opening::FileOptions;
 use crate::screen::Screen;
 use crate::source::{Named, Opened, SOURCE_HELP, ServerOptions};
 use crate::stream::{Step, stream};
-use slotline_demo::meter::Meter;
-use slotline_demo::options::{LoaderOptions, TORCH};
-use slotline_demo::output::ReportOptions;
 
 /// The flags.
 #[derive(Args, Debug)]

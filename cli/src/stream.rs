@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use slotline::Loader;
 use slotline::loader::{Batch, Pass};
 use slotline::sample::Schema;
+use slotline_demo::meter::{Meter, Tally};
 
 use crate::screen::Screen;
-use slotline_demo::meter::{Meter, Tally};
 
 /// What a command does with each batch and each pass.
 pub(crate) trait Step {

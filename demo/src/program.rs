@@ -8,7 +8,7 @@ use clap::Parser;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::{Layer, Registry};
 
-use crate::output::plain;
+use crate::output::{plain, print_error_line};
 
 /// Parses the arguments, of which the first is the program's name, and runs the command in them. What goes wrong is printed
 /// on stderr, as `reworded`. Returns the exit code: 2 for wrong arguments and 1 for an error of the command.
@@ -35,8 +35,7 @@ pub fn run<P: Parser>(
         // The reader of the output has closed the pipe (`| head`), which is not an error.
         Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
-            // If this fails too, there is nowhere left to report it.
-            let _ = writeln!(io::stderr(), "error: {}", plain(reworded(with_causes(&error))));
+            print_error_line(format_args!("error: {}", reworded(with_causes(&error))));
             1
         }
     }

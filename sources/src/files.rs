@@ -1,8 +1,8 @@
 //! Reading bytes: files of this machine, numbered, by range.
 //!
 //! [`Files`] are those of one dataset. A file is opened when it is first read, and stays open ([`Files::open`]), unless
-//! there are so many that each is read once ([`Files::open_per_read`]). By default bytes are read into memory of the reading
-//! thread. [`Files::map`] maps the files instead, so that nothing is copied.
+//! it is one of many that are read once each ([`Files::open_per_read`]). By default bytes are read into memory of the
+//! reading thread. [`Files::map`] maps the files instead, so that nothing is copied.
 //!
 //! A file that was replaced or changed before it is first read is an error. One that stays open is read to the end of the
 //! dataset, even if another one takes its name. If an open file is overwritten in place, samples may mix old and new

@@ -112,7 +112,7 @@ impl Plan {
 mod tests {
     use super::*;
 
-    /// Runs a pass over samples of 10 bytes in these files of 40, with room for so many. Returns how often files were
+    /// Runs a pass over samples of 10 bytes in files of 40, with room for `room` files. Returns how often files were
     /// fetched, and how many samples were read by ranges.
     fn run(order: &[usize], files: usize, room: usize) -> (usize, usize) {
         const HORIZON: usize = 12;

@@ -159,19 +159,19 @@ impl<P> CellPool<P> {
     fn search(&mut self) -> Option<usize> {
         let count = self.spare.len();
         // If no more than `hold` batches are kept, one of these is free.
-        let mut scan_limit = count.min(self.scan_limit.max(self.hold + 1));
+        let mut scanned = count.min(self.scan_limit.max(self.hold + 1));
         let free = |&place: &usize| self.spare[place].take();
-        let mut place = (0..scan_limit).map(|i| (self.next + i) % count).find(free);
-        self.was_partial = place.is_none() && scan_limit < count;
+        let mut place = (0..scanned).map(|i| (self.next + i) % count).find(free);
+        self.was_partial = place.is_none() && scanned < count;
         if self.was_partial && self.partial_scans_left == 0 {
-            place = (scan_limit..count).map(|i| (self.next + i) % count).find(free);
-            (scan_limit, self.was_partial) = (count, false);
+            place = (scanned..count).map(|i| (self.next + i) % count).find(free);
+            (scanned, self.was_partial) = (count, false);
             // Not each time, or a loop that collects batches would have all of them checked for each further one.
             self.partial_scans_left = if place.is_none() { count / SCAN } else { 0 };
         } else if self.was_partial {
             self.partial_scans_left -= 1;
         }
-        self.next = place.map_or((self.next + scan_limit) % count.max(1), |place| self.after(place));
+        self.next = place.map_or((self.next + scanned) % count.max(1), |place| self.after(place));
         place
     }
 

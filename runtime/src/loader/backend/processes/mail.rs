@@ -96,7 +96,7 @@ pub(crate) fn refused(error: BoxError) -> Message {
     Message { kind: REFUSED, text: Cause::Error(error).with_sources(), ..Message::default() }
 }
 
-/// Why a worker that has ended would not do better if it was started again, if that is known. `starts` says whether it was
+/// Why it would not help to start a worker that has ended again, if that is known. `starts` says whether it was
 /// started by a command and had not begun to work; `reason` is why it could not, if it said so.
 pub(crate) fn refusal(starts: bool, reason: Option<&str>, end: End) -> Option<String> {
     let from_outside = matches!(end, End::Signal(libc::SIGINT | libc::SIGKILL | libc::SIGTERM));
@@ -197,7 +197,7 @@ impl Mail {
         self.workers[worker] = Worker { socket: Some(Arc::new(socket)), starts, ..Worker::default() };
     }
 
-    /// Why a worker that has ended would not do better if it was started again, if that is known.
+    /// Why it would not help to start a worker that has ended again, if that is known.
     pub(crate) fn refusal_of(&self, worker: usize, end: End) -> Option<String> {
         let Worker { starts, refusal, .. } = &self.workers[worker];
         self::refusal(*starts, refusal.as_deref(), end)
@@ -213,7 +213,7 @@ impl Mail {
         for worker in 0..self.workers.len() {
             let Some(socket) = self.workers[worker].socket.clone() else { continue };
             let is_closed = socket.is_closed();
-            // No socket holds so many messages: a worker must not keep this thread busy.
+            // No socket holds this number of messages: a worker must not keep this thread busy.
             for _ in 0..MAX_WAITING {
                 let Some(message) = socket.receive(false) else {
                     // After a message that was sent before it was closed there is none.
