@@ -106,7 +106,7 @@
 //! the end, and interpolated once, not twice. A reduced size is filtered by the decoder, which is sharper.
 //!
 //! [Exact](PipelineBuilder::exact) pipelines give the bits of torchvision's transforms of PIL images, with Pillow 13. That
-//! needs `turbo`.
+//! needs `turbo`. Programs that draw random numbers themselves can choose the steps of each picture: [`ExactPlan`].
 //!
 //! # Memory
 //!
@@ -136,6 +136,7 @@ mod decode;
 mod draw;
 mod error;
 mod exact;
+mod exact_plan;
 mod format;
 #[cfg_attr(not(feature = "png"), allow(dead_code, unused_imports))] // Only PNGs can be masks.
 mod geometry;
@@ -162,6 +163,7 @@ pub use self::boxes::{Coordinate, SanitizeBoundingBoxes};
 pub use self::draw::{Draw, Operations, Seed, Step};
 pub use self::error::{FileError, ImageError};
 pub use self::exact::Resampling;
+pub use self::exact_plan::{ExactPlan, ExactSource};
 pub use self::format::Format;
 pub use self::mask::{ClassId, Mask};
 pub use self::mix::{CutMix, Mix, MixUp};

@@ -17,7 +17,7 @@ use crate::scratch;
 use crate::transform::{Normalize, RandomResizedCrop, Resize, Transform};
 
 /// The default maximum number of pixels of a picture, see [`Pipeline::max_pixels`]. PIL rejects larger ones too.
-const MAX_PIXELS: usize = 178_956_970;
+pub(crate) const MAX_PIXELS: usize = 178_956_970;
 
 /// Decodes pictures of any format, transforms them, and stores them in one shape.
 ///

@@ -143,6 +143,33 @@ pub(crate) fn run_exact<T: Number>(
     layout: Layout,
     out: &mut [T],
 ) -> Result<bool, ImageError> {
+    run_planes(opened, orientation, plan, whole, |planes, warned| {
+        // Divisions and differences are rounded as torch's.
+        let area = plan.size().iter().product::<usize>();
+        for c in 0..3 {
+            let number = |byte: usize| T::of((byte as f32 / 255.0 - normalize.mean[c]) / normalize.std[c]);
+            let numbers: [T; 256] = std::array::from_fn(number);
+            let bytes = planes[c * area..][..area].iter().map(|&byte| numbers[usize::from(byte)]);
+            match layout {
+                Layout::Chw => out[c * area..][..area].iter_mut().zip(bytes).for_each(|(out, number)| *out = number),
+                Layout::Hwc => {
+                    out.as_chunks_mut::<3>().0.iter_mut().zip(bytes).for_each(|(out, number)| out[c] = number)
+                }
+            }
+        }
+        erase_all(plan, layout, out);
+        warned
+    })
+}
+
+/// Decodes a picture, runs all passes with Pillow's bits, and gives the planes to `then`, and whether the decoder warned.
+pub(crate) fn run_planes<R>(
+    opened: OpenedImage<'_>,
+    orientation: Orientation,
+    plan: &Plan,
+    whole: bool,
+    then: impl FnOnce(&[u8], bool) -> R,
+) -> Result<R, ImageError> {
     SCRATCH.with_borrow_mut(|Scratch { memory, between, numbers, resampler, .. }| {
         let [current, other] = between;
         let (first, stored_size) = (&plan.segments[0], [opened.height, opened.width]);
@@ -168,21 +195,7 @@ pub(crate) fn run_exact<T: Number>(
             fill::<[u16; LANES], u8>(target, current);
             Pixels { planes: current, other, numbers, size }.run(&segment.operations, true);
         }
-        // Divisions and differences are rounded as torch's.
-        let area = size[0] * size[1];
-        for c in 0..3 {
-            let number = |byte: usize| T::of((byte as f32 / 255.0 - normalize.mean[c]) / normalize.std[c]);
-            let numbers: [T; 256] = std::array::from_fn(number);
-            let bytes = current[c * area..][..area].iter().map(|&byte| numbers[usize::from(byte)]);
-            match layout {
-                Layout::Chw => out[c * area..][..area].iter_mut().zip(bytes).for_each(|(out, number)| *out = number),
-                Layout::Hwc => {
-                    out.as_chunks_mut::<3>().0.iter_mut().zip(bytes).for_each(|(out, number)| out[c] = number)
-                }
-            }
-        }
-        erase_all(plan, layout, out);
-        Ok(memory.warned)
+        Ok(then(&current[..3 * size[0] * size[1]], memory.warned))
     })
 }
 

@@ -51,6 +51,10 @@ pub(crate) fn make_local<'py>(
         Ok(tensor)
     };
     let tensors = gathered.leaves.iter().map(make).collect::<PyResult<Vec<_>>>()?;
+    for (leaf, tensor) in gathered.leaves.iter().zip(&tensors).filter(|(leaf, _)| leaf.bytes > 0) {
+        // SAFETY: as above, and nobody has the tensors yet.
+        unsafe { leaf.paint(py, api.torch.start(tensor)?)? };
+    }
     node.build(py, &tensors, &gathered.objects)
 }
 
@@ -146,7 +150,7 @@ pub(crate) fn send<'py>(
     gathered.settle(pickle.api)?;
     let pieces = gathered.pieces()?;
     let mut drafts = Vec::new();
-    let sent = write((sender, is_batch), shape, objects, [&pieces, &gathered.leaves], inner.unwrap_or(0), &mut drafts);
+    let sent = write(py, (sender, is_batch), shape, objects, [&pieces, &gathered.leaves], inner.unwrap_or(0), &mut drafts);
     let head = match sent {
         Ok(head) => head,
         Err(error) => {
@@ -165,6 +169,7 @@ fn bytes_of<'a>(bytes: Option<&'a Bound<'_, PyBytes>>) -> &'a [u8] {
 
 /// Writes a batch into blocks, and returns the first one. The others are in `drafts`.
 fn write(
+    py: Python<'_>,
     (sender, is_batch): (&mut Sender, bool),
     (containers, shape): (u64, &[u8]),
     objects: &[u8],
@@ -179,7 +184,7 @@ fn write(
     let mut at = Vec::with_capacity(words);
     at.extend([pieces.len(), tensors.len(), inner].map(|len| len as u64));
     at.extend([containers, shape.len() as u64, objects.len() as u64]);
-    let mut here = Vec::new();
+    let (mut here, mut places) = (Vec::new(), Vec::new());
     if is_batch {
         let of_leaves = |total: usize, leaf: &Leaf| match leaf.bytes >= LARGE {
             _ if matches!(leaf.rows, Rows::Part(..)) => total,
@@ -197,6 +202,7 @@ fn write(
             let draft = sender.draft(leaf.bytes, is_batch)?;
             // SAFETY: the block is ours and large enough, and the samples are still there.
             unsafe { leaf.write(draft.start.as_ptr()) };
+            places.push((leaf, draft.start));
             let place = (u64::from(draft.place.block), draft.place.offset as u64);
             drafts.push(draft);
             place
@@ -223,6 +229,14 @@ fn write(
         start.add(words * 8 + shape.len()).copy_from_nonoverlapping(objects.as_ptr(), objects.len());
         for (leaf, offset) in here {
             leaf.write(start.add(offset));
+            places.push((leaf, head.start.add(offset)));
+        }
+    }
+    for (leaf, start) in places {
+        // SAFETY: the blocks are ours and large enough.
+        if let Err(error) = unsafe { leaf.paint(py, start.as_ptr()) } {
+            drafts.push(head);
+            return Err(error.into());
         }
     }
     Ok(head)

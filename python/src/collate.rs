@@ -14,6 +14,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+#[cfg(feature = "files")]
+use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -22,6 +24,8 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 use pyo3::{ffi, intern};
 
 use crate::dlpack::{DType, Torch, View, size};
+#[cfg(feature = "files")]
+use crate::lift::{Drawn, Picture};
 use crate::numpy::Buffer;
 use crate::rows::{self, RowView};
 use crate::tree::Node;
@@ -139,10 +143,13 @@ pub(crate) enum Rows {
     Ints(Vec<i64>),
     Floats(Vec<f64>),
     Bools(Vec<u8>),
+    /// Pictures that are still to be made, one for each row.
+    #[cfg(feature = "files")]
+    Pictures(Vec<Arc<Drawn>>),
 }
 
 impl Leaf {
-    /// Writes the elements.
+    /// Writes the elements, except for those of pictures.
     ///
     /// # Safety
     ///
@@ -156,11 +163,46 @@ impl Leaf {
                 Rows::Memory(start, _) => to.copy_from_nonoverlapping(*start, self.bytes),
                 Rows::Piece(lead, start) => to.add(*lead).copy_from_nonoverlapping(*start, self.bytes - lead),
                 Rows::Part(..) => {}
+                #[cfg(feature = "files")]
+                Rows::Pictures(_) => {}
                 Rows::Ints(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Floats(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Bools(values) => to.copy_from_nonoverlapping(values.as_ptr(), self.bytes),
             }
         }
+    }
+}
+
+#[cfg(feature = "files")]
+impl Leaf {
+    /// Makes the pictures, if it has some, while other threads may run Python. So everything else must have been written.
+    ///
+    /// # Errors
+    ///
+    /// [`NotLifted`](crate::NotLifted), if PIL must make a picture.
+    ///
+    /// # Safety
+    ///
+    /// There must be room for `bytes`, which nobody else accesses.
+    pub(crate) unsafe fn paint(&self, py: Python<'_>, to: *mut u8) -> PyResult<()> {
+        let Rows::Pictures(pictures) = &self.rows else { return Ok(()) };
+        // SAFETY: the caller says so.
+        let to = unsafe { std::slice::from_raw_parts_mut(to, self.bytes) };
+        let rows = to.chunks_exact_mut((self.bytes / pictures.len()).max(1));
+        let made = py.detach(|| pictures.iter().zip(rows).try_for_each(|(picture, row)| picture.write(row)));
+        made.map_err(|error| crate::NotLifted::new_err(error.to_string()))
+    }
+}
+
+#[cfg(not(feature = "files"))]
+impl Leaf {
+    /// There are no pictures.
+    ///
+    /// # Safety
+    ///
+    /// None.
+    pub(crate) unsafe fn paint(&self, _: Python<'_>, _: *mut u8) -> PyResult<()> {
+        Ok(())
     }
 }
 
@@ -195,8 +237,10 @@ impl<'py> Gathered<'py> {
     pub(crate) fn collate(&mut self, api: &TorchApi, samples: &Bound<'py, PyList>) -> PyResult<Node> {
         let py = samples.py();
         self.column(py, api, samples.iter().collect(), false, 0).inspect_err(|error| {
-            // It raises nothing: the first error matters.
-            drop(api.explain.bind(py).call1((samples, error.value(py))));
+            if !error.is_instance_of::<crate::NotLifted>(py) {
+                // It raises nothing: the first error matters.
+                drop(api.explain.bind(py).call1((samples, error.value(py))));
+            }
         })
     }
 
@@ -214,6 +258,10 @@ impl<'py> Gathered<'py> {
             self.kept.extend(column);
             self.leaves.push(leaf);
             return Ok(Node::Tensor(self.leaves.len() - 1));
+        }
+        #[cfg(feature = "files")]
+        if column.iter().any(|value| value.is_exact_instance_of::<Picture>()) {
+            return Err(crate::NotLifted::new_err("the pictures have several sizes or types"));
         }
         let Some(first) = column.first().cloned() else { return self.other(py, api, column, is_tuple) };
         let kind = first.get_type();
@@ -302,6 +350,17 @@ impl<'py> Gathered<'py> {
             // SAFETY: the buffers are kept as long as the leaves, and their contents do not move with them.
             let views = self.buffers[start..].iter().map(|buffer| unsafe { buffer.view() }).collect();
             return stacked(views, rows, Some(self.kept.len()));
+        }
+        #[cfg(feature = "files")]
+        if let Ok(picture) = first.cast_exact::<Picture>() {
+            let drawn = |value: &Bound<'py, PyAny>| {
+                let drawn = &value.cast_exact::<Picture>().ok()?.get().0;
+                drawn.fits(&picture.get().0).then(|| drawn.clone())
+            };
+            let pictures = column.iter().map(drawn).collect::<Option<Vec<_>>>()?;
+            let (dtype, shape) = (picture.get().0.dtype(), [&[rows][..], &picture.get().0.shape()].concat());
+            let bytes = size(&shape, dtype)?;
+            return Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Pictures(pictures) });
         }
         if first.is_exact_instance_of::<PyBool>() {
             let values = column.iter().map(|value| is_kind(value).then(|| value.is_truthy().ok().map(u8::from))?);

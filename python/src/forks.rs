@@ -185,7 +185,8 @@ pub(crate) fn before_fork() {
     release_seen();
     let forked = forked();
     FORKS.fetch_add(1, Ordering::AcqRel);
-    let mapped = if BLOCKS.load(Ordering::Relaxed) > 0 { Mapped::new().ok() } else { None };
+    // Also if there is no block yet: another thread may receive the first one during the fork.
+    let mapped = Mapped::new().ok();
     FORKING.set(Some((forked, mapped)));
 }
 

@@ -20,6 +20,8 @@ mod forks;
 mod gather;
 mod generators;
 mod keep;
+#[cfg(feature = "files")]
+mod lift;
 mod loader;
 mod memory;
 mod numpy;
@@ -146,6 +148,8 @@ mod form {
 const BATCH: u16 = 4;
 
 pyo3::create_exception!(slotline._slotline, Closed, PyEOFError, "Nothing more comes from the other end of a channel.");
+
+pyo3::create_exception!(slotline._slotline, NotLifted, PyRuntimeError, "A picture that torchvision has to make, or that is an error.");
 
 /// A wait that is longer than any process lives. An `Instant` cannot be `Duration::MAX` away.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
@@ -412,6 +416,7 @@ fn run_program(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
 fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("Closed", module.py().get_type::<Closed>())?;
+    module.add("NotLifted", module.py().get_type::<NotLifted>())?;
     module.add_class::<PyPool>()?;
     module.add_class::<Collator>()?;
     module.add_class::<Gatherer>()?;
@@ -423,6 +428,12 @@ fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::Pass>()?;
     module.add_class::<loader::Tensor>()?;
     module.add_class::<loader::Memory>()?;
+    #[cfg(feature = "files")]
+    {
+        module.add_class::<lift::ByteTable>()?;
+        module.add_class::<lift::Steps>()?;
+        module.add_class::<lift::Picture>()?;
+    }
     #[cfg(feature = "program")]
     module.add_function(wrap_pyfunction!(run_program, module)?)?;
     module.add_function(wrap_pyfunction!(panics::panic_on_purpose, module)?)?;

@@ -81,9 +81,8 @@ enum Reader<'a> {
     Gif(Box<gif::Reader<'a>>),
     #[cfg(feature = "bmp")]
     Bmp(Box<bmp::Reader<'a>>),
-    /// Without any format nothing can be opened.
-    #[allow(dead_code)]
-    None(std::convert::Infallible, &'a ()),
+    /// Rows of pixels of so many bytes.
+    Pixels(&'a [u8], usize),
 }
 
 impl<'a> OpenedImage<'a> {
@@ -115,6 +114,11 @@ impl<'a> OpenedImage<'a> {
         Ok(Self { reader, height, width })
     }
 
+    /// A picture that is not in a file: rows of pixels of one or three bytes.
+    pub(crate) fn of_pixels(bytes: &'a [u8], [height, width]: [usize; 2], channels: usize) -> Self {
+        Self { reader: Reader::Pixels(bytes, channels), height, width }
+    }
+
     /// The orientation that the file notes.
     pub(crate) fn orientation(&mut self) -> Orientation {
         match &mut self.reader {
@@ -144,7 +148,12 @@ impl<'a> OpenedImage<'a> {
             Reader::Gif(reader) => reader.decode(memory),
             #[cfg(feature = "bmp")]
             Reader::Bmp(reader) => reader.decode(memory),
-            Reader::None(never, _) => match never {},
+            Reader::Pixels(bytes, channels) => {
+                let frames = [self.height, self.width].map(Frame::same);
+                let samples = room(&mut memory.samples, bytes.len())?;
+                samples[..bytes.len()].copy_from_slice(bytes);
+                Ok(Picture::packed(samples, channels, frames))
+            }
         }
     }
 }
@@ -152,7 +161,6 @@ impl<'a> OpenedImage<'a> {
 /// The memory that pictures are decoded into. A thread keeps it.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    #[allow(dead_code)] // Without any format.
     samples: Vec<u8>,
     /// Another form of the pixels, of formats that need one.
     #[cfg_attr(not(any(feature = "webp", feature = "gif", feature = "bmp")), allow(dead_code))]
@@ -186,7 +194,6 @@ pub(crate) enum OtherChannels<'a> {
 impl<'a> Picture<'a> {
     /// The picture that these rows are, of `channels` bytes per pixel: grey, with alpha, RGB, or RGB with alpha (which
     /// are ignored).
-    #[cfg_attr(not(feature = "jpeg"), allow(dead_code))]
     pub(crate) fn packed(samples: &'a [u8], channels: usize, frames: [Frame; 2]) -> Self {
         let stride = frames[1].samples * channels;
         debug_assert!(samples.len() >= stride * frames[0].samples + STRIDE);

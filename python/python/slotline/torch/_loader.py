@@ -19,6 +19,7 @@ from slotline.torch._iterators.base import BaseIterator, warn
 from slotline.torch._iterators.inline import InlineIterator
 from slotline.torch._iterators.native import NativeIterator, is_native
 from slotline.torch._iterators.processes import ProcessIterator
+from slotline.torch._lift.fetch import recognised
 from slotline.torch._state.checks import checked
 from slotline.torch._state.progress import PassProgress, before_first
 from slotline.torch._state.stats import Stats
@@ -64,6 +65,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         ``in_order=False`` those that are making one.
     affinity (sequence of int):
         The cores for workers, one for each in turn.
+    lift (bool):
+        Whether the pictures of torchvision's datasets are made natively, with the bits and the random numbers that torchvision
+        has for PIL images. :meth:`plan` says which transforms are. Default: ``True``.
     snapshot_every_n_steps (int):
         A worker that reads a stream (an ``IterableDataset``) which has a state sends that state with each n-th of its
         batches. A loader that resumes in between makes the worker read the batches since then again. With 0, no states
@@ -98,6 +102,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         memory_limit: int | None = None,
         watchdog: float | None = None,
         affinity: Sequence[int] | None = None,
+        lift: bool = True,
     ) -> None:
         if not is_integer(snapshot_every_n_steps) or snapshot_every_n_steps < 0:
             raise ValueError(f"snapshot_every_n_steps is a number from 0 on, and not {snapshot_every_n_steps!r}")
@@ -109,6 +114,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             raise ValueError(f"memory_limit is a number of bytes, and not {memory_limit!r}")
         if watchdog is not None and (isinstance(watchdog, bool) or not (isinstance(watchdog, Real) and watchdog > 0)):
             raise ValueError(f"watchdog is a number of seconds, and not {watchdog!r}")
+        if not isinstance(lift, bool):
+            raise ValueError(f"lift is a bool, and not {lift!r}")
         if copy_dataset is not None and not isinstance(copy_dataset, bool):
             raise ValueError(f"copy_dataset option should be a bool, but got {copy_dataset=}")
         if affinity is not None:
@@ -146,6 +153,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             raise ValueError("round_robin=False is for datasets that are read by index, since each worker reads its own stream")
         self.round_robin = round_robin
         self.on_error = on_error
+        self.lift = lift
         self.memory_limit = memory_limit
         self.watchdog = watchdog
         self.affinity = affinity
@@ -239,6 +247,14 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         While the loop waits for a batch, from another thread, they include the time until now.
         """
         return (Stats(0) if self._pass is None else self._pass.stats).as_dict()
+
+    def plan(self) -> str:
+        """Returns what is done natively and what Python does, in lines of text, and why."""
+        if self._dataset_kind == _DatasetKind.Iterable:
+            return "by Python, since the dataset is a stream"
+        if not self.lift:
+            return "by Python, since lift=False"
+        return "\n".join(recognised(self.dataset).lines)
 
     def verdict(self) -> str:
         """Returns a sentence on what limited the latest pass, such as the loop, the workers, or one batch.

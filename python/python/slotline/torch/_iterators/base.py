@@ -72,6 +72,7 @@ class BaseIterator(_BaseDataLoaderIter):
         if self._num_workers == 0 and self._timeout != 0:
             raise AssertionError("a loader without workers requires timeout == 0")
         self._on_error = loader.on_error
+        self._lift = loader.lift
         self._is_iterable = self._dataset_kind == _DatasetKind.Iterable
 
     def _disown(self):

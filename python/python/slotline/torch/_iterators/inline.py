@@ -32,6 +32,8 @@ def fetcher(iterator):
         collate_fn,
         iterator._drop_last,
         iterator._on_error,
+        iterator._lift,
+        is_default_collate(iterator._collate_fn),
     )
 
 

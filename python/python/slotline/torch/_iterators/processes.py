@@ -65,6 +65,7 @@ class Spec(NamedTuple):
     num_workers: int
     snapshot_every: int
     on_error: str
+    lift: bool
     affinity: tuple
 
 
@@ -115,6 +116,7 @@ class ProcessIterator(BaseIterator):
             self._num_workers,
             loader.snapshot_every_n_steps,
             loader.on_error,
+            loader.lift,
             tuple(loader.affinity or ()),
         )
 

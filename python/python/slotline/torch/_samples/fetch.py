@@ -8,6 +8,7 @@ from torch.utils.data import Subset
 
 from slotline._errors import SampleError
 from slotline.torch._internals import _DatasetKind
+from slotline.torch._lift.fetch import DeferredFetcher, recognised
 
 # Of this many samples, counted from one that was left out, not more than half may be.
 _WINDOW = 1000
@@ -56,8 +57,20 @@ def takes_one_by_one(dataset) -> bool:
     return not hasattr(dataset, "__getitems__")
 
 
-def make_fetcher(kind, dataset, auto_collation, collate_fn, drop_last, on_error):
-    """Returns what reads a dataset: torch's, or one that leaves samples out that are errors."""
+def make_fetcher(kind, dataset, auto_collation, collate_fn, drop_last, on_error, lift, is_default):
+    """Returns what reads a dataset: torch's, or one that leaves samples out that are errors.
+
+    ``lift`` says whether pictures may be made natively, and ``is_default`` whether ``collate_fn`` does what torch's does.
+    """
+    if lift and kind == _DatasetKind.Map:
+        found = recognised(dataset)
+        if found.dataset is not None:
+            is_deferred = is_default and auto_collation and on_error == "raise" and found.is_plain
+            found.set_deferred(is_deferred)
+            if is_deferred:
+                plain = _DatasetKind.create_fetcher(kind, dataset, auto_collation, collate_fn, drop_last)
+                return DeferredFetcher(plain, found, collate_fn)
+            dataset = found.dataset
     if on_error == "raise":
         return _DatasetKind.create_fetcher(kind, dataset, auto_collation, collate_fn, drop_last)
     skipping = _SkippingStream if kind == _DatasetKind.Iterable else _SkippingMap

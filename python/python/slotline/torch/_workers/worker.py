@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import IterDataPipe
 
 from slotline import _rng
-from slotline._slotline import Closed, Port
+from slotline._slotline import Closed, NotLifted, Port
 from slotline.torch._internals import ExceptionWrapper, _DatasetKind, apply_random_seed, set_thread_name, signal_handling
 from slotline.torch._internals import worker as torch_worker
 from slotline.torch._samples.collate import collate_as_torch, is_default_collate
@@ -236,7 +236,14 @@ class Worker:
                 return
             begun = time.perf_counter()
             if type(batch) is _Samples:
-                port.collate(BATCH, task, batch.samples)
+                try:
+                    port.collate(BATCH, task, batch.samples)
+                except NotLifted:
+                    try:
+                        batch = self._fetcher.fetch_plainly()
+                    finally:
+                        self._send_state(port)
+                    port.collate(BATCH, task, batch.samples)
             else:
                 port.send(BATCH, task, batch)
             self._writing += time.perf_counter() - begun
@@ -306,7 +313,16 @@ def _fetcher(spec, dataset, count):
         collate_fn = _samples
     else:
         collate_fn = timed(collate_fn, count)
-    return make_fetcher(spec.kind, dataset, spec.auto_collation, collate_fn, spec.drop_last, spec.on_error)
+    return make_fetcher(
+        spec.kind,
+        dataset,
+        spec.auto_collation,
+        collate_fn,
+        spec.drop_last,
+        spec.on_error,
+        spec.lift,
+        is_default_collate(spec.collate_fn),
+    )
 
 
 def _samples(samples):

@@ -1,0 +1,164 @@
+"""Datasets of torchvision, read by their own code, with drawings in the place of PIL images."""
+
+from __future__ import annotations
+
+import os
+import types
+
+import numpy as np
+import torchvision
+from PIL import Image
+from torch.utils.data import ConcatDataset, Subset
+from torchvision import datasets
+from torchvision.datasets.folder import default_loader, pil_loader
+
+from slotline._slotline import Steps
+from slotline.torch._lift.drawing import Drawing
+from slotline.torch._lift.transforms import Lifter
+
+# The classes whose code opens files or takes arrays, and then calls their transform.
+_KNOWN = (
+    "CIFAR10 CIFAR100 DTD EMNIST FGVCAircraft FashionMNIST Flowers102 Food101 GTSRB KMNIST MNIST QMNIST RenderedSST2 SEMEION STL10 "
+    "SUN397 SVHN StanfordCars USPS"
+).split()
+_READERS = {getattr(datasets, name).__getitem__ for name in _KNOWN}
+
+
+def _open(path, load):
+    """Returns a drawing of a file, or the image that ``load`` makes of it."""
+    steps = Steps.open(path) if isinstance(path, (str, os.PathLike)) else None
+    return load(path) if steps is None else Drawing(steps, "RGB", lambda: load(path))
+
+
+class _File:
+    """A file that was opened, and is about to be converted."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def convert(self, mode):
+        def load(path):
+            return Image.open(path).convert(mode)
+
+        return _open(self._path, load) if mode == "RGB" else load(self._path)
+
+    def __getattr__(self, name):
+        return getattr(Image.open(self._path), name)
+
+
+class _ImageModule:
+    """``PIL.Image``, whose images are drawings."""
+
+    open = _File
+
+    @staticmethod
+    def fromarray(array, mode=None):
+        def load():
+            return Image.fromarray(array) if mode is None else Image.fromarray(array, mode)
+
+        shape = array.shape
+        if type(array) is not np.ndarray or array.dtype != np.uint8 or 0 in shape or not (len(shape) == 2 or shape[2:] == (3,)):
+            return load()
+        channels = 3 if len(shape) == 3 else 1
+        if mode not in (None, "RGB" if channels == 3 else "L"):
+            return load()
+        # What is in the array may change later.
+        steps = Steps.of_pixels(array.tobytes(), shape[0], shape[1], channels)
+        return Drawing(steps, "RGB" if channels == 3 else "L", load)
+
+    def __getattr__(self, name):
+        return getattr(Image, name)
+
+
+_MODULE = _ImageModule()
+_NAMES = {"Image": _MODULE, "PIL": types.SimpleNamespace(Image=_MODULE), "_Image_fromarray": _MODULE.fromarray}
+
+
+def _rebound(function):
+    """Returns a function of torchvision's that makes drawings."""
+    before = function.__globals__
+    names = {**before, **{name: value for name, value in _NAMES.items() if name in before}}
+    return types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+
+
+class _Changed:
+    """An object with some other attributes."""
+
+    def __init__(self, original, **changed):
+        self.__dict__.update(changed)
+        self._original = original
+
+    def __getattr__(self, name):
+        return getattr(self._original, name)
+
+
+class Lifted:
+    """A dataset that is read by index as before, natively. All else is that of the dataset itself."""
+
+    def __init__(self, dataset, getitem, **changed):
+        self._dataset = dataset
+        self._getitem = getitem
+        self._changed = _Changed(dataset, **changed)
+
+    def __getitem__(self, index):
+        return self._getitem(self._changed, index)
+
+    def __len__(self):
+        return len(self._dataset)
+
+    def __getattr__(self, name):
+        if name == "__getitems__":
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+
+class Recognised:
+    """What was found in a dataset.
+
+    ``dataset`` is what to read in its place, or ``None`` if nothing in it is known. ``lifters`` do the transforms. ``is_plain`` says
+    whether no code of the program takes part. ``lines`` say what is done how.
+    """
+
+    def __init__(self, dataset):
+        self.lifters = []
+        self.is_plain = True
+        self.lines = []
+        found = self._lifted(dataset)
+        self.dataset = found if self.lifters else None
+
+    def set_deferred(self, is_deferred):
+        for lifter in self.lifters:
+            lifter.run = lifter.later if is_deferred else lifter.now
+
+    def _lifted(self, dataset):
+        kind = type(dataset)
+        if kind is Subset and kind.__getitem__.__module__.startswith("torch."):
+            return Lifted(dataset, kind.__getitem__, dataset=self._lifted(dataset.dataset))
+        if kind is ConcatDataset and kind.__getitem__.__module__.startswith("torch."):
+            return Lifted(dataset, kind.__getitem__, datasets=[self._lifted(part) for part in dataset.datasets])
+        reason, changed = None, {}
+        getitem = getattr(kind, "__getitem__", None)
+        if hasattr(kind, "__getitems__") or "__getitem__" in vars(dataset):
+            reason = "it has a method of its own that reads samples"
+        elif isinstance(dataset, datasets.DatasetFolder) and getitem is datasets.DatasetFolder.__getitem__:
+            loader = dataset.loader
+            if loader is default_loader and torchvision.get_image_backend() != "PIL" or loader not in (default_loader, pil_loader):
+                reason = "it has another loader than PIL's"
+            changed["loader"] = lambda path: _open(path, loader)
+        elif getitem not in _READERS:
+            reason = "its class is not known"
+        if reason is None and getattr(dataset, "transform", None) is None:
+            reason = "it has no transform"
+        if reason is None:
+            lifter = Lifter(dataset.transform)
+            if not lifter.known:
+                reason = lifter.reason
+        if reason is not None:
+            self.is_plain = False
+            self.lines.append(f"{kind.__qualname__}: by Python, since {reason}")
+            return dataset
+        self.lifters.append(lifter)
+        self.is_plain &= lifter.table is not None and not lifter.rest and dataset.target_transform is None
+        self.lines.append(f"{kind.__qualname__}: {lifter.describe()}")
+        changed["transform"] = lambda img: lifter.run(img if type(img) is Drawing else Drawing.of(img))
+        return Lifted(dataset, _rebound(getitem), **changed)

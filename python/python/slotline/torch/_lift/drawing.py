@@ -1,0 +1,212 @@
+"""A picture that notes what is done with it, and torchvision's functions for it."""
+
+from __future__ import annotations
+
+import types
+
+from PIL import Image
+from torchvision.transforms import functional as v1
+
+from slotline._slotline import NotLifted, Steps
+
+
+class Drawing(Image.Image):
+    """A PIL image without pixels, for torchvision's code: it has a size and a mode, and the steps that lead to it."""
+
+    def __init__(self, steps, mode, again):
+        """``again`` makes the image with which the steps begin."""
+        self.steps = steps
+        self.again = again
+        self._mode = mode
+        height, width = steps.size
+        self._size = width, height
+
+    @classmethod
+    def of(cls, image):
+        """Returns a drawing that begins with a PIL image, or that cannot be made, if its pixels are not bytes of grey or of colours."""
+        if image.mode not in ("RGB", "L"):
+            return cls(Steps.of_pixels(bytes(1), 1, 1, 1), image.mode, lambda: image)
+        steps = Steps.of_pixels(image.tobytes(), image.height, image.width, len(image.mode))
+        return cls(steps, image.mode, lambda: image)
+
+    @property
+    def im(self):
+        raise NotLifted("a transform wants pixels")
+
+    @im.setter
+    def im(self, value):
+        raise NotLifted("a transform sets pixels")
+
+    def load(self):
+        raise NotLifted("a transform wants pixels")
+
+    def changed(self):
+        """Returns it after another step."""
+        height, width = self.steps.size
+        self._size = width, height
+        return self
+
+    def channels(self):
+        return len(self._mode)
+
+    def to_image(self):
+        """Makes the PIL image."""
+        channels = len(self._mode)
+        return Image.frombytes(self._mode, self._size, self.steps.pixels(channels))
+
+
+def _size(drawing):
+    width, height = drawing._size
+    return [height, width]
+
+
+def _get_dimensions(img):
+    return [len(img._mode), *_size(img)]
+
+
+def _crop(img, top, left, height, width):
+    img.steps.crop(top, left, height, width)
+    return img.changed()
+
+
+def _resize(img, size, interpolation=v1.InterpolationMode.BILINEAR, max_size=None, antialias=True):
+    if antialias is False:
+        raise NotLifted("torchvision warns that PIL images are always antialiased")
+    if isinstance(interpolation, int):
+        interpolation = v1._interpolation_modes_from_int(interpolation)
+    before = _size(img)
+    after = v1._compute_resized_output_size(
+        tuple(before), [size] if isinstance(size, int) else size, max_size, **_SIZE_MAY_BE_NONE
+    )
+    if before != list(after):
+        img.steps.resize(*after, v1.InterpolationMode(interpolation).value)
+    return img.changed()
+
+
+# What the newer transforms pass; older versions of torchvision do not have it.
+_SIZE_MAY_BE_NONE = (
+    {"allow_size_none": True} if "allow_size_none" in v1._compute_resized_output_size.__code__.co_varnames else {}
+)
+
+
+def _resized_crop(img, top, left, height, width, size, interpolation=v1.InterpolationMode.BILINEAR, antialias=True):
+    return _resize(_crop(img, top, left, height, width), size, interpolation, antialias=antialias)
+
+
+def _center_crop(img, output_size):
+    if isinstance(output_size, int):
+        output_size = (output_size, output_size)
+    elif len(output_size) == 1:
+        output_size = (output_size[0], output_size[0])
+    sides = list(zip(output_size, _size(img)))
+    (top, bottom), (left, right) = [(max(new - old, 0) // 2, (max(new - old, 0) + 1) // 2) for new, old in sides]
+    if top or bottom or left or right:
+        img = _pad(img, [left, top, right, bottom])
+    sides = zip(output_size, _size(img))
+    return _crop(img, *(int(round((old - new) / 2.0)) for new, old in sides), *output_size)
+
+
+def _horizontal_flip(img):
+    img.steps.flip_horizontally()
+    return img
+
+
+def _vertical_flip(img):
+    img.steps.flip_vertically()
+    return img
+
+
+def _colour(fill):
+    """Returns the three bytes of a colour."""
+    if fill is None:
+        fill = 0
+    values = [fill] * 3 if isinstance(fill, (int, float)) else list(fill)
+    if len(values) == 1:
+        values *= 3
+    if len(values) != 3 or not all(isinstance(value, int) and 0 <= value <= 255 for value in values):
+        raise NotLifted("the colour is not of whole numbers")
+    return values
+
+
+def _pad(img, padding, fill=0, padding_mode="constant"):
+    if len(img._mode) == 1 and not isinstance(fill, (int, type(None))):
+        raise NotLifted("a colour for a grey picture")
+    if isinstance(padding, int):
+        padding = [padding]
+    left, top, right, bottom = {1: padding * 4, 2: [*padding, *padding], 4: padding}[len(padding)]
+    img.steps.pad([left, top, right, bottom], padding_mode, _colour(fill))
+    return img.changed()
+
+
+def _change(name, *, with_value=True):
+    if with_value:
+
+        def function(img, value):
+            img.steps.change(name, float(value))
+            return img
+
+    else:
+
+        def function(img):
+            img.steps.change(name)
+            return img
+
+    return function
+
+
+def _adjust_hue(img, hue_factor):
+    # Of a grey picture it is the picture.
+    if len(img._mode) == 3:
+        img.steps.change("adjust_hue", float(hue_factor))
+    return img
+
+
+def _rgb_to_grayscale(img, num_output_channels=1):
+    if num_output_channels not in (1, 3):
+        raise NotLifted("a number of channels that is an error")
+    if len(img._mode) == 3:
+        img.steps.change("grayscale")
+    img._mode = "L" if num_output_channels == 1 else "RGB"
+    return img
+
+
+# By their names in `torchvision.transforms.v2.functional`.
+_FUNCTIONS = {
+    "get_dimensions": _get_dimensions,
+    "get_size": _size,
+    "get_num_channels": lambda img: len(img._mode),
+    "crop": _crop,
+    "resize": _resize,
+    "resized_crop": _resized_crop,
+    "center_crop": _center_crop,
+    "horizontal_flip": _horizontal_flip,
+    "vertical_flip": _vertical_flip,
+    "pad": _pad,
+    "rgb_to_grayscale": _rgb_to_grayscale,
+    "adjust_hue": _adjust_hue,
+    **{f"adjust_{name}": _change(f"adjust_{name}") for name in ("brightness", "contrast", "saturation", "sharpness")},
+    **{name: _change(name) for name in ("posterize", "solarize")},
+    **{name: _change(name, with_value=False) for name in ("invert", "autocontrast", "equalize")},
+}
+# Where torchvision's first transforms find them.
+V1_FUNCTIONAL = types.SimpleNamespace(**_FUNCTIONS, hflip=_horizontal_flip, vflip=_vertical_flip)
+
+
+def _by_name(kernel, function):
+    """Has a function take its arguments by the names that torchvision's has for them."""
+    names = kernel.__code__.co_varnames[1 : kernel.__code__.co_argcount]
+
+    def call(img, *arguments, **named):
+        return function(img, *arguments, *(named[name] for name in names[len(arguments) :] if name in named))
+
+    return call
+
+
+def register():
+    """Has the transforms of ``torchvision.transforms.v2`` take drawings."""
+    from torchvision.transforms.v2 import functional
+    from torchvision.transforms.v2.functional._utils import _KERNEL_REGISTRY
+
+    for name, function in _FUNCTIONS.items():
+        dispatcher = getattr(functional, name)
+        _KERNEL_REGISTRY[dispatcher].setdefault(Drawing, _by_name(dispatcher, function))

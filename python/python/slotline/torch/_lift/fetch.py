@@ -1,0 +1,62 @@
+"""What reads a dataset whose pictures are done natively."""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+
+class _Nothing(NamedTuple):
+    """A dataset of which nothing is known."""
+
+    lines: list[str]
+    dataset = None
+
+
+def recognised(dataset):
+    """Returns what is known of a dataset."""
+    if "torchvision" not in sys.modules:
+        return _Nothing(["torchvision is not imported"])
+    try:
+        from slotline.torch._lift.datasets import Recognised
+
+        return Recognised(dataset)
+    except Exception as error:
+        return _Nothing([f"this dataset, or this version of torchvision, is not as expected: {error}"])
+
+
+class DeferredFetcher:
+    """Draws the random numbers of a batch, and has its pictures made when it is collated.
+
+    If one of them cannot be made natively, or is an error, the generators are set back and torchvision makes the whole batch.
+    """
+
+    def __init__(self, plain, found, collate_fn):
+        self._plain = plain
+        self._found = found
+        self._collate_fn = collate_fn
+        self._uses_random = any(lifter.uses_random for lifter in found.lifters)
+        self._before = None
+        # With it, since it needs torchvision.
+        from slotline.torch._lift.transforms import States
+
+        self._states = States
+
+    def __getattr__(self, name):
+        return getattr(self._plain, name)
+
+    def fetch(self, index):
+        if not all(lifter.is_on for lifter in self._found.lifters):
+            return self._plain.fetch(index)
+        self._before = self._states(self._uses_random), index
+        try:
+            lifted = self._found.dataset
+            return self._collate_fn([lifted[k] for k in index])
+        except Exception:
+            return self.fetch_plainly()
+
+    def fetch_plainly(self):
+        """Fetches the last batch again."""
+        states, index = self._before
+        states.restore()
+        return self._plain.fetch(index)

@@ -1,0 +1,342 @@
+"""Which transforms are known, and how they are done."""
+
+from __future__ import annotations
+
+import random
+import types
+import warnings
+
+import numpy as np
+import torch
+from PIL import Image
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from slotline._slotline import ByteTable, Collator, NotLifted
+from slotline.torch._lift import drawing
+from slotline.torch._lift.drawing import Drawing
+
+_V1 = (
+    "Resize CenterCrop Pad RandomCrop RandomResizedCrop RandomHorizontalFlip RandomVerticalFlip ColorJitter Grayscale RandomGrayscale "
+    "RandomInvert RandomPosterize RandomSolarize RandomAdjustSharpness RandomAutocontrast RandomEqualize RandAugment "
+    "TrivialAugmentWide AutoAugment"
+).split()
+_KNOWN = {getattr(v1, name) for name in _V1} | {getattr(v2, name) for name in _V1}
+# What makes a tensor of an image, and what changes each of its numbers by itself.
+_TO_TENSOR = {v1.ToTensor, v1.PILToTensor, v2.PILToTensor, v2.ToImage}
+_OF_NUMBERS = {v1.Normalize, v1.ConvertImageDtype, v2.Normalize, v2.ToDtype, v2.ConvertImageDtype}
+_COMPOSE = {v1.Compose, v2.Compose}
+
+_COLLATOR = Collator()
+# DLPack's codes.
+_DTYPES = {
+    torch.uint8: (1, 8),
+    torch.float16: (2, 16),
+    torch.float32: (2, 32),
+    torch.float64: (2, 64),
+    torch.bfloat16: (4, 16),
+    torch.int16: (0, 16),
+    torch.int32: (0, 32),
+    torch.int64: (0, 64),
+}
+
+
+class States:
+    """The default generators that known transforms draw from."""
+
+    def __init__(self, has_random):
+        self._torch = torch.get_rng_state()
+        self._random = random.getstate() if has_random else None
+
+    def restore(self):
+        torch.set_rng_state(self._torch)
+        if self._random is not None:
+            random.setstate(self._random)
+
+    def __eq__(self, other):
+        return torch.equal(self._torch, other._torch) and self._random == other._random
+
+
+def _is_own(transform):
+    """Whether a transform is one of torchvision's, and nobody has changed what it does."""
+    kind = type(transform)
+    own = vars(transform)
+    names = ("forward", "__call__", "get_params", "make_params", "transform", "check_inputs", "_augmentation_space")
+    methods = [getattr(kind, name) for name in names if hasattr(kind, name)]
+    return (
+        all(method.__module__.startswith(("torchvision.", "torch.nn.")) for method in methods)
+        and own.keys().isdisjoint(names)
+        and not any(own.get(hooks) for hooks in ("_forward_hooks", "_forward_pre_hooks"))
+        and not torch.nn.modules.module._global_forward_hooks
+        and not torch.nn.modules.module._global_forward_pre_hooks
+    )
+
+
+def _rebound(function, functional):
+    """Returns a function of torchvision's that finds other ones for images."""
+    names = {**function.__globals__, "F": functional}
+    if "_apply_op" in function.__code__.co_names:
+        names["_apply_op"] = _rebound(names["_apply_op"], functional)
+    bound = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    bound.__kwdefaults__ = function.__kwdefaults__
+    return bound
+
+
+class _Unknown(Exception):
+    """A transform that is not known; its text says why."""
+
+
+def _name(transform):
+    kind = type(transform)
+    return getattr(transform, "__qualname__", kind.__qualname__)
+
+
+class Lifter:
+    """Does what a transform does, with drawings.
+
+    ``known`` are the transforms that are done natively, and ``rest`` is what follows, which gets an image or a tensor.
+    """
+
+    def __init__(self, transform):
+        self.transform = transform
+        self.uses_random = False
+        self.known, self.rest, self.reason = [], [], None
+        self._calls = []
+        self._tail = []
+        parts = _flat(transform)
+        for number, part in enumerate(parts):
+            try:
+                self._add(part)
+            except _Unknown as unknown:
+                self.reason = str(unknown)
+                self.rest = parts[number:]
+                break
+        self.table = self._table() if self._tail else None
+        # How many pictures are still to be compared with torchvision's, and whether they were all the same.
+        self.to_compare = 2
+        self.is_on = True
+
+    def _add(self, part):
+        kind = type(part)
+        if not _is_own(part):
+            raise _Unknown(f"{_name(part)} is not torchvision's, or was changed")
+        if self._tail:
+            if kind not in _OF_NUMBERS:
+                raise _Unknown(f"{_name(part)} is not known behind {_name(self._tail[0])}")
+            self._tail.append(part)
+            # Whether it can be done.
+            try:
+                self._table()
+            except Exception as error:
+                self._tail.pop()
+                raise _Unknown(f"{_name(part)} cannot be a table of bytes: {error}") from None
+        elif kind in _TO_TENSOR:
+            self._tail.append(part)
+        else:
+            self._calls.append(self._call(part))
+        self.known.append(part)
+
+    def _call(self, part):
+        """Returns a function that does a known transform."""
+        kind = type(part)
+        if not _is_own(part):
+            raise _Unknown(f"{_name(part)} is not torchvision's, or was changed")
+        if kind in _COMPOSE:
+            return _in_turn([self._call(inner) for inner in part.transforms])
+        if kind in (v1.RandomApply, v2.RandomApply):
+            inner = _in_turn([self._call(inner) for inner in part.transforms])
+            if kind is v1.RandomApply:
+                return lambda img: img if part.p < torch.rand(1) else inner(img)
+            return lambda img: img if torch.rand(1) >= part.p else inner(img)
+        if kind is v1.RandomChoice:
+            calls = [self._call(inner) for inner in part.transforms]
+            self.uses_random = True
+            return lambda img: random.choices(calls, weights=part.p)[0](img)
+        if kind is v2.RandomChoice:
+            calls = [self._call(inner) for inner in part.transforms]
+            return lambda img: calls[int(torch.multinomial(torch.tensor(part.p), 1))](img)
+        if kind is v1.RandomOrder:
+            calls = [self._call(inner) for inner in part.transforms]
+            self.uses_random = True
+
+            def in_any_order(img):
+                order = list(range(len(calls)))
+                random.shuffle(order)
+                for number in order:
+                    img = calls[number](img)
+                return img
+
+            return in_any_order
+        if kind not in _KNOWN:
+            raise _Unknown(f"{_name(part)} is not known")
+        if kind.__module__.startswith("torchvision.transforms.v2"):
+            drawing.register()
+            return part.forward
+        return types.MethodType(_rebound(kind.forward, drawing.V1_FUNCTIONAL), part)
+
+    def _table(self):
+        """Computes what becomes of each byte."""
+        tables = {}
+        for mode, shape in (("RGB", (1, 256, 3)), ("L", (1, 256))):
+            values = np.arange(256, dtype=np.uint8)
+            image = Image.fromarray(np.ascontiguousarray(np.broadcast_to(values[:, None] if mode == "RGB" else values, shape)))
+            try:
+                numbers = _through(self._tail, image)
+            except Exception:
+                # As for a grey picture three means.
+                tables[mode] = None
+                continue
+            channels = len(mode)
+            if not isinstance(numbers, torch.Tensor) or numbers.shape != (channels, 1, 256) or numbers.dtype not in _DTYPES:
+                tables[mode] = None
+                continue
+            plain = numbers.as_subclass(torch.Tensor).contiguous()
+            packed = bytes(plain.view(torch.uint8).numpy().tobytes())
+            tables[mode] = ByteTable(*_DTYPES[numbers.dtype], channels, packed), numbers
+        if tables["RGB"] is None and tables["L"] is None:
+            raise NotLifted("it has no numbers for bytes")
+        return tables
+
+    def draw(self, img):
+        """Notes what the known transforms do."""
+        if img.mode not in ("RGB", "L"):
+            raise NotLifted("its pixels are not bytes of grey or of colours")
+        for call in self._calls:
+            img = call(img)
+        if type(img) is not Drawing:
+            raise NotLifted("a transform has made something else")
+        return img
+
+    def picture(self, img):
+        """Returns what stands for the tensor of a drawing in a batch."""
+        found = self.table[img.mode]
+        if found is None:
+            raise NotLifted("there is no table for such pictures")
+        return img.steps.picture(found[0])
+
+    def value(self, img):
+        """Makes what the known transforms make of a drawing: a tensor or a PIL image."""
+        if self.table is None:
+            return img.to_image()
+        found = self.table[img.mode]
+        if found is None:
+            raise NotLifted("there is no table for such pictures")
+        tensor = _COLLATOR([img.steps.picture(found[0])])[0]
+        like = found[1]
+        if type(like) is not torch.Tensor:
+            tensor = tensor.as_subclass(type(like))
+        if type(self._tail[-1]) in (v1.PILToTensor, v2.PILToTensor):
+            # torchvision's has its channels last in memory.
+            tensor = tensor.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+        return tensor
+
+    def compare(self, img):
+        """Compares with torchvision what the known transforms make of an image, until two were the same.
+
+        The generators are as before, then. A difference switches this off, with a warning.
+        """
+        if not self.to_compare:
+            return
+        before = States(self.uses_random)
+        differing = None
+        for count in [len(self.known), *range(1, len(self.known))]:
+            if not self._is_same(img, count, before):
+                differing = count
+                if count < len(self.known):
+                    break
+            elif count == len(self.known):
+                break
+        before.restore()
+        if differing is None:
+            self.to_compare -= 1
+            return
+        self.is_on = False
+        name = _name(self.known[differing - 1])
+        warnings.warn(
+            f"{name} gives other pixels or draws other random numbers natively than with this version of torchvision and Pillow, so "
+            "slotline has torchvision do all transforms of this dataset; lift=False avoids this warning",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _is_same(self, img, count, before):
+        """Whether the first transforms have the same result, natively and not."""
+        before.restore()
+        try:
+            expected = _through(self.known[:count], img.again())
+        except Exception:
+            # It is raised again, by torchvision.
+            return True
+        after = States(self.uses_random)
+        before.restore()
+        start = Drawing(img.steps.copy(), img.mode, img.again)
+        try:
+            if count == len(self.known):
+                found = self.value(self.draw(start))
+            else:
+                found = Lifter(v1.Compose(self.known[:count])).now(start)
+        except Exception:
+            # torchvision makes such a picture.
+            return True
+        return _same(expected, found) and States(self.uses_random) == after
+
+    def now(self, img):
+        """Does all transforms at once. The image is made natively, unless it cannot be."""
+        self.compare(img)
+        states = States(self.uses_random)
+        value = None
+        if self.is_on:
+            try:
+                value = self.value(self.draw(img))
+            except Exception:
+                states.restore()
+        if value is None:
+            return self.transform(img.again())
+        return _through(self.rest, value)
+
+    def later(self, img):
+        """Draws what is drawn, and returns what stands for the tensor.
+
+        Any error means that torchvision has to make the picture, or to raise the error, with the generators as they were.
+        """
+        self.compare(img)
+        if not self.is_on:
+            raise NotLifted("it differs from torchvision")
+        return self.picture(self.draw(img))
+
+    def describe(self):
+        """Returns what is done natively, and what is not."""
+        names = ", ".join(map(_name, self.known)) or "nothing"
+        if not self.rest:
+            return f"natively {names}"
+        return f"natively {names}; by Python {', '.join(map(_name, self.rest))}: {self.reason}"
+
+
+def _same(expected, found):
+    if type(expected) is not type(found):
+        return False
+    if isinstance(expected, torch.Tensor):
+        return expected.dtype == found.dtype and torch.equal(expected, found)
+    return (expected.mode, expected.size) == (found.mode, found.size) and expected.tobytes() == found.tobytes()
+
+
+def _flat(transform):
+    """Returns transforms one after the other."""
+    if type(transform) in _COMPOSE and _is_own(transform):
+        return [part for inner in transform.transforms for part in _flat(inner)]
+    return [transform]
+
+
+def _in_turn(calls):
+    def call(img):
+        for one in calls:
+            img = one(img)
+        return img
+
+    return call
+
+
+def _through(transforms, image):
+    for transform in transforms:
+        image = transform(image)
+    return image

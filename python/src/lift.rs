@@ -1,0 +1,260 @@
+//! Pictures whose transforms were recognised: what torchvision would do with a PIL image is done here, with the same bits.
+//!
+//! Python draws the random numbers, with torchvision's own functions, and notes the steps ([`Steps`]). A picture with its steps
+//! stands for the tensor that they make ([`Picture`]), until the tensor is written, directly into its place in the batch.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use slotline_image::{ExactPlan, ExactSource, ImageError, Operation, PaddingMode, Resampling};
+use slotline_python_shielded::shielded;
+
+use crate::NotLifted;
+use crate::dlpack::DType;
+
+/// The number for each byte of each channel.
+#[pyclass(module = "slotline._slotline", frozen)]
+pub(crate) struct ByteTable {
+    dtype: DType,
+    channels: usize,
+    numbers: Vec<u8>,
+}
+
+#[shielded]
+#[pymethods]
+impl ByteTable {
+    /// Takes the type of the numbers, as DLPack has it, and 256 numbers for each channel: three, or one for grey pictures.
+    #[new]
+    fn new(code: u8, bits: u8, channels: usize, numbers: Vec<u8>) -> PyResult<Self> {
+        let dtype = DType { code, bits, lanes: 1 };
+        if !matches!(channels, 1 | 3) || dtype.bytes().is_none_or(|size| numbers.len() != 256 * channels * size) {
+            return Err(PyValueError::new_err("a table has 256 numbers for each of one or three channels"));
+        }
+        Ok(Self { dtype, channels, numbers })
+    }
+}
+
+#[derive(Debug)]
+enum Source {
+    File(Vec<u8>),
+    Pixels { bytes: Vec<u8>, size: [usize; 2], channels: usize },
+}
+
+impl Source {
+    fn exact(&self) -> ExactSource<'_> {
+        match self {
+            Self::File(bytes) => ExactSource::File(bytes),
+            Self::Pixels { bytes, size, channels } => ExactSource::Pixels { bytes, size: *size, channels: *channels },
+        }
+    }
+}
+
+/// A picture, and what is done with it.
+#[pyclass(module = "slotline._slotline")]
+pub(crate) struct Steps {
+    source: Arc<Source>,
+    plan: ExactPlan,
+}
+
+#[shielded]
+#[pymethods]
+impl Steps {
+    /// Reads a file. Returns `None` if it cannot be read, or PIL may make another picture of it.
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf) -> Option<Self> {
+        py.detach(|| {
+            let bytes = std::fs::read(path).ok()?;
+            if !is_exact(&bytes) {
+                return None;
+            }
+            Self::of(Source::File(bytes)).ok()
+        })
+    }
+
+    /// Takes rows of pixels, of three channels or one.
+    #[staticmethod]
+    fn of_pixels(bytes: Vec<u8>, height: usize, width: usize, channels: usize) -> PyResult<Self> {
+        Self::of(Source::Pixels { bytes, size: [height, width], channels }).map_err(not_lifted)
+    }
+
+    /// The same picture, to which other steps can be added.
+    fn copy(&self) -> Self {
+        Self { source: self.source.clone(), plan: self.plan.clone() }
+    }
+
+    /// The height and width after the steps so far.
+    #[getter]
+    fn size(&self) -> (usize, usize) {
+        self.plan.size().into()
+    }
+
+    fn crop(&mut self, top: usize, left: usize, height: usize, width: usize) -> PyResult<()> {
+        self.plan.crop([top, left], [height, width]).map_err(not_lifted)
+    }
+
+    fn resize(&mut self, height: usize, width: usize, filter: &str) -> PyResult<()> {
+        let filter = match filter {
+            "nearest" | "nearest-exact" => Resampling::Nearest,
+            "box" => Resampling::Box,
+            "bilinear" => Resampling::Bilinear,
+            "hamming" => Resampling::Hamming,
+            "bicubic" => Resampling::Bicubic,
+            "lanczos" => Resampling::Lanczos,
+            _ => return Err(unknown(filter)),
+        };
+        self.plan.resize([height, width], filter).map_err(not_lifted)
+    }
+
+    fn flip_horizontally(&mut self) {
+        self.plan.flip_horizontally();
+    }
+
+    fn flip_vertically(&mut self) {
+        self.plan.flip_vertically();
+    }
+
+    fn pad(&mut self, sides: [usize; 4], mode: &str, fill: [u8; 3]) -> PyResult<()> {
+        let [left, top, right, bottom] = sides;
+        let mode = match mode {
+            "constant" => PaddingMode::Constant,
+            "edge" => PaddingMode::Edge,
+            "reflect" => PaddingMode::Reflect,
+            "symmetric" => PaddingMode::Symmetric,
+            _ => return Err(unknown(mode)),
+        };
+        self.plan.pad([[top, bottom], [left, right]], mode, fill).map_err(not_lifted)
+    }
+
+    /// Changes colours by a function of torchvision, and its parameter, if it has one.
+    #[pyo3(signature = (function, value = 0.0))]
+    fn change(&mut self, function: &str, value: f64) -> PyResult<()> {
+        self.plan
+            .operate(match function {
+                "adjust_brightness" => Operation::AdjustBrightness(value),
+                "adjust_contrast" => Operation::AdjustContrast(value),
+                "adjust_saturation" => Operation::AdjustSaturation(value),
+                "adjust_hue" => Operation::AdjustHue(value),
+                "adjust_sharpness" => Operation::AdjustSharpness(value),
+                "grayscale" => Operation::Grayscale,
+                "posterize" => Operation::Posterize(value as u8),
+                "solarize" => Operation::Solarize(value),
+                "invert" => Operation::Invert,
+                "autocontrast" => Operation::AutoContrast,
+                "equalize" => Operation::Equalize,
+                _ => return Err(unknown(function)),
+            })
+            .map_err(not_lifted)
+    }
+
+    /// The pixels, row by row, of one byte for each channel.
+    fn pixels<'py>(&self, py: Python<'py>, channels: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let [height, width] = self.plan.size();
+        let area = height * width;
+        let made = py.detach(|| {
+            self.plan.run(self.source.exact(), |planes| {
+                let mut pixels = vec![0; area * channels];
+                for (plane, c) in planes.chunks_exact(area).zip(0..channels) {
+                    pixels[c..].iter_mut().step_by(channels).zip(plane).for_each(|(to, &byte)| *to = byte);
+                }
+                pixels
+            })
+        });
+        Ok(PyBytes::new(py, &made.map_err(not_lifted)?))
+    }
+
+    /// The tensor that the steps make, with the numbers of a table.
+    fn picture(&self, table: Py<ByteTable>) -> Picture {
+        Picture(Arc::new(Drawn { source: self.source.clone(), plan: self.plan.clone(), table }))
+    }
+}
+
+impl Steps {
+    fn of(source: Source) -> Result<Self, ImageError> {
+        let [height, width] = source.exact().size()?;
+        Ok(Self { plan: ExactPlan::new(height, width)?, source: Arc::new(source) })
+    }
+}
+
+/// Stands for a tensor of a picture, in a list of samples that is collated.
+#[pyclass(module = "slotline._slotline", frozen)]
+pub(crate) struct Picture(pub(crate) Arc<Drawn>);
+
+/// A picture that is still to be made.
+#[derive(Debug)]
+pub(crate) struct Drawn {
+    source: Arc<Source>,
+    plan: ExactPlan,
+    table: Py<ByteTable>,
+}
+
+impl Drawn {
+    pub(crate) fn dtype(&self) -> DType {
+        self.table.get().dtype
+    }
+
+    pub(crate) fn shape(&self) -> [i64; 3] {
+        let [height, width] = self.plan.size();
+        [self.table.get().channels, height, width].map(|dim| dim as i64)
+    }
+
+    /// Whether a tensor of `other` is of the same shape and type.
+    pub(crate) fn fits(&self, other: &Self) -> bool {
+        self.shape() == other.shape() && self.dtype() == other.dtype()
+    }
+
+    /// Writes the tensor.
+    pub(crate) fn write(&self, to: &mut [u8]) -> Result<(), ImageError> {
+        let ByteTable { dtype, channels, numbers } = self.table.get();
+        let area = self.plan.size().iter().product::<usize>();
+        self.plan.run(self.source.exact(), |planes| match dtype.bytes() {
+            Some(1) => look_up::<1>(planes, numbers, area, *channels, to),
+            Some(2) => look_up::<2>(planes, numbers, area, *channels, to),
+            Some(4) => look_up::<4>(planes, numbers, area, *channels, to),
+            _ => look_up::<8>(planes, numbers, area, *channels, to),
+        })
+    }
+}
+
+fn look_up<const N: usize>(planes: &[u8], numbers: &[u8], area: usize, channels: usize, to: &mut [u8]) {
+    let numbers = numbers.as_chunks::<N>().0.as_chunks::<256>().0;
+    let to = to.as_chunks_mut::<N>().0;
+    for ((plane, numbers), to) in planes.chunks_exact(area).zip(numbers).zip(to.chunks_exact_mut(area)).take(channels) {
+        plane.iter().zip(to).for_each(|(&byte, to)| *to = numbers[usize::from(byte)]);
+    }
+}
+
+fn not_lifted(error: ImageError) -> PyErr {
+    NotLifted::new_err(error.to_string())
+}
+
+fn unknown(name: &str) -> PyErr {
+    NotLifted::new_err(format!("{name:?} is not known"))
+}
+
+/// Whether the pixels of a file are those that PIL makes of it: JPEGs of eight bits, grey or with colours, and PNGs of up to eight
+/// bits.
+fn is_exact(bytes: &[u8]) -> bool {
+    match bytes {
+        [0xFF, 0xD8, ..] => cfg!(feature = "turbo") && is_exact_jpeg(bytes),
+        [0x89, b'P', b'N', b'G', ..] => bytes.get(24).is_some_and(|&depth| depth <= 8),
+        _ => false,
+    }
+}
+
+fn is_exact_jpeg(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    while let Some([0xFF, marker, high, low]) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        match marker {
+            // Baseline, extended and progressive.
+            0xC0..=0xC2 => return bytes.get(at + 4) == Some(&8) && matches!(bytes.get(at + 9), Some(1 | 3)),
+            0xC3..=0xCF if !matches!(marker, 0xC4 | 0xC8 | 0xCC) => return false,
+            0xFF => at += 1,
+            0x01 | 0xD0..=0xDA => return false,
+            _ => at += 2 + usize::from(u16::from_be_bytes([*high, *low])),
+        }
+    }
+    false
+}
