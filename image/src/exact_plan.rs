@@ -171,8 +171,8 @@ impl ExactPlan {
     ///
     /// # Errors
     ///
-    /// If the plan is for another size, or the file is not a whole, undamaged picture. What a decoder only warns about is an
-    /// error, too.
+    /// If the plan is for another size, or the file is not a whole, undamaged picture. What the decoder of JPEGs only warns about
+    /// is an error, too; it does not read what is below the pixels that are needed.
     ///
     /// # Panics
     ///
@@ -185,7 +185,9 @@ impl ExactPlan {
             return Err(ImageError::draw(format!("it is for {h} × {w} pixels, the picture has {height} × {width}")));
         }
         self.plan.check_sizes(size, MAX_PIXELS)?;
-        scratch::run_planes(opened, Default::default(), &self.plan, true, |planes, _| then(planes))
+        // PIL does not mind damage of a JPEG below the crop if the file has its end, which is looked for anyway.
+        let whole = !matches!(source, ExactSource::File(bytes) if is_jpeg(bytes));
+        scratch::run_planes(opened, Default::default(), &self.plan, whole, |planes, _| then(planes))
     }
 }
 

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -191,3 +192,24 @@ os.close(write)
 os.waitpid(child, 0)
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
+
+
+def test_a_batch_that_comes_in_the_middle_of_a_fork_is_given_back():
+    code = """
+import os
+# Hooks run in the opposite order: this one after ours, which have seen that there was no batch.
+taken = []
+os.register_at_fork(before=lambda: taken.append(next(batches)))
+from helpers import mapped
+from slotline.torch import DataLoader
+batches = iter(DataLoader(range(8), 4, num_workers=1))
+pid = os.fork()
+if pid == 0:
+    os._exit(0)
+os.waitpid(pid, 0)
+assert taken.pop().tolist() == [0, 1, 2, 3] and next(batches).tolist() == [4, 5, 6, 7]
+assert list(batches) == [] and mapped() == [0, 0], mapped()
+"""
+    # The loader's workers are forked in the same way, so the hook must not be there before.
+    code = code.replace("taken = []", "taken, batches = [], iter(())").replace("next(batches))", "next(batches, None))")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parent)

@@ -7,6 +7,7 @@ from typing import Any, final
 from typing_extensions import disjoint_base
 
 __all__ = [
+    "ByteTable",
     "Channel",
     "Closed",
     "Collator",
@@ -14,10 +15,13 @@ __all__ = [
     "Gatherer",
     "Generators",
     "Memory",
+    "NotLifted",
     "Pass",
+    "Picture",
     "Pool",
     "Port",
     "Source",
+    "Steps",
     "Tensor",
     "__version__",
     "after_fork_in_child",
@@ -46,6 +50,53 @@ class Collator:
 
     def __call__(self, samples: list[Any]) -> Any:
         """Makes a batch."""
+
+class NotLifted(RuntimeError):
+    """A picture that torchvision has to make, or that is an error."""
+
+@final
+class ByteTable:
+    """The number for each byte of each channel."""
+
+    def __new__(cls, code: int, bits: int, channels: int, numbers: bytes) -> ByteTable:
+        """Takes the type of the numbers, as DLPack has it, and 256 numbers for each channel: three, or one for grey pictures."""
+
+@final
+class Picture:
+    """Stands for a tensor of a picture, in a list of samples that is collated."""
+
+@final
+class Steps:
+    """A picture, and what is done with it."""
+
+    @staticmethod
+    def open(path: str | PathLike[str]) -> Steps | None:
+        """Reads a file. Returns ``None`` if it cannot be read, or PIL may make another picture of it."""
+
+    @staticmethod
+    def of_pixels(bytes: bytes, height: int, width: int, channels: int) -> Steps:
+        """Takes rows of pixels, of three channels or one."""
+
+    def copy(self) -> Steps: ...
+    @property
+    def size(self) -> tuple[int, int]:
+        """The height and width after the steps so far."""
+
+    def crop(self, top: int, left: int, height: int, width: int) -> None: ...
+    def resize(self, height: int, width: int, filter: str) -> None: ...
+    def flip_horizontally(self) -> None: ...
+    def flip_vertically(self) -> None: ...
+    def pad(self, sides: Sequence[int], mode: str, fill: Sequence[int]) -> None:
+        """Adds pixels at the left, top, right and bottom."""
+
+    def change(self, function: str, value: float = 0.0) -> None:
+        """Changes colours by a function of torchvision, and its parameter, if it has one."""
+
+    def pixels(self, channels: int) -> bytes:
+        """The pixels, row by row, of one byte for each channel."""
+
+    def picture(self, table: ByteTable) -> Picture:
+        """The tensor that the steps make, with the numbers of a table."""
 
 @final
 class Gatherer:

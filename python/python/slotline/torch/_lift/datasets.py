@@ -14,6 +14,7 @@ from torchvision.datasets.folder import default_loader, pil_loader
 
 from slotline._slotline import Steps
 from slotline.torch._lift.drawing import Drawing
+from slotline.torch._lift.function import LiftedTransform
 from slotline.torch._lift.transforms import Lifter
 
 # The classes whose code opens files or takes arrays, and then calls their transform.
@@ -21,7 +22,7 @@ _KNOWN = (
     "CIFAR10 CIFAR100 DTD EMNIST FGVCAircraft FashionMNIST Flowers102 Food101 GTSRB KMNIST MNIST QMNIST RenderedSST2 SEMEION STL10 "
     "SUN397 SVHN StanfordCars USPS"
 ).split()
-_READERS = {getattr(datasets, name).__getitem__ for name in _KNOWN}
+_READERS = {getattr(datasets, name).__getitem__ for name in _KNOWN} | {datasets.DatasetFolder.__getitem__}
 
 
 def _open(path, load):
@@ -84,7 +85,7 @@ def _rebound(function):
 class _Changed:
     """An object with some other attributes."""
 
-    def __init__(self, original, **changed):
+    def __init__(self, original, /, **changed):
         self.__dict__.update(changed)
         self._original = original
 
@@ -95,7 +96,7 @@ class _Changed:
 class Lifted:
     """A dataset that is read by index as before, natively. All else is that of the dataset itself."""
 
-    def __init__(self, dataset, getitem, **changed):
+    def __init__(self, dataset, getitem, /, **changed):
         self._dataset = dataset
         self._getitem = getitem
         self._changed = _Changed(dataset, **changed)
@@ -138,19 +139,21 @@ class Recognised:
             return Lifted(dataset, kind.__getitem__, datasets=[self._lifted(part) for part in dataset.datasets])
         reason, changed = None, {}
         getitem = getattr(kind, "__getitem__", None)
-        if hasattr(kind, "__getitems__") or "__getitem__" in vars(dataset):
+        if hasattr(kind, "__getitems__") or "__getitem__" in getattr(dataset, "__dict__", ()):
             reason = "it has a method of its own that reads samples"
-        elif isinstance(dataset, datasets.DatasetFolder) and getitem is datasets.DatasetFolder.__getitem__:
-            loader = dataset.loader
-            if loader is default_loader and torchvision.get_image_backend() != "PIL" or loader not in (default_loader, pil_loader):
-                reason = "it has another loader than PIL's"
-            changed["loader"] = lambda path: _open(path, loader)
         elif getitem not in _READERS:
             reason = "its class is not known"
+        elif (loader := getattr(dataset, "loader", default_loader)) is not pil_loader and (
+            loader is not default_loader or torchvision.get_image_backend() != "PIL"
+        ):
+            reason = "it has another loader than PIL's"
+        else:
+            changed["loader"] = lambda path: _open(path, loader)
         if reason is None and getattr(dataset, "transform", None) is None:
             reason = "it has no transform"
         if reason is None:
-            lifter = Lifter(dataset.transform)
+            transform = dataset.transform
+            lifter = Lifter(transform.transform if type(transform) is LiftedTransform else transform)
             if not lifter.known:
                 reason = lifter.reason
         if reason is not None:

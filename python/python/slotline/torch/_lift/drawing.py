@@ -21,6 +21,11 @@ class Drawing(Image.Image):
         height, width = steps.size
         self._size = width, height
 
+    @staticmethod
+    def can_be(image):
+        """Whether an object is an image of PIL that has pixels of bytes."""
+        return type(image).__module__.startswith("PIL.") and getattr(image, "mode", None) in ("RGB", "L") and 0 not in image.size
+
     @classmethod
     def of(cls, image):
         """Returns a drawing that begins with a PIL image, or that cannot be made, if its pixels are not bytes of grey or of colours."""

@@ -274,7 +274,8 @@ class Lifter:
             if count == len(self.known):
                 found = self.value(self.draw(start))
             else:
-                found = Lifter(v1.Compose(self.known[:count])).now(start)
+                first = Lifter(v1.Compose(self.known[:count]))
+                found = first.value(first.draw(start))
         except Exception:
             # torchvision makes such a picture.
             return True
