@@ -120,7 +120,7 @@ impl PipelineBuilder {
     ///
     /// [`ImageError::Parameter`] names a parameter that is invalid, or a transform that does not fit the others: the
     /// result must have the same size for pictures of any size, and only [`RandomErasing`](crate::transform::RandomErasing)
-    /// can follow [`Normalize`]. With [`exact`](Self::exact), there are no transforms that shear, rotate or blur.
+    /// can follow [`Normalize`]. [`exact`](Self::exact) excludes [`GaussianBlur`](crate::transform::GaussianBlur).
     pub fn build<T: Pixel>(self) -> Result<Pipeline<T>, ImageError> {
         let Self { transforms, reading } = self;
         let (mut size, mut normalize) = (None, None::<Normalize>);

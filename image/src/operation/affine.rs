@@ -1,6 +1,6 @@
 //! Operations that move pixels: shear, translation and rotation.
 
-use super::{Pixels, vectorized};
+use super::{Pixels, exact, vectorized};
 
 /// How pixels move. The size of the picture stays.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,21 +50,55 @@ impl Affine {
             }
         }
     }
+
+    /// Returns the same from the left and the top, as torchvision or, for rotations, Pillow computes it, with all roundings.
+    fn inverse_exact(self, [height, width]: [usize; 2]) -> exact::Lines {
+        // torchvision makes an angle of a shear, in degrees, and then a shear of it.
+        let angle = |shear: f64| shear.atan().to_degrees().to_radians();
+        match self {
+            Self::ShearX(by) => [[1.0, angle(by).tan(), 0.0], [0.0, 1.0, 0.0]],
+            Self::ShearY(by) => [[1.0, 0.0, 0.0], [angle(by).sin() / angle(by).cos(), 1.0, 0.0]],
+            Self::TranslateX(_) | Self::TranslateY(_) => self.inverse([height, width]),
+            Self::Rotate(degrees) => {
+                let angle = -degrees.rem_euclid(360.0).to_radians();
+                let [sin, cos] = [angle.sin(), angle.cos()].map(exact::to_15_decimals);
+                let (x, y) = (width as f64 / 2.0, height as f64 / 2.0);
+                [[cos, sin, cos * -x + sin * -y + x], [-sin, cos, -sin * -x + cos * -y + y]]
+            }
+        }
+    }
 }
 
 /// Moves the pixels.
 pub(super) fn run(pixels: &mut Pixels<'_>, by: Affine, interpolation: Interpolation, fill: [u8; 3]) {
-    let [height, width] = pixels.size;
-    let lines = by.inverse(pixels.size).map(|line| line.map(|number| number as f32));
-    let len = 3 * height * width;
+    let size = pixels.size;
+    let lines = by.inverse(size).map(|line| line.map(|number| number as f32));
+    replace(pixels, |from, to| match interpolation {
+        Interpolation::Nearest => move_nearest(from, to, size, lines, fill),
+        Interpolation::Bilinear => move_bilinear(from, to, size, lines, fill),
+    });
+}
+
+/// Moves the pixels as Pillow does.
+pub(super) fn run_exact(pixels: &mut Pixels<'_>, by: Affine, interpolation: Interpolation, fill: [u8; 3]) {
+    let (size, area) = (pixels.size, pixels.area());
+    let lines = by.inverse_exact(size);
+    replace(pixels, |from, to| {
+        to.chunks_exact_mut(area).zip(fill).for_each(|(plane, fill)| plane.fill(fill));
+        match interpolation {
+            Interpolation::Nearest => exact::nearest(from, to, size, lines),
+            Interpolation::Bilinear => exact::bilinear(from, to, size, lines),
+        }
+    });
+}
+
+/// Replaces the planes by those that are made from them.
+fn replace(pixels: &mut Pixels<'_>, make: impl FnOnce(&[u8], &mut [u8])) {
+    let len = 3 * pixels.area();
     pixels.other.clear();
     pixels.other.reserve_exact(pixels.planes.len());
     pixels.other.resize(pixels.planes.len(), 0);
-    let (from, to) = (&pixels.planes[..len], &mut pixels.other[..len]);
-    match interpolation {
-        Interpolation::Nearest => move_nearest(from, to, pixels.size, lines, fill),
-        Interpolation::Bilinear => move_bilinear(from, to, pixels.size, lines, fill),
-    }
+    make(&pixels.planes[..len], &mut pixels.other[..len]);
     std::mem::swap(pixels.planes, pixels.other);
 }
 

@@ -1,4 +1,5 @@
-//! Operations on the colours and pixels of a picture of bytes, after torchvision's functions for uint8 tensors.
+//! Operations on the colours and pixels of a picture of bytes, after torchvision's functions for uint8 tensors, or for PIL
+//! images if the results are to be exact.
 //!
 //! Each computes what torchvision's function computes, and rounds to bytes as it does. Those that look at one channel of
 //! one pixel at a time are combined to a [table](table) for each channel, which is one pass.
@@ -20,7 +21,8 @@ use crate::error::ImageError;
 ///
 /// The results are those of torchvision's functions for uint8 tensors, except for the rounding of 32-bit numbers: single
 /// values may differ by one level, and where [`Affine`] takes the nearest pixel, up to some hundredths of the pixels may be
-/// a neighbour, if their places are halfway between two pixels.
+/// a neighbour, if their places are halfway between two pixels. In [exact](crate::PipelineBuilder::exact) pipelines, they are
+/// those of torchvision's functions for PIL images, bit for bit.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -166,6 +168,12 @@ impl Pixels<'_> {
                 Operation::AdjustSaturation(factor) if exact => exact::saturation(self.channels(), factor),
                 Operation::AdjustHue(hue) if exact => exact::hue(self.channels(), hue),
                 Operation::Grayscale if exact => exact::grayscale(self.channels()),
+                Operation::Solarize(threshold) if exact => {
+                    tables.then(|value| if f64::from(value) >= threshold { 255 - value } else { value });
+                }
+                Operation::Affine { by, interpolation, fill } if exact => {
+                    affine::run_exact(self, by, interpolation, fill)
+                }
                 Operation::AdjustBrightness(factor) => tables.brightness(factor),
                 Operation::Posterize(bits) => tables.posterize(bits),
                 Operation::Solarize(threshold) => tables.solarize(threshold),

@@ -102,7 +102,7 @@ pub(crate) trait Apply: fmt::Debug {
 
     /// Whether its results differ from those for PIL images.
     fn inexact(&self) -> bool {
-        self.not_followed().is_some()
+        false
     }
 
     /// Draws what is to be done with a picture of this size.

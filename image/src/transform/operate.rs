@@ -9,7 +9,7 @@ use crate::plan::Plan;
 pub(super) fn operate(transform: &'static str, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
     for operation in step.expect_operations(transform)? {
         operation.check(plan.size())?;
-        if plan.exact && matches!(operation, Operation::Affine { .. } | Operation::GaussianBlur { .. }) {
+        if plan.exact && matches!(operation, Operation::GaussianBlur { .. }) {
             return Err(ImageError::draw(format!("{operation:?} has no exact results")));
         }
         if matches!(operation, Operation::Affine { .. }) {

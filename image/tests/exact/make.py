@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps
-from torchvision.transforms import InterpolationMode
+from torchvision.transforms import InterpolationMode, autoaugment
 from torchvision.transforms import functional as F
 
 folder = Path(__file__).parent
@@ -37,15 +37,15 @@ def digest(data):
     return f"{state:016x}"
 
 
-def case(name, text, make, crop=None):
-    """The result of a pipeline, in which crops are drawn like this: top, left, height, width."""
+def case(name, text, make, drawn=None):
+    """The result of a pipeline, in which this is drawn: top, left, height and width of crops, or operations of a policy."""
     result = make(opened(name, "exif" in text))
     if isinstance(result, Image.Image):
         kind, data = "u8", np.asarray(result).transpose(2, 0, 1).tobytes()
     else:
         kind, data = "f32", result.numpy().tobytes()
-    crop = "-" if crop is None else " ".join(map(str, crop))
-    lines.append("|".join([name, text, crop, kind, digest(data)]))
+    drawn = "-" if drawn is None else " ".join(map(str, drawn))
+    lines.append("|".join([name, text, drawn, kind, digest(data)]))
 
 
 if not (folder / "photograph.jpg").exists():
@@ -120,6 +120,49 @@ for name in ["13:150:170", PHOTOGRAPH, "torchvision/picture.png"]:
     text = "color_jitter(contrast=[0.5, 0.5]), random_autocontrast(1), color_jitter(saturation=[1.3, 1.3]), color_jitter(hue=[0.2, 0.2])"
     case(name, f"resize([60, 80]), {text}", make)
     case(name, f"resize([60, 80]), {text}, hflip(1), resize([33, 20])", lambda it: F.resize(F.hflip(make(it)), [33, 20]))
+
+# Operations of policies: name, magnitude, interpolation and colour.
+def policy(name, size, *operations):
+    def make(image):
+        for operation, magnitude, mode, *fill in operations:
+            image = autoaugment._apply_op(image, operation, magnitude, FILTERS[mode], fill)
+        return image
+
+    case(name, f"center_crop({list(size)}), rand_augment", make, itertools.chain(*operations))
+
+
+MOVES = {
+    "ShearX": (0.0, 0.09, -0.3, 0.99, -2.5, 1000.0),
+    "ShearY": (0.0, -0.11, 0.3, -0.99, 4.0, -3000.0),
+    "TranslateX": (0, 1, -2, 31, -150, 40_000),
+    "TranslateY": (0, -1, 2, 17, 226, -(2**31)),
+    "Rotate": (0.0, 9.0, -30.0, 45.0, 90.0, -90.0, 135.0, 180.0, 271.3, 360.0, -720.5, 1e-15, 179.9999999999999),
+}
+COLOURS = {
+    "Identity": (0,),
+    "Brightness": (-0.9, 0.27, 0.99),
+    "Color": (-0.99, -0.3, 0.9),
+    "Contrast": (-0.9, 0.11, 0.99),
+    "Sharpness": (-0.99, -0.27, 0.0, 0.9),
+    "Posterize": (1, 4, 8),
+    "Solarize": (0.0, 76.5, 178.5, 255.0),
+    "AutoContrast": (0,),
+    "Equalize": (0,),
+    "Invert": (0,),
+}
+pictures = {"1:1:1": (1, 1), "2:2:3": (2, 3), "3:3:2": (3, 2), "5:7:1": (7, 1), "3:37:53": (37, 53), "9:64:64": (64, 64)}
+for (name, size), (kind, magnitudes) in itertools.product(pictures.items(), (MOVES | COLOURS).items()):
+    for magnitude, mode in itertools.product(magnitudes, ["nearest", "bilinear"] if kind in MOVES else ["nearest"]):
+        policy(name, size, (kind, magnitude, mode, *((0, 0, 0) if magnitude == magnitudes[1 % len(magnitudes)] else (9, 200, 77))))
+for kind, magnitudes in (MOVES | COLOURS).items():
+    for magnitude, mode in zip(magnitudes, itertools.cycle(["nearest", "bilinear"])):
+        policy(PHOTOGRAPH, (375, 500), (kind, magnitude, mode, 124, 116, 104))
+# Places above 32,768 are not in fixed point, which would round these up.
+for kind in ["ShearX", "ShearY"]:
+    policy(PHOTOGRAPH, (375, 500), (kind, 89 - 1e-7, "nearest", 1, 2, 3))
+for i in range(60):
+    kinds = draw.choices(list(MOVES | COLOURS), k=2)
+    policy("3:37:53", (37, 53), *((kind, draw.choice((MOVES | COLOURS)[kind]), "nearest", 0, 0, 0) for kind in kinds))
 
 # Files of all kinds.
 files = sorted(tests.glob("pillow/*.*")) + sorted(tests.glob("pillow/*/*.jpg")) + sorted(tests.glob("pictures/*.*"))
