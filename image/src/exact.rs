@@ -366,7 +366,7 @@ fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width:
 
 fn across_portable(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
     let pitch = to.len() / 2;
-    for (i, (first, pairs)) in taps.all().enumerate() {
+    for (i, (first, pairs)) in taps.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty()) {
         for (from, to) in rows.into_iter().zip(to.chunks_exact_mut(pitch)) {
             let mut sums = [1 << (PRECISION - 1); 3];
             for (k, weight) in pairs.iter().flat_map(|pair| whole(*pair)).enumerate() {
@@ -459,7 +459,7 @@ mod avx2 {
             [red, green, &mut rest[..width]]
         });
         let ([r0, g0, b0], [r1, g1, b1]) = (first_row, second_row);
-        for (i, (first, pairs)) in taps.all().enumerate() {
+        for (i, (first, pairs)) in taps.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty()) {
             let mut sum = Sum::new();
             let two = rows.map(|row| &row[(first - left) * step..]);
             for (k, pair) in pairs.iter().enumerate() {

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use slotline_image::{ExactPlan, ExactSource, ImageError, Operation, PaddingMode, Resampling};
+use slotline_image::{
+    Affine, ExactPlan, ExactSource, ImageError, Interpolation, Operation, PaddingMode, Resampling,
+};
 use slotline_python_shielded::shielded;
 
 use crate::NotLifted;
@@ -147,6 +149,24 @@ impl Steps {
                 _ => return Err(unknown(function)),
             })
             .map_err(not_lifted)
+    }
+
+    /// Moves pixels, as transforms that draw one of many operations do, by a magnitude.
+    fn shift(&mut self, operation: &str, magnitude: f64, interpolation: &str, fill: [u8; 3]) -> PyResult<()> {
+        let by = match operation {
+            "shear_x" => Affine::ShearX(magnitude),
+            "shear_y" => Affine::ShearY(magnitude),
+            "translate_x" => Affine::TranslateX(magnitude as i32),
+            "translate_y" => Affine::TranslateY(magnitude as i32),
+            "rotate" => Affine::Rotate(magnitude),
+            _ => return Err(unknown(operation)),
+        };
+        let interpolation = match interpolation {
+            "nearest" => Interpolation::Nearest,
+            "bilinear" => Interpolation::Bilinear,
+            _ => return Err(unknown(interpolation)),
+        };
+        self.plan.operate(Operation::Affine { by, interpolation, fill }).map_err(not_lifted)
     }
 
     /// The pixels, row by row, of one byte for each channel.

@@ -59,10 +59,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def trusted(monkeypatch, request):
-    """Does not have the first pictures compared, so that what differs is not mended."""
+def trusted(monkeypatch, request, capfd):
+    """Does not have the first pictures compared, so that what differs is not mended; and fails if native code panics."""
     if "turns_it_off" not in request.node.name:
         monkeypatch.setattr(lifting.Lifter, "compare", lambda *_: None)
+    yield
+    assert "panicked" not in capfd.readouterr().err
 
 
 @pytest.fixture
@@ -124,6 +126,7 @@ PIPELINES = {
     "jitter": lambda t: [t.Resize((40, 40)), t.ColorJitter(0.4, 0.4, 0.4, 0.1), *to_tensor(t), t.Normalize(*MEAN_STD)],
     "grey": lambda t: [t.Resize((40, 40)), t.RandomGrayscale(0.5), t.RandomVerticalFlip(), *to_tensor(t)],
     "one channel": lambda t: [t.Grayscale(), t.Resize((20, 21)), t.ColorJitter(0.5, 0.5, 0.5, 0.5), *to_tensor(t)],
+    "pad behind": lambda t: [t.RandomResizedCrop((3, 41)), t.Pad(4, fill=58), *to_tensor(t)],
     "pad": lambda t: [t.Pad([1, 2, 3, 4], fill=(9, 8, 7)), t.Resize((40, 40)), t.PILToTensor()],
     **{
         f"crop {mode}": lambda t, mode=mode: [

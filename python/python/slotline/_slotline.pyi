@@ -92,6 +92,9 @@ class Steps:
     def change(self, function: str, value: float = 0.0) -> None:
         """Changes colours by a function of torchvision, and its parameter, if it has one."""
 
+    def shift(self, operation: str, magnitude: float, interpolation: str, fill: Sequence[int]) -> None:
+        """Moves pixels, as transforms that draw one of many operations do, by a magnitude."""
+
     def pixels(self, channels: int) -> bytes:
         """The pixels, row by row, of one byte for each channel."""
 

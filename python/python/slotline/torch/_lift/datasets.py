@@ -15,7 +15,7 @@ from torchvision.datasets.folder import default_loader, pil_loader
 from slotline._slotline import Steps
 from slotline.torch._lift.drawing import Drawing
 from slotline.torch._lift.function import LiftedTransform
-from slotline.torch._lift.transforms import Lifter
+from slotline.torch._lift.transforms import Changed, Lifter
 
 # The classes whose code opens files or takes arrays, and then calls their transform.
 _KNOWN = (
@@ -82,24 +82,13 @@ def _rebound(function):
     return types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
 
 
-class _Changed:
-    """An object with some other attributes."""
-
-    def __init__(self, original, /, **changed):
-        self.__dict__.update(changed)
-        self._original = original
-
-    def __getattr__(self, name):
-        return getattr(self._original, name)
-
-
 class Lifted:
     """A dataset that is read by index as before, natively. All else is that of the dataset itself."""
 
     def __init__(self, dataset, getitem, /, **changed):
         self._dataset = dataset
         self._getitem = getitem
-        self._changed = _Changed(dataset, **changed)
+        self._changed = Changed(dataset, **changed)
 
     def __getitem__(self, index):
         return self._getitem(self._changed, index)

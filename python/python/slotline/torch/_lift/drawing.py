@@ -175,6 +175,34 @@ def _rgb_to_grayscale(img, num_output_channels=1):
     return img
 
 
+def _shift(img, operation, magnitude, interpolation, fill):
+    if len(img._mode) == 1 and not isinstance(fill, (int, type(None))):
+        raise NotLifted("a colour for a grey picture")
+    img.steps.shift(operation, float(magnitude), v1.InterpolationMode(interpolation).value, _colour(fill))
+    return img
+
+
+def _affine(img, angle, translate, scale, shear, interpolation=v1.InterpolationMode.NEAREST, fill=None, center=None):
+    """Has a shear as ``SHEAR`` makes it, around the corner, or a translation."""
+    if angle != 0 or scale != 1:
+        raise NotLifted("it turns or resizes as well")
+    numbers = {"shear_x": shear[0], "shear_y": shear[1]} if center is not None else {"translate_x": translate[0], "translate_y": translate[1]}
+    operation = max(numbers, key=lambda name: abs(numbers[name]))
+    if sum(number != 0 for number in [*shear, *translate]) > 1 or (center is None and any(shear)):
+        raise NotLifted("it does several things at once")
+    return _shift(img, operation, numbers[operation], interpolation, fill)
+
+
+# In the place of `math`: torchvision turns a magnitude to degrees for `affine`, which `_affine` takes as it is.
+SHEAR = types.SimpleNamespace(degrees=lambda magnitude: magnitude, atan=lambda magnitude: magnitude)
+
+
+def _rotate(img, angle, interpolation=v1.InterpolationMode.NEAREST, expand=False, center=None, fill=None):
+    if expand or center is not None:
+        raise NotLifted("the result has another size, or another centre")
+    return _shift(img, "rotate", angle, interpolation, fill)
+
+
 # By their names in `torchvision.transforms.v2.functional`.
 _FUNCTIONS = {
     "get_dimensions": _get_dimensions,
@@ -189,6 +217,8 @@ _FUNCTIONS = {
     "pad": _pad,
     "rgb_to_grayscale": _rgb_to_grayscale,
     "adjust_hue": _adjust_hue,
+    "affine": _affine,
+    "rotate": _rotate,
     **{f"adjust_{name}": _change(f"adjust_{name}") for name in ("brightness", "contrast", "saturation", "sharpness")},
     **{name: _change(name) for name in ("posterize", "solarize")},
     **{name: _change(name, with_value=False) for name in ("invert", "autocontrast", "equalize")},

@@ -72,14 +72,31 @@ def _is_own(transform):
     )
 
 
+# The functions of torchvision's that turn a magnitude to the degrees of a shear.
+_SHEARING = ("_apply_op", "_apply_image_or_video_transform")
+
+
 def _rebound(function, functional):
     """Returns a function of torchvision's that finds other ones for images."""
     names = {**function.__globals__, "F": functional}
     if "_apply_op" in function.__code__.co_names:
         names["_apply_op"] = _rebound(names["_apply_op"], functional)
+    if function.__name__ in _SHEARING:
+        names["math"] = drawing.SHEAR
     bound = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
     bound.__kwdefaults__ = function.__kwdefaults__
     return bound
+
+
+class Changed:
+    """An object with some other attributes."""
+
+    def __init__(self, original, /, **changed):
+        self.__dict__.update(changed)
+        self._original = original
+
+    def __getattr__(self, name):
+        return getattr(self._original, name)
 
 
 class _Unknown(Exception):
@@ -171,6 +188,10 @@ class Lifter:
             raise _Unknown(f"{_name(part)} is not known")
         if kind.__module__.startswith("torchvision.transforms.v2"):
             drawing.register()
+            if hasattr(kind, _SHEARING[1]):
+                shearing = getattr(kind, _SHEARING[1])
+                changed = {_SHEARING[1]: types.MethodType(_rebound(shearing, shearing.__globals__["F"]), part)}
+                return types.MethodType(kind.forward, Changed(part, **changed))
             return part.forward
         return types.MethodType(_rebound(kind.forward, drawing.V1_FUNCTIONAL), part)
 
