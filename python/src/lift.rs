@@ -9,9 +9,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use slotline_image::{
-    Affine, ExactPlan, ExactSource, ImageError, Interpolation, Operation, PaddingMode, Resampling,
-};
+use slotline_image::{Affine, ExactPlan, ExactSource, ImageError, Interpolation, Operation, PaddingMode, Resampling};
 use slotline_python_shielded::shielded;
 
 use crate::NotLifted;

@@ -492,3 +492,10 @@ def test_random_pipelines(number):
 def test_numbers_come_by_tables():
     lifter = lifting.Lifter(v1.Compose([v1.Resize((5, 6)), v1.ToTensor(), v1.Normalize(*MEAN_STD)]))
     assert lifter.table["L"] is None and lifter.table["RGB"][1].shape == (3, 1, 256)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_making_pictures_is_not_collating(workers, folder):
+    loader = DataLoader(datasets.ImageFolder(folder, v1.Compose(PIPELINES["bicubic"](v1))), 8, num_workers=workers)
+    assert len(list(loader)) == 2
+    assert loader._pass.stats.writing == 0

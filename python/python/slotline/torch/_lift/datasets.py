@@ -6,11 +6,11 @@ import os
 import types
 
 import numpy as np
-import torchvision
+import torchvision  # type: ignore[import-untyped]
 from PIL import Image
 from torch.utils.data import ConcatDataset, Subset
-from torchvision import datasets
-from torchvision.datasets.folder import default_loader, pil_loader
+from torchvision import datasets  # type: ignore[import-untyped]
+from torchvision.datasets.folder import default_loader, pil_loader  # type: ignore[import-untyped]
 
 from slotline._slotline import Steps
 from slotline.torch._lift.drawing import Drawing

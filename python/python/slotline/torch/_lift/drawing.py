@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 
 from PIL import Image
-from torchvision.transforms import functional as v1
+from torchvision.transforms import functional as v1  # type: ignore[import-untyped]
 
 from slotline._slotline import NotLifted, Steps
 
@@ -143,18 +143,10 @@ def _pad(img, padding, fill=0, padding_mode="constant"):
     return img.changed()
 
 
-def _change(name, *, with_value=True):
-    if with_value:
-
-        def function(img, value):
-            img.steps.change(name, float(value))
-            return img
-
-    else:
-
-        def function(img):
-            img.steps.change(name)
-            return img
+def _change(name):
+    def function(img, value=0.0):
+        img.steps.change(name, float(value))
+        return img
 
     return function
 
@@ -220,8 +212,7 @@ _FUNCTIONS = {
     "affine": _affine,
     "rotate": _rotate,
     **{f"adjust_{name}": _change(f"adjust_{name}") for name in ("brightness", "contrast", "saturation", "sharpness")},
-    **{name: _change(name) for name in ("posterize", "solarize")},
-    **{name: _change(name, with_value=False) for name in ("invert", "autocontrast", "equalize")},
+    **{name: _change(name) for name in ("posterize", "solarize", "invert", "autocontrast", "equalize")},
 }
 # Where torchvision's first transforms find them.
 V1_FUNCTIONAL = types.SimpleNamespace(**_FUNCTIONS, hflip=_horizontal_flip, vflip=_vertical_flip)
@@ -239,8 +230,8 @@ def _by_name(kernel, function):
 
 def register():
     """Has the transforms of ``torchvision.transforms.v2`` take drawings."""
-    from torchvision.transforms.v2 import functional
-    from torchvision.transforms.v2.functional._utils import _KERNEL_REGISTRY
+    from torchvision.transforms.v2 import functional  # type: ignore[import-untyped]
+    from torchvision.transforms.v2.functional._utils import _KERNEL_REGISTRY  # type: ignore[import-untyped]
 
     for name, function in _FUNCTIONS.items():
         dispatcher = getattr(functional, name)

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
 
-class _Nothing(NamedTuple):
-    """A dataset of which nothing is known."""
+class _Nothing:
+    """A dataset of which nothing is known, for a reason."""
 
-    lines: list[str]
     dataset = None
+
+    def __init__(self, reason):
+        self.lines = [f"by Python, since {reason}"]
 
 
 def recognised(dataset):
     """Returns what is known of a dataset."""
     if "torchvision" not in sys.modules:
-        return _Nothing(["torchvision is not imported"])
+        return _Nothing("torchvision is not imported")
     try:
         from slotline.torch._lift.datasets import Recognised
 
         return Recognised(dataset)
     except Exception as error:
-        return _Nothing([f"this dataset, or this version of torchvision, is not as expected: {error}"])
+        return _Nothing(f"the dataset, or this version of torchvision, is not as expected: {error}")
 
 
 class DeferredFetcher:
     """Draws the random numbers of a batch, and has its pictures made when it is collated.
 
-    If one of them cannot be made natively, or is an error, the generators are set back and torchvision makes the whole batch.
+    That is not counted as collating. If one of them cannot be made natively, or is an error, the generators are set back and torchvision makes the whole batch.
     """
 
     def __init__(self, plain, found, collate_fn):

@@ -9,15 +9,16 @@ from typing import Any
 class LiftedTransform:
     """See :func:`lift`."""
 
+    transform: Callable[..., Any]
+
     def __init__(self, transform: Callable[..., Any]) -> None:
         from slotline.torch._lift.drawing import Drawing
         from slotline.torch._lift.transforms import Lifter
 
-        if isinstance(transform, LiftedTransform):
-            transform = transform.transform
-        self.transform = transform
+        inner: Callable[..., Any] = transform.transform if isinstance(transform, LiftedTransform) else transform
+        self.transform = inner
         self._drawing = Drawing
-        self._lifter = Lifter(transform)
+        self._lifter = Lifter(inner)
 
     def __call__(self, *images: Any) -> Any:
         lifter = self._lifter

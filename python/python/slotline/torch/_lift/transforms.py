@@ -9,8 +9,8 @@ import warnings
 import numpy as np
 import torch
 from PIL import Image
-from torchvision import transforms as v1
-from torchvision.transforms import v2
+from torchvision import transforms as v1  # type: ignore[import-untyped]
+from torchvision.transforms import v2  # type: ignore[import-untyped]
 
 from slotline._slotline import ByteTable, Collator, NotLifted
 from slotline.torch._lift import drawing

@@ -47,6 +47,7 @@ def timed(collate_fn, count):
         finally:
             count(time.perf_counter() - begun)
 
+    collate.untimed = collate_fn
     return collate
 
 
@@ -69,7 +70,7 @@ def make_fetcher(kind, dataset, auto_collation, collate_fn, drop_last, on_error,
             found.set_deferred(is_deferred)
             if is_deferred:
                 plain = _DatasetKind.create_fetcher(kind, dataset, auto_collation, collate_fn, drop_last)
-                return DeferredFetcher(plain, found, collate_fn)
+                return DeferredFetcher(plain, found, getattr(collate_fn, "untimed", collate_fn))
             dataset = found.dataset
     if on_error == "raise":
         return _DatasetKind.create_fetcher(kind, dataset, auto_collation, collate_fn, drop_last)

@@ -16,6 +16,7 @@ from slotline import _rng
 from slotline._slotline import Closed, NotLifted, Port
 from slotline.torch._internals import ExceptionWrapper, _DatasetKind, apply_random_seed, set_thread_name, signal_handling
 from slotline.torch._internals import worker as torch_worker
+from slotline.torch._lift.fetch import DeferredFetcher
 from slotline.torch._samples.collate import collate_as_torch, is_default_collate
 from slotline.torch._samples.fetch import NOTHING, SLOW, Watched, make_fetcher, takes_one_by_one, timed
 from slotline.torch._state import entries
@@ -246,7 +247,8 @@ class Worker:
                     port.collate(BATCH, task, batch.samples)
             else:
                 port.send(BATCH, task, batch)
-            self._writing += time.perf_counter() - begun
+            if type(self._fetcher) is not DeferredFetcher:
+                self._writing += time.perf_counter() - begun
         except self.errors as error:
             if isinstance(error, StopIteration) and self._is_stream:
                 self._is_exhausted = True
