@@ -62,9 +62,9 @@ impl<'a> ExactSource<'a> {
 
     fn open(self) -> Result<OpenedImage<'a>, ImageError> {
         match self {
-            Self::File(bytes) if cfg!(all(feature = "jpeg", not(feature = "turbo"))) && is_jpeg(bytes) => {
-                Err(ImageError::draw("a JPEG with these bits needs the cargo feature `turbo` of slotline-image".to_owned()))
-            }
+            Self::File(bytes) if cfg!(all(feature = "jpeg", not(feature = "turbo"))) && is_jpeg(bytes) => Err(
+                ImageError::draw("a JPEG with these bits needs the cargo feature `turbo` of slotline-image".to_owned()),
+            ),
             Self::File(bytes) => OpenedImage::new(bytes, Limits { max_pixels: MAX_PIXELS, strict: true }),
             Self::Pixels { bytes, size: [height, width], channels } => {
                 if !matches!(channels, 1 | 3) || Some(bytes.len()) != height.checked_mul(width * channels) {
