@@ -11,7 +11,7 @@ fn brightness<const FMA: bool>(red: u8, green: u8, blue: u8) -> f32 {
 
 /// Replaces each pixel. Blocks of a length that the compiler knows are vectorised.
 #[inline(always)]
-fn replace([red, green, blue]: [&mut [u8]; 3], pixel: impl Fn([u8; 3]) -> [u8; 3]) {
+pub(super) fn replace([red, green, blue]: [&mut [u8]; 3], pixel: impl Fn([u8; 3]) -> [u8; 3]) {
     const BLOCK: usize = 32;
 
     let (reds, red) = red.as_chunks_mut::<BLOCK>();

@@ -3,7 +3,11 @@
 use std::num::Wrapping;
 use std::ops::AddAssign;
 
+use super::blend::replace;
+use super::{byte, vectorized};
+
 /// Returns the brightness of a pixel.
+#[inline(always)]
 fn brightness(red: u8, green: u8, blue: u8) -> u8 {
     ((u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471 + 0x8000) >> 16) as u8
 }
@@ -11,80 +15,100 @@ fn brightness(red: u8, green: u8, blue: u8) -> u8 {
 /// Mixes two values: 0 is the first, 1 the second.
 #[inline(always)]
 pub(super) fn blend(first: u8, second: u8, factor: f64) -> u8 {
-    let difference = f32::from(second) - f32::from(first);
-    (f32::from(first) + factor as f32 * difference) as u8
+    mixed(f32::from(first), f32::from(second), factor as f32) as u8
 }
 
-/// Returns the mean brightness of all pixels.
-pub(super) fn mean_brightness([red, green, blue]: [&mut [u8]; 3]) -> u8 {
-    let levels = red.iter().zip(&*green).zip(&*blue).map(|((&r, &g), &b)| u64::from(brightness(r, g, b)));
-    (levels.sum::<u64>() as f64 / red.len() as f64 + 0.5) as u8
+#[inline(always)]
+fn mixed(first: f32, second: f32, factor: f32) -> f32 {
+    first + factor * (second - first)
 }
 
-fn replace([red, green, blue]: [&mut [u8]; 3], pixel: impl Fn([u8; 3]) -> [u8; 3]) {
-    for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
-        [*red, *green, *blue] = pixel([*red, *green, *blue]);
+vectorized! {
+    /// Returns the mean brightness of all pixels.
+    fn mean_brightness(channels: [&mut [u8]; 3]) -> u8 {
+        let [red, green, blue] = channels;
+        let mut sum = 0_u64;
+        // Sums of 32 bits are faster; blocks of this size cannot overflow.
+        for ((red, green), blue) in red.chunks(1 << 16).zip(green.chunks(1 << 16)).zip(blue.chunks(1 << 16)) {
+            let levels = red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| u32::from(brightness(r, g, b)));
+            sum += u64::from(levels.sum::<u32>());
+        }
+        (sum as f64 / red.len() as f64 + 0.5) as u8
     }
 }
 
-pub(super) fn saturation(channels: [&mut [u8]; 3], factor: f64) {
-    replace(channels, |pixel @ [red, green, blue]| {
-        let grey = brightness(red, green, blue);
-        pixel.map(|value| blend(grey, value, factor))
-    });
+vectorized! {
+    fn saturation(channels: [&mut [u8]; 3], factor: f64) {
+        replace(channels, |pixel @ [red, green, blue]| {
+            let grey = f32::from(brightness(red, green, blue));
+            pixel.map(|value| byte(mixed(grey, f32::from(value), factor as f32).clamp(0.0, 255.0)))
+        });
+    }
 }
 
-pub(super) fn grayscale(channels: [&mut [u8]; 3]) {
-    replace(channels, |[red, green, blue]| [brightness(red, green, blue); 3]);
+vectorized! {
+    fn grayscale(channels: [&mut [u8]; 3]) {
+        replace(channels, |[red, green, blue]| [brightness(red, green, blue); 3]);
+    }
 }
 
-/// Turns the hue by a part of the circle, which has 255 steps.
-pub(super) fn hue(channels: [&mut [u8]; 3], by: f64) {
-    let by = (by * 255.0) as i32 as u8;
-    replace(channels, |pixel| {
-        let [hue, saturation, value] = to_hsv(pixel);
-        to_rgb([hue.wrapping_add(by), saturation, value])
-    });
+vectorized! {
+    /// Turns the hue by a part of the circle, which has 255 steps.
+    fn hue(channels: [&mut [u8]; 3], by: f64) {
+        let by = f32::from((by * 255.0) as i32 as u8);
+        replace(channels, |pixel| turned(pixel, by));
+    }
 }
 
-/// Converts to hue, saturation and value.
-fn to_hsv([red, green, blue]: [u8; 3]) -> [u8; 3] {
+#[inline(always)]
+fn turned(pixel: [u8; 3], by: f32) -> [u8; 3] {
+    let [hue, saturation, value] = to_hsv(pixel);
+    let hue = hue + by;
+    to_rgb([if hue < 256.0 { hue } else { hue - 256.0 }, saturation, value]).map(byte)
+}
+
+/// Converts to hue, saturation and value, which are whole. Without branches, as the way back, so that it can be vectorised.
+#[inline(always)]
+fn to_hsv(pixel: [u8; 3]) -> [f32; 3] {
+    let [red, green, blue] = pixel.map(f32::from);
     let most = red.max(green).max(blue);
-    let range = f32::from(most - red.min(green).min(blue));
-    if range == 0.0 {
-        return [0, 0, most];
-    }
-    let [r, g, b] = [red, green, blue].map(|value| f32::from(most - value) / range);
+    let range = most - red.min(green).min(blue);
+    // All are 0 in grey pixels.
+    let divisor = range.max(1.0);
+    let [r, g, b] = [red, green, blue].map(|value| f64::from((most - value) / divisor));
     let sector = if red == most {
         b - g
     } else if green == most {
-        (2.0 + f64::from(r) - f64::from(b)) as f32
+        2.0 + r - b
     } else {
-        (4.0 + f64::from(g) - f64::from(r)) as f32
+        4.0 + g - r
     };
-    let hue = (f64::from(sector) / 6.0 + 1.0).fract() as f32;
-    let byte = |part: f32| (f64::from(part) * 255.0) as u8;
-    [byte(hue), byte(range / f32::from(most)), most]
+    let hue = f64::from(sector as f32) / 6.0 + 1.0;
+    let whole = |part: f32| (f64::from(part) * 255.0).floor() as f32;
+    [whole((hue - hue.floor()) as f32), whole(range / most.max(1.0)), most]
 }
 
 /// Converts from hue, saturation and value.
-fn to_rgb([hue, saturation, value]: [u8; 3]) -> [u8; 3] {
-    if saturation == 0 {
-        return [value; 3];
-    }
-    let sector = f64::from(f32::from(hue)) * 6.0 / 255.0;
-    let rest = f64::from((sector - sector.floor()) as f32);
-    let saturation = f64::from(f32::from(saturation) / 255.0);
-    let byte = |part: f64| (f64::from(value) * (1.0 - part)).round() as u8;
-    let (p, q, t) = (byte(saturation), byte(saturation * rest), byte(saturation * (1.0 - rest)));
-    match sector as u8 % 6 {
-        0 => [value, t, p],
-        1 => [q, value, p],
-        2 => [p, value, t],
-        3 => [p, q, value],
-        4 => [t, p, value],
-        _ => [value, p, q],
-    }
+///
+/// Pillow multiplies fractions: the results are those of whole numerators, since rounding never has to decide between
+/// numbers closer than its errors.
+#[inline(always)]
+fn to_rgb([hue, saturation, value]: [f32; 3]) -> [f32; 3] {
+    const STEPS: f32 = 85.0;
+    const UNIT: f32 = 255.0 * STEPS;
+    let sector = (hue * 2.0 / STEPS).floor();
+    let rest = hue * 2.0 - sector * STEPS;
+    let less = |part: f32| (value * (UNIT - saturation * part) / UNIT + 0.5).floor();
+    let (p, q, t) = (less(STEPS), less(rest), less(STEPS - rest));
+    let pick = |values: [f32; 6]| {
+        // The last step of the circle is the first sector again.
+        let mut picked = values[0];
+        for (i, &other) in values.iter().enumerate().skip(1) {
+            picked = if sector == i as f32 { other } else { picked };
+        }
+        picked
+    };
+    [pick([value, q, p, p, t, value]), pick([t, value, value, q, p, p]), pick([p, p, t, value, value, q])]
 }
 
 /// Where pixels of the result come from: `[a, b, c]` for column and row `a x + b y + c`, from the left and the top.
@@ -163,6 +187,65 @@ pub(super) fn bilinear(from: &[u8], to: &mut [u8], [height, width]: [usize; 2], 
                 between(left, right, part_x)
             });
             to[c * area + place] = between(above, below, part_y) as u8;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The way to hue and back as Pillow writes it, with branches and fractions.
+    fn of_pillow([red, green, blue]: [u8; 3], by: u8) -> [u8; 3] {
+        let most = red.max(green).max(blue);
+        let range = f32::from(most - red.min(green).min(blue));
+        if range == 0.0 {
+            return [most; 3];
+        }
+        let [r, g, b] = [red, green, blue].map(|value| f32::from(most - value) / range);
+        let sector = if red == most {
+            b - g
+        } else if green == most {
+            (2.0 + f64::from(r) - f64::from(b)) as f32
+        } else {
+            (4.0 + f64::from(g) - f64::from(r)) as f32
+        };
+        let hue = (f64::from(sector) / 6.0 + 1.0).fract() as f32;
+        let [hue, saturation] = [hue, range / f32::from(most)].map(|part| (f64::from(part) * 255.0) as u8);
+        if saturation == 0 {
+            return [most; 3];
+        }
+        let sector = f64::from(hue.wrapping_add(by)) * 6.0 / 255.0;
+        let rest = f64::from((sector - sector.floor()) as f32);
+        let saturation = f64::from(f32::from(saturation) / 255.0);
+        let less = |part: f64| (f64::from(most) * (1.0 - part)).round() as u8;
+        let (p, q, t) = (less(saturation), less(saturation * rest), less(saturation * (1.0 - rest)));
+        match sector as u8 % 6 {
+            0 => [most, t, p],
+            1 => [q, most, p],
+            2 => [p, most, t],
+            3 => [p, q, most],
+            4 => [t, p, most],
+            _ => [most, p, q],
+        }
+    }
+
+    /// All colours, or some of them where the compiler does not optimise.
+    #[test]
+    fn hue_of_every_colour_is_that_of_pillow_on_every_cpu() {
+        let step = if cfg!(debug_assertions) { 89 } else { 1 };
+        let colours: Vec<[u8; 3]> =
+            (0..1 << 24).step_by(step).map(|i: u32| [i, i >> 8, i >> 16].map(|i| i as u8)).collect();
+        for by in [0.0, 0.1, -0.5] {
+            let mut planes = [0, 1, 2].map(|c| colours.iter().map(|colour| colour[c]).collect::<Vec<u8>>());
+            let [red, green, blue] = &mut planes;
+            hue([red, green, blue], by);
+            let steps = (by * 255.0) as i32 as u8;
+            for (i, &colour) in colours.iter().enumerate() {
+                let expected = of_pillow(colour, steps);
+                assert_eq!([0, 1, 2].map(|c| planes[c][i]), expected, "{colour:?} by {by}");
+                assert_eq!(turned(colour, f32::from(steps)), expected, "{colour:?} by {by}");
+            }
         }
     }
 }
