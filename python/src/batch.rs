@@ -150,7 +150,8 @@ pub(crate) fn send<'py>(
     gathered.settle(pickle.api)?;
     let pieces = gathered.pieces()?;
     let mut drafts = Vec::new();
-    let sent = write(py, (sender, is_batch), shape, objects, [&pieces, &gathered.leaves], inner.unwrap_or(0), &mut drafts);
+    let sent =
+        write(py, (sender, is_batch), shape, objects, [&pieces, &gathered.leaves], inner.unwrap_or(0), &mut drafts);
     let head = match sent {
         Ok(head) => head,
         Err(error) => {

@@ -149,7 +149,12 @@ const BATCH: u16 = 4;
 
 pyo3::create_exception!(slotline._slotline, Closed, PyEOFError, "Nothing more comes from the other end of a channel.");
 
-pyo3::create_exception!(slotline._slotline, NotLifted, PyRuntimeError, "A picture that torchvision has to make, or that is an error.");
+pyo3::create_exception!(
+    slotline._slotline,
+    NotLifted,
+    PyRuntimeError,
+    "A picture that torchvision has to make, or that is an error."
+);
 
 /// A wait that is longer than any process lives. An `Instant` cannot be `Duration::MAX` away.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
