@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
 
 import slotline
+import slotline.torch
 from slotline import Arrays, Loader
 
 N = 41
@@ -163,3 +164,14 @@ def test_blocks_are_drawn_as_nanogpt_draws_them(tmp_path):
     for batch, drawn in zip(loader, starts, strict=True):
         assert torch.equal(batch["tokens"], torch.stack([tokens[i : i + 32].long() for i in drawn]))
         assert torch.equal(batch["labels"], torch.stack([tokens[i + 1 : i + 33].long() for i in drawn]))
+
+
+@pytest.mark.parametrize("loader", [DataLoader, slotline.torch.DataLoader])
+@pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
+def test_torchs_loaders_load_a_dataset(loader, workers):
+    for dataset in (Arrays(x=X.numpy().copy(), i=I.numpy().copy()), slotline.digits()[:-9:-1]):
+        dataset[0]  # What is made for it stays in this process.
+        batches, wanted = list(loader(dataset, 4, **workers)), list(Loader(dataset, 4, output="torch"))
+        assert len(batches) == len(wanted)
+        for a, b in zip(batches, wanted, strict=True):
+            assert list(a) == list(b) and all(a[name].dtype == b[name].dtype and a[name].equal(b[name]) for name in b)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
@@ -33,6 +34,10 @@ class Dataset:
     :class:`Arrays`, :func:`open`, :func:`folder`, :func:`tokens`, :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine them
     with :class:`Subset`, :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`.
 
+    ``dataset[i]`` is a sample, as a :class:`Loader` with ``batch_size=None`` and ``seed=0`` loads it in its first pass, random
+    pictures among them; ``dataset[i:j]`` is a dataset of these samples; and a ``for`` loop gets the samples in order. A stream
+    has only the loop. A :class:`Loader` is much faster. torch's ``DataLoader`` takes a dataset that has a length.
+
     Datasets can be pickled: those of arrays with the contents of the arrays, those of files with their paths.
     """
 
@@ -45,6 +50,32 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self._source)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Dataset: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        length = len(self)
+        if isinstance(index, slice):
+            return Subset(self, range(*index.indices(length)))
+        try:
+            place = operator.index(index)
+        except TypeError:
+            raise TypeError(f"index {index!r} is of type {type(index).__name__}; it must be an integer or a slice") from None
+        if not -length <= place < length:
+            raise IndexError(f"index {place} is out of range; the dataset has {length} samples")
+        return self._loader._engine.sample(place % length)
+
+    def __iter__(self) -> Iterator[Any]:
+        # Another one, since passes are counted.
+        return iter(type(self._loader)(self, None, seed=0))
+
+    @cached_property
+    def _loader(self) -> Any:
+        from slotline._loader import Loader
+
+        return Loader(self, None, seed=0)
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -343,6 +343,9 @@ class Engine:
     def begin(self) -> Pass:
         """Begins the next pass."""
 
+    def sample(self, index: int) -> Any:
+        """Loads one sample, as the first pass in order does."""
+
     def __len__(self) -> int:
         """The number of batches of a pass."""
 

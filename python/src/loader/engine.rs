@@ -26,6 +26,7 @@ use super::options::{self, Options};
 use super::output::Output;
 use super::pass::{Next, Pass, SLICE};
 use super::source::{Node, Source};
+use super::watched::watched;
 
 /// An engine, and where it is.
 pub(crate) struct Running {
@@ -78,6 +79,17 @@ enum NotBegun {
     Run(Error),
     /// A handler of a signal raised an exception.
     Signal(PyErr),
+}
+
+impl NotBegun {
+    fn raised(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Build(error) => failure::build(py, &error),
+            Self::State(error) => failure::state(py, &error),
+            Self::Run(error) => failure::run(py, &error),
+            Self::Signal(error) => error,
+        }
+    }
 }
 
 impl From<BuildError> for NotBegun {
@@ -430,14 +442,30 @@ impl Engine {
                     (control.next, control.resumed) = (from.epoch, resumed);
                 }
                 drop(control);
-                Err(match error {
-                    NotBegun::Build(error) => failure::build(py, &error),
-                    NotBegun::State(error) => failure::state(py, &error),
-                    NotBegun::Run(error) => failure::run(py, &error),
-                    NotBegun::Signal(error) => error,
-                })
+                Err(error.raised(py))
             }
         }
+    }
+
+    /// Loads one sample, as the first pass in order does, in an engine of its own and without its threads.
+    fn sample<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
+        let (node, seed) = (self.node.clone(), self.control().seed);
+        // As the share of one of as many ranks as there are samples, it has the random numbers of its place.
+        let ranks = Ranks::new(index, node.len()).map_err(|error| failure::option(py, error.to_string()))?;
+        let options = Options { ranks: Some(ranks), ..self.options.clone() };
+        let is_remote = node.reads_files(true);
+        let load = move || {
+            let generator = SharedGenerator::from(Generator::from_seed(seed));
+            let builder = options.builder(&node, (&generator, seed), &EpochHandle::default())?;
+            let mut loader = builder.build()?.untyped();
+            loader.begin_epoch().map_err(NotBegun::Run)?;
+            Ok::<_, NotBegun>(loader.next_batch())
+        };
+        // What a server takes long for can be interrupted.
+        let loaded = if is_remote { watched(py, load)? } else { py.detach(load) };
+        let next = loaded.map_err(|error| error.raised(py))?;
+        let batch = next.expect("a rank has one sample").map_err(|error| failure::run(py, &error))?;
+        self.output.make(py, batch)
     }
 
     /// The number of batches of a pass.

@@ -284,3 +284,57 @@ def test_empty_datasets():
         assert (len(loader), list(loader)) == (0, [])
         with pytest.raises(slotline.OptionError, match="dataset is empty"):
             Loader(Arrays(data), 4, shuffle=True)
+
+
+def same(a, b):
+    """Asserts that two samples are the same: a dict or a tuple of arrays and texts."""
+    assert type(a) is type(b) and len(a) == len(b)
+    if isinstance(a, dict):
+        assert list(a) == list(b)
+        a, b = a.values(), b.values()
+    for x, y in zip(a, b, strict=True):
+        assert type(x) is type(y)
+        assert x == y if isinstance(x, str) else (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
+
+
+def texts(folder):
+    (folder / "t.csv").write_text("name,value\n" + "".join(f"{'é' * i},{i}.5\n" for i in range(N)))
+    return slotline.open(folder / "t.csv")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda _: Arrays(x=sample(N, 2), y=sample(N)),
+        lambda _: Arrays(sample(N, 2), sample(N, 3)),
+        lambda _: Arrays(sample(N, 2)),
+        lambda _: Subset(slotline.digits(), range(N)),
+        lambda _: StackDataset(Arrays(sample(N)), Arrays(sample(4)) + Arrays(sample(N - 4))),
+        texts,
+    ],
+)
+def test_a_sample_is_that_of_a_loader(make, tmp_path):
+    dataset = make(tmp_path)
+    wanted = list(Loader(dataset, None, seed=0))
+    for _ in range(2):
+        assert len(list(dataset)) == len(dataset) == N
+        for i, (want, got) in enumerate(zip(wanted, dataset, strict=True)):
+            for found in (got, dataset[i], dataset[np.int32(i)], dataset[i - N], pickle.loads(pickle.dumps(dataset))[i]):
+                same(found, want)
+    for part in (slice(2, 9), slice(None, None, -3), slice(-2, 99), slice(5, 5)):
+        assert isinstance(dataset[part], slotline.Dataset) and len(dataset[part]) == len(wanted[part])
+        for found, want in zip(dataset[part], wanted[part], strict=True):
+            same(found, want)
+    for index in (N, -N - 1, np.int64(N), 1 << 70):
+        with pytest.raises(IndexError, match="is out of range; the dataset has 13 samples"):
+            dataset[index]
+    for index in (1.0, "x", None, [1]):
+        with pytest.raises(TypeError, match="must be an integer or a slice"):
+            dataset[index]
+
+
+def test_samples_can_be_written_and_kept():
+    dataset = Arrays(x=sample(N, 2))
+    first, again = dataset[0], dataset[0]
+    first["x"][:] = -1
+    assert (again["x"] == sample(N, 2)[0]).all() and (dataset[0]["x"] == again["x"]).all()

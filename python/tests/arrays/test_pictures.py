@@ -1,5 +1,6 @@
 """Pictures in files, decoded by the engine, against Pillow."""
 
+import os
 import pickle
 import re
 import struct
@@ -177,3 +178,17 @@ def test_a_sheet_shows_what_a_loop_sees_first(photos, tmp_path):
     with pytest.raises(slotline.DataError, match="image_dtype='uint8'"):
         slotline.sheet(slotline.folder(photos, image="center_crop(8)", image_dtype="bfloat16"), tmp_path / "d.png")
     assert not (tmp_path / "d.png").exists()
+
+
+def test_a_picture_by_index_is_that_of_a_loader_with_seed_0(photos):
+    dataset = slotline.folder(photos, image="random_resized_crop(16), hflip")
+    wanted = np.concatenate([data for data, _ in batches(dataset, seed=0)])
+    threads = len(os.listdir("/proc/self/task"))
+    for i in (7, 0, -1, 7):
+        np.testing.assert_array_equal(dataset[i]["data"], wanted[i])
+    assert len(os.listdir("/proc/self/task")) <= threads
+    for sample, want in zip(dataset, wanted, strict=True):
+        np.testing.assert_array_equal(sample["data"], want)
+    (photos / "a" / "00.png").write_bytes(b"none")
+    with pytest.raises(slotline.SampleError):
+        dataset[0]

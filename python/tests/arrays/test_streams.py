@@ -53,7 +53,11 @@ def test_a_stream_has_all_samples(path):
     chosen = slotline.open(path.parent, columns=["txt", "cls"])
     assert [field.name for field in chosen.fields] == ["txt", "cls"]
     single = slotline.open(path.parent / "shard-003.tar.bz2")
-    assert [int(sample["cls"]) for sample in Loader(single, None)] == list(range(3 * EACH, 4 * EACH))
+    for samples in (Loader(single, None), single, single):
+        assert [int(sample["cls"]) for sample in samples] == list(range(3 * EACH, 4 * EACH))
+    for use in (len, lambda stream: stream[0], lambda stream: stream[:2]):
+        with pytest.raises(TypeError, match="stream"):
+            use(stream)
 
 
 def test_a_shuffled_stream_is_in_another_order_in_each_pass(path):
