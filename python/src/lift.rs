@@ -257,7 +257,12 @@ fn unknown(name: &str) -> PyErr {
 fn is_exact(bytes: &[u8]) -> bool {
     match bytes {
         [0xFF, 0xD8, ..] => cfg!(feature = "turbo") && is_exact_jpeg(bytes),
-        [0x89, b'P', b'N', b'G', ..] => bytes.get(24).is_some_and(|&depth| depth <= 8),
+        // PIL warns of palettes with transparency.
+        [0x89, b'P', b'N', b'G', ..] => match (bytes.get(24), bytes.get(25)) {
+            (Some(..=8), Some(3)) => !bytes.windows(4).take_while(|name| name != b"IDAT").any(|name| name == b"tRNS"),
+            (Some(depth), _) => *depth <= 8,
+            _ => false,
+        },
         _ => false,
     }
 }

@@ -1,5 +1,6 @@
 """Pictures that are made natively: each bit, and what is drawn, is compared with torch's loader and torchvision."""
 
+import functools
 import io
 import pickle
 import random
@@ -449,6 +450,146 @@ def test_lift_in_a_dataset_of_ones_own():
     same(list(DataLoader(Samples(6, lambda k: sample(lifted, k)), 3, num_workers=1)), theirs)
 
 
+@pytest.mark.parametrize("t", [v1, v2], ids=["v1", "v2"])
+@pytest.mark.parametrize("to_tensor", ["PILToTensor", "ToImage", "ToTensor"])
+def test_what_follows_gets_tensors_with_the_same_strides(to_tensor, t):
+    if not hasattr(t, to_tensor):
+        pytest.skip("only v2 has it")
+    parts = [getattr(t, to_tensor)(), t.ConvertImageDtype(torch.float64), t.Lambda(lambda x: (x.stride(), type(x), x.normal_()))]
+    for mode in ("RGB", "L"):
+        image = photo(20, 31, 2).convert(mode)
+        seed()
+        theirs = t.Compose(parts)(image)
+        seed()
+        same(lift(t.Compose(parts))(image), theirs)
+
+
+INFO = {
+    "crop": v1.RandomCrop(20),
+    "resize": v1.Resize((20, 21)),
+    "same size": v1.Resize((60, 50)),
+    "no flip": v1.RandomHorizontalFlip(0),
+    "flip": v1.RandomHorizontalFlip(1),
+    "pad": v1.Pad(3),
+    "brightness": v1.ColorJitter(brightness=0.5),
+    "contrast": v1.ColorJitter(contrast=0.5),
+    "saturation": v1.ColorJitter(saturation=0.5),
+    "hue": v1.ColorJitter(hue=0.2),
+    "sharpness": v1.RandomAdjustSharpness(2, 1),
+    "one channel": v1.Grayscale(),
+    "grey": v1.Grayscale(3),
+    "posterize": v1.RandomPosterize(3, 1),
+    "solarize": v1.RandomSolarize(99, 1),
+    "invert": v1.RandomInvert(1),
+    "autocontrast": v1.RandomAutocontrast(1),
+    "equalize": v1.RandomEqualize(1),
+    "rand": v1.RandAugment(4),
+}
+
+
+@pytest.mark.parametrize("name", INFO)
+def test_what_follows_gets_images_with_the_same_info(name, tmp_path):
+    exif = Image.Exif()
+    exif[274] = 6
+    (tmp_path / "class").mkdir()
+    for number in range(4):
+        image = photo(60, 50, number)
+        image.save(tmp_path / "class" / f"{number}.jpg", exif=exif, dpi=(72, 73), icc_profile=b"some")
+        image.save(tmp_path / "class" / f"{number}.png", exif=exif, dpi=(72, 73))
+    seen = []
+
+    def look(image):
+        seen.append((type(image), image.mode, image.size, image.tobytes(), sorted(image.info.items(), key=str), image.getexif().get(274)))
+        return 0
+
+    dataset = datasets.ImageFolder(tmp_path, v1.Compose([INFO[name], v1.Lambda(look)]))
+    as_torch(dataset, 3)
+    assert len(seen) == 16 and seen[:8] == seen[8:]
+
+
+def test_errors_of_torchvision_are_raised():
+    for t in (v1, v2):
+        transform = t.Compose([t.Resize((32, 32), max_size=64), t.ToTensor()] if t is v1 else [t.RandomHorizontalFlip(), t.ToTensor()])
+        if t is v1:
+            with pytest.raises(ValueError, match="max_size should only be passed"):
+                transform(photo(50, 60, 1))
+            with pytest.raises(ValueError, match="max_size should only be passed"):
+                lift(transform)(photo(50, 60, 1))
+
+
+def test_changes_of_transforms_count(folder):
+    normalize, flip = v1.Normalize([0.5] * 3, [0.5] * 3), v1.RandomHorizontalFlip(0)
+    transform = v1.Compose([v1.Resize((40, 40)), flip, v1.ToTensor(), normalize])
+    lifted, image = lift(transform), photo(50, 60, 1)
+    same(lifted(image), transform(image))
+    normalize.mean = [0.1] * 3
+    same(lifted(image), transform(image))
+    normalize.mean[0], flip.p = 0.3, 1
+    same(lifted(image), transform(image))
+    transform.transforms.append(v1.Lambda(lambda x: x + 1))
+    same(lifted(image), transform(image))
+    normalize.register_forward_hook(lambda module, args, result: result * 2)
+    same(lifted(image), transform(image))
+
+    dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES["validation"](v1)))
+    batches = iter(DataLoader(dataset, 3))
+    next(batches)
+    dataset.transform = v1.Compose(PIPELINES["bicubic"](v1))
+    seed()
+    ours = next(batches)
+    seed()
+    same(ours[0], torch.stack([dataset[k][0] for k in range(3, 6)]))
+    dataset.transform.transforms[1:] = to_tensor(v1) + [v1.Normalize([0.2] * 3, [0.3] * 3)]
+    seed()
+    ours = next(batches)
+    seed()
+    same(ours[0], torch.stack([dataset[k][0] for k in range(6, 9)]))
+
+
+def test_patched_functions_count(folder, monkeypatch):
+    dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES["validation"](v1)))
+    plain = datasets.folder.pil_loader
+    with monkeypatch.context() as patch:
+        patch.setattr(datasets.folder, "pil_loader", functools.wraps(plain)(lambda path: plain(path).rotate(90)))
+        assert "were changed" in as_torch(dataset, 3).plan()
+    plain_resize = v1.functional.resize
+    with monkeypatch.context() as patch:
+        patch.setattr(v1.functional, "resize", functools.wraps(plain_resize)(lambda img, *rest: plain_resize(img.rotate(90), *rest)))
+        assert "were changed" in as_torch(dataset, 3).plan()
+    with monkeypatch.context() as patch:
+        forward = v1.CenterCrop.forward
+        patch.setattr(v1.CenterCrop, "forward", functools.wraps(forward)(lambda self, img: forward(self, img).rotate(90)))
+        assert "CenterCrop is not torchvision's" in as_torch(dataset, 3).plan()
+    assert as_torch(dataset, 3).plan().startswith("ImageFolder: natively Resize, CenterCrop")
+
+
+class OwnFolder(datasets.ImageFolder):
+    pass
+
+
+def test_subclasses_of_datasets_are_not_guessed(folder):
+    assert "its class is not known" in as_torch(OwnFolder(folder, v1.Compose(PIPELINES["validation"](v1))), 3).plan()
+
+
+def test_pillow_warns_as_before(tmp_path, monkeypatch):
+    (tmp_path / "class").mkdir()
+    for number in range(4):
+        image = photo(50, 60, number)
+        image.save(tmp_path / "class" / f"{number}.jpg")
+        image.convert("P").save(tmp_path / "class" / f"{number}.png", transparency=bytes(range(200)))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2900)
+
+    def warned(kind):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            batches = list(kind(datasets.ImageFolder(tmp_path, v1.Compose(PIPELINES["validation"](v1))), 3))
+        return batches, sorted(str(one.message) for one in found)
+
+    (ours, of_ours), (theirs, of_theirs) = warned(DataLoader), warned(tud.DataLoader)
+    same(ours, theirs)
+    assert of_ours == of_theirs and len(of_theirs) == 12, (of_ours, of_theirs)
+
+
 def random_pipeline(rng, t):
     """A pipeline of any transforms with any parameters."""
     interpolation = rng.choice([InterpolationMode.NEAREST, InterpolationMode.BILINEAR, InterpolationMode.BICUBIC, InterpolationMode.LANCZOS])
@@ -491,7 +632,7 @@ def test_random_pipelines(number):
 
 def test_numbers_come_by_tables():
     lifter = lifting.Lifter(v1.Compose([v1.Resize((5, 6)), v1.ToTensor(), v1.Normalize(*MEAN_STD)]))
-    assert lifter.table["L"] is None and lifter.table["RGB"][1].shape == (3, 1, 256)
+    assert lifter.table["L"] is None and lifter.table["RGB"].kind is torch.Tensor
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -12,10 +12,10 @@ from torch.utils.data import ConcatDataset, Subset
 from torchvision import datasets  # type: ignore[import-untyped]
 from torchvision.datasets.folder import default_loader, pil_loader  # type: ignore[import-untyped]
 
-from slotline._slotline import Steps
+from slotline._slotline import NotLifted, Steps
 from slotline.torch._lift.drawing import Drawing
 from slotline.torch._lift.function import LiftedTransform
-from slotline.torch._lift.transforms import Changed, Lifter
+from slotline.torch._lift.transforms import Changed, Lifter, is_of_torch
 
 # The classes whose code opens files or takes arrays, and then calls their transform.
 _KNOWN = (
@@ -25,10 +25,25 @@ _KNOWN = (
 _READERS = {getattr(datasets, name).__getitem__ for name in _KNOWN} | {datasets.DatasetFolder.__getitem__}
 
 
+def _are_unchanged():
+    """Whether the functions that open files are torchvision's and Pillow's."""
+    loaders = (datasets.folder.default_loader, datasets.folder.pil_loader)
+    return all(map(is_of_torch, loaders)) and Image.open.__globals__ is vars(Image)
+
+
 def _open(path, load):
     """Returns a drawing of a file, or the image that ``load`` makes of it."""
     steps = Steps.open(path) if isinstance(path, (str, os.PathLike)) else None
-    return load(path) if steps is None else Drawing(steps, "RGB", lambda: load(path))
+    # PIL warns of pictures that are too large, or refuses them.
+    if steps is None or steps.size[0] * steps.size[1] > (Image.MAX_IMAGE_PIXELS or float("inf")):
+        return load(path)
+
+    def info():
+        with Image.open(path) as image:
+            # Of other files it is complete only when all was read.
+            return image.info if image.format in ("JPEG", "MPO") else load(path).info
+
+    return Drawing(steps, "RGB", lambda: load(path), info)
 
 
 class _File:
@@ -130,8 +145,10 @@ class Recognised:
         getitem = getattr(kind, "__getitem__", None)
         if hasattr(kind, "__getitems__") or "__getitem__" in getattr(dataset, "__dict__", ()):
             reason = "it has a method of its own that reads samples"
-        elif getitem not in _READERS:
+        elif getitem not in _READERS or not kind.__module__.startswith("torchvision."):
             reason = "its class is not known"
+        elif not (is_of_torch(getitem) and _are_unchanged()):
+            reason = "functions of torchvision or Pillow were changed"
         elif (loader := getattr(dataset, "loader", default_loader)) is not pil_loader and (
             loader is not default_loader or torchvision.get_image_backend() != "PIL"
         ):
@@ -141,8 +158,8 @@ class Recognised:
         if reason is None and getattr(dataset, "transform", None) is None:
             reason = "it has no transform"
         if reason is None:
-            transform = dataset.transform
-            lifter = Lifter(transform.transform if type(transform) is LiftedTransform else transform)
+            given = dataset.transform
+            lifter = Lifter(given.transform if type(given) is LiftedTransform else given)
             if not lifter.known:
                 reason = lifter.reason
         if reason is not None:
@@ -152,5 +169,16 @@ class Recognised:
         self.lifters.append(lifter)
         self.is_plain &= lifter.table is not None and not lifter.rest and dataset.target_transform is None
         self.lines.append(f"{kind.__qualname__}: {lifter.describe()}")
-        changed["transform"] = lambda img: lifter.run(img if type(img) is Drawing else Drawing.of(img))
+        transform = dataset.transform
+
+        def run(img):
+            if type(img) is not Drawing:
+                img = Drawing.of(img)
+            if dataset.transform is not transform:
+                if lifter.run == lifter.later:
+                    raise NotLifted("the dataset has another transform now")
+                return img.again() if dataset.transform is None else dataset.transform(img.again())
+            return lifter.run(img)
+
+        changed["transform"] = run
         return Lifted(dataset, _rebound(getitem), **changed)

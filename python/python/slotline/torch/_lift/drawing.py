@@ -13,10 +13,12 @@ from slotline._slotline import NotLifted, Steps
 class Drawing(Image.Image):
     """A PIL image without pixels, for torchvision's code: it has a size and a mode, and the steps that lead to it."""
 
-    def __init__(self, steps, mode, again):
-        """``again`` makes the image with which the steps begin."""
+    def __init__(self, steps, mode, again, get_info=dict):
+        """``again`` makes the image with which the steps begin, and ``get_info`` returns what is in its ``info``."""
         self.steps = steps
         self.again = again
+        self.get_info = get_info
+        self.is_changed = False
         self._mode = mode
         height, width = steps.size
         self._size = width, height
@@ -32,7 +34,11 @@ class Drawing(Image.Image):
         if image.mode not in ("RGB", "L"):
             return cls(Steps.of_pixels(bytes(1), 1, 1, 1), image.mode, lambda: image)
         steps = Steps.of_pixels(image.tobytes(), image.height, image.width, len(image.mode))
-        return cls(steps, image.mode, lambda: image)
+        return cls(steps, image.mode, lambda: image, lambda: image.info)
+
+    def begun_again(self):
+        """Returns a drawing of the same image without the steps that will be added to this one."""
+        return Drawing(self.steps.copy(), self._mode, self.again, self.get_info)
 
     @property
     def im(self):
@@ -45,19 +51,22 @@ class Drawing(Image.Image):
     def load(self):
         raise NotLifted("a transform wants pixels")
 
-    def changed(self):
-        """Returns it after another step."""
+    def changed(self, *, keeps_info=True):
+        """Returns it after another step, for which PIL may make an image without the ``info`` of the one before."""
         height, width = self.steps.size
         self._size = width, height
+        self.is_changed = True
+        if not keeps_info:
+            self.get_info = dict
         return self
-
-    def channels(self):
-        return len(self._mode)
 
     def to_image(self):
         """Makes the PIL image."""
-        channels = len(self._mode)
-        return Image.frombytes(self._mode, self._size, self.steps.pixels(channels))
+        if not self.is_changed:
+            return self.again()
+        image = Image.frombytes(self._mode, self._size, self.steps.pixels(len(self._mode)))
+        image.info = dict(self.get_info())
+        return image
 
 
 def _size(drawing):
@@ -79,13 +88,16 @@ def _resize(img, size, interpolation=v1.InterpolationMode.BILINEAR, max_size=Non
         raise NotLifted("torchvision warns that PIL images are always antialiased")
     if isinstance(interpolation, int):
         interpolation = v1._interpolation_modes_from_int(interpolation)
+    if max_size is not None and not isinstance(size, int) and size is not None and len(size) != 1:
+        raise NotLifted("an error of torchvision's")
     before = _size(img)
     after = v1._compute_resized_output_size(
         tuple(before), [size] if isinstance(size, int) else size, max_size, **_SIZE_MAY_BE_NONE
     )
     if before != list(after):
         img.steps.resize(*after, v1.InterpolationMode(interpolation).value)
-    return img.changed()
+        img.changed()
+    return img
 
 
 # What the newer transforms pass; older versions of torchvision do not have it.
@@ -113,12 +125,12 @@ def _center_crop(img, output_size):
 
 def _horizontal_flip(img):
     img.steps.flip_horizontally()
-    return img
+    return img.changed()
 
 
 def _vertical_flip(img):
     img.steps.flip_vertically()
-    return img
+    return img.changed()
 
 
 def _colour(fill):
@@ -140,13 +152,13 @@ def _pad(img, padding, fill=0, padding_mode="constant"):
         padding = [padding]
     left, top, right, bottom = {1: padding * 4, 2: [*padding, *padding], 4: padding}[len(padding)]
     img.steps.pad([left, top, right, bottom], padding_mode, _colour(fill))
-    return img.changed()
+    return img.changed(keeps_info=False)
 
 
-def _change(name):
+def _change(name, *, keeps_info):
     def function(img, value=0.0):
         img.steps.change(name, float(value))
-        return img
+        return img.changed(keeps_info=keeps_info)
 
     return function
 
@@ -155,6 +167,7 @@ def _adjust_hue(img, hue_factor):
     # Of a grey picture it is the picture.
     if len(img._mode) == 3:
         img.steps.change("adjust_hue", float(hue_factor))
+        img.changed(keeps_info=False)
     return img
 
 
@@ -163,6 +176,7 @@ def _rgb_to_grayscale(img, num_output_channels=1):
         raise NotLifted("a number of channels that is an error")
     if len(img._mode) == 3:
         img.steps.change("grayscale")
+    img.changed(keeps_info=num_output_channels == 1)
     img._mode = "L" if num_output_channels == 1 else "RGB"
     return img
 
@@ -171,7 +185,7 @@ def _shift(img, operation, magnitude, interpolation, fill):
     if len(img._mode) == 1 and not isinstance(fill, (int, type(None))):
         raise NotLifted("a colour for a grey picture")
     img.steps.shift(operation, float(magnitude), v1.InterpolationMode(interpolation).value, _colour(fill))
-    return img
+    return img.changed()
 
 
 def _affine(img, angle, translate, scale, shear, interpolation=v1.InterpolationMode.NEAREST, fill=None, center=None):
@@ -211,8 +225,11 @@ _FUNCTIONS = {
     "adjust_hue": _adjust_hue,
     "affine": _affine,
     "rotate": _rotate,
-    **{f"adjust_{name}": _change(f"adjust_{name}") for name in ("brightness", "contrast", "saturation", "sharpness")},
-    **{name: _change(name) for name in ("posterize", "solarize", "invert", "autocontrast", "equalize")},
+    "adjust_brightness": _change("adjust_brightness", keeps_info=False),
+    "adjust_contrast": _change("adjust_contrast", keeps_info=False),
+    "adjust_saturation": _change("adjust_saturation", keeps_info=True),
+    "adjust_sharpness": _change("adjust_sharpness", keeps_info=True),
+    **{name: _change(name, keeps_info=True) for name in ("posterize", "solarize", "invert", "autocontrast", "equalize")},
 }
 # Where torchvision's first transforms find them.
 V1_FUNCTIONAL = types.SimpleNamespace(**_FUNCTIONS, hflip=_horizontal_flip, vflip=_vertical_flip)

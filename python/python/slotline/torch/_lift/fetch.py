@@ -47,7 +47,7 @@ class DeferredFetcher:
         return getattr(self._plain, name)
 
     def fetch(self, index):
-        if not all(lifter.is_on for lifter in self._found.lifters):
+        if not all(lifter.is_on and lifter.is_current() for lifter in self._found.lifters):
             return self._plain.fetch(index)
         self._before = self._states(self._uses_random), index
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import types
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -57,6 +59,19 @@ class States:
         return torch.equal(self._torch, other._torch) and self._random == other._random
 
 
+def is_of_torch(function):
+    """Whether a function is of torchvision, or of torch, and nobody has put another one in its place."""
+    # A wrapper may say that it is of the same module, but it has names of its own.
+    return getattr(function, "__globals__", {}).get("__name__", "").startswith(("torchvision.", "torch.nn."))
+
+
+def _has_patches():
+    """Whether somebody has put other functions in the place of those that transforms call."""
+    modules = (v1.functional, v1._functional_pil, v2.functional)
+    functions = (value for module in modules for name, value in vars(module).items() if callable(value) and name[0] != "_")
+    return not all(is_of_torch(function) for function in functions if isinstance(function, types.FunctionType))
+
+
 def _is_own(transform):
     """Whether a transform is one of torchvision's, and nobody has changed what it does."""
     kind = type(transform)
@@ -64,7 +79,7 @@ def _is_own(transform):
     names = ("forward", "__call__", "get_params", "make_params", "transform", "check_inputs", "_augmentation_space")
     methods = [getattr(kind, name) for name in names if hasattr(kind, name)]
     return (
-        all(method.__module__.startswith(("torchvision.", "torch.nn.")) for method in methods)
+        all(is_of_torch(method) for method in methods)
         and own.keys().isdisjoint(names)
         and not any(own.get(hooks) for hooks in ("_forward_hooks", "_forward_pre_hooks"))
         and not torch.nn.modules.module._global_forward_hooks
@@ -108,6 +123,14 @@ def _name(transform):
     return getattr(transform, "__qualname__", kind.__qualname__)
 
 
+class _Numbers(NamedTuple):
+    """What becomes of the bytes of an image: a table, the class of the tensor, and whether its channels are last in memory."""
+
+    table: ByteTable
+    kind: type
+    is_permuted: bool
+
+
 class Lifter:
     """Does what a transform does, with drawings.
 
@@ -121,6 +144,9 @@ class Lifter:
         self._calls = []
         self._tail = []
         parts = _flat(transform)
+        self._of = self._seen()
+        if _has_patches():
+            self.reason, self.rest, parts = "functions of torchvision were changed", parts, []
         for number, part in enumerate(parts):
             try:
                 self._add(part)
@@ -213,10 +239,20 @@ class Lifter:
                 continue
             plain = numbers.as_subclass(torch.Tensor).contiguous()
             packed = bytes(plain.view(torch.uint8).numpy().tobytes())
-            tables[mode] = ByteTable(*_DTYPES[numbers.dtype], channels, packed), numbers
+            table = ByteTable(*_DTYPES[numbers.dtype], channels, packed)
+            is_permuted = _through(self._tail, Image.new(mode, (3, 2))).stride() == (1, 3 * channels, channels)
+            tables[mode] = _Numbers(table, type(numbers), is_permuted)
         if tables["RGB"] is None and tables["L"] is None:
             raise NotLifted("it has no numbers for bytes")
         return tables
+
+    def _seen(self):
+        """Returns what must stay as it is."""
+        return torch.get_default_dtype(), *(seen for part in _flat(self.transform) for seen in _state(part))
+
+    def is_current(self):
+        """Whether the transforms are as they were when this was made, as far as they were looked at only then."""
+        return self._seen() == self._of
 
     def draw(self, img):
         """Notes what the known transforms do."""
@@ -233,7 +269,7 @@ class Lifter:
         found = self.table[img.mode]
         if found is None:
             raise NotLifted("there is no table for such pictures")
-        return img.steps.picture(found[0])
+        return img.steps.picture(found.table)
 
     def value(self, img):
         """Makes what the known transforms make of a drawing: a tensor or a PIL image."""
@@ -242,14 +278,12 @@ class Lifter:
         found = self.table[img.mode]
         if found is None:
             raise NotLifted("there is no table for such pictures")
-        tensor = _COLLATOR([img.steps.picture(found[0])])[0]
-        like = found[1]
-        if type(like) is not torch.Tensor:
-            tensor = tensor.as_subclass(type(like))
-        if type(self._tail[-1]) in (v1.PILToTensor, v2.PILToTensor):
-            # torchvision's has its channels last in memory.
-            tensor = tensor.permute(1, 2, 0).contiguous().permute(2, 0, 1)
-        return tensor
+        tensor = _COLLATOR([img.steps.picture(found.table)])[0]
+        if found.is_permuted:
+            # The channels are last in memory.
+            channels, _, width = tensor.shape
+            tensor = tensor.permute(1, 2, 0).contiguous().permute(2, 0, 1).as_strided(tensor.shape, (1, width * channels, channels))
+        return tensor if found.kind is torch.Tensor else tensor.as_subclass(found.kind)
 
     def compare(self, img):
         """Compares with torchvision what the known transforms make of an image, until two were the same.
@@ -283,14 +317,13 @@ class Lifter:
     def _is_same(self, img, count, before):
         """Whether the first transforms have the same result, natively and not."""
         before.restore()
-        try:
+        expected = None
+        with contextlib.suppress(Exception):
+            # An error is raised again, by torchvision, if the native way fails, too.
             expected = _through(self.known[:count], img.again())
-        except Exception:
-            # It is raised again, by torchvision.
-            return True
         after = States(self.uses_random)
         before.restore()
-        start = Drawing(img.steps.copy(), img.mode, img.again)
+        start = img.begun_again()
         try:
             if count == len(self.known):
                 found = self.value(self.draw(start))
@@ -304,6 +337,8 @@ class Lifter:
 
     def now(self, img):
         """Does all transforms at once. The image is made natively, unless it cannot be."""
+        if not self.is_current():
+            return self.transform(img.again())
         self.compare(img)
         states = States(self.uses_random)
         value = None
@@ -338,8 +373,25 @@ def _same(expected, found):
     if type(expected) is not type(found):
         return False
     if isinstance(expected, torch.Tensor):
-        return expected.dtype == found.dtype and torch.equal(expected, found)
-    return (expected.mode, expected.size) == (found.mode, found.size) and expected.tobytes() == found.tobytes()
+        return expected.dtype == found.dtype and expected.stride() == found.stride() and torch.equal(expected, found)
+    if expected is None:
+        return False
+    return (expected.mode, expected.size, expected.info) == (found.mode, found.size, found.info) and (
+        expected.tobytes() == found.tobytes()
+    )
+
+
+def _state(part):
+    """Returns what is looked at only once of a transform: which one it is, its hooks, and the numbers of those that make a table."""
+    yield id(part)
+    own = getattr(part, "__dict__", {})
+    yield bool(own.get("_forward_hooks")), bool(own.get("_forward_pre_hooks"))
+    if type(part) in _OF_NUMBERS:
+        for name in ("mean", "std", "dtype", "scale"):
+            value = own.get(name)
+            yield value.tolist() if isinstance(value, torch.Tensor) else list(value) if isinstance(value, (list, tuple)) else value
+    for inner in own.get("transforms", ()):
+        yield from _state(inner)
 
 
 def _flat(transform):
