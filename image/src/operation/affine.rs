@@ -1,6 +1,7 @@
 //! Operations that move pixels: shear, translation and rotation.
 
-use super::{Pixels, exact, vectorized};
+use super::vector::vectorized;
+use super::{Pixels, exact};
 
 /// How pixels move. The size of the picture stays.
 #[derive(Clone, Copy, Debug, PartialEq)]

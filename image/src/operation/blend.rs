@@ -1,31 +1,12 @@
 //! Operations on all channels of a pixel: brightness, saturation, hue.
 
-use super::{byte, multiply_add, vectorized};
+use super::vector::{byte, multiply_add, replace, vectorized};
 
 /// Returns the brightness of a pixel, with the weights of torchvision.
 #[inline(always)]
 fn brightness<const FMA: bool>(red: u8, green: u8, blue: u8) -> f32 {
     let sum = multiply_add::<FMA>(f32::from(green), 0.587, f32::from(red) * 0.2989);
     multiply_add::<FMA>(f32::from(blue), 0.114, sum)
-}
-
-/// Replaces each pixel. Blocks of a length that the compiler knows are vectorised.
-#[inline(always)]
-pub(super) fn replace([red, green, blue]: [&mut [u8]; 3], pixel: impl Fn([u8; 3]) -> [u8; 3]) {
-    const BLOCK: usize = 32;
-
-    let (reds, red) = red.as_chunks_mut::<BLOCK>();
-    let (greens, green) = green.as_chunks_mut::<BLOCK>();
-    let (blues, blue) = blue.as_chunks_mut::<BLOCK>();
-    for ((red, green), blue) in reds.iter_mut().zip(greens).zip(blues) {
-        let (r, g, b) = (*red, *green, *blue);
-        for i in 0..BLOCK {
-            [red[i], green[i], blue[i]] = pixel([r[i], g[i], b[i]]);
-        }
-    }
-    for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
-        [*red, *green, *blue] = pixel([*red, *green, *blue]);
-    }
 }
 
 vectorized! {

@@ -3,8 +3,7 @@
 use std::num::Wrapping;
 use std::ops::AddAssign;
 
-use super::blend::replace;
-use super::{byte, vectorized};
+use super::vector::{byte, replace, vectorized};
 
 /// Returns the brightness of a pixel.
 #[inline(always)]

@@ -1,6 +1,7 @@
 //! Operations on the neighbours of a pixel: sharpness and blur.
 
-use super::{Pixels, byte, exact, multiply_add, vectorized};
+use super::vector::{byte, multiply_add, vectorized};
+use super::{Pixels, exact};
 
 /// Mixes with a smoothed picture. Pixels at the sides stay.
 pub(super) fn sharpness(pixels: &mut Pixels<'_>, factor: f64, exact: bool) {

@@ -10,6 +10,7 @@ mod erase;
 mod exact;
 mod filter;
 mod table;
+mod vector;
 
 pub use self::affine::{Affine, Interpolation};
 pub use self::erase::Erasing;
@@ -196,42 +197,3 @@ impl Pixels<'_> {
         tables.apply(self.channels());
     }
 }
-
-/// Rounds down a number from 0 to below 256. (`as` would check for other numbers, one by one.)
-#[inline(always)]
-fn byte(number: f32) -> u8 {
-    // The last bits of numbers from 2²³ on are whole.
-    (number.floor() + 8_388_608.0).to_bits() as u8
-}
-
-/// Returns `a * b + c`, rounded once, as torch adds multiples: with the CPU's instruction for it if `FMA`. Without it, no
-/// 64-bit step is rounded if `a` or `b` is an integer up to 255.
-#[inline(always)]
-fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FMA { a.mul_add(b, c) } else { (f64::from(a) * f64::from(b) + f64::from(c)) as f32 }
-}
-
-/// Defines a function that is compiled twice: for any CPU, and for those with AVX2 and FMA, which is chosen at run time.
-/// The constant `FMA` says which. Both give the same results, since neither reorders or contracts operations.
-macro_rules! vectorized {
-    ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $output:ty)? $body:block) => {
-        $(#[$attribute])*
-        pub(super) fn $name($($argument: $type),*) $(-> $output)? {
-            #[inline(always)]
-            #[allow(clippy::extra_unused_type_parameters)] // Not all have multiplications with additions.
-            fn here<const FMA: bool>($($argument: $type),*) $(-> $output)? $body
-
-            #[cfg(target_arch = "x86_64")]
-            if crate::lanes::has_avx2() && is_x86_feature_detected!("fma") {
-                #[target_feature(enable = "avx2,fma")]
-                fn avx2($($argument: $type),*) $(-> $output)? {
-                    here::<true>($($argument),*)
-                }
-                // SAFETY: the CPU supports AVX2 and FMA, as checked above.
-                return unsafe { avx2($($argument),*) };
-            }
-            here::<false>($($argument),*)
-        }
-    };
-}
-use vectorized;

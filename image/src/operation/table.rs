@@ -1,6 +1,6 @@
 //! Operations on single values, combined to a table of 256 for each channel.
 
-use super::multiply_add;
+use super::vector::multiply_add;
 
 /// What becomes of each value of each channel.
 #[derive(Debug, Default)]

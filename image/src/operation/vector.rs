@@ -1,0 +1,59 @@
+//! What operations are made of, so that the compiler vectorises them.
+
+/// Replaces each pixel. Blocks of a length that the compiler knows are vectorised.
+#[inline(always)]
+pub(super) fn replace([red, green, blue]: [&mut [u8]; 3], pixel: impl Fn([u8; 3]) -> [u8; 3]) {
+    const BLOCK: usize = 32;
+
+    let (reds, red) = red.as_chunks_mut::<BLOCK>();
+    let (greens, green) = green.as_chunks_mut::<BLOCK>();
+    let (blues, blue) = blue.as_chunks_mut::<BLOCK>();
+    for ((red, green), blue) in reds.iter_mut().zip(greens).zip(blues) {
+        let (r, g, b) = (*red, *green, *blue);
+        for i in 0..BLOCK {
+            [red[i], green[i], blue[i]] = pixel([r[i], g[i], b[i]]);
+        }
+    }
+    for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
+        [*red, *green, *blue] = pixel([*red, *green, *blue]);
+    }
+}
+
+/// Rounds down a number from 0 to below 256. (`as` would check for other numbers, one by one.)
+#[inline(always)]
+pub(super) fn byte(number: f32) -> u8 {
+    // The last bits of numbers from 2²³ on are whole.
+    (number.floor() + 8_388_608.0).to_bits() as u8
+}
+
+/// Returns `a * b + c`, rounded once, as torch adds multiples: with the CPU's instruction for it if `FMA`. Without it, no
+/// 64-bit step is rounded if `a` or `b` is an integer up to 255.
+#[inline(always)]
+pub(super) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { (f64::from(a) * f64::from(b) + f64::from(c)) as f32 }
+}
+
+/// Defines a function that is compiled twice: for any CPU, and for those with AVX2 and FMA, which is chosen at run time.
+/// The constant `FMA` says which. Both give the same results, since neither reorders or contracts operations.
+macro_rules! vectorized {
+    ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $output:ty)? $body:block) => {
+        $(#[$attribute])*
+        pub(super) fn $name($($argument: $type),*) $(-> $output)? {
+            #[inline(always)]
+            #[allow(clippy::extra_unused_type_parameters)] // Not all have multiplications with additions.
+            fn here<const FMA: bool>($($argument: $type),*) $(-> $output)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            if crate::lanes::has_avx2() && is_x86_feature_detected!("fma") {
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2($($argument: $type),*) $(-> $output)? {
+                    here::<true>($($argument),*)
+                }
+                // SAFETY: the CPU supports AVX2 and FMA, as checked above.
+                return unsafe { avx2($($argument),*) };
+            }
+            here::<false>($($argument),*)
+        }
+    };
+}
+pub(super) use vectorized;
