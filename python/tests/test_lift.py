@@ -180,7 +180,7 @@ def test_pictures_have_the_bits_of_torchvision(name, t, folder):
     [
         {"num_workers": 4},
         {"num_workers": 2, "persistent_workers": True},
-        {"num_workers": 1, "multiprocessing_context": "spawn"},
+        {"num_workers": 1, "multiprocessing_context": "spawn", "persistent_workers": True},
         {"num_workers": 2, "worker_init_fn": np.random.seed},
         {"collate_fn": tuple, "num_workers": 2},
         {"batch_size": None},
@@ -525,6 +525,10 @@ def test_changes_of_transforms_count(folder):
     normalize.mean = [0.1] * 3
     same(lifted(image), transform(image))
     normalize.mean[0], flip.p = 0.3, 1
+    same(lifted(image), transform(image))
+    normalize.mean = np.array([0.25, 0.5, 0.75])
+    same(lifted(image), transform(image))
+    normalize.mean[1] = 0.4
     same(lifted(image), transform(image))
     transform.transforms.append(v1.Lambda(lambda x: x + 1))
     same(lifted(image), transform(image))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
 import types
 import warnings
@@ -28,6 +29,7 @@ _KNOWN = {getattr(v1, name) for name in _V1} | {getattr(v2, name) for name in _V
 _TO_TENSOR = {v1.ToTensor, v1.PILToTensor, v2.PILToTensor, v2.ToImage}
 _OF_NUMBERS = {v1.Normalize, v1.ConvertImageDtype, v2.Normalize, v2.ToDtype, v2.ConvertImageDtype}
 _COMPOSE = {v1.Compose, v2.Compose}
+_CONTAINERS = _COMPOSE | {v1.RandomApply, v2.RandomApply, v1.RandomChoice, v2.RandomChoice, v1.RandomOrder}
 
 _COLLATOR = Collator()
 # DLPack's codes.
@@ -389,8 +391,9 @@ def _state(part):
     if type(part) in _OF_NUMBERS:
         for name in ("mean", "std", "dtype", "scale"):
             value = own.get(name)
-            yield value.tolist() if isinstance(value, torch.Tensor) else list(value) if isinstance(value, (list, tuple)) else value
-    for inner in own.get("transforms", ()):
+            # A copy, of tensors and arrays, too.
+            yield value.tolist() if hasattr(value, "tolist") else copy.copy(value)
+    for inner in part.transforms if type(part) in _CONTAINERS else ():
         yield from _state(inner)
 
 
