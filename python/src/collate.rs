@@ -171,10 +171,7 @@ impl Leaf {
             }
         }
     }
-}
 
-#[cfg(feature = "files")]
-impl Leaf {
     /// Makes the pictures, if it has some, while other threads may run Python. So everything else must have been written.
     ///
     /// # Errors
@@ -184,24 +181,16 @@ impl Leaf {
     /// # Safety
     ///
     /// There must be room for `bytes`, which nobody else accesses.
+    #[cfg_attr(not(feature = "files"), allow(unused_variables))]
     pub(crate) unsafe fn paint(&self, py: Python<'_>, to: *mut u8) -> PyResult<()> {
-        let Rows::Pictures(pictures) = &self.rows else { return Ok(()) };
-        // SAFETY: the caller says so.
-        let to = unsafe { std::slice::from_raw_parts_mut(to, self.bytes) };
-        let rows = to.chunks_exact_mut((self.bytes / pictures.len()).max(1));
-        let made = py.detach(|| pictures.iter().zip(rows).try_for_each(|(picture, row)| picture.write(row)));
-        made.map_err(|error| crate::NotLifted::new_err(error.to_string()))
-    }
-}
-
-#[cfg(not(feature = "files"))]
-impl Leaf {
-    /// There are no pictures.
-    ///
-    /// # Safety
-    ///
-    /// None.
-    pub(crate) unsafe fn paint(&self, _: Python<'_>, _: *mut u8) -> PyResult<()> {
+        #[cfg(feature = "files")]
+        if let Rows::Pictures(pictures) = &self.rows {
+            // SAFETY: the caller says so.
+            let to = unsafe { std::slice::from_raw_parts_mut(to, self.bytes) };
+            let rows = to.chunks_exact_mut((self.bytes / pictures.len()).max(1));
+            let made = py.detach(|| pictures.iter().zip(rows).try_for_each(|(picture, row)| picture.write(row)));
+            return made.map_err(|error| crate::NotLifted::new_err(error.to_string()));
+        }
         Ok(())
     }
 }

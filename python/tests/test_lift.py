@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data as tud
+from conftest import same
 from datasets import Samples, resume, taken
 from PIL import Image
 from torchvision import datasets, transforms as v1
@@ -90,19 +91,6 @@ def seed(number=1):
 
 def states():
     return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()
-
-
-def same(ours, theirs):
-    """Whether all batches have the same types and bits."""
-    assert type(ours) is type(theirs)
-    if isinstance(ours, torch.Tensor):
-        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape and torch.equal(ours, theirs)
-    elif isinstance(ours, (list, tuple)):
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs):
-            same(one, other)
-    else:
-        assert ours == theirs
 
 
 def as_torch(dataset, *arguments, epochs=1, number=1, **options):

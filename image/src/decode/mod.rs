@@ -81,7 +81,7 @@ enum Reader<'a> {
     Gif(Box<gif::Reader<'a>>),
     #[cfg(feature = "bmp")]
     Bmp(Box<bmp::Reader<'a>>),
-    /// Rows of pixels of so many bytes.
+    /// Rows of pixels, and the number of bytes of each pixel.
     Pixels(&'a [u8], usize),
 }
 

@@ -1,6 +1,6 @@
 //! Operations on all channels of a pixel: brightness, saturation, hue.
 
-use super::vector::{byte, multiply_add, replace, vectorized};
+use super::vector::{byte, multiply_add, replace, total, vectorized};
 
 /// Returns the brightness of a pixel, with the weights of torchvision.
 #[inline(always)]
@@ -12,14 +12,8 @@ fn brightness<const FMA: bool>(red: u8, green: u8, blue: u8) -> f32 {
 vectorized! {
     /// Returns the mean of the brightness of all pixels, each rounded down.
     fn mean_brightness(channels: [&mut [u8]; 3]) -> f32 {
-        let [red, green, blue] = channels;
-        let mut sum = 0_u64;
-        // Sums of 32 bits are faster; blocks of this size cannot overflow.
-        for ((red, green), blue) in red.chunks(1 << 16).zip(green.chunks(1 << 16)).zip(blue.chunks(1 << 16)) {
-            let levels = red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| u32::from(byte(brightness::<FMA>(r, g, b))));
-            sum += u64::from(levels.sum::<u32>());
-        }
-        (sum as f64 / red.len() as f64) as f32
+        let len = channels[0].len() as f64;
+        (total(channels, |r, g, b| byte(brightness::<FMA>(r, g, b))) as f64 / len) as f32
     }
 }
 

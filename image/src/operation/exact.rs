@@ -3,7 +3,7 @@
 use std::num::Wrapping;
 use std::ops::AddAssign;
 
-use super::vector::{byte, replace, vectorized};
+use super::vector::{byte, replace, total, vectorized};
 
 /// Returns the brightness of a pixel.
 #[inline(always)]
@@ -25,14 +25,8 @@ fn mixed(first: f32, second: f32, factor: f32) -> f32 {
 vectorized! {
     /// Returns the mean brightness of all pixels.
     fn mean_brightness(channels: [&mut [u8]; 3]) -> u8 {
-        let [red, green, blue] = channels;
-        let mut sum = 0_u64;
-        // Sums of 32 bits are faster; blocks of this size cannot overflow.
-        for ((red, green), blue) in red.chunks(1 << 16).zip(green.chunks(1 << 16)).zip(blue.chunks(1 << 16)) {
-            let levels = red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| u32::from(brightness(r, g, b)));
-            sum += u64::from(levels.sum::<u32>());
-        }
-        (sum as f64 / red.len() as f64 + 0.5) as u8
+        let len = channels[0].len() as f64;
+        (total(channels, brightness) as f64 / len + 0.5) as u8
     }
 }
 

@@ -19,6 +19,17 @@ pub(super) fn replace([red, green, blue]: [&mut [u8]; 3], pixel: impl Fn([u8; 3]
     }
 }
 
+/// Adds up a number of each pixel, up to 255.
+#[inline(always)]
+pub(super) fn total([red, green, blue]: [&mut [u8]; 3], number: impl Fn(u8, u8, u8) -> u8) -> u64 {
+    let mut sum = 0_u64;
+    // Sums of 32 bits are faster; blocks of this size cannot overflow.
+    for ((red, green), blue) in red.chunks(1 << 16).zip(green.chunks(1 << 16)).zip(blue.chunks(1 << 16)) {
+        sum += u64::from(red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| u32::from(number(r, g, b))).sum::<u32>());
+    }
+    sum
+}
+
 /// Rounds down a number from 0 to below 256. (`as` would check for other numbers, one by one.)
 #[inline(always)]
 pub(super) fn byte(number: f32) -> u8 {

@@ -15,7 +15,7 @@ from torchvision.datasets.folder import default_loader, pil_loader  # type: igno
 from slotline._slotline import NotLifted, Steps
 from slotline.torch._lift.drawing import Drawing
 from slotline.torch._lift.function import LiftedTransform
-from slotline.torch._lift.transforms import Changed, Lifter, is_of_torch
+from slotline.torch._lift.transforms import Changed, Lifter, States, is_of_torch, rebound
 
 # The classes whose code opens files or takes arrays, and then calls their transform.
 _KNOWN = (
@@ -90,11 +90,9 @@ _MODULE = _ImageModule()
 _NAMES = {"Image": _MODULE, "PIL": types.SimpleNamespace(Image=_MODULE), "_Image_fromarray": _MODULE.fromarray}
 
 
-def _rebound(function):
+def _with_drawings(function):
     """Returns a function of torchvision's that makes drawings."""
-    before = function.__globals__
-    names = {**before, **{name: value for name, value in _NAMES.items() if name in before}}
-    return types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    return rebound(function, **{name: value for name, value in _NAMES.items() if name in function.__globals__})
 
 
 class Lifted:
@@ -131,7 +129,12 @@ class Recognised:
         found = self._lifted(dataset)
         self.dataset = found if self.lifters else None
 
+    def states(self):
+        """Returns the states of all generators that the lifters draw from."""
+        return States(any(lifter.uses_random for lifter in self.lifters))
+
     def set_deferred(self, is_deferred):
+        self.is_deferred = is_deferred
         for lifter in self.lifters:
             lifter.run = lifter.later if is_deferred else lifter.now
 
@@ -175,10 +178,10 @@ class Recognised:
             if type(img) is not Drawing:
                 img = Drawing.of(img)
             if dataset.transform is not transform:
-                if lifter.run == lifter.later:
+                if self.is_deferred:
                     raise NotLifted("the dataset has another transform now")
                 return img.again() if dataset.transform is None else dataset.transform(img.again())
             return lifter.run(img)
 
         changed["transform"] = run
-        return Lifted(dataset, _rebound(getitem), **changed)
+        return Lifted(dataset, _with_drawings(getitem), **changed)

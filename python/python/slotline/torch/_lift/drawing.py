@@ -69,9 +69,8 @@ class Drawing(Image.Image):
         return image
 
 
-def _size(drawing):
-    width, height = drawing._size
-    return [height, width]
+def _size(img):
+    return list(img.steps.size)
 
 
 def _get_dimensions(img):
@@ -133,8 +132,10 @@ def _vertical_flip(img):
     return img.changed()
 
 
-def _colour(fill):
-    """Returns the three bytes of a colour."""
+def _colour(img, fill):
+    """Returns the three bytes of a colour for an image."""
+    if len(img._mode) == 1 and not isinstance(fill, (int, type(None))):
+        raise NotLifted("a colour for a grey picture")
     if fill is None:
         fill = 0
     values = [fill] * 3 if isinstance(fill, (int, float)) else list(fill)
@@ -146,12 +147,10 @@ def _colour(fill):
 
 
 def _pad(img, padding, fill=0, padding_mode="constant"):
-    if len(img._mode) == 1 and not isinstance(fill, (int, type(None))):
-        raise NotLifted("a colour for a grey picture")
     if isinstance(padding, int):
         padding = [padding]
     left, top, right, bottom = {1: padding * 4, 2: [*padding, *padding], 4: padding}[len(padding)]
-    img.steps.pad([left, top, right, bottom], padding_mode, _colour(fill))
+    img.steps.pad([left, top, right, bottom], padding_mode, _colour(img, fill))
     return img.changed(keeps_info=False)
 
 
@@ -182,9 +181,7 @@ def _rgb_to_grayscale(img, num_output_channels=1):
 
 
 def _shift(img, operation, magnitude, interpolation, fill):
-    if len(img._mode) == 1 and not isinstance(fill, (int, type(None))):
-        raise NotLifted("a colour for a grey picture")
-    img.steps.shift(operation, float(magnitude), v1.InterpolationMode(interpolation).value, _colour(fill))
+    img.steps.shift(operation, float(magnitude), v1.InterpolationMode(interpolation).value, _colour(img, fill))
     return img.changed()
 
 

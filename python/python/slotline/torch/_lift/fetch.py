@@ -36,12 +36,7 @@ class DeferredFetcher:
         self._plain = plain
         self._found = found
         self._collate_fn = collate_fn
-        self._uses_random = any(lifter.uses_random for lifter in found.lifters)
         self._before = None
-        # With it, since it needs torchvision.
-        from slotline.torch._lift.transforms import States
-
-        self._states = States
 
     def __getattr__(self, name):
         return getattr(self._plain, name)
@@ -49,7 +44,7 @@ class DeferredFetcher:
     def fetch(self, index):
         if not all(lifter.is_on and lifter.is_current() for lifter in self._found.lifters):
             return self._plain.fetch(index)
-        self._before = self._states(self._uses_random), index
+        self._before = self._found.states(), index
         try:
             lifted = self._found.dataset
             return self._collate_fn([lifted[k] for k in index])

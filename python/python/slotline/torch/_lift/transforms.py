@@ -89,20 +89,24 @@ def _is_own(transform):
     )
 
 
-# The functions of torchvision's that turn a magnitude to the degrees of a shear.
-_SHEARING = ("_apply_op", "_apply_image_or_video_transform")
+# The method of the newer transforms that turns a magnitude to the degrees of a shear.
+_SHEARING = "_apply_image_or_video_transform"
 
 
-def _rebound(function, functional):
-    """Returns a function of torchvision's that finds other ones for images."""
-    names = {**function.__globals__, "F": functional}
-    if "_apply_op" in function.__code__.co_names:
-        names["_apply_op"] = _rebound(names["_apply_op"], functional)
-    if function.__name__ in _SHEARING:
-        names["math"] = drawing.SHEAR
+def rebound(function, **changed):
+    """Returns a function that finds other objects by some global names."""
+    names = {**function.__globals__, **changed}
     bound = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
     bound.__kwdefaults__ = function.__kwdefaults__
     return bound
+
+
+def _with_drawings(function):
+    """Returns a function of torchvision's first transforms that finds functions for drawings."""
+    names = {"F": drawing.V1_FUNCTIONAL}
+    if "_apply_op" in function.__code__.co_names:
+        names["_apply_op"] = rebound(function.__globals__["_apply_op"], **names, math=drawing.SHEAR)
+    return rebound(function, **names)
 
 
 class Changed:
@@ -133,6 +137,37 @@ class _Numbers(NamedTuple):
     is_permuted: bool
 
 
+def _tables(tail):
+    """Computes what becomes of each byte, by the modes of images."""
+    tables = {}
+    for mode, shape in (("RGB", (1, 256, 3)), ("L", (1, 256))):
+        values = np.arange(256, dtype=np.uint8)
+        image = Image.fromarray(np.ascontiguousarray(np.broadcast_to(values[:, None] if mode == "RGB" else values, shape)))
+        try:
+            numbers = _through(tail, image)
+        except Exception:
+            # As for a grey picture three means.
+            tables[mode] = None
+            continue
+        channels = len(mode)
+        if not isinstance(numbers, torch.Tensor) or numbers.shape != (channels, 1, 256) or numbers.dtype not in _DTYPES:
+            tables[mode] = None
+            continue
+        plain = numbers.as_subclass(torch.Tensor).contiguous()
+        packed = bytes(plain.view(torch.uint8).numpy().tobytes())
+        table = ByteTable(*_DTYPES[numbers.dtype], channels, packed)
+        is_permuted = _through(tail, Image.new(mode, (3, 2))).stride() == (1, 3 * channels, channels)
+        tables[mode] = _Numbers(table, type(numbers), is_permuted)
+    if tables["RGB"] is None and tables["L"] is None:
+        raise NotLifted("it has no numbers for bytes")
+    return tables
+
+
+def _require_own(part):
+    if not _is_own(part):
+        raise _Unknown(f"{_name(part)} is not torchvision's, or was changed")
+
+
 class Lifter:
     """Does what a transform does, with drawings.
 
@@ -145,6 +180,7 @@ class Lifter:
         self.known, self.rest, self.reason = [], [], None
         self._calls = []
         self._tail = []
+        self.table = None
         parts = _flat(transform)
         self._of = self._seen()
         if _has_patches():
@@ -156,26 +192,20 @@ class Lifter:
                 self.reason = str(unknown)
                 self.rest = parts[number:]
                 break
-        self.table = self._table() if self._tail else None
         # How many pictures are still to be compared with torchvision's, and whether they were all the same.
         self.to_compare = 2
         self.is_on = True
 
     def _add(self, part):
         kind = type(part)
-        if not _is_own(part):
-            raise _Unknown(f"{_name(part)} is not torchvision's, or was changed")
-        if self._tail:
-            if kind not in _OF_NUMBERS:
+        if self._tail or kind in _TO_TENSOR:
+            _require_own(part)
+            if self._tail and kind not in _OF_NUMBERS:
                 raise _Unknown(f"{_name(part)} is not known behind {_name(self._tail[0])}")
-            self._tail.append(part)
-            # Whether it can be done.
             try:
-                self._table()
+                self.table = _tables([*self._tail, part])
             except Exception as error:
-                self._tail.pop()
                 raise _Unknown(f"{_name(part)} cannot be a table of bytes: {error}") from None
-        elif kind in _TO_TENSOR:
             self._tail.append(part)
         else:
             self._calls.append(self._call(part))
@@ -184,69 +214,19 @@ class Lifter:
     def _call(self, part):
         """Returns a function that does a known transform."""
         kind = type(part)
-        if not _is_own(part):
-            raise _Unknown(f"{_name(part)} is not torchvision's, or was changed")
-        if kind in _COMPOSE:
-            return _in_turn([self._call(inner) for inner in part.transforms])
-        if kind in (v1.RandomApply, v2.RandomApply):
-            inner = _in_turn([self._call(inner) for inner in part.transforms])
-            if kind is v1.RandomApply:
-                return lambda img: img if part.p < torch.rand(1) else inner(img)
-            return lambda img: img if torch.rand(1) >= part.p else inner(img)
-        if kind is v1.RandomChoice:
-            calls = [self._call(inner) for inner in part.transforms]
-            self.uses_random = True
-            return lambda img: random.choices(calls, weights=part.p)[0](img)
-        if kind is v2.RandomChoice:
-            calls = [self._call(inner) for inner in part.transforms]
-            return lambda img: calls[int(torch.multinomial(torch.tensor(part.p), 1))](img)
-        if kind is v1.RandomOrder:
-            calls = [self._call(inner) for inner in part.transforms]
-            self.uses_random = True
-
-            def in_any_order(img):
-                order = list(range(len(calls)))
-                random.shuffle(order)
-                for number in order:
-                    img = calls[number](img)
-                return img
-
-            return in_any_order
+        _require_own(part)
+        if kind in _CONTAINERS:
+            self.uses_random |= kind in (v1.RandomChoice, v1.RandomOrder)
+            return _container(part, [self._call(inner) for inner in part.transforms])
         if kind not in _KNOWN:
             raise _Unknown(f"{_name(part)} is not known")
         if kind.__module__.startswith("torchvision.transforms.v2"):
             drawing.register()
-            if hasattr(kind, _SHEARING[1]):
-                shearing = getattr(kind, _SHEARING[1])
-                changed = {_SHEARING[1]: types.MethodType(_rebound(shearing, shearing.__globals__["F"]), part)}
+            if shearing := getattr(kind, _SHEARING, None):
+                changed = {_SHEARING: types.MethodType(rebound(shearing, math=drawing.SHEAR), part)}
                 return types.MethodType(kind.forward, Changed(part, **changed))
             return part.forward
-        return types.MethodType(_rebound(kind.forward, drawing.V1_FUNCTIONAL), part)
-
-    def _table(self):
-        """Computes what becomes of each byte."""
-        tables = {}
-        for mode, shape in (("RGB", (1, 256, 3)), ("L", (1, 256))):
-            values = np.arange(256, dtype=np.uint8)
-            image = Image.fromarray(np.ascontiguousarray(np.broadcast_to(values[:, None] if mode == "RGB" else values, shape)))
-            try:
-                numbers = _through(self._tail, image)
-            except Exception:
-                # As for a grey picture three means.
-                tables[mode] = None
-                continue
-            channels = len(mode)
-            if not isinstance(numbers, torch.Tensor) or numbers.shape != (channels, 1, 256) or numbers.dtype not in _DTYPES:
-                tables[mode] = None
-                continue
-            plain = numbers.as_subclass(torch.Tensor).contiguous()
-            packed = bytes(plain.view(torch.uint8).numpy().tobytes())
-            table = ByteTable(*_DTYPES[numbers.dtype], channels, packed)
-            is_permuted = _through(self._tail, Image.new(mode, (3, 2))).stride() == (1, 3 * channels, channels)
-            tables[mode] = _Numbers(table, type(numbers), is_permuted)
-        if tables["RGB"] is None and tables["L"] is None:
-            raise NotLifted("it has no numbers for bytes")
-        return tables
+        return types.MethodType(_with_drawings(kind.forward), part)
 
     def _seen(self):
         """Returns what must stay as it is."""
@@ -260,8 +240,7 @@ class Lifter:
         """Notes what the known transforms do."""
         if img.mode not in ("RGB", "L"):
             raise NotLifted("its pixels are not bytes of grey or of colours")
-        for call in self._calls:
-            img = call(img)
+        img = _in_turn(self._calls, img)
         if type(img) is not Drawing:
             raise NotLifted("a transform has made something else")
         return img
@@ -295,16 +274,11 @@ class Lifter:
         if not self.to_compare:
             return
         before = States(self.uses_random)
-        differing = None
-        for count in [len(self.known), *range(1, len(self.known))]:
-            if not self._is_same(img, count, before):
-                differing = count
-                if count < len(self.known):
-                    break
-            elif count == len(self.known):
-                break
+        whole = len(self.known)
+        is_same = self._is_same(img, whole, before)
+        differing = whole if is_same else next((n for n in range(1, whole) if not self._is_same(img, n, before)), whole)
         before.restore()
-        if differing is None:
+        if is_same:
             self.to_compare -= 1
             return
         self.is_on = False
@@ -404,13 +378,32 @@ def _flat(transform):
     return [transform]
 
 
-def _in_turn(calls):
-    def call(img):
-        for one in calls:
-            img = one(img)
-        return img
+def _in_turn(calls, img):
+    for call in calls:
+        img = call(img)
+    return img
 
-    return call
+
+def _container(part, calls):
+    """Returns a function that does what a transform of other ones does with these."""
+    kind = type(part)
+    if kind is v1.RandomApply:
+        return lambda img: img if part.p < torch.rand(1) else _in_turn(calls, img)
+    if kind is v2.RandomApply:
+        return lambda img: img if torch.rand(1) >= part.p else _in_turn(calls, img)
+    if kind is v1.RandomChoice:
+        return lambda img: random.choices(calls, weights=part.p)[0](img)
+    if kind is v2.RandomChoice:
+        return lambda img: calls[int(torch.multinomial(torch.tensor(part.p), 1))](img)
+    if kind is v1.RandomOrder:
+
+        def in_any_order(img):
+            order = list(range(len(calls)))
+            random.shuffle(order)
+            return _in_turn([calls[number] for number in order], img)
+
+        return in_any_order
+    return lambda img: _in_turn(calls, img)
 
 
 def _through(transforms, image):
