@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 
@@ -12,6 +13,14 @@ class _Nothing:
 
     def __init__(self, reason):
         self.lines = [f"by Python, since {reason}"]
+
+
+def preload():
+    """Imports what workers need, so that they inherit it instead of importing it each."""
+    if "torchvision" in sys.modules:
+        # What is wrong with it is found out where a dataset is looked at.
+        with contextlib.suppress(Exception):
+            import slotline.torch._lift.datasets  # noqa: F401
 
 
 def recognised(dataset):
