@@ -53,10 +53,10 @@ class DeferredFetcher:
     def fetch(self, index):
         if not all(lifter.is_on and lifter.is_current() for lifter in self._found.lifters):
             return self._plain.fetch(index)
-        self._before = self._found.states(), index
+        states = self._found.states()
+        self._before = states, index
         try:
-            lifted = self._found.dataset
-            return self._collate_fn([lifted[k] for k in index])
+            return self._collate_fn(self._found.read(index, states))
         except Exception:
             return self.fetch_plainly()
 
