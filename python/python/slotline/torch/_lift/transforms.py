@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 import random
 import types
@@ -106,6 +107,16 @@ def rebound(function, **changed):
     return bound
 
 
+def _forward(self, img):
+    """Does what the method of the newer transforms does that takes any number of pictures, for one."""
+    self.check_inputs([img])
+    return self.transform(img, self.make_params([img]))
+
+
+def _forward_at_random(self, draws, img):
+    return img if draws.rand(1) >= self.p else _forward(self, img)
+
+
 def changed_copy(original, changed):
     """Returns an object that shares the attributes of this one, but has other ones of its class."""
     kind = type(original)
@@ -118,7 +129,7 @@ def _with_drawings(part, draws):
     """Returns a transform with the attributes of this one, whose methods find functions for drawings, and numbers in ``draws``."""
     kind = type(part)
     is_newer = kind.__module__.startswith("torchvision.transforms.v2")
-    changed = {}
+    changed: dict[str, object] = {}
     for name in (*_METHODS, _SHEARING):
         function = getattr(kind, name, None)
         if function is None:
@@ -132,6 +143,10 @@ def _with_drawings(part, draws):
             names["_apply_op"] = rebound(function.__globals__["_apply_op"], **names, math=drawing.SHEAR)
         is_static = isinstance(inspect.getattr_static(kind, name), staticmethod)
         changed[name] = (staticmethod if is_static else lambda method: method)(rebound(function, **names))
+    if is_newer and kind.forward is v2.Transform.forward:
+        changed["forward"] = _forward
+    elif is_newer and kind.forward is v2.RandomHorizontalFlip.forward:
+        changed["forward"] = functools.partialmethod(_forward_at_random, draws or torch)
     return changed_copy(part, changed)
 
 
