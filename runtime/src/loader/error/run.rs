@@ -8,7 +8,7 @@ use crate::causes::with_causes;
 use crate::loader::error::state::StateError;
 use crate::sampler::SamplerError;
 
-/// The reason why there is no batch.
+/// The reason why there is no batch, or no pass.
 ///
 /// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass continues with the next batch. After
 /// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again. After
@@ -56,8 +56,8 @@ pub enum Error {
         /// The error of the first sample of this batch that is beyond the budget.
         r#source: Box<Error>,
     },
-    /// A batch has bad samples, and with those before it they are more than
-    /// [half](crate::loader::Budget::Minority) of the last samples. The next batch comes.
+    /// More than [half](crate::loader::Budget::Minority) of the last samples are bad. Returned
+    /// instead of a batch with bad samples; the next batch comes.
     #[error("{bad} of the last {of} samples are bad, and on_error allows half: {}", with_causes(source))]
     MostlyBad {
         /// The bad samples.
@@ -74,11 +74,13 @@ pub enum Error {
         after: Duration,
         /// The batch that was waited for.
         task: usize,
-        /// The workers that are loading it, and the index that each of them reads.
+        /// The workers that are loading it, each with the index of the sample that it is reading.
         busy: Vec<(usize, usize)>,
     },
-    /// More batches are kept than there is memory for, and [`on_held`](crate::loader::Builder::on_held) is set to fail,
-    /// or more memory is not available. Each call returns this until a batch is dropped; then the next batch comes.
+    /// More batches are kept than there is memory for, and
+    /// [`on_held`](crate::loader::Builder::on_held) is set to fail, or the timeout ended while the
+    /// loader waited for one to be dropped, or more memory is not available. Each call returns this
+    /// until a batch is dropped; then the next batch comes.
     #[error("more batches are kept than hold = {hold} allows, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one; drop one, or build the loader with hold = {}{}", hold + 1, because(source))]
     Held {
         /// The batch that was kept longest.
@@ -99,8 +101,8 @@ pub enum Error {
         /// Why it failed.
         r#source: BoxError,
     },
-    /// An iterable dataset could not be started in a worker, or in the consumer's thread, which reads nothing of it in
-    /// this pass.
+    /// An iterable dataset could not be started in a worker or in the consumer's thread. That
+    /// thread reads none of the dataset in this pass.
     #[error("the iterable dataset could not be started in {by}, which was asked for batch {task}: {}", with_causes(&**source))]
     Start {
         /// The batch, counted from 0.
@@ -146,11 +148,12 @@ pub enum Error {
     /// The order of the pass could not be drawn.
     #[error(transparent)]
     Order(#[from] SamplerError),
-    /// The pass of the [loaded state](crate::loader::Loader::load_state) cannot be resumed: it now has fewer batches
-    /// than were delivered.
+    /// The pass of the [loaded state](crate::loader::Loader::load_state) cannot be resumed, because
+    /// it has fewer batches than were already delivered when the state was saved.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The pass has more samples than it had when the loader was built, and the batches were sized for those.
+    /// The pass has more samples than when the loader was built, which is what the batches were
+    /// sized for.
     #[error(
         "the pass has {len} samples, but had {most} when the loader was built and sized its batches; set batch_size to {most} or less, or use a sampler whose len() returns the maximum that it will draw"
     )]
@@ -175,9 +178,10 @@ pub enum Error {
         "this process was forked from the one that built the loader, and lacks its workers or its memory; to continue, build a new one and load the state"
     )]
     Forked,
-    /// A worker ended with a panic in the loader's own code, which user code cannot cause, and the remaining workers
-    /// cannot continue without it; or the last of the [worker processes](crate::loader::Builder::processes) ended, or
-    /// one whose batches no other makes. No later pass begins.
+    /// The loader cannot continue without workers that ended. A worker thread ended with a panic in
+    /// the loader's own code, which user code cannot cause; or the last [worker
+    /// process](crate::loader::Builder::processes) ended, or one whose batches no other worker
+    /// makes. No later pass begins.
     #[error("worker {worker} ended, and the loader with it: {message}")]
     WorkerDied {
         /// The worker's number; if several ended, that of the first one.
@@ -185,7 +189,7 @@ pub enum Error {
         /// The message of the panic, or how the process ended.
         message: String,
     },
-    /// A batch was dropped before it was complete, which user code cannot cause.
+    /// A batch was dropped before it was complete. User code cannot cause this.
     #[error("batch {task} was lost")]
     Lost {
         /// The batch.
@@ -194,8 +198,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the error that this one is about, such as that of the sample, for downcasting; `None` if there is none. The
-    /// [`source`](std::error::Error::source) is always `None`, because this error's message already tells the cause.
+    /// Returns the error that caused this one, such as that of the sample, for downcasting; `None`
+    /// if there is none. The [`source`](std::error::Error::source) is always `None`, because the
+    /// message of this error already includes the cause.
     pub fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Sample { source, .. }
@@ -222,7 +227,7 @@ pub enum By {
 }
 
 impl By {
-    /// The given worker, or the consumer if there is none.
+    /// Returns the given worker, or the consumer if it is `None`.
     pub(crate) fn of(worker: Option<usize>) -> Self {
         worker.map_or(Self::Consumer, Self::Worker)
     }
@@ -241,7 +246,7 @@ fn because(source: &Option<BoxError>) -> String {
     source.as_ref().map_or_else(String::new, |source| format!(": {}", with_causes(&**source)))
 }
 
-/// Says what workers are reading, or else `nothing`.
+/// Returns a text that says what workers are reading, or `nothing` if the list is empty.
 pub(crate) fn doing(busy: &[(usize, usize)], nothing: &str) -> String {
     if busy.is_empty() {
         return nothing.to_owned();
