@@ -82,7 +82,8 @@ pub enum Warning {
     Stuck {
         /// The sample's index; in an iterable dataset, its number in the worker's stream.
         index: usize,
-        /// The sample's batch, counted from 0 by the thread that reads it.
+        /// The batch of which the sample is a part, counted from 0; with an iterable dataset, the
+        /// number of the consumer's request for it.
         batch: usize,
         /// The thread that is reading it.
         by: By,
