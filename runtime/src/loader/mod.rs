@@ -35,17 +35,17 @@
 //!
 //! # Shared and separate rings
 //!
-//! Batches of a dataset by index come through one ring that all workers share, as described above. Each worker has a
 //! If the dataset has indices, all workers share one ring, as described above. Each worker has a
 //! ring of its own if there is no index ([`Loader::iterable`]), or if the workers take batches in
 //! turn as torch's do ([`round_robin`](Builder::round_robin)). Then each batch is made by one
 //! worker, and the calling thread loads only if there are no workers.
+//!
 //! # When things go wrong
 //!
-//! Panics are errors where the program unwinds. If it is built with `panic = "abort"`, the first one ends it, whatever
 //! A panic becomes an error if the program unwinds. In a program built with `panic = "abort"`, the
 //! first panic ends the process, whatever the tables below say; each loader then has a
 //! [`Warning::PanicAborts`].
+//!
 //! | what | outcome |
 //! |---|---|
 //! | a sample's error or panic | [`Error::Sample`] or [`Error::Panic`] instead of its batch, with index and worker; the next batch comes |
@@ -62,7 +62,7 @@
 //! | the loader is stopped by a [`Stopper`] | [`Error::Stopped`] from `next`, which returns at once if it is waiting, and from every `epoch`; workers end after their current sample; batches already delivered stay valid |
 //! | a loader dropped | workers stop after their current sample, and the threads end; batches already delivered stay valid. A thread that is stuck in user code (including destructors of thread-locals and subscribers of `tracing`) is abandoned with the memory it can touch; dropping takes at most [`GRACE`] in all, or [`close_timeout`](Builder::close_timeout) |
 //! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | as for any dropped loader, but the thread does not wait for itself, and ends later |
-//! | a worker that ends with a panic in the loader's own code | the other workers take over its share. If no worker is left and the caller does not load, or if each worker has a separate ring: [`Error::WorkerDied`], then and from every `epoch` |
+//! | a worker that ends with a panic in the loader's own code | the other workers take over its share. If no worker is left and the caller does not load, or if each worker has a ring of its own: [`Error::WorkerDied`], then and from every `epoch` |
 //! | a [worker process](Builder::processes) that ends, by a signal or an exit | [`Error::Sample`] in the place of its batch, which names the signal or the exit code; the other workers go on. With [`restart_workers`](ProcessBuilder::restart_workers) the process is replaced, and its samples are read again. With [`on_error`](Builder::on_error) the sample that the process was reading is left out or replaced instead. If no worker is left: [`Error::WorkerDied`] |
 //! | a worker process that takes longer than [`sample_timeout`](ProcessBuilder::sample_timeout) for a sample | it is killed and replaced, and the sample is reported, left out or replaced as above |
 //! | a command that cannot be started as a [worker](ProcessBuilder::spawn) | [`BuildError::Command`] |
@@ -114,7 +114,8 @@
 //! A child process has a copy of its parent's memory, and of its threads only the one that called `fork`. There:
 //!
 //! - A loader with workers still returns the batches that are ready, then [`Error::Forked`]; `epoch`
-//!   returns that error at once. A [`Stopper`] stops a loader only if it has no workers, or workers with separate rings.
+//!   returns that error at once. A [`Stopper`] stops a loader only if it has no workers, or if each
+//!   worker has a ring of its own.
 //! - A loader without workers continues, and batches can be kept as before. Its memory is no longer locked: `mlock`
 //!   ends with a fork.
 //! - A loader whose batches are in memory from [`Builder::memory`] (page-locked for a device, for
@@ -123,10 +124,11 @@
 //!   panics. Tensors that were borrowed from such a batch before the fork must not be read.
 //! - Dropping a value in the child frees nothing that belongs to the parent, waits for no thread that
 //!   exists only in the parent, and touches no memory that may be absent: spilled memory, and memory
-//!   from [`Builder::memory`], is leaked.
-//!   A dataset, and the result of a collate function, is dropped like any other value if it has no other owner.
+//!   from [`Builder::memory`], is leaked. A dataset, and the result of a collate function, is dropped
+//!   like any other value if it has no other owner.
 //! - A loader that is built in the child works normally. If another thread had a generator locked when
-//!   the process forked, the child's copy of the generator is reseeded with an unpredictable seed ([`SharedGenerator`](crate::rng::SharedGenerator),
+//!   the process forked, the child's copy of the generator is reseeded with an unpredictable seed
+//!   ([`SharedGenerator`](crate::rng::SharedGenerator),
 //!   [`default_generator`](crate::rng::default_generator)).
 //!
 //! This holds for forks by the C library's `fork`, which `std` and others use too; a bare `clone` cannot be detected.

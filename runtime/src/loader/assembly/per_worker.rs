@@ -72,8 +72,8 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Builder<Iterable<D>, C> {
 }
 
 impl<D: Dataset, C: Collate<D>> Builder<D, C> {
-    /// Works like [`build`](Self::build), with workers that make batches [in
-    /// turn](Self::round_robin).
+    /// Works like [`build`](Self::build), with workers that make batches
+    /// [in turn](Self::round_robin).
     pub(crate) fn build_round_robin(mut self) -> Result<Loader<C::Output>, BuildError> {
         let len = self.dataset.len();
         let draw = self.options.check(Workload::RoundRobin(len))?;

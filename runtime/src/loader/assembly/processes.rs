@@ -123,12 +123,12 @@ impl<D, C> Builder<D, C> {
     /// For an [iterable dataset](Loader::iterable), and with [`round_robin`](Builder::round_robin),
     /// each worker is forked by a thread of its own. No other worker can make its batches, so if it
     /// ends and is not replaced, the loader stops. With an iterable dataset, its replacement
-    /// resumes at the beginning of the current batch, like a loader that [loads a
-    /// state](Loader::load_state). After a sample that took [too
-    /// long](ProcessBuilder::sample_timeout) the replacement continues with the next sample, but
-    /// may have to read the slow one again to get there; if that takes too long again, the loader
-    /// stops. The limit also applies to starting a pass. For iterable datasets, a sample that ended
-    /// its worker is an error even with [`on_error`](Builder::on_error).
+    /// resumes at the beginning of the current batch, like a loader that
+    /// [loads a state](Loader::load_state). After a sample that took
+    /// [too long](ProcessBuilder::sample_timeout) the replacement continues with the next sample,
+    /// but may have to read the slow one again to get there; if that takes too long again, the
+    /// loader stops. The limit also applies to starting a pass. For iterable datasets, a sample
+    /// that ended its worker is an error even with [`on_error`](Builder::on_error).
     ///
     /// The result of a [collate function](Builder::collate) must be a [`Sample`](crate::Sample),
     /// which is written into the memory of the batch. The loader returns a [`Batch`](crate::Batch)
@@ -239,9 +239,9 @@ impl<D, C> ProcessBuilder<D, C> {
     /// [`Error::Sample`] in the place of its batch, or with [`on_error`](Builder::on_error) it is
     /// skipped or replaced. The default, 0, means no limit.
     ///
-    /// A worker is killed after this time, or up to a quarter of it later. If a dataset [reads many
-    /// samples at once](Dataset::get_many), all of them together count as one. Time during which
-    /// the process is suspended counts. This limit does not apply to
+    /// A worker is killed after this time, or up to a quarter of it later. If a dataset
+    /// [reads many samples at once](Dataset::get_many), all of them together count as one. Time
+    /// during which the process is suspended counts. This limit does not apply to
     /// [`worker_init`](Builder::worker_init); the loader's [`timeout`](Builder::timeout) does.
     pub fn sample_timeout(mut self, limit: Duration) -> Self {
         self.sample_timeout = Some(limit).filter(|limit| !limit.is_zero());

@@ -67,8 +67,8 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> ProcessBuilder<Iterable<D>, C> {
 }
 
 impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
-    /// Works like [`build`](Self::build), with workers that make batches [in
-    /// turn](Builder::round_robin).
+    /// Works like [`build`](Self::build), with workers that make batches
+    /// [in turn](Builder::round_robin).
     pub(super) fn build_round_robin(self) -> Result<Loader<<C::Shared as Collate<D>>::Output>, BuildError> {
         let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, command } = self;
         let len = dataset.len();

@@ -64,8 +64,8 @@ use crate::loader::worker::engine::Engine;
 ///
 /// The function uses the process's standard input, which is empty from then on. It makes the
 /// process ignore SIGINT, since a terminal sends that to all processes of a program. (Before the
-/// call the process does not ignore it. A command in a [process
-/// group](std::os::unix::process::CommandExt::process_group) of its own is not sent any.)
+/// call the process does not ignore it. A command in a
+/// [process group](std::os::unix::process::CommandExt::process_group) of its own is not sent any.)
 ///
 /// [`ProcessBuilder::spawn`]: crate::loader::ProcessBuilder::spawn
 /// [`Loader::iterable`]: crate::loader::Loader::iterable
@@ -75,9 +75,7 @@ pub fn work_if_spawned<W: Work>(make: impl FnOnce(&[u8]) -> Result<W, BoxError>)
     become_worker(|given, setup| probe(|| make(setup))?.join(given));
 }
 
-/// What [`work_if_spawned`] can work with in a worker: a [`Dataset`], or a [`Builder`]. Sealed.
-///
-/// See [`work_if_spawned`].
+/// What the closure of [`work_if_spawned`] may return: a [`Dataset`], or a [`Builder`]. Sealed.
 #[diagnostic::on_unimplemented(
     message = "a worker cannot work with `{Self}`",
     note = "return a `Dataset`, or a `Builder`: for an iterable dataset `Loader::iterable(dataset)`, for a collate function whose result is a `Sample` `Loader::builder(dataset).collate(function)`"

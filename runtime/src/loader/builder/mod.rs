@@ -601,10 +601,10 @@ impl<D, C> Builder<D, C> {
     /// reports.
     ///
     /// `listen` runs in the thread that notices the problem: the one that calls `build` or the
-    /// loader, the watchdog's thread, or the thread that supervises [worker
-    /// processes](Self::processes). So it may run in several threads at once, and it delays the
-    /// thread that it runs in. It may [stop](crate::loader::Loader::stopper) the loader. A panic in
-    /// it is caught after the panic hook has reported it.
+    /// loader, the watchdog's thread, or the thread that supervises
+    /// [worker processes](Self::processes). So it may run in several threads at once, and it delays
+    /// the thread that it runs in. It may [stop](crate::loader::Loader::stopper) the loader. A
+    /// panic in it is caught after the panic hook has reported it.
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};

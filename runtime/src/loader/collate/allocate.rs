@@ -1,4 +1,4 @@
-//! Allocates the memory of a loader, and makes what its slots hold.
+//! Allocates the memory of a loader, and divides it into the storage of its batches.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -102,11 +102,11 @@ pub struct MadeSlots<P> {
     /// Whether packed fields may move to the heap.
     pub(crate) spills: bool,
     pub(crate) untouched: Option<Untouched>,
-    /// Makes what a slot with a given number holds, in a worker process.
+    /// Makes the storage of the batch in a given slot, in a worker process.
     pub(crate) payload_at: Option<PayloadAt<P>>,
 }
 
-/// Makes what a slot with a given number holds, in a worker process.
+/// Makes the storage of the batch in a given slot, in a worker process.
 pub(crate) struct PayloadAt<P> {
     pub(crate) make: Box<dyn Fn(usize) -> P + Send + Sync>,
     /// The number of slots that there is address space for.

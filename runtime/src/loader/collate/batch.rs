@@ -14,9 +14,10 @@ use crate::sample::{Columns, Dynamic, Schema};
 ///
 /// A batch does not change for as long as it is kept, except by [`field_mut`](Self::field_mut), and
 /// may outlive the pass and the loader. If more batches are kept than the loader's
-/// [`hold`](crate::loader::Builder::hold), the loader [takes more memory, waits or
-/// fails](crate::loader::OnHeld) when it is asked for the next one. `S` is the [schema](Schema) of
-/// the samples, for example `(u8, i64)` for byte images with a label each.
+/// [`hold`](crate::loader::Builder::hold), the loader
+/// [takes more memory, waits or fails](crate::loader::OnHeld) when it is asked for the next one.
+/// `S` is the [schema](Schema) of the samples, for example `(u8, i64)` for byte images with a label
+/// each.
 pub struct Batch<S> {
     lease: Lease<BatchBuffer>,
     schema: PhantomData<fn() -> S>,

@@ -9,7 +9,7 @@ use crate::loader::error::failure::Cause;
 
 /// The samples of some rows of one batch.
 ///
-/// A sample is written to the row [`Read::row`]. So the rows must belong to the thread's claim and
+/// A sample is written to the row `Read::row`. So the rows must belong to the thread's claim and
 /// be within the layout, and a row must be used for one sample at a time. This trait is not part of
 /// the API; `MapJob`, `SkipJob` and `StreamJob` implement it.
 #[doc(hidden)]
@@ -41,7 +41,7 @@ pub trait Job<D: Loadable> {
     /// `next`.
     fn reads_many(&self) -> bool;
 
-    /// Declares the sample that `next` returned last bad. Fails if the whole batch fails because of
+    /// Declares that the last sample from `next` is bad. Fails if the whole batch fails because of
     /// it. Otherwise the next sample, or a substitute, takes its place.
     fn pass_over(&mut self, cause: Cause) -> Result<(), Cause>;
 

@@ -45,7 +45,7 @@ pub trait Output: Deliver<Delivered = <Self as Output>::Item> {
 
 /// The sealed part of [`Collate`]: how batches are stored, and how workers fill them.
 pub trait Fill<D: Loadable>: Send + Sync + 'static {
-    /// What a slot stores of a batch.
+    /// The storage of one batch.
     type Payload: Storage;
 
     /// Whether each sample is written into its own row, so that a failure can be attributed to a
@@ -70,7 +70,7 @@ pub trait Fill<D: Loadable>: Send + Sync + 'static {
 pub trait Deliver {
     /// The result: [`Output::Item`].
     type Delivered;
-    /// What a slot stores of a batch.
+    /// The storage of one batch.
     type Payload: Storage;
 
     /// Converts the lease on a finished batch.

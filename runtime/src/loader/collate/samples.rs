@@ -22,8 +22,8 @@ impl<'s, D: Loadable> Samples<'s, D> {
         Self { job }
     }
 
-    /// The number of samples that are left. In an iterable dataset, and if [bad
-    /// samples](crate::loader::OnError) are skipped, it is a maximum.
+    /// The number of samples that are left. In an iterable dataset, and if
+    /// [bad samples](crate::loader::OnError) are skipped, it is a maximum.
     pub fn len(&self) -> usize {
         self.job.left()
     }
@@ -56,9 +56,9 @@ impl<'s, D: Loadable> Samples<'s, D> {
     }
 
     /// Calls `read` with the next sample, and returns its result. A sample for which `read` fails
-    /// or panics is a bad one, like a sample that could not be read: if [bad
-    /// samples](crate::loader::OnError) are skipped or replaced, `read` is called with the sample
-    /// that follows instead.
+    /// or panics is a bad one, like a sample that could not be read: if
+    /// [bad samples](crate::loader::OnError) are skipped or replaced, `read` is called with the
+    /// sample that follows instead.
     ///
     /// So do everything that can fail because of one sample, such as decoding it, inside `read`.
     ///

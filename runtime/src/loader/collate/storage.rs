@@ -1,10 +1,10 @@
-//! What a slot stores of a batch.
+//! How one batch is stored.
 
 use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::overflow::Spills;
 use crate::loader::collate::tag::Tag;
 
-/// What a slot stores of a batch.
+/// The storage of one batch: its memory, or the result of a collate function.
 pub trait Storage: Send + Sync + 'static {
     /// Drops the contents of a batch that will not be delivered.
     fn discard(&self);

@@ -370,9 +370,10 @@ impl<B: Output> Loader<B> {
     /// 128 KiB for each worker (on Linux, 0.4 MiB and 15 to 80 KiB were measured). Resident memory
     /// does not grow beyond that, however long a pass is. Not counted are the dataset and the
     /// allocations of its code, the results of a [collate function](Builder::collate), memory that
-    /// is [spilled](crate::loader::Overflow::Spill), [memory for batches that are
-    /// kept](Stats::extra_bytes), the list of [bad samples](Stats::bad_indices), and the longer
-    /// order of a sampler that draws more than its `len()` was when the loader was built.
+    /// is [spilled](crate::loader::Overflow::Spill),
+    /// [memory for batches that are kept](Stats::extra_bytes), the list of
+    /// [bad samples](Stats::bad_indices), and the longer order of a sampler that draws more than
+    /// its `len()` was when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
         self.core.memory.ceiling
     }
@@ -383,8 +384,8 @@ impl<B: Output> Loader<B> {
     }
 
     /// The loader's initial memory. All batches are in it, contiguously, except for those whose
-    /// memory was added because [too many were kept](OnHeld::Grow). `None` if a [collate
-    /// function](Builder::collate) makes the batches.
+    /// memory was added because [too many were kept](OnHeld::Grow). `None` if a
+    /// [collate function](Builder::collate) makes the batches.
     pub fn memory(&self) -> Option<&dyn Memory> {
         self.core.memory.block.as_ref().map(BatchMemory::memory)
     }

@@ -65,8 +65,8 @@ impl<'a, B: Output> Pass<'a, B> {
     }
 
     /// Works like `next`, for a caller that keeps batches and could drop some: returns
-    /// [`Held`](Error::Held) at once where `next` would [take more memory or
-    /// wait](crate::loader::Builder::on_held).
+    /// [`Held`](Error::Held) at once where `next` would
+    /// [take more memory or wait](crate::loader::Builder::on_held).
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
         if let Some(error) = self.refused.take() {
             return Some(Err(error));

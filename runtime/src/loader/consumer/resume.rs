@@ -36,10 +36,10 @@ impl<B: Output> Loader<B> {
     /// Skipping what was already delivered costs as much as drawing the order. That is nothing for
     /// a sequential order or a [`CipherSampler`](crate::sampler::CipherSampler), and one
     /// permutation with `shuffle`. The random numbers of all previous passes take a few
-    /// milliseconds at most. A custom sampler that does not [save
-    /// itself](crate::sampler::Sampler::save), or an iterator, is instead asked again by the next
-    /// `epoch` for everything before the state, however long that takes, and is not rewound if this
-    /// loader has used it before. That is a [warning](Self::warnings).
+    /// milliseconds at most. A custom sampler that does not
+    /// [save itself](crate::sampler::Sampler::save), or an iterator, is instead asked again by the
+    /// next `epoch` for everything before the state, however long that takes, and is not rewound if
+    /// this loader has used it before. That is a [warning](Self::warnings).
     ///
     /// With an iterable dataset the number of workers must be the same, since each worker reads its
     /// own part. A cursor resumes from what the dataset

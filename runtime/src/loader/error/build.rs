@@ -165,9 +165,9 @@ pub(crate) fn room_for<T>(len: usize) -> Result<Vec<T>, BuildError> {
     Ok(list)
 }
 
-/// The greatest value of an option with which the loader fits below a [memory
-/// limit](crate::loader::Builder::memory_limit). All other options are assumed to stay the same,
-/// except that [`prefetch_factor`](crate::loader::Builder::prefetch_factor) is not set.
+/// The greatest value of an option with which the loader fits below a
+/// [memory limit](crate::loader::Builder::memory_limit). All other options are assumed to stay the
+/// same, except that [`prefetch_factor`](crate::loader::Builder::prefetch_factor) is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fits {

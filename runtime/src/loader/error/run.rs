@@ -60,9 +60,9 @@ pub enum Error {
     /// instead of a batch with bad samples; the next batch comes.
     #[error("{bad} of the last {of} samples are bad, and on_error allows half: {}", with_causes(source))]
     MostlyBad {
-        /// The bad samples.
+        /// The number of bad samples.
         bad: usize,
-        /// All samples that were counted, 1,000 or more.
+        /// The number of all samples that were counted, 1,000 or more.
         of: usize,
         /// The error of the last bad sample.
         r#source: Box<Error>,
@@ -178,10 +178,10 @@ pub enum Error {
         "this process was forked from the one that built the loader, and lacks its workers or its memory; to continue, build a new one and load the state"
     )]
     Forked,
-    /// The loader cannot continue without workers that ended. A worker thread ended with a panic in
-    /// the loader's own code, which user code cannot cause; or the last [worker
-    /// process](crate::loader::Builder::processes) ended, or one whose batches no other worker
-    /// makes. No later pass begins.
+    /// The loader cannot continue, because workers have ended. A worker thread ended with a panic
+    /// in the loader's own code, which user code cannot cause; or the last
+    /// [worker process](crate::loader::Builder::processes) ended, or one whose batches no other
+    /// worker makes. No later pass begins.
     #[error("worker {worker} ended, and the loader with it: {message}")]
     WorkerDied {
         /// The worker's number; if several ended, that of the first one.

@@ -54,8 +54,9 @@ pub enum Warning {
     /// The program is built with `panic = "abort"`: a panic that the loader would otherwise turn
     /// into an error ends the process.
     PanicAborts,
-    /// More batches are kept than the loader was built to hold. It [allocated
-    /// memory](crate::loader::OnHeld::Grow) for one more, and will do so for each further one.
+    /// More batches are kept than the loader was built to hold. It
+    /// [allocated memory](crate::loader::OnHeld::Grow) for one more, and will do so for each
+    /// further one.
     Kept {
         /// The [`hold`](crate::loader::Builder::hold) that the loader was built with.
         hold: usize,
@@ -119,9 +120,9 @@ pub enum Warning {
         /// Whether another process takes its place.
         replaced: bool,
     },
-    /// Packed samples needed more memory than their batch has room for. The memory was [taken from
-    /// the heap](crate::loader::Overflow::Spill), and will be for later batches. Reported for the
-    /// first such batch but not listed; see
+    /// Packed samples needed more memory than their batch has room for. The memory was
+    /// [taken from the heap](crate::loader::Overflow::Spill), and will be for later batches.
+    /// Reported for the first such batch but not listed; see
     /// [`Stats::spilled_batches`](crate::loader::Stats::spilled_batches).
     Spilled {
         /// The number of the batch.

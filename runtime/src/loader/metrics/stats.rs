@@ -59,8 +59,8 @@ pub struct Stats {
     pub spilled_batches: u64,
     /// Bytes taken from the heap for these batches.
     pub spilled_bytes: u64,
-    /// The number of batches for which memory was added to the initial memory, because [too many
-    /// were kept](crate::loader::Builder::on_held).
+    /// The number of batches for which memory was added to the initial memory, because
+    /// [too many were kept](crate::loader::Builder::on_held).
     pub extra_batches: u64,
     /// Bytes taken for these batches.
     pub extra_bytes: u64,
@@ -83,8 +83,8 @@ pub struct Stats {
     pub depth: usize,
     /// Whether batches come in order.
     pub in_order: bool,
-    /// Whether each worker makes its own batches, which no other worker can take over: [in
-    /// turn](crate::loader::Builder::round_robin), or from an iterable dataset.
+    /// Whether each worker makes its own batches, which no other worker can take over:
+    /// [in turn](crate::loader::Builder::round_robin), or from an iterable dataset.
     pub round_robin: bool,
     /// The number of cores that the process may use.
     pub cores: usize,

@@ -264,8 +264,7 @@ impl IndexSource {
         if let Some(state) = from {
             check_batches(state, tasks)?;
             let first = state.missing.first().copied().unwrap_or(state.next());
-            // Limit the start to the pass, so that the subtraction below does not overflow: even
-            // the last batch begins within it.
+            // If all batches were delivered, the product may exceed the length.
             start = first.saturating_mul(self.batching.batch_size).min(len);
         }
         if rows < self.batching.batch_size && len - start > rows {

@@ -32,7 +32,8 @@ use crate::placed::Placed;
 /// in bulk. Fewer rows are written faster one by one.
 const BULK_MIN_ROWS: usize = 4;
 
-/// Returns why the sample with a given index must not be read, or `None` if it may be read.
+/// Returns why the sample with a given index must not be read (it has ended a worker process), or
+/// `None` if it may be read.
 pub(crate) type IsBlocked = Box<dyn Fn(usize) -> Option<BoxError> + Send + Sync>;
 
 /// The state that the threads of one loader share.
@@ -51,7 +52,7 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     on_error: OnError,
     /// The lengths of all samples, if a bad sample must not be replaced by a longer one.
     pub(crate) lengths: Option<Arc<[u32]>>,
-    /// Says which samples must not be read, if there may be any.
+    /// Says which samples must not be read, if workers are processes.
     pub(crate) is_blocked: Option<IsBlocked>,
     /// The activity of each worker, followed by that of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,

@@ -49,7 +49,7 @@ impl WorkerPool {
             }
         }
         drop(bound);
-        // This loop ends when every worker has dropped its sender, and so is running. Wait for
+        // This iteration ends when every worker has dropped its sender, and so is running. Wait for
         // that, because the system and std allocate memory when a thread starts, which must not
         // happen in the middle of a pass.
         let not_bound = refused.iter().filter(|&(_, _, done)| !done);

@@ -1,6 +1,6 @@
-//! The backend in which each worker has rings of its own: for an [iterable
-//! dataset](crate::loader::Loader::iterable), or for a dataset by index whose workers make batches
-//! [in turn](crate::loader::Builder::round_robin) as torch's do.
+//! The backend in which each worker has rings of its own: for an
+//! [iterable dataset](crate::loader::Loader::iterable), or for a dataset by index whose workers
+//! make batches [in turn](crate::loader::Builder::round_robin) as torch's do.
 //!
 //! An iterable dataset cannot be shared: each worker reads its own part, and only that worker knows
 //! which sample comes next. So the consumer has a link to each worker. A link consists of two SPSC
@@ -10,9 +10,9 @@
 //! requests.
 //!
 //! This is torch's protocol without the dictionary that puts results in order. Each ring is in
-//! order already, and the order of requests is kept in a queue of at most `prefetch_factor ×
-//! num_workers` link numbers. With `in_order(false)` the consumer takes any reply that is ready,
-//! and sends requests to any worker that has room.
+//! order already, and the order of requests is kept in a queue of at most
+//! `prefetch_factor × num_workers` link numbers. With `in_order(false)` the consumer takes any
+//! reply that is ready, and sends requests to any worker that has room.
 //!
 //! A batch must be able to outlive its slot in a ring, since the user may keep batches and drop
 //! them in any order. So a reply does not contain the batch, but refers to the memory cell of the
@@ -20,9 +20,9 @@
 //! into the slot, which the worker fills when the ring comes to this slot again. Nothing is copied
 //! or allocated.
 //!
-//! A dataset by index can be loaded in this way, too, to match torch exactly: worker `i mod
-//! num_workers` makes batch `i`, in order, and the requests to a slow worker are not given to
-//! others.
+//! A dataset by index can be loaded in this way, too, to match torch exactly: worker
+//! `i mod num_workers` makes batch `i`, in order, and the requests to a slow worker are not given
+//! to others.
 //!
 //! The memory of a cell, and the plan of a pass, are used by one thread at a time, since they pass
 //! between threads only with a slot of an SPSC ring (see that module for the proof) or with the

@@ -134,7 +134,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// Fails with the system's error if it refuses to map the memory.
+    /// Fails if the system refuses to map the memory.
     pub(crate) fn new(shape: Shape, workers: usize, rows: usize, strategy: WaitStrategy) -> std::io::Result<Self> {
         let at = Offsets::new(shape, workers, rows).ok_or(std::io::ErrorKind::OutOfMemory)?;
         let mut pages = Pages::shared(at.end)?;
@@ -162,8 +162,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// Fails with the system's error if it refuses to map the memory, or if the memory has another
-    /// size.
+    /// Fails if the system refuses to map the memory, or if the memory has another size.
     pub(crate) fn attach(
         file: OwnedFd,
         shape: Shape,

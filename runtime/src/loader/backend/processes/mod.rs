@@ -1,14 +1,15 @@
 //! The backend of worker processes, which share one ring in shared memory: any free worker claims
 //! rows of the next batch.
 //!
-//! The workers are forked from the loader's process and inherit the dataset. Or they are [started
-//! by a command](spawn), and each [connects](attach) to the loader and makes a dataset of its own.
-//! They share two mappings with the loader: the batches, and the [control](control) memory with the
-//! [robust ring](slotline_core::robust). The loader writes into a slot which batch it is for and
-//! the indices of the rows, and then assigns the slot. Workers claim parts of the batch, write the
-//! rows into the batch's memory, and publish the parts. A worker may die at any instruction. The
-//! [supervisor](supervisor) notices that, and gives the parts that the worker had claimed to
-//! others, or fails them.
+//! The workers are forked from the loader's process and inherit the dataset. Or they are
+//! [started by a command](spawn), and each [connects](attach) to the loader and makes a dataset of
+//! its own. They share two mappings with the loader: the batches, and the [control](control) memory
+//! with the [robust ring](slotline_core::robust). The loader writes into a slot which batch it is
+//! for and the indices of the rows, and then assigns the slot. Workers claim parts of the batch
+//! (runs of its rows), write the rows into the batch's memory, and publish the parts. A worker may
+//! die at any instruction. The [supervisor](supervisor) notices that, and gives the parts that the
+//! worker had claimed to others, or fails them. A worker that writes to the shared memory at random
+//! is called corrupted here; the loader checks what it reads, so that it does not crash.
 //!
 //! A slot refers to a cell of memory, as it does for threads (see
 //! [`cell_pool`](crate::loader::collate::cell_pool)), but by the cell's number. If no free cell can

@@ -5,10 +5,11 @@
 //! one message with the outcome. The process itself writes the batch into the cell, whose memory is
 //! shared. The thread checks every message before it uses its contents.
 //!
-//! The thread forks its process, or [starts it by a
-//! command](crate::loader::backend::processes::spawn). The process is killed when the thread ends.
-//! If the process ends first, the thread notices and starts another one, which gets the same
-//! request, and for an iterable dataset the position in the stream that came with the last batch.
+//! The thread forks its process, or
+//! [starts it by a command](crate::loader::backend::processes::spawn). The process is killed when
+//! the thread ends. If the process ends first, the thread notices and starts another one, which
+//! gets the same request, and for an iterable dataset the position in the stream that came with the
+//! last batch.
 
 use std::collections::HashSet;
 use std::io;
@@ -210,7 +211,7 @@ enum Gone {
 pub(crate) struct ProcessLink<P, S> {
     worker: usize,
     shared: Arc<LinkShared<P, S>>,
-    /// Receives whether the process could be started.
+    /// The sender for the outcome of starting the process; `None` once it was used.
     started: Option<mpsc::Sender<Result<(), BuildError>>>,
     process: Option<Linked>,
     /// The last request to run the `worker_init`.

@@ -265,8 +265,8 @@ impl Supervisor {
             None => {
                 let socket = Arc::new(theirs);
                 let forwarder = Forwarder::new(&socket);
-                // While this thread holds the lock and forks, no other thread does or uses a
-                // socket.
+                // While this thread holds the lock and forks, no other thread holds it
+                // or uses a socket.
                 let mut mail = self.ledger.mail();
                 mail.connect(worker, ours, false);
                 Child::start(|| {
