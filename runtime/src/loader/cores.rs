@@ -83,7 +83,8 @@ fn listed_cores() -> Vec<CoreId> {
     cores
 }
 
-/// Whether a thread of this process can be bound to a core, even if the calling thread is bound to others.
+/// Whether a thread of this process can be bound to a core, even if the calling thread is bound to
+/// others.
 fn is_allowed(core: CoreId) -> bool {
     // 1024 is the number of cores in a `cpu_set_t` (`CPU_SETSIZE`).
     cfg!(target_os = "linux")

@@ -24,14 +24,15 @@
 //! later ones, with two exceptions: packed samples that spill, where that is
 //! [allowed](Overflow::Spill), and batches that are kept beyond [`hold`](Builder::hold).
 //!
-//! The batches of a pass, and their order, depend only on the dataset, the sampler, the seed and `batch_size`. They do
-//! not depend on the number of workers, `prefetch_factor`, `part_size`, affinity or timing (except that
-//! `in_order(false)` may reorder whole batches), nor on whether a pass was interrupted and
-//! [resumed](Loader::load_state).
+//! The batches of a pass, and their order, depend only on the dataset, the sampler, the seed and
+//! `batch_size`. They do not depend on the number of workers, `prefetch_factor`, `part_size`,
+//! affinity or timing (except that `in_order(false)` may reorder whole batches), nor on whether a
+//! pass was interrupted and [resumed](Loader::load_state).
 //!
-//! The loader always counts what it does and what it waits for ([`Loader::stats`]). It also emits `tracing` spans: of
-//! passes (`pass`, at debug level), of rows being filled (`fill`) and of waiting (`wait`, both at trace level). Without
-//! a subscriber for them they cost next to nothing. A [`watchdog`](Builder::watchdog) adds one thread.
+//! The loader always counts what it does and what it waits for ([`Loader::stats`]). It also emits
+//! `tracing` spans: of passes (`pass`, at debug level), of rows being filled (`fill`) and of
+//! waiting (`wait`, both at trace level). Without a subscriber for them they cost next to nothing.
+//! A [`watchdog`](Builder::watchdog) adds one thread.
 //!
 //! # Shared and separate rings
 //!
@@ -90,7 +91,8 @@
 //! | [`Memory`](crate::arena::Memory)'s functions, or the `drop` of what the closure of [`Builder::memory`] captures | an error of `build`, or of [growing](OnHeld::Grow); for the `drop`, nothing |
 //! | a panic hook, the destructor of a thread-local, a `drop` while another panic unwinds | aborts the process, as everywhere in Rust. (A global allocator must not panic at all) |
 //!
-//! "Nothing" means that the loader continues and nothing is lost; the panic hook has reported the panic.
+//! "Nothing" means that the loader continues and nothing is lost; the panic hook has reported the
+//! panic.
 //!
 //! Failures of the system (on Linux, where each of these is tested):
 //!
@@ -111,29 +113,31 @@
 //!
 //! # After a fork
 //!
-//! A child process has a copy of its parent's memory, and of its threads only the one that called `fork`. There:
+//! A child process has a copy of its parent's memory, and of its threads only the one that called
+//! `fork`. There:
 //!
-//! - A loader with workers still returns the batches that are ready, then [`Error::Forked`]; `epoch`
-//!   returns that error at once. A [`Stopper`] stops a loader only if it has no workers, or if each
-//!   worker has a ring of its own.
-//! - A loader without workers continues, and batches can be kept as before. Its memory is no longer locked: `mlock`
-//!   ends with a fork.
+//! - A loader with workers still returns the batches that are ready, then [`Error::Forked`];
+//!   `epoch` returns that error at once. A [`Stopper`] stops a loader only if it has no workers, or
+//!   if each worker has a ring of its own.
+//! - A loader without workers continues, and batches can be kept as before. Its memory is no longer
+//!   locked: `mlock` ends with a fork.
 //! - A loader whose batches are in memory from [`Builder::memory`] (page-locked for a device, for
-//!   example) returns [`Error::Forked`] from `next` and `epoch` at once, with or without workers: the
-//!   child may lack that memory, or may share it with its parent. Reading a batch in such memory
-//!   panics. Tensors that were borrowed from such a batch before the fork must not be read.
-//! - Dropping a value in the child frees nothing that belongs to the parent, waits for no thread that
-//!   exists only in the parent, and touches no memory that may be absent: spilled memory, and memory
-//!   from [`Builder::memory`], is leaked. A dataset, and the result of a collate function, is dropped
-//!   like any other value if it has no other owner.
-//! - A loader that is built in the child works normally. If another thread had a generator locked when
-//!   the process forked, the child's copy of the generator is reseeded with an unpredictable seed
-//!   ([`SharedGenerator`](crate::rng::SharedGenerator),
+//!   example) returns [`Error::Forked`] from `next` and `epoch` at once, with or without workers:
+//!   the child may lack that memory, or may share it with its parent. Reading a batch in such
+//!   memory panics. Tensors that were borrowed from such a batch before the fork must not be read.
+//! - Dropping a value in the child frees nothing that belongs to the parent, waits for no thread
+//!   that exists only in the parent, and touches no memory that may be absent: spilled memory, and
+//!   memory from [`Builder::memory`], is leaked. A dataset, and the result of a collate function,
+//!   is dropped like any other value if it has no other owner.
+//! - A loader that is built in the child works normally. If another thread had a generator locked
+//!   when the process forked, the child's copy of the generator is reseeded with an unpredictable
+//!   seed ([`SharedGenerator`](crate::rng::SharedGenerator),
 //!   [`default_generator`](crate::rng::default_generator)).
 //!
-//! This holds for forks by the C library's `fork`, which `std` and others use too; a bare `clone` cannot be detected.
-//! Locks of other code that were held at the fork stay locked: those of a subscriber of `tracing`, of `stdout`, or a
-//! dataset's own mutex. glibc takes care of the allocator.
+//! This holds for forks by the C library's `fork`, which `std` and others use too; a bare `clone`
+//! cannot be detected. Locks of other code that were held at the fork stay locked: those of a
+//! subscriber of `tracing`, of `stdout`, or a dataset's own mutex. glibc takes care of the
+//! allocator.
 
 mod assembly;
 mod backend;

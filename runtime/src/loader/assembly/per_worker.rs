@@ -45,8 +45,8 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Builder<Iterable<D>, C> {
     ///
     /// # Errors
     ///
-    /// See [`BuildError`]. If several options are wrong, torch's are reported first, in the order in which torch checks
-    /// them.
+    /// See [`BuildError`]. If several options are wrong, torch's are reported first, in the order
+    /// in which torch checks them.
     pub fn build(mut self) -> Result<Loader<C::Output>, BuildError> {
         let draw = self.options.check(Workload::Iterable)?;
         let on_error = self.options.on_error;

@@ -100,7 +100,8 @@ pub(super) fn facts(options: &Options, batching: Batching, is_collated: bool) ->
 }
 
 impl<D, C> Builder<D, C> {
-    /// Makes the workers processes instead of threads (on Linux). Call this after all other options.
+    /// Makes the workers processes instead of threads (on Linux). Call this after all other
+    /// options.
     ///
     /// Code that crashes then ends one worker instead of the program. Code that is not thread-safe,
     /// or that holds a global lock, runs in parallel. The batches are the same, bit for bit, and

@@ -28,8 +28,8 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
     ///
     /// # Errors
     ///
-    /// See [`BuildError`]. If several options are wrong, torch's are reported first, in the order in which torch checks
-    /// them.
+    /// See [`BuildError`]. If several options are wrong, torch's are reported first, in the order
+    /// in which torch checks them.
     pub fn build(self) -> Result<Loader<C::Output>, BuildError> {
         if self.options.round_robin { self.build_round_robin() } else { self.build_shared() }
     }

@@ -18,7 +18,8 @@ use crate::loader::order::index_source::Batching;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
 
-/// Becomes a worker, if a loader has started this process as one ([`ProcessBuilder::spawn`]); otherwise returns at once.
+/// Becomes a worker, if a loader has started this process as one ([`ProcessBuilder::spawn`]);
+/// otherwise returns at once.
 ///
 /// Call this at the start of `main`: what comes before it runs in each worker, and what comes after
 /// it does not. In a worker, this function makes the dataset with `make` from the bytes that the

@@ -82,7 +82,8 @@ impl MemoryBudget<'_> {
     }
 }
 
-/// Returns the greatest number in a range that fits, provided that every number below one that fits also fits.
+/// Returns the greatest number in a range that fits, provided that every number below one that fits
+/// also fits.
 fn greatest(range: std::ops::Range<usize>, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut low, mut high) = (range.start, range.end);
     if low >= high || !fits(low) {

@@ -118,12 +118,12 @@ impl<D, F, T> Builder<D, With<F, T>> {
 }
 
 impl<D, C> Builder<D, C> {
-    /// Sets the number of samples in a batch. If it is more than the dataset has, memory is taken only for the samples
-    /// of the dataset.
+    /// Sets the number of samples in a batch. If it is more than the dataset has, memory is taken
+    /// only for the samples of the dataset.
     ///
     /// With `None` there are no batches. A pass then returns the samples themselves, as
-    /// [`Batch`](crate::loader::Batch)es whose tensors lack the batch dimension, and a [collate](Self::collate)
-    /// function gets one sample.
+    /// [`Batch`](crate::loader::Batch)es whose tensors lack the batch dimension, and a
+    /// [collate](Self::collate) function gets one sample.
     pub fn batch_size(mut self, samples: impl Into<Option<usize>>) -> Self {
         self.options.batch_size = samples.into();
         self
@@ -147,7 +147,8 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets the order of the passes by an iterator, which `make` creates for each pass; excludes `shuffle`.
+    /// Sets the order of the passes by an iterator, which `make` creates for each pass; excludes
+    /// `shuffle`.
     ///
     /// The iterator may be endless. The thread that begins a batch asks the iterator for the
     /// indices of that batch, so the iterator is never further ahead than the loader. If it panics,
@@ -231,7 +232,8 @@ impl<D, C> Builder<D, C> {
     /// `LengthBatchSampler` (in `slotline-sequences`) makes batches of samples of similar lengths,
     /// which differ in size. Excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
     ///
-    /// For batches that are chosen in another way, see [`batch_sampler_iter`](Self::batch_sampler_iter).
+    /// For batches that are chosen in another way, see
+    /// [`batch_sampler_iter`](Self::batch_sampler_iter).
     ///
     /// [`BatchSampler`]: crate::sampler::BatchSampler
     pub fn batch_sampler(mut self, sampler: impl Into<SampledBatches>) -> Self {
@@ -239,12 +241,12 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets the batches by an iterator over lists of at most `max_batch_size` indices, which `make` creates for each
-    /// pass; excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
+    /// Sets the batches by an iterator over lists of at most `max_batch_size` indices, which `make`
+    /// creates for each pass; excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
     ///
-    /// The iterator may be endless, as with [`sampler_iter`](Self::sampler_iter). A list that is longer than
-    /// `max_batch_size` is [`Error::LongBatch`](crate::loader::Error::LongBatch); an empty one is a batch without
-    /// samples.
+    /// The iterator may be endless, as with [`sampler_iter`](Self::sampler_iter). A list that is
+    /// longer than `max_batch_size` is [`Error::LongBatch`](crate::loader::Error::LongBatch); an
+    /// empty one is a batch without samples.
     ///
     /// ```
     /// use slotline::Loader;
@@ -267,8 +269,9 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Works like [`batch_sampler_iter`](Self::batch_sampler_iter), with an iterator that may fail: an error becomes
-    /// [`Error::BatchSampler`](crate::loader::Error::BatchSampler) instead of the batch, and the pass ends there.
+    /// Works like [`batch_sampler_iter`](Self::batch_sampler_iter), with an iterator that may fail:
+    /// an error becomes [`Error::BatchSampler`](crate::loader::Error::BatchSampler) instead of the
+    /// batch, and the pass ends there.
     ///
     /// `make` gets a seed: a random number, which differs from pass to pass. It depends on the
     /// loader's [`seed`](Self::seed) or [`generator`](Self::generator), and a resumed pass gets the
@@ -312,8 +315,8 @@ impl<D, C> Builder<D, C> {
     /// Sets the number of batches that are loaded ahead for each worker. Needs a worker.
     ///
     /// The default is 2. For small batches it is as many as fit into 64 KiB, up to 32, if they come
-    /// [in order](Self::in_order), without a user's iterator of indices, a [collate function](Self::collate) or
-    /// [`round_robin`](Self::round_robin).
+    /// [in order](Self::in_order), without a user's iterator of indices, a
+    /// [collate function](Self::collate) or [`round_robin`](Self::round_robin).
     pub fn prefetch_factor(mut self, batches: usize) -> Self {
         self.options.prefetch_factor = Some(batches);
         self
@@ -354,7 +357,8 @@ impl<D, C> Builder<D, C> {
     /// worker. `init` is not run if there are no workers, nor for the sample that `build` reads to
     /// learn the fields.
     ///
-    /// [`worker_info`](crate::worker_info) gives other code in the worker the value that `init` gets.
+    /// [`worker_info`](crate::worker_info) gives other code in the worker the value that `init`
+    /// gets.
     pub fn worker_init(mut self, init: impl Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
         self.options.worker_init = Some(Box::new(init));
         self
@@ -374,8 +378,9 @@ impl<D, C> Builder<D, C> {
 
     /// Sets the number of samples of a batch that a worker claims at once.
     ///
-    /// By default, threads measure how long samples take. Quick samples are claimed a batch at a time and slow ones one
-    /// by one, so that all workers make the first batch together and one slow sample holds up nothing else.
+    /// By default, threads measure how long samples take. Quick samples are claimed a batch at a
+    /// time and slow ones one by one, so that all workers make the first batch together and one
+    /// slow sample holds up nothing else.
     pub fn part_size(mut self, samples: usize) -> Self {
         self.options.part_size = Some(samples);
         self
@@ -401,9 +406,10 @@ impl<D, C> Builder<D, C> {
     /// [`Stats::stuck`](crate::loader::Stats::stuck). Nothing is stopped; for that, see
     /// [`timeout`](Self::timeout). Zero means no watchdog.
     ///
-    /// The watchdog checks four times per `patience`, but at most once per millisecond, so reports come up to a quarter
-    /// of `patience` late. If a dataset reads [many samples at once](crate::Dataset::get_many), they count as one
-    /// sample. An iterable dataset's [`iter`](crate::dataset::IterableDataset::iter) counts as its first sample.
+    /// The watchdog checks four times per `patience`, but at most once per millisecond, so reports
+    /// come up to a quarter of `patience` late. If a dataset reads
+    /// [many samples at once](crate::Dataset::get_many), they count as one sample. An iterable
+    /// dataset's [`iter`](crate::dataset::IterableDataset::iter) counts as its first sample.
     /// `worker_init`, and code that draws indices, are not watched.
     pub fn watchdog(mut self, patience: Duration) -> Self {
         self.options.watchdog = Some(patience).filter(|patience| !patience.is_zero());
@@ -439,8 +445,9 @@ impl<D, C> Builder<D, C> {
         self.generator(Generator::from_seed(seed))
     }
 
-    /// Sets the generator from which base seeds and permutations are drawn, as with torch's `generator=`. The default
-    /// is the process's [default generator](crate::rng::default_generator).
+    /// Sets the generator from which base seeds and permutations are drawn, as with torch's
+    /// `generator=`. The default is the process's
+    /// [default generator](crate::rng::default_generator).
     pub fn generator(mut self, generator: impl Into<SharedGenerator>) -> Self {
         self.options.generator = Some(generator.into());
         self
@@ -508,10 +515,10 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets what to do with a batch whose [packed](crate::sample::Packed) samples have more items than it has room for:
-    /// return an error, which is the default, or take memory from the heap for this batch. A
-    /// [`PaddedToMax`](crate::sample::PaddedToMax) or [`Text`](crate::sample::Text) that is longer than its maximum is always an
-    /// error.
+    /// Sets what to do with a batch whose [packed](crate::sample::Packed) samples have more items
+    /// than it has room for: return an error, which is the default, or take memory from the heap
+    /// for this batch. A [`PaddedToMax`](crate::sample::PaddedToMax) or
+    /// [`Text`](crate::sample::Text) that is longer than its maximum is always an error.
     ///
     /// ```
     /// use slotline::Loader;
@@ -546,8 +553,8 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets what to do when more batches are kept than [`hold`](Self::hold) allows and another one is asked for: take
-    /// more memory, wait until another thread drops one of them, or fail.
+    /// Sets what to do when more batches are kept than [`hold`](Self::hold) allows and another one
+    /// is asked for: take more memory, wait until another thread drops one of them, or fail.
     ///
     /// ```
     /// use slotline::Loader;
@@ -580,7 +587,8 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets what to do with samples that cannot be read or written, and how many of them a pass may have.
+    /// Sets what to do with samples that cannot be read or written, and how many of them a pass may
+    /// have.
     ///
     /// The index of each bad sample is reported once, through `tracing`, when its batch is
     /// delivered, and listed in [`Stats::bad_indices`](crate::loader::Stats::bad_indices). If a

@@ -370,7 +370,8 @@ impl Options {
     }
 }
 
-/// Returns the number of slots of a ring that all workers share, for this many batches ahead and this many held.
+/// Returns the number of slots of a ring that all workers share, for this many batches ahead and
+/// this many held.
 ///
 /// The number is even, so that two threads that take turns always write into the same slots, which
 /// are in their own caches. With an odd number, two threads took 1.5 times as long to gather

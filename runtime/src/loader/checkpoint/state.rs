@@ -126,7 +126,8 @@ impl State {
         self.batches
     }
 
-    /// The seed of the loader's own generator; `None` if it drew from the process's default generator.
+    /// The seed of the loader's own generator; `None` if it drew from the process's default
+    /// generator.
     pub fn seed(&self) -> Option<u64> {
         self.start.generator.map(|place| place.seed)
     }

@@ -9,8 +9,8 @@ use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::cell::Lease;
 use crate::sample::{Columns, Dynamic, Schema};
 
-/// A batch, in the memory that workers wrote it into. Dropping it, on any thread and in any order, releases that
-/// memory.
+/// A batch, in the memory that workers wrote it into. Dropping it, on any thread and in any order,
+/// releases that memory.
 ///
 /// A batch does not change for as long as it is kept, except by [`field_mut`](Self::field_mut), and
 /// may outlive the pass and the loader. If more batches are kept than the loader's
@@ -60,11 +60,13 @@ impl<S> Batch<S> {
     ///
     /// # Panics
     ///
-    /// Panics in a forked process if the memory is from [`Builder::memory`](crate::loader::Builder::memory).
+    /// Panics in a forked process if the memory is from
+    /// [`Builder::memory`](crate::loader::Builder::memory).
     #[inline]
     pub fn columns(&self) -> Columns<'_> {
-        // SAFETY: all bytes of a cell are initialised, and valid for their fields, from the start; the tag has
-        // at most as many rows as the layout; and no thread writes while the batch exists.
+        // SAFETY: all bytes of a cell are initialised, and valid for their fields, from the start;
+        // the tag has at most as many rows as the layout; and no thread writes while the batch
+        // exists.
         unsafe { self.lease.payload().columns(self.lease.tag()) }
     }
 
@@ -93,9 +95,9 @@ impl<S> Batch<S> {
             return None;
         }
         let (_, bytes) = columns.raw(i)?;
-        // SAFETY: `raw` returns the field's memory, which may be written until the batch is dropped while nothing else
-        // reads it: the batch is borrowed exclusively, and no one else has its lease. The elements are `T`, valid and
-        // aligned, and remain so.
+        // SAFETY: `raw` returns the field's memory, which may be written until the batch is dropped
+        // while nothing else reads it: the batch is borrowed exclusively, and no one else has its
+        // lease. The elements are `T`, valid and aligned, and remain so.
         Some(unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) })
     }
 
@@ -150,7 +152,8 @@ impl<S> Batch<S> {
 ///
 /// # Panics
 ///
-/// Panics if there is no memory for the copy, and in a forked process like [`columns`](Batch::columns).
+/// Panics if there is no memory for the copy, and in a forked process like
+/// [`columns`](Batch::columns).
 impl<S> Clone for Batch<S> {
     fn clone(&self) -> Self {
         let tag = self.lease.tag();

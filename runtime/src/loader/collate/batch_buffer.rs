@@ -43,8 +43,8 @@ unsafe impl Sync for BatchBuffer {}
 impl BatchBuffer {
     /// # Safety
     ///
-    /// The `layout.size` bytes of `arena` from `start` must belong to this buffer alone, and be zeroed and aligned as
-    /// fields are.
+    /// The `layout.size` bytes of `arena` from `start` must belong to this buffer alone, and be
+    /// zeroed and aligned as fields are.
     pub(crate) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>) -> Self {
         let given = is_given(&*arena);
         Self { start, layout, arena, given, process: Process::this() }
@@ -84,7 +84,8 @@ impl BatchBuffer {
         let start = memory.start();
         // SAFETY: the memory is new, and as large as the layout.
         let copy = unsafe { Self::new(start, self.layout.clone(), Arc::new(memory)) };
-        // SAFETY: this buffer has the same layout, and no thread writes it (this function's safety contract).
+        // SAFETY: this buffer has the same layout, and no thread writes it (this function's safety
+        // contract).
         unsafe { self.layout.copy(self.start.as_ptr(), start.as_ptr()) };
         copy
     }
@@ -100,11 +101,13 @@ impl BatchBuffer {
     ///
     /// # Panics
     ///
-    /// Panics in a forked process if the memory is from [`Builder::memory`](crate::loader::Builder::memory).
+    /// Panics in a forked process if the memory is from
+    /// [`Builder::memory`](crate::loader::Builder::memory).
     ///
     /// # Safety
     ///
-    /// The rows of `tag` must have been written, and no thread may write them while the columns are used.
+    /// The rows of `tag` must have been written, and no thread may write them while the columns are
+    /// used.
     #[inline]
     pub(crate) unsafe fn columns(&self, tag: Tag) -> Columns<'_> {
         self.check_process();
@@ -132,7 +135,8 @@ impl Drop for BatchBuffer {
             // the parent may have written only a part of it. So leak the memory, and what spilled.
             return std::mem::forget(self.arena.clone());
         }
-        // SAFETY: this part of the arena belongs to the buffer alone, and no one else has the buffer.
+        // SAFETY: this part of the arena belongs to the buffer alone, and no one else has the
+        // buffer.
         unsafe { self.layout.free_spills(self.start.as_ptr()) };
     }
 }
@@ -208,8 +212,8 @@ impl Storage for BatchBuffer {
             // A collate function has made one row of the good samples.
             return;
         }
-        // SAFETY: the caller upholds the contract of `Storage::compact_rows`: exclusive access, and rows that are written
-        // or empty.
+        // SAFETY: the caller upholds the contract of `Storage::compact_rows`: exclusive access, and
+        // rows that are written or empty.
         unsafe { compact_rows(&self.layout, self.start.as_ptr(), empty, rows) };
     }
 
@@ -231,8 +235,8 @@ impl Storage for BatchBuffer {
     }
 }
 
-/// The bytes from one slot to the next: whole pages, or for a batch smaller than a page, a multiple of the field
-/// alignment.
+/// The bytes from one slot to the next: whole pages, or for a batch smaller than a page, a multiple
+/// of the field alignment.
 pub(crate) fn slot_size(layout: usize) -> usize {
     layout.max(1).next_multiple_of(if layout < ALIGN { FIELD_ALIGN } else { ALIGN })
 }

@@ -14,7 +14,8 @@ use crate::loader::error::failure::Cause;
 /// the API; `MapJob`, `SkipJob` and `StreamJob` implement it.
 #[doc(hidden)]
 pub trait Job<D: Loadable> {
-    /// Reads the next row's sample. Returns `None` after the last row, or once the batch is no longer wanted.
+    /// Reads the next row's sample. Returns `None` after the last row, or once the batch is no
+    /// longer wanted.
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError>;
 
     /// Works like [`next`](Self::next), and times the sample if this job times its samples one by

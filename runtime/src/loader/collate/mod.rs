@@ -31,7 +31,8 @@ use crate::loader::error::build::BuildError;
 /// How a loader makes batches. Sealed: [`Stack`](crate::loader::Stack) stacks the samples, and
 /// [`With`](crate::loader::With) calls a user's function.
 pub trait Collate<D: Loadable>: Fill<D> {
-    /// The loader's output: [`Batch`](crate::loader::Batch) or [`Collated`](crate::loader::Collated).
+    /// The loader's output: [`Batch`](crate::loader::Batch) or
+    /// [`Collated`](crate::loader::Collated).
     type Output: Output<Payload = Self::Payload>;
 }
 

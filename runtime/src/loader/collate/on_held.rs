@@ -5,8 +5,9 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnHeld {
-    /// Takes memory for one more batch, as long as the [`memory_limit`](crate::loader::Builder::memory_limit) and the
-    /// system allow it, and otherwise fails like [`Fail`](Self::Fail). Later batches use that memory again, and it is
+    /// Takes memory for one more batch, as long as the
+    /// [`memory_limit`](crate::loader::Builder::memory_limit) and the system allow it, and
+    /// otherwise fails like [`Fail`](Self::Fail). Later batches use that memory again, and it is
     /// freed with the loader.
     ///
     /// The first such batch causes a [warning](crate::loader::Warning::Kept);

@@ -37,7 +37,8 @@ impl AddressSanitizer {
     }
 }
 
-/// The memory of one batch, which is poisoned while no batch uses it. Dropping this makes it accessible.
+/// The memory of one batch, which is poisoned while no batch uses it. Dropping this makes it
+/// accessible.
 pub(crate) struct Poison {
     start: usize,
     len: usize,

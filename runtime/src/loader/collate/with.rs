@@ -94,8 +94,9 @@ where
     }
 }
 
-/// The output of a loader whose batches are made by a [collate function](crate::loader::Builder::collate):
-/// `Loader<Collated<T>>` returns `T`. This type has no values.
+/// The output of a loader whose batches are made by a
+/// [collate function](crate::loader::Builder::collate): `Loader<Collated<T>>` returns `T`. This
+/// type has no values.
 pub struct Collated<T>(PhantomData<fn() -> T>, Infallible);
 
 impl<T> fmt::Debug for Collated<T> {

@@ -143,9 +143,10 @@ impl<B: Output> Loader<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck
-    /// in the previous pass, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass;
-    /// [`Error::WorkerDied`]; [`Error::Stopped`]; [`Error::Forked`].
+    /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a
+    /// worker is still stuck in the previous pass, or in its `worker_init`; [`Error::State`] if a
+    /// loaded state does not fit the pass; [`Error::WorkerDied`]; [`Error::Stopped`];
+    /// [`Error::Forked`].
     pub fn epoch(&mut self) -> Result<Pass<'_, B>, Error> {
         self.begin_epoch()?;
         Ok(Pass::new(self, None))
@@ -227,8 +228,8 @@ impl<B: Output> Loader<B> {
         PassSpan::new(self.core.position.pass.epoch)
     }
 
-    /// Works like [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see
-    /// [`Pass::next_or_held`].
+    /// Works like [`next_batch`](Self::next_batch), for a caller that holds batches and could drop
+    /// some: see [`Pass::next_or_held`].
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
         let on_held = std::mem::replace(&mut self.core.memory.on_held, OnHeld::Fail);
         let next = self.next_batch();
@@ -282,7 +283,8 @@ impl<B: Output> Loader<B> {
         next
     }
 
-    /// Whether the next batch of the pass, an error instead of it, or its end is ready: see [`Pass::is_ready`].
+    /// Whether the next batch of the pass, an error instead of it, or its end is ready: see
+    /// [`Pass::is_ready`].
     pub fn is_ready(&self) -> bool {
         self.core.is_ready()
     }
@@ -346,14 +348,15 @@ impl<B: Output> Loader<B> {
         self.core.batching.batch_size
     }
 
-    /// The number of batches that fit into the loader's initial memory: those being filled, those that are ready, and
-    /// those that are held.
+    /// The number of batches that fit into the loader's initial memory: those being filled, those
+    /// that are ready, and those that are held.
     pub fn depth(&self) -> usize {
         self.core.memory.cell_pool.depth()
     }
 
-    /// The number of batches that can be held in the loader's initial memory while the next one is asked for:
-    /// [`hold`](Builder::hold), or one more. Beyond that the loader [grows, waits or fails](OnHeld).
+    /// The number of batches that can be held in the loader's initial memory while the next one is
+    /// asked for: [`hold`](Builder::hold), or one more. Beyond that the loader
+    /// [grows, waits or fails](OnHeld).
     pub fn most_held(&self) -> usize {
         self.core.memory.cell_pool.hold()
     }

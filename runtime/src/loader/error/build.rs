@@ -72,7 +72,8 @@ pub enum BuildError {
         /// Bytes that are available.
         available: u64,
     },
-    /// The loader would take more memory than [`memory_limit`](crate::loader::Builder::memory_limit) allows.
+    /// The loader would take more memory than
+    /// [`memory_limit`](crate::loader::Builder::memory_limit) allows.
     #[error(
         "the loader needs {needed} bytes, {overhead} of them for the order of a pass and other overhead, but memory_limit is {limit}; {fits}"
     )]
@@ -113,7 +114,8 @@ pub enum BuildError {
         /// The maximum.
         most: usize,
     },
-    /// A core of [`Affinity::Cores`](crate::loader::Affinity::Cores) does not exist, or this process may not use it.
+    /// A core of [`Affinity::Cores`](crate::loader::Affinity::Cores) does not exist, or this
+    /// process may not use it.
     #[error("affinity names core {core}, but this process may only use {usable}")]
     NoSuchCore {
         /// The core.
@@ -129,7 +131,8 @@ pub enum BuildError {
         /// The system's error.
         r#source: std::io::Error,
     },
-    /// The command of [`ProcessBuilder::spawn`](crate::loader::ProcessBuilder::spawn) could not be started.
+    /// The command of [`ProcessBuilder::spawn`](crate::loader::ProcessBuilder::spawn) could not be
+    /// started.
     #[error("worker {worker} could not be started by {program}: {}", with_causes(source))]
     Command {
         /// The worker's number.

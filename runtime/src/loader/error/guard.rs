@@ -53,8 +53,9 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("a panic without a message").to_owned()
 }
 
-/// Returns the message of a panic and drops its payload. A payload that panics when it is dropped would end the thread,
-/// so it is dropped under guard, and the payload of that second panic is leaked.
+/// Returns the message of a panic and drops its payload. A payload that panics when it is dropped
+/// would end the thread, so it is dropped under guard, and the payload of that second panic is
+/// leaked.
 #[cold]
 pub(crate) fn take_message(panic: Box<dyn Any + Send>) -> String {
     let message = panic_message(&*panic);

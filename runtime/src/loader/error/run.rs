@@ -10,17 +10,19 @@ use crate::sampler::SamplerError;
 
 /// The reason why there is no batch, or no pass.
 ///
-/// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass continues with the next batch. After
-/// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again. After
-/// [`Stopped`](Self::Stopped), [`Forked`](Self::Forked) and [`WorkerDied`](Self::WorkerDied) the pass ends at once.
+/// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass continues with the next
+/// batch. After [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same
+/// batch again. After [`Stopped`](Self::Stopped), [`Forked`](Self::Forked) and
+/// [`WorkerDied`](Self::WorkerDied) the pass ends at once.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A sample could not be read, or did not match the fields. If a batch has several such samples, this is the first
-    /// one.
+    /// A sample could not be read, or did not match the fields. If a batch has several such
+    /// samples, this is the first one.
     #[error("sample {index} of batch {task} failed in {by}: {}", with_causes(&**source))]
     Sample {
-        /// The sample's index in the dataset; in an iterable dataset, its number in the worker's stream, from 0.
+        /// The sample's index in the dataset; in an iterable dataset, its number in the worker's
+        /// stream, from 0.
         index: usize,
         /// The sample's position in the pass; in an iterable dataset, the same as the index.
         position: usize,
@@ -45,8 +47,8 @@ pub enum Error {
         /// The message of the panic.
         message: String,
     },
-    /// A batch has bad samples, and the pass has more of them than [`on_error`](crate::loader::Builder::on_error)
-    /// allows. The next batch comes.
+    /// A batch has bad samples, and the pass has more of them than
+    /// [`on_error`](crate::loader::Builder::on_error) allows. The next batch comes.
     #[error("{bad} samples of this pass are bad, but on_error allows {budget}: {}", with_causes(source))]
     BadSamples {
         /// Bad samples of the pass so far, including those of this batch.
@@ -92,8 +94,8 @@ pub enum Error {
         /// Why no more memory is available, if the loader asked for it.
         r#source: Option<BoxError>,
     },
-    /// The [`worker_init`](crate::loader::Builder::worker_init) of a worker failed, and the worker takes no part in the
-    /// pass.
+    /// The [`worker_init`](crate::loader::Builder::worker_init) of a worker failed, and the worker
+    /// takes no part in the pass.
     #[error("worker_init failed in worker {worker}, which takes no part in this pass: {}", with_causes(&**source))]
     WorkerInit {
         /// The worker's number.
@@ -122,8 +124,9 @@ pub enum Error {
         /// The message of the panic.
         message: String,
     },
-    /// The batch sampler of [`batch_sampler_try_iter`](crate::loader::Builder::batch_sampler_try_iter) returned an error;
-    /// the pass ends here.
+    /// The batch sampler of
+    /// [`batch_sampler_try_iter`](crate::loader::Builder::batch_sampler_try_iter) returned an
+    /// error; the pass ends here.
     #[error("the batch sampler failed when it was asked for batch {task}, in {by}: {}", with_causes(&**source))]
     BatchSampler {
         /// The batch, counted from 0.
@@ -169,11 +172,13 @@ pub enum Error {
         /// The number of batches in the pass.
         tasks: usize,
     },
-    /// A [`Stopper`](crate::loader::Stopper) was used: neither this pass nor a later one returns another batch.
+    /// A [`Stopper`](crate::loader::Stopper) was used: neither this pass nor a later one returns
+    /// another batch.
     #[error("the loader was stopped; to continue, build a new one and load the state")]
     Stopped,
-    /// This process was forked from the one that built the loader, and lacks its workers, or the memory from
-    /// [`Builder::memory`](crate::loader::Builder::memory). Other loaders without workers continue to work.
+    /// This process was forked from the one that built the loader, and lacks its workers, or the
+    /// memory from [`Builder::memory`](crate::loader::Builder::memory). Other loaders without
+    /// workers continue to work.
     #[error(
         "this process was forked from the one that built the loader, and lacks its workers or its memory; to continue, build a new one and load the state"
     )]

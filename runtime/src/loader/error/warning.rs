@@ -40,8 +40,8 @@ pub enum Warning {
         /// The system's error.
         reason: String,
     },
-    /// `pin_memory` is set with a collate function, but [`pin_memory_with`](crate::loader::Builder::pin_memory_with) is
-    /// not.
+    /// `pin_memory` is set with a collate function, but
+    /// [`pin_memory_with`](crate::loader::Builder::pin_memory_with) is not.
     NothingToPin,
     /// An iterable dataset returned more samples than its `len()` says. Perhaps each worker reads
     /// the whole dataset instead of its part.

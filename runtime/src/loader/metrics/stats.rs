@@ -14,7 +14,8 @@ use crate::loader::metrics::verdict::Verdict;
 /// read so rarely that it costs about one percent of the time. Therefore some figures are measured
 /// and some estimated:
 ///
-/// - Counts of batches, samples, bytes and errors are exact; so are `elapsed`, `starting`, `waiting` and `held`.
+/// - Counts of batches, samples, bytes and errors are exact; so are `elapsed`, `starting`,
+///   `waiting` and `held`.
 /// - A claim is the samples that a thread fills at once: those of a batch, or of a part of a batch.
 ///   A claim is timed if reading the clock takes no more than 2 % of its time. So all claims of
 ///   about 3 µs or more are timed, including what comes between them. Of quicker claims, the first
@@ -55,7 +56,8 @@ pub struct Stats {
     pub bad_indices: Vec<usize>,
     /// The last of these samples with their causes, at most 8, the newest last.
     pub bad_causes: Vec<BadSample>,
-    /// Batches whose packed samples did not fit into the batch, so that memory from the heap was taken.
+    /// Batches whose packed samples did not fit into the batch, so that memory from the heap was
+    /// taken.
     pub spilled_batches: u64,
     /// Bytes taken from the heap for these batches.
     pub spilled_bytes: u64,
@@ -182,8 +184,8 @@ pub struct Slow {
 pub struct Stuck {
     /// The sample's index; in an iterable dataset, its number in the worker's stream.
     pub index: usize,
-    /// The batch of which the sample is a part, counted from 0; with an iterable dataset, the number
-    /// of the consumer's request for it.
+    /// The batch of which the sample is a part, counted from 0; with an iterable dataset, the
+    /// number of the consumer's request for it.
     pub batch: usize,
     /// The thread that is, or was, reading it.
     pub by: By,

@@ -75,7 +75,8 @@ impl Batching {
         if self.drop_last { samples / self.batch_size } else { samples.div_ceil(self.batch_size) }
     }
 
-    /// Returns a warning if the number of samples is known and positive, but too small for one batch.
+    /// Returns a warning if the number of samples is known and positive, but too small for one
+    /// batch.
     pub(crate) fn no_batch(&self, samples: Option<usize>) -> Option<Warning> {
         let samples = samples.filter(|&samples| samples > 0 && self.batches(samples) == 0)?;
         Some(Warning::NoBatch { batch_size: self.batch_size, samples })

@@ -52,7 +52,8 @@ impl Drop for Draft<'_> {
 }
 
 impl PlanCell {
-    /// Makes a `PlanCell` whose batches have at most `rows` rows, with `stride` positions from one to the next.
+    /// Makes a `PlanCell` whose batches have at most `rows` rows, with `stride` positions from one
+    /// to the next.
     pub(crate) fn new(rows: usize, stride: usize, index_stream: Option<IndexStream>) -> Self {
         Self(UnsafeCell::new(Plan { rows, stride, index_stream, ..Plan::default() }))
     }
@@ -64,7 +65,8 @@ impl PlanCell {
     /// While the draft exists, no claim may be outstanding or be made, and no one may call this
     /// function or [`plan`](Self::plan).
     pub(crate) unsafe fn draft(&self) -> Draft<'_> {
-        // SAFETY: the caller upholds that no other reference to the plan exists, and this one ends here.
+        // SAFETY: the caller upholds that no other reference to the plan exists, and this one ends
+        // here.
         let plan = unsafe { std::mem::take(&mut *self.0.get()) };
         Draft { plan, to: self }
     }

@@ -270,8 +270,8 @@ impl Control {
         call.pass.store(pass, Ordering::Release);
     }
 
-    /// Returns the number of the pass for which workers run their `worker_init`, and its base seed. The number is 0
-    /// before the first pass, and while another one is being written.
+    /// Returns the number of the pass for which workers run their `worker_init`, and its base seed.
+    /// The number is 0 before the first pass, and while another one is being written.
     pub(crate) fn called(&self) -> (u64, u64) {
         let call = &self.head().call;
         let pass = call.pass.load(Ordering::Acquire);

@@ -700,7 +700,8 @@ mod tests {
         ] {
             let layout = Arc::new(Layout::new(Fields::of(&0_i64), ROWS).unwrap());
             let pages = Arc::new(Pages::shared(slot_size(layout.size)).unwrap());
-            // SAFETY: the pages have room for one batch, which the process and the test do not write at once.
+            // SAFETY: the pages have room for one batch, which the process and the test do not
+            // write at once.
             let region = move || unsafe { BatchBuffer::new(pages.start(), layout.clone(), pages.clone()) };
             let work = BatchState::new(region());
             let strategy = WaitStrategy::Park;

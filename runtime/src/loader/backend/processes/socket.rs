@@ -158,7 +158,8 @@ impl Socket {
         // SAFETY: zeros are valid.
         let (mut part, mut room) = (unsafe { std::mem::zeroed() }, [0; 8]);
         let header = header(&mut part, &raw mut numbers, &mut room);
-        // SAFETY: the room is aligned and large enough for the descriptors and their header, and outlives the call.
+        // SAFETY: the room is aligned and large enough for the descriptors and their header, and
+        // outlives the call.
         let sent = unsafe {
             let control = libc::CMSG_FIRSTHDR(&header);
             (*control).cmsg_level = libc::SOL_SOCKET;

@@ -124,7 +124,8 @@ pub struct Bound {
     pub enough: usize,
     /// The number of cores.
     pub cores: usize,
-    /// Whether the time is spent waiting for a disk or a network, so that more workers than cores would help, too.
+    /// Whether the time is spent waiting for a disk or a network, so that more workers than cores
+    /// would help, too.
     pub waits: bool,
 }
 
