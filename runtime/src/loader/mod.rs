@@ -65,7 +65,7 @@
 //! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | as for any dropped loader, but the thread does not wait for itself, and ends later |
 //! | a worker that ends with a panic in the loader's own code | the other workers take over its share. If no worker is left and the caller does not load, or if each worker has a ring of its own: [`Error::WorkerDied`], then and from every `epoch` |
 //! | a [worker process](Builder::processes) that ends, by a signal or an exit | [`Error::Sample`] in the place of its batch, which names the signal or the exit code; the other workers go on. With [`restart_workers`](ProcessBuilder::restart_workers) the process is replaced, and its samples are read again. With [`on_error`](Builder::on_error) the sample that the process was reading is left out or replaced instead. If no worker is left: [`Error::WorkerDied`] |
-//! | a worker process that takes longer than [`sample_timeout`](ProcessBuilder::sample_timeout) for a sample | it is killed and replaced, and the sample is reported, left out or replaced as above |
+//! | a worker process that takes longer than [`sample_timeout`](ProcessBuilder::sample_timeout) for a sample | it is killed and replaced, and the sample is an [`Error::Sample`] in the place of its batch, or with [`on_error`](Builder::on_error) it is left out or replaced |
 //! | a command that cannot be started as a [worker](ProcessBuilder::spawn) | [`BuildError::Command`] |
 //! | a command that ends without becoming a worker, or makes no dataset, or another one than the loader's | [`Error::WorkerDied`] with the reason, once no worker is left; the command is not started again |
 //! | a command that neither ends nor becomes a worker | with a [`timeout`](Builder::timeout) [`Error::Timeout`]; it is killed when the loader is dropped |
@@ -119,8 +119,8 @@
 //! - A loader with workers still returns the batches that are ready, then [`Error::Forked`];
 //!   `epoch` returns that error at once. A [`Stopper`] stops a loader only if it has no workers, or
 //!   if each worker has a ring of its own.
-//! - A loader without workers continues, and batches can be kept as before. Its memory is no longer
-//!   locked: `mlock` ends with a fork.
+//! - A loader without workers continues, and its batches can be kept as usual. Its memory is not
+//!   locked in the child: `mlock` ends with a fork.
 //! - A loader whose batches are in memory from [`Builder::memory`] (page-locked for a device, for
 //!   example) returns [`Error::Forked`] from `next` and `epoch` at once, with or without workers:
 //!   the child may lack that memory, or may share it with its parent. Reading a batch in such

@@ -73,8 +73,8 @@ impl<D: Loadable> Builder<D> {
     ///
     /// Each batch is collated by one worker, which reads its samples in order. Samples that the
     /// function does not take are skipped. The end of an iterable dataset is found only when one
-    /// more sample is asked for. There the function may be called without any sample; its result or
-    /// error is then discarded.
+    /// more sample is asked for. At that point the function may be called without any sample; its
+    /// result or error is then discarded.
     ///
     /// ```
     /// use slotline::Loader;

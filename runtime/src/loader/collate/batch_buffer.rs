@@ -37,7 +37,7 @@ impl fmt::Debug for BatchBuffer {
 // and the pool of cells ensure that claims write disjoint rows, and that the holder of a lease
 // reads exclusively. All rows of packed fields belong to one claim.
 unsafe impl Send for BatchBuffer {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for BatchBuffer {}
 
 impl BatchBuffer {

@@ -59,7 +59,7 @@ impl<P> BatchState<P> {
         self.has_errors.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a failure, because of which no batch is delivered.
+    /// Whether there is a failure, which prevents the batch.
     #[cfg(processes)]
     pub(crate) fn has_failure(&self) -> bool {
         self.has_errors() && self.errors.lock().unwrap_or_else(PoisonError::into_inner).failure.is_some()

@@ -92,7 +92,7 @@ pub(crate) struct CellOwner<P>(NonNull<Cell<P>>, PhantomData<Cell<P>>);
 
 // SAFETY: the handle gives out shared references to the cell, and may free it, on any thread.
 unsafe impl<P> Send for CellOwner<P> where Cell<P>: Send + Sync {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<P> Sync for CellOwner<P> where Cell<P>: Send + Sync {}
 
 impl<P> CellOwner<P> {
@@ -170,7 +170,7 @@ pub struct Lease<P>(NonNull<Cell<P>>, PhantomData<Cell<P>>);
 
 // SAFETY: as for `CellOwner`.
 unsafe impl<P> Send for Lease<P> where Cell<P>: Send + Sync {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<P> Sync for Lease<P> where Cell<P>: Send + Sync {}
 
 impl<P> Lease<P> {

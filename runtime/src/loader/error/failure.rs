@@ -14,7 +14,7 @@ use crate::loader::error::run::{By, Error};
 /// `drop` of a user's error does not propagate.
 #[derive(Debug, Default)]
 pub(crate) struct SlotErrors {
-    /// The failure because of which there is no batch.
+    /// The failure that prevents the batch, if there is one.
     pub(crate) failure: Option<Failure>,
     /// Samples that were skipped. They are in any order, except that attempts at the same position
     /// are in sequence.
@@ -36,7 +36,7 @@ pub(crate) struct Skipped {
     pub(crate) row: Option<usize>,
 }
 
-/// The failure because of which a batch is not delivered.
+/// A failure that prevents a batch from being delivered.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// The sample's position in the pass.

@@ -83,8 +83,8 @@ pub enum Warning {
     Stuck {
         /// The sample's index; in an iterable dataset, its number in the worker's stream.
         index: usize,
-        /// The batch of which the sample is a part, counted from 0; with an iterable dataset, the
-        /// number of the consumer's request for it.
+        /// The number of the sample's batch, from 0; with an iterable dataset, the number of the
+        /// consumer's request for that batch.
         batch: usize,
         /// The thread that is reading it.
         by: By,
@@ -96,7 +96,7 @@ pub enum Warning {
     BadSample {
         /// The sample's index; in an iterable dataset, its number in the worker's stream.
         index: usize,
-        /// The batch of which the sample is a part, counted from 0.
+        /// The number of the sample's batch, from 0.
         batch: usize,
         /// The thread that read it.
         by: By,

@@ -16,7 +16,7 @@ use crate::sync::{Mutex, MutexGuard};
 pub struct BadSample {
     /// The sample's index; in an iterable dataset, its number in the worker's stream.
     pub index: usize,
-    /// The batch of which the sample is a part, counted from 0.
+    /// The number of the sample's batch, from 0.
     pub batch: usize,
     /// The thread that read it.
     pub by: By,

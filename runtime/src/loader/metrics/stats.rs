@@ -184,8 +184,8 @@ pub struct Slow {
 pub struct Stuck {
     /// The sample's index; in an iterable dataset, its number in the worker's stream.
     pub index: usize,
-    /// The batch of which the sample is a part, counted from 0; with an iterable dataset, the
-    /// number of the consumer's request for it.
+    /// The number of the sample's batch, from 0; with an iterable dataset, the number of the
+    /// consumer's request for that batch.
     pub batch: usize,
     /// The thread that is, or was, reading it.
     pub by: By,
