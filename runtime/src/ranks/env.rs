@@ -72,7 +72,7 @@ fn number(get: Get<'_>, variable: &'static str) -> Result<Option<usize>, RanksEr
 }
 
 impl Launcher {
-    /// Whether its variables are not about processes of the user: a batch script has some of Slurm's, too. The name of the
+    /// Returns whether its variables are not about processes of the user: a batch script has some of Slurm's, too. The name of the
     /// job says nothing: that of `srun bash train.sh` is `bash`, as in a shell, from which a program may be started by `srun`.
     fn is_absent(&self, get: Get<'_>) -> bool {
         self.name == SLURM && get(self.world_size).is_none()

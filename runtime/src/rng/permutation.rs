@@ -27,7 +27,7 @@ pub trait IndexWord: sealed::Sealed + Copy + fmt::Debug + Send + Sync + 'static 
     /// The size in bits.
     const BITS: u32;
 
-    /// Whether every index below `n` fits in this type.
+    /// Returns whether every index below `n` fits in this type.
     fn fits(n: usize) -> bool;
 
     /// Converts from an index, keeping its lowest [`BITS`](Self::BITS) bits.

@@ -53,7 +53,7 @@ impl<S: Sampler> BatchSampler<S> {
         batches_of(self.sampler.len(), self.batch_size, self.drop_last)
     }
 
-    /// Whether a pass has no batches.
+    /// Returns whether a pass has no batches.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

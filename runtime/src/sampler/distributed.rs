@@ -242,7 +242,7 @@ impl DistributedSampler {
         self
     }
 
-    /// Whether the indices fit in u32.
+    /// Returns whether the indices fit in u32.
     fn is_narrow(&self) -> bool {
         u32::fits(self.dataset_len)
     }

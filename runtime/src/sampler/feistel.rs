@@ -70,7 +70,7 @@ impl Cipher {
         self.len
     }
 
-    /// Whether there are no indices.
+    /// Returns whether there are no indices.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -98,7 +98,7 @@ pub trait Sampler: Send {
     /// Returns the number of indices in a pass.
     fn len(&self) -> usize;
 
-    /// Whether a pass has no indices.
+    /// Returns whether a pass has no indices.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -63,7 +63,7 @@ impl Order {
         }
     }
 
-    /// Whether there are no positions.
+    /// Returns whether there are no positions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -86,7 +86,7 @@ impl RandomSampler {
         if self.replacement { Some(self.len()) } else { self.len().checked_next_multiple_of(self.dataset_len.get()) }
     }
 
-    /// Whether the indices fit in u32.
+    /// Returns whether the indices fit in u32.
     fn is_narrow(&self) -> bool {
         u32::fits(self.dataset_len.get())
     }

@@ -87,7 +87,7 @@ impl Spans {
         self.len
     }
 
-    /// Whether there are no batches.
+    /// Returns whether there are no batches.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

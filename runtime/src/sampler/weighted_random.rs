@@ -113,7 +113,7 @@ impl WeightedRandomSampler {
         self
     }
 
-    /// Whether a pass is drawn by binary search; otherwise by comparing all indices.
+    /// Returns whether a pass is drawn by binary search; otherwise by comparing all indices.
     fn bisects(&self) -> bool {
         self.replacement && self.num_samples.get() > 1
     }
@@ -123,7 +123,7 @@ impl WeightedRandomSampler {
         if self.bisects() { self.num_samples.get() } else { self.positive }
     }
 
-    /// Whether the indices fit in u32.
+    /// Returns whether the indices fit in u32.
     fn is_narrow(&self) -> bool {
         u32::fits(self.weights.len())
     }
