@@ -28,9 +28,11 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that tensors and arrays can hold; implemented for exactly the types that [`DType`] names: `bool`, the integers
-/// of 8 to 64 bits, `f32`, `f64`, with the cargo feature `half` that crate's `f16` and `bf16`, and with the cargo feature
-/// `num-complex` that crate's `Complex<f32>` and `Complex<f64>`.
+/// A Rust type that tensors and arrays can hold.
+///
+/// Implemented for `bool`, the integers of 8 to 64 bits, `f32` and `f64`. With the cargo feature `half`, also for that
+/// crate's `f16` and `bf16`, and with the cargo feature `num-complex`, also for that crate's `Complex<f32>` and
+/// `Complex<f64>`. These are exactly the types that [`DType`] names.
 ///
 /// Sealed: no other crate can implement it.
 ///

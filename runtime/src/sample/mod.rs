@@ -16,12 +16,12 @@
 //! | `Value` of the crate `slotline-value` | its numbers and tensors, in sequence | [`Columns`] |
 //! | [`PaddedToMax`] | up to a given maximum length | [`PaddedTensor`] `[B, max]` |
 //! | [`PaddedToLongest`] | any length, padded to the longest of the batch | [`PaddedTensor`] `[B, longest]` |
-//! | [`Mask`] | as long as one of these, and padded like it | [`PaddedTensor`] |
+//! | [`Mask`] | as long as a [`PaddedToMax`] or [`PaddedToLongest`], and padded like it | [`PaddedTensor`] |
 //! | [`Text`] | up to a given number of bytes | [`Texts`] |
 //! | [`Packed`] | any length, samples concatenated | [`PackedTensor`] |
-//! | [`PackedText`] | the same for strings | [`PackedTexts`] |
-//! | tuples of these | in sequence | a tuple |
-//! | your own struct, [derived](derive@Sample) | in sequence, by name | a struct |
+//! | [`PackedText`] | a string of any length, samples concatenated | [`PackedTexts`] |
+//! | tuples of these | those of its elements, in sequence | a tuple |
+//! | your own struct, [derived](derive@Sample) | those of its fields, in sequence | a struct |
 //! | your own type that implements [`Sample`](trait@Sample) | as declared | as its schema defines |
 //!
 //! A struct becomes a sample with [`#[derive(Sample)]`](derive@Sample), which also makes a struct for its batches:

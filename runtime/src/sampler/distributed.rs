@@ -424,7 +424,7 @@ impl Sampler for DistributedSampler {
             return Err(saved.impossible("dealt", dealt, "that contradicts the saved position"));
         }
         let mut deal = Deal { position, dealt };
-        // The last batch of a pass may be smaller.
+        // `seen` is in whole batches, but the last batch of a pass may be smaller.
         let end = position + self.share(deal, replicas);
         let (first, next) = (seen.start.min(end), seen.end.min(end));
         if first < position {

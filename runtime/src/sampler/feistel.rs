@@ -1,11 +1,12 @@
 //! A permutation of 0 .. n whose entries are computed one by one, in constant memory and time.
 //!
-//! 0 .. n is written row by row into a table of a = ⌈√n⌉ rows and b = ⌈n / a⌉ columns, so that index l·b + r is in row
-//! l and column r. A generalised Feistel network permutes the cells: rounds alternately replace l by (l + f(r)) mod a
-//! and r by (r + f(l)) mod b, which is invertible for any f. (Source: J. Black and P. Rogaway, "Ciphers with arbitrary
-//! finite domains", CT-RSA
-//! 2002. M. Luby and C. Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", SIAM Journal
-//!       on Computing 17(2), 1988: four rounds are enough for large sides and random functions.)
+//! 0 .. n is written row by row into a table of a = ⌈√n⌉ rows and b = ⌈n / a⌉ columns, so that index
+//! l·b + r is in row l and column r. A generalised Feistel network permutes the cells: rounds
+//! alternately replace l by (l + f(r)) mod a and r by (r + f(l)) mod b, which is invertible for any
+//! f. Four rounds are enough for large sides and random functions. (Sources: J. Black and P.
+//! Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002. M. Luby and C. Rackoff, "How to
+//! construct pseudorandom permutations from pseudorandom functions", SIAM Journal on Computing
+//! 17(2), 1988.)
 //!
 //! b is a or a - 1, and only the last row has cells whose index is n or more, fewer than b. A
 //! result of n or more is encrypted again, until the result is below n. This is still a permutation
@@ -13,8 +14,8 @@
 //! which is below n. Fewer than one lookup in √n takes a second step. So from n = 256 on (smaller
 //! tables have more rounds, see below) the cost of a lookup does not depend on n.
 //!
-//! f of round i is element i·2³² + r of the SplitMix64 sequence that starts at the key, mapped to 0
-//! .. a by taking the high half of its product with a. (For odd rounds, l and b take the place of r
+//! f of round i is element i·2³² + r of the SplitMix64 sequence that starts at the key. The high half
+//! of its product with a maps it to the range 0 .. a. (In odd rounds, l and b take the place of r
 //! and a.) No two rounds share an element, as a and b are at most 2³², so no table of round keys is
 //! needed. The last step of SplitMix64 is left out, as it changes only bits that rarely affect the
 //! high half. (Source: G. L. Steele, D. Lea and C. H. Flood, "Fast splittable pseudorandom number
