@@ -117,8 +117,8 @@ macro_rules! dtypes {
             }
         }
 
-        /// Evaluates an expression in which `T` is the element type of a dtype: `for_dtype!(dtype,
-        /// T => size_of::<T>())`.
+        /// Evaluates an expression in which `T` is the element type of a dtype:
+        /// `for_dtype!(dtype, T => size_of::<T>())`.
         macro_rules! for_dtype {
             ($d dtype:expr, $d T:ident => $d body:expr) => {
                 match $d dtype {

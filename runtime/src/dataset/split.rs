@@ -15,8 +15,8 @@ const CLOSE: f64 = 1e-9;
 ///
 /// The parts are the same as torch's for the same generator: one `randperm` of the dataset's length
 /// is drawn from `generator` and cut into consecutive slices. The default in torch corresponds to
-/// `&mut default_generator()`. Pass a [`SharedGenerator`](crate::rng::SharedGenerator) as `&mut
-/// shared.lock()`.
+/// `&mut default_generator()`. Pass a [`SharedGenerator`](crate::rng::SharedGenerator) as
+/// `&mut shared.lock()`.
 ///
 /// `lengths` are numbers of samples (`usize`), which must add up to the dataset's length, or
 /// fractions (`f64`) from 0 to 1, which must add up to 1 (at most 1e-9 below). The length of a

@@ -76,8 +76,8 @@ fn number(get: Get<'_>, variable: &'static str) -> Result<Option<usize>, RanksEr
 
 impl Launcher {
     /// Returns whether the launcher's variables do not describe this process: a batch script also
-    /// has some of Slurm's variables. The name of the job does not help: it is `bash` for `srun
-    /// bash train.sh`, and also in a shell from which `srun` may start a program.
+    /// has some of Slurm's variables. The name of the job does not help: it is `bash` for
+    /// `srun bash train.sh`, and also in a shell from which `srun` may start a program.
     fn is_absent(&self, get: Get<'_>) -> bool {
         self.name == SLURM && get(self.world_size).is_none()
     }

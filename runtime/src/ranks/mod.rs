@@ -80,8 +80,8 @@ impl Ranks {
     /// | MVAPICH | `MV2_COMM_WORLD_RANK`, `…_SIZE`, `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
     /// | Slurm's `srun` | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, `SLURM_LOCALID` |
     ///
-    /// Slurm's variables are ignored in a batch script outside of `srun`. In a shell that `srun
-    /// --pty` has started with several tasks, a program that is started without `srun` is treated
+    /// Slurm's variables are ignored in a batch script outside of `srun`. In a shell that
+    /// `srun --pty` has started with several tasks, a program that is started without `srun` is treated
     /// as one of these tasks. torchrun may number the processes differently than the launcher that
     /// starts it on each machine.
     ///
