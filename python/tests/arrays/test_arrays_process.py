@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 import textwrap
 import threading
 import time
@@ -146,6 +147,8 @@ def test_forks(workers):
     ],
 )
 def test_the_interpreter_ends_with_live_loaders(program):
+    if "daemon" in program and sys.version_info[:2] == (3, 13) and "free-threading" in sys.version:
+        pytest.skip("this CPython ends its daemon threads by exceptions, which the version of PyO3 for it does not pass on")
     setup = """
         import numpy as np, slotline
         data = slotline.Arrays(i=np.arange(1000))
