@@ -125,7 +125,7 @@ pub struct LoaderOptions {
     ranks: Option<RanksFrom>,
 }
 
-/// A source of the rank.
+/// The place from which the rank is read.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum RanksFrom {
     /// The variables of torchrun, MPI or Slurm; without any, everything is loaded

@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import slotline
 
-# Divisible by the number of processes. The last batch is dropped, since it differs: all ranks have
-# equally many samples, so it may contain repeated samples.
+# Divisible by the number of processes. The last batch is dropped, since it may contain samples that
+# are repeated so that all ranks have equally many.
 GLOBAL_BATCH = 96
 EPOCHS = 4
 

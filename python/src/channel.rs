@@ -104,14 +104,14 @@ struct Head {
 #[derive(Debug)]
 struct Shared {
     mapping: Mapping,
-    /// The number of blocks that this process has received and not returned, including those held
-    /// back.
+    /// The number of blocks that this process has received and not returned, including those in
+    /// `held_back`.
     kept: AtomicUsize,
     /// The process that created or mapped the memory.
     owner: u32,
     /// The process that has taken the receiver, as far as this process knows.
     receiver: AtomicU32,
-    /// The blocks held back for devices; `None` if `hold_back` was not called.
+    /// The dropped blocks from which a device may still copy; `None` if `hold_back` was not called.
     held_back: Mutex<Option<HeldBack>>,
 }
 

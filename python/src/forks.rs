@@ -24,7 +24,7 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 /// The number of blocks that this process has received and not returned.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 static FORKED: Mutex<Forked> = Mutex::new(Forked { children: Vec::new(), seen: Vec::new() });
-/// Whether there are dropped blocks that a child can read.
+/// Whether there are dropped blocks that a child can still read.
 static HAS_SEEN: AtomicBool = AtomicBool::new(false);
 
 /// What a thread holds while it forks: the lock on the lists, so that no other thread holds it in
@@ -161,7 +161,7 @@ pub(crate) fn release(lease: Lease, until: Time) {
     }
 }
 
-/// Returns whether there were blocks that a child can read at the last check.
+/// Returns whether the last check found dropped blocks that a child can still read.
 pub(crate) fn has_seen() -> bool {
     HAS_SEEN.load(Ordering::Relaxed)
 }

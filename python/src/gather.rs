@@ -17,7 +17,7 @@ use crate::tree::Node;
 /// The most levels of nested datasets.
 const DEEPEST: usize = 32;
 
-/// The classes of torch's datasets that are supported.
+/// The dataset classes of torch whose samples can be gathered.
 pub(crate) struct Kinds {
     tensors: Py<PyAny>,
     stack: Py<PyAny>,

@@ -18,7 +18,8 @@ use crate::dlpack::Owner;
 #[pyclass(module = "slotline._slotline", frozen)]
 struct Keeper(Mutex<Option<Kept>>);
 
-/// The owner, and the weak reference that calls the keeper and must exist until then.
+/// The owner of the memory, and the weak reference to the storage, which calls the keeper when the
+/// storage is freed and must exist until then.
 #[expect(dead_code, reason = "it is only kept, and dropped")]
 struct Kept(Owner, Py<PyWeakrefReference>);
 

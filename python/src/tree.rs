@@ -7,9 +7,9 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 /// A container, or the tensor or object in it.
 #[derive(Debug)]
 pub(crate) enum Node {
-    /// The number of a tensor.
+    /// A tensor, as its index in the batch's list of tensors.
     Tensor(usize),
-    /// The number of an object.
+    /// Any other object, as its index in the batch's list of objects.
     Object(usize),
     List(Vec<Node>),
     Tuple(Vec<Node>),

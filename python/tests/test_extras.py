@@ -79,7 +79,7 @@ def test_most_samples_may_not_be_left_out(kind):
     assert next(batches).tolist() == [0, 1]
     with pytest.raises(slotline.SampleError, match="of the last 1000 samples raised exceptions"):
         next(batches)
-    # The same if a good sample comes regularly, so that a window may end with one.
+    # This also fails if a good sample comes regularly, so that 1000 samples may end with a good one.
     for good in (10, 1000):
         bad = {k for k in range(20_000) if k % good != good - 1}
         with pytest.raises(slotline.SampleError, match="samples raised exceptions"):
@@ -117,7 +117,7 @@ def test_a_generator_that_ends_with_its_error_raises_it(kind):
 
 
 class Part(IterableDataset):
-    """A stream of which each worker has a good sample, followed only by bad ones."""
+    """A stream that begins with a good sample in each worker, followed by 1000 bad ones."""
 
     def __iter__(self):
         self.at = -1

@@ -1,5 +1,4 @@
-"""Code of the program that runs while a batch is made, and modifies the tensors that the batch is
-made of."""
+"""Programs whose code modifies the tensors of a batch while the batch is made from them."""
 
 import collections
 import gc

@@ -429,8 +429,8 @@ def huge(k):
 
 
 def refuses():
-    """Returns whether the system refuses allocations beyond its memory, such as those of torch
-    without workers."""
+    """Returns whether the system refuses allocations that exceed its memory. Without worker
+    processes, the memory of a batch is such an allocation."""
     return Path("/proc/sys/vm/overcommit_memory").read_text().strip() != "1"
 
 

@@ -692,10 +692,10 @@ def run(seed, kind):
 
 
 def end(iterator, case):
-    """Ends the workers of a torch iterator, which an error may keep in a reference cycle.
+    """Ends the workers of a torch iterator.
 
-    If the garbage collector freed the cycle, it could wait for the workers in vain, or run in
-    another process and end them.
+    An error may keep the iterator in a reference cycle. If the garbage collector freed it, it could
+    wait for the workers in vain, or run in another process and end them.
     """
     if case.workers and not case.options["persistent_workers"]:
         iterator._shutdown_workers()

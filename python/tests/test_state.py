@@ -439,8 +439,8 @@ def test_a_state_has_the_epoch_of_a_distributed_sampler(workers, size):
     first.sampler.set_epoch(5)
     state = json.loads(json.dumps(first.state_dict()))
     rest = list(batches)
-    # Lightning sets the epoch after it has begun the pass, so it is a different one when the order
-    # is drawn.
+    # The order is drawn with the epoch of the state, not with the one set on the new loader:
+    # Lightning sets the epoch only after it has begun the pass.
     second = resume(loader(0), state)
     assert second.state_dict() == state
     same(list(second), rest)

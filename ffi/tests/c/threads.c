@@ -166,7 +166,8 @@ static void *wait_in_next(void *of) {
   return NULL;
 }
 
-/* Takes batches until the next one has to wait, lets another thread wait for it, and returns that thread. */
+/* Takes batches until a call for the next one would wait for a free batch, starts a thread that makes this call, and
+ * returns that thread. */
 static pthread_t fill(struct waiting *waiting, slotline_batch **held, size_t *len, size_t workers) {
   slotline_options options = options_of(16, workers);
   options.on_held = SLOTLINE_ON_HELD_WAIT;

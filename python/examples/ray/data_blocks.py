@@ -81,8 +81,8 @@ class Stream(IterableDataset):
 
     def __iter__(self):
         for batch in self.source.iter_batches(batch_size=64, batch_format="numpy"):
-            # The arrays are slices of a block in the store, which must not be modified, unless a
-            # batch spans two blocks: then Ray copies. `torch.tensor` copies them out of the store.
+            # Unless a batch spans two blocks, its arrays are slices of a block in Ray's object
+            # store, which must not be modified. `torch.tensor` copies them.
             yield {name: torch.tensor(array) for name, array in batch.items()}
 
 

@@ -58,8 +58,8 @@ class InlineIterator(BaseIterator):
                 self._again, before = 0, _rng.current.key
                 index = [None] * loader.batch_size if self._auto_collation else None
                 try:
-                    # The state of torch's generator after these batches is the program's to save,
-                    # so skip without draws.
+                    # The program restores torch's default generator itself, so skipping these
+                    # batches must not change it.
                     with entries.undisturbed():
                         entries.skip(source, index, self._index_stream.done, self._begin_again)
                 finally:

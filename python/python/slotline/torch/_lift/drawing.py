@@ -191,7 +191,8 @@ def _shift(img, operation, magnitude, interpolation, fill):
 
 
 def _affine(img, angle, translate, scale, shear, interpolation=v1.InterpolationMode.NEAREST, fill=None, center=None):
-    """Supports only one shear around the corner, as ``SHEAR`` passes it, or one translation."""
+    """Records one shear around the corner, or one translation; raises :class:`NotLifted` otherwise.
+    ``shear`` is the magnitude, since ``SHEAR`` replaces the conversion to degrees."""
     if angle != 0 or scale != 1:
         raise NotLifted("it turns or resizes as well")
     numbers = {"shear_x": shear[0], "shear_y": shear[1]} if center is not None else {"translate_x": translate[0], "translate_y": translate[1]}

@@ -1,7 +1,7 @@
 """Checks of a state before a loader resumes from it.
 
-They check each field, the consistency of the fields with each other, and that of the state with the
-loader.
+They check that each field is valid, that the fields are consistent with each other, and that the
+state fits the loader.
 """
 
 from __future__ import annotations

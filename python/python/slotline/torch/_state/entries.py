@@ -85,8 +85,8 @@ _known: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 def _takes_nothing(function, method) -> bool:
-    """Returns whether a method can be called without arguments. ``function`` is the key of the
-    cached result, shared by a class."""
+    """Returns whether a method can be called without arguments. The answer is cached under
+    ``function``, the function of the class, so that all instances share it."""
     try:
         return _known[function]
     except (KeyError, TypeError):

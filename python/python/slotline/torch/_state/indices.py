@@ -80,9 +80,9 @@ class IndexStream:
         self.is_random = not self.is_loaders and type(self._inner) not in _FIXED
         # The state of the generator before anything was drawn, or after everything was.
         self._random = entries.Random()
-        # The sampler that can save a state of its own, and the iterator that can. `_states`: that state, by the number of
-        # batches drawn before it. `_next_state`: the time before which the state is not copied again. `_end`: the state at
-        # the end of the pass.
+        # The sampler and the iterator that can save their own state, or `None`. `_states`: copies of that state before the end,
+        # by the number of batches drawn before each copy. `_next_state`: the time before which no further copy is made.
+        # `_end`: the state at the end of the pass.
         self._stateful = next((each for each in (sampler, self._inner) if entries.is_stateful(each)), None)
         self._stateful_iterator = None
         self._states = {}
@@ -134,7 +134,10 @@ class IndexStream:
             self._random = before
 
     def look(self):
-        """Returns the indices and the number of the next batch that is not done: always the same batch until :meth:`give`."""
+        """Returns the indices and the number of the next batch that is not done.
+
+        Returns the same batch until :meth:`give` is called.
+        """
         waiting = self._waiting
         while True:
             if waiting:
@@ -152,7 +155,10 @@ class IndexStream:
         self._waiting.clear()
 
     def take(self):
-        """Draws the next batch, gives it out, and records that it is done: :meth:`look`, :meth:`give` and :meth:`finish`."""
+        """Returns the next batch and its number, and records that it was given out and is done.
+
+        The same as :meth:`look`, :meth:`give` and :meth:`finish`.
+        """
         if not self._is_drawing and not self._waiting and not self._skipped and self._batches is not None:
             self._is_drawing = True
             batch = next(self._batches, None)

@@ -82,8 +82,7 @@ class PinnedChannels:
         self._waiting: deque[tuple[list[_Event], list[int]]] = deque()
         self._marked = [0] * len(channels)
         self._is_closing = threading.Lock()
-        # CUDA must not be initialised before the workers are forked: they could not use it
-        # otherwise.
+        # CUDA is initialised later, since processes forked after its initialisation cannot use it.
         for channel in channels:
             channel.hold_back()
 
