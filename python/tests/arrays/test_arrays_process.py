@@ -1,4 +1,5 @@
-"""`slotline.Loader` in a process: signals, forks, the end of the interpreter, threads of Python, and leaks."""
+"""`slotline.Loader` in a process: signals, forks, the exit of the interpreter, Python threads, and
+leaks."""
 
 import gc
 import os
@@ -20,7 +21,7 @@ DATA = Arrays(x=np.zeros((100, 8), "u1"), i=np.arange(100))
 
 
 def run(program, *options):
-    """Runs a program in another interpreter, and returns what it prints."""
+    """Runs a program in another interpreter, and returns its output."""
     done = script(program, *options)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
@@ -49,7 +50,7 @@ def test_the_examples_of_the_readme_run():
 
 
 def test_an_interrupt_ends_a_wait():
-    # The loop waits for a batch to be dropped, which nobody does.
+    # The loop waits for a batch to be dropped, which does not happen.
     batches = iter(Loader(DATA, 4, hold=1, on_held="wait", num_workers=1))
     kept, times, sent = [], [], []
 
@@ -124,7 +125,7 @@ def test_forks(workers):
         gc.collect()
 
     assert in_child(goes_on) and in_child(drops)
-    # The parent does not notice.
+    # The parent is not affected.
     assert [batch["i"].tolist() for batch in batches] == first[2:]
     loader.load_state_dict(state)
     assert in_child(resumes)
@@ -172,7 +173,7 @@ def test_a_thousand_loaders_leave_nothing():
             del loader, batches, kept
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warnings.warn", lambda *_, **__: None)  # About more workers than cores.
+        patch.setattr("warnings.warn", lambda *_, **__: None)  # More workers than cores.
         use(200)
         gc.collect()
         before = (threads(), len(os.listdir("/proc/self/fd")))
