@@ -1,4 +1,4 @@
-//! Where the slots of a ring live.
+//! Where the slots of a ring are stored.
 
 /// Memory for slots: an array (inline, so that a ring fits in a `static`), a box, or a borrowed slice.
 ///

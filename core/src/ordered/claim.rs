@@ -58,7 +58,8 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
     pub fn try_claim(&self, max: usize) -> Result<Claim<'_, R::Target>, ClaimError> {
         assert!(max > 0, "a claim needs at least one part");
         let ring = &*self.0;
-        // Not through `Ring::try_claim`: returning such a large result through memory took 10 ns.
+        // Not through `Ring::try_claim`, which would return its large result through memory: that
+        // took 10 ns more per claim.
         match ring.ring().delivery {
             Delivery::InOrder => ring.ring().try_claim_in_order(max).map(|spot| Claim { ring, spot }),
             Delivery::Arrival => ring.ring().try_claim_any(max).map(|spot| Claim { ring, spot }),
@@ -188,7 +189,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         let mut outcome = attempt();
         if let Err(ClaimError::Full) = outcome {
             self.space.wait_until(deadline, || {
-                // A `Wait` may call this once more after it returned `true`; the claim that it made must not be lost.
+                // A `Wait` may call this closure once more after it returned `true`; the claim that
+                // was made must not be lost.
                 if let Err(ClaimError::Full) = outcome {
                     outcome = attempt();
                 }
@@ -228,13 +230,15 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
             if cursor & CLOSED != 0 {
                 return Err(ClaimError::Closed);
             }
-            // Acquire: as in `is_over`.
+            // Acquire, as in `is_over`: a thread that sees the limit also sees what was written
+            // before `open`.
             let limit = self.limit.load(Ordering::Acquire);
             if self.is_over_at(cursor, limit) {
                 return Err(ClaimError::Ended);
             }
             if !self.is_free(cursor) {
-                // If another worker has claimed this slot since, the next one may still be free.
+                // Another worker may have claimed this slot since then, and the next slot may still
+                // be free.
                 match look() {
                     now if now == cursor => return Err(ClaimError::Full),
                     now => cursor = now,
@@ -242,8 +246,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 continue;
             }
             let (much, next) = plan(cursor, limit);
-            // Release: a worker that continues from the new cursor sees what this one saw of `open` (through the
-            // limit). Acquire: the value may be equal to the one loaded and still belong to a later run.
+            // Release: a worker that continues from the new cursor sees everything that this worker
+            // saw of the `open` call (through the limit). Acquire: the value may be equal to the
+            // one loaded and still belong to a later run.
             match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
@@ -260,7 +265,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.is_in(self.shape.slot(cursor), state(self.shape.lap(cursor), Status::Free))
     }
 
-    /// Whether slot `index` is in this state.
+    /// Returns whether the state word of slot `index` is `state`.
     #[inline]
     pub(super) fn is_in(&self, index: usize, state: usize) -> bool {
         self.slot(index).state.load(Ordering::Acquire) == state

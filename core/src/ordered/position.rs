@@ -28,7 +28,7 @@ const RUN_BITS: u32 = if cfg!(loom) {
 /// The number of bits of a cursor below its part.
 pub(super) const FLAG_BITS: u32 = 2 + RUN_BITS;
 const FLAGS: usize = mask(FLAG_BITS);
-/// The lowest bit of the run number.
+/// The lowest bit of the run number within the cursor.
 const ONE_RUN: usize = 1 << 2;
 const RUN: usize = FLAGS & !(ONE_RUN - 1);
 
@@ -44,7 +44,8 @@ pub(super) struct Geometry {
     pub(super) parts: usize,
     slot_shift: u32,
     lap_shift: u32,
-    /// Masks of the bits below the slot and below the lap: loading them is faster than shifting.
+    /// Masks of the bits below the slot and below the lap, stored because loading them is faster
+    /// than shifting.
     below_slot: usize,
     below_lap: usize,
 }
@@ -78,7 +79,7 @@ impl Geometry {
         cursor >> self.lap_shift
     }
 
-    /// Returns the lap `by` laps after `lap` (before it, if negative), with the wrap.
+    /// Returns the lap that is `by` laps after `lap` (before it, if `by` is negative), wrapping.
     #[inline]
     pub(super) const fn lap_near(self, lap: usize, by: isize) -> usize {
         lap.wrapping_add_signed(by) & (usize::MAX >> self.lap_shift)

@@ -10,7 +10,7 @@ use crate::sync::{AtomicUsize, Cell, Ordering, const_unless_modelled};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(super) enum Status {
-    /// Parts of this lap may be claimed; the claims' holders write them.
+    /// Parts of this lap may be claimed, and are written by the holders of the claims.
     Free = 0,
     /// All parts are published; the slot belongs to the consumer until it is released.
     Ready = 1,
@@ -35,7 +35,8 @@ pub(super) const OPENING: usize = usize::MAX - 1;
 ///
 /// A slot can be used by several rings in turn. Each ring resets it and keeps only its value.
 pub struct Slot<T> {
-    /// `state(lap, status)`. Written when the last part of a lap is finished, and on release.
+    /// The result of the function `state(lap, status)`. Written when the last part of a lap is
+    /// finished, and on release.
     pub(super) state: AtomicUsize,
     /// The number of parts of this lap that are finished and, in the upper half of the word, the number of those that
     /// failed. 0 between laps.
@@ -82,8 +83,8 @@ impl<T> Slot<T> {
 
     const HALF: u32 = usize::BITS / 2;
 
-    /// Counts `count` more parts as finished. If all `parts` are finished then, returns whether any of them failed;
-    /// otherwise returns `None`.
+    /// Adds `count` to the number of finished parts. If all `parts` are finished then, returns
+    /// whether any of them failed; otherwise returns `None`.
     #[inline]
     pub(super) fn finish(&self, count: usize, parts: usize, failed: bool) -> Option<bool> {
         if count == parts {

@@ -1,4 +1,4 @@
-//! What the producer has claimed and not published yet.
+//! What the producer has claimed and not published yet: [`Claim`] and [`ClaimChunk`].
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -10,9 +10,9 @@ use crate::handle::Handle;
 
 /// The producer's exclusive access to the next free slot. It dereferences to the slot's value.
 ///
-/// The value is what the consumer left there a lap ago, or the slot's initial value. If a claim is dropped without
-/// [`publish`](Self::publish), nothing is published: the slot keeps what was written, and the next claim returns it
-/// again.
+/// The value is the one that the consumer released a lap (`capacity` items) ago, or the slot's
+/// initial value. If a claim is dropped without [`publish`](Self::publish), nothing is published:
+/// the slot keeps what was written, and the next claim returns it again.
 #[must_use = "a claim that is dropped is not published"]
 pub struct Claim<'a, R: Handle<Target: AnyRing>> {
     producer: &'a mut Producer<R>,
@@ -98,7 +98,7 @@ pub struct ClaimChunk<'a, R: Handle<Target: AnyRing>> {
     producer: &'a mut Producer<R>,
     /// The number of items, in `0 ..= available`.
     len: usize,
-    /// As in [`Claim`].
+    /// Makes the chunk `Send` and `Sync`; see the same field of [`Claim`].
     items: PhantomData<&'a mut [Item<R>]>,
 }
 

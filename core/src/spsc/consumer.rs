@@ -19,11 +19,12 @@ use crate::wait::{Deadline, Never, Wait};
 pub struct Consumer<R: Handle<Target: AnyRing>> {
     /// The handle of the ring.
     pub(super) handle: R,
-    /// The item to read next; its limit is `tail` as last seen.
+    /// The item to read next. Its limit is the latest known value of `tail`.
     pub(super) cursor: Cursor,
-    /// How long it pauses when it has caught up with the other side.
+    /// How long the consumer pauses when it has caught up with the producer.
     pace: Pace,
-    /// Aligns this struct so that no other data, such as the other side's, is on its cache line. Takes no space itself.
+    /// Aligns this struct so that no other data, such as the producer's, shares its cache line.
+    /// Takes no space itself.
     _alone: CachePadded<()>,
 }
 
@@ -38,7 +39,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         if !ring.take(CONSUMER_TAKEN) {
             return None;
         }
-        // The position has not moved since the (re)start, which `take` has acquired.
+        // The position has not moved since the ring was started, and `take` has acquired that
+        // store.
         let cursor = Cursor::new(ring.head.load(Ordering::Relaxed), ring.capacity());
         let pace = Pace::new(cursor.ticket(), cursor.capacity());
         Some(Self { handle, cursor, pace, _alone: CachePadded::new(()) })
@@ -145,8 +147,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         ring(&self.handle).close();
     }
 
-    /// Whether no more items will come than those that are [`ready`](Self::ready). (If the ring was closed, these are
-    /// not delivered either.)
+    /// Returns whether no more items will come than those that are [`ready`](Self::ready). (If the
+    /// ring was closed, these are not delivered either.)
     pub fn is_ended(&self) -> bool {
         ring(&self.handle).state.load(Ordering::Acquire) & (CLOSED | PRODUCER_GONE) != 0
     }
@@ -156,7 +158,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.cursor.ticket()
     }
 
-    /// Returns how many items are ready, at least: the producer may be publishing more.
+    /// Returns how many items are ready. This is a lower bound, as the producer may be publishing
+    /// more.
     pub fn ready(&self) -> usize {
         ring(&self.handle).tail.load(Ordering::Relaxed).wrapping_sub(self.cursor.ticket())
     }
@@ -183,7 +186,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     #[cold]
     fn wait(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, NextError> {
         let Self { handle, cursor, pace, .. } = self;
-        // Chunks already move few cache lines.
+        // Chunks move few cache lines without pausing.
         if max == 1 {
             pace.pause(cursor.ticket());
         }
@@ -202,24 +205,27 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         let head = self.cursor.advance(n);
         let capacity = self.cursor.capacity();
         let ring = ring(&self.handle);
-        // I3: the values were used before this store.
+        // By I3 of the module's proof, the consumer's accesses to the values come before this
+        // store.
         ring.head.store(head, Ordering::Release);
         // The producer can sleep only while the ring is full ("No lost wake-up" in the module's proof).
         ring.space.notify(|| ring.tail.load(Ordering::Relaxed).wrapping_sub(first) == capacity);
     }
 }
 
-/// Returns how many items can be read, up to `max`. Looks for more only if fewer than that are known.
+/// Returns how many items can be read, up to `max`. Reads the producer's position only if fewer are
+/// known.
 #[inline]
 fn poll<R: Handle<Target: AnyRing>>(handle: &R, cursor: &mut Cursor, max: usize) -> Result<usize, NextError> {
     let ring = ring(handle);
     if cursor.available() < max {
-        // Loaded before the tail, and with Acquire: if the producer is gone here, the tail below is final.
+        // Loaded before the tail, and with Acquire: if the producer has been dropped at this point,
+        // the tail read below is final.
         let state = ring.state.load(Ordering::Acquire);
         if state & CLOSED != 0 {
             return Err(NextError::Closed);
         }
-        // I3: the producer no longer accesses what it has published.
+        // By I3, the producer no longer accesses what it has published.
         cursor.set_limit(ring.tail.load(Ordering::Acquire));
         if cursor.available() == 0 {
             return Err(if state & PRODUCER_GONE != 0 { NextError::Ended } else { NextError::Empty });

@@ -1,4 +1,4 @@
-//! What the consumer has leased and not released yet.
+//! What the consumer has leased and not released yet: [`Lease`] and [`LeaseChunk`].
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -8,10 +8,11 @@ use super::Consumer;
 use super::ring::{AnyRing, Item, ring};
 use crate::handle::Handle;
 
-/// The consumer's exclusive access to the next item. It dereferences to the item, and releases the slot when it is
-/// dropped.
+/// The consumer's exclusive access to the next item. It dereferences to the item, and releases the
+/// slot when it is dropped.
 ///
-/// What is written through it (clearing a buffer, for example) is what the producer finds there a lap later.
+/// The producer gets the same value again a lap later, with what was written through this lease
+/// (for example, a buffer that was cleared).
 #[must_use = "dropping a lease releases its item unread"]
 pub struct Lease<'a, R: Handle<Target: AnyRing>> {
     consumer: &'a mut Consumer<R>,
@@ -92,7 +93,7 @@ pub struct LeaseChunk<'a, R: Handle<Target: AnyRing>> {
     consumer: &'a mut Consumer<R>,
     /// The number of items to release on drop, in `0 ..= available`.
     len: usize,
-    /// As in [`Lease`].
+    /// Makes the chunk `Send` and `Sync`; see the same field of [`Lease`].
     items: PhantomData<&'a mut [Item<R>]>,
 }
 
@@ -115,7 +116,7 @@ impl<'a, R: Handle<Target: AnyRing>> LeaseChunk<'a, R> {
         self.len
     }
 
-    /// Whether the chunk has no items, which is so only if at most 0 were asked for.
+    /// Whether the chunk has no items. This is the case only if 0 items were asked for.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0

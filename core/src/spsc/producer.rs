@@ -20,11 +20,12 @@ use crate::wait::{Deadline, Never, Wait};
 pub struct Producer<R: Handle<Target: AnyRing>> {
     /// The handle of the ring.
     pub(super) handle: R,
-    /// The item to write next; its limit is `head + capacity` as last seen.
+    /// The item to write next. Its limit is the latest known value of `head`, plus the capacity.
     pub(super) cursor: Cursor,
-    /// How long it pauses when it has caught up with the other side.
+    /// How long the producer pauses when it has caught up with the consumer.
     pace: Pace,
-    /// Aligns this struct so that no other data, such as the other side's, is on its cache line. Takes no space itself.
+    /// Aligns this struct so that no other data, such as the consumer's, shares its cache line.
+    /// Takes no space itself.
     _alone: CachePadded<()>,
 }
 
@@ -39,7 +40,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         if !ring.take(PRODUCER_TAKEN) {
             return None;
         }
-        // The position has not moved since the (re)start, which `take` has acquired.
+        // The position has not moved since the ring was started, and `take` has acquired that
+        // store.
         let cursor = Cursor::new(ring.tail.load(Ordering::Relaxed), ring.capacity());
         let pace = Pace::new(cursor.ticket(), cursor.capacity());
         Some(Self { handle, cursor, pace, _alone: CachePadded::new(()) })
@@ -164,7 +166,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         self.cursor.ticket()
     }
 
-    /// Returns how many slots are free, at least: the consumer may be releasing more.
+    /// Returns how many slots are free. This is a lower bound, as the consumer may be releasing
+    /// more.
     pub fn free(&self) -> usize {
         let used = self.cursor.ticket().wrapping_sub(ring(&self.handle).head.load(Ordering::Relaxed));
         self.cursor.capacity() - used
@@ -192,7 +195,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
     #[cold]
     fn wait(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, ClaimError> {
         let Self { handle, cursor, pace, .. } = self;
-        // Chunks already move few cache lines.
+        // Chunks move few cache lines without pausing.
         if max == 1 {
             pace.pause(cursor.ticket());
         }
@@ -210,14 +213,16 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         let first = self.cursor.ticket();
         let tail = self.cursor.advance(n);
         let ring = ring(&self.handle);
-        // I3: the values were written before this store.
+        // By I3 of the module's proof, the producer's accesses to the values come before this
+        // store.
         ring.tail.store(tail, Ordering::Release);
         // The consumer can sleep only while the ring is empty ("No lost wake-up" in the module's proof).
         ring.items.notify(|| ring.head.load(Ordering::Relaxed) == first);
     }
 }
 
-/// Returns how many slots can be claimed, up to `max`. Looks for more only if fewer than that are known.
+/// Returns how many slots can be claimed, up to `max`. Reads the consumer's position only if fewer
+/// are known.
 #[inline]
 fn poll<R: Handle<Target: AnyRing>>(handle: &R, cursor: &mut Cursor, max: usize) -> Result<usize, ClaimError> {
     let ring = ring(handle);
@@ -225,7 +230,7 @@ fn poll<R: Handle<Target: AnyRing>>(handle: &R, cursor: &mut Cursor, max: usize)
         if ring.state.load(Ordering::Acquire) & (CLOSED | CONSUMER_GONE) != 0 {
             return Err(ClaimError::Closed);
         }
-        // I3: the consumer no longer accesses what it has released.
+        // By I3, the consumer no longer accesses what it has released.
         cursor.set_limit(ring.head.load(Ordering::Acquire).wrapping_add(cursor.capacity()));
         if cursor.available() == 0 {
             return Err(ClaimError::Full);

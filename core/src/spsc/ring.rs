@@ -66,8 +66,8 @@ pub struct Ring<B, W = Backoff> {
     /// The number of items that were released: written by the consumer, read by the producer when it runs out of slots.
     /// Any value, wrapping.
     pub(super) head: CachePadded<AtomicUsize>,
-    /// Which sides were taken, which were dropped, and whether the ring was closed: the bits above. It changes only a
-    /// few times, so both sides usually have its line in their caches.
+    /// The bits defined above: which sides were taken, which were dropped, and whether the ring was
+    /// closed. It changes only a few times, so both sides usually have its line in their caches.
     pub(super) state: CachePadded<AtomicU32>,
     /// Where the consumer waits for items.
     pub(super) items: CachePadded<W>,
@@ -169,10 +169,10 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.state.load(Ordering::Relaxed) & (CLOSED | CONSUMER_GONE) != 0
     }
 
-    /// Takes the side whose bit is `taken`. Returns `false` if it was taken before.
+    /// Takes the side whose bit is `taken`. Returns `false` if that side was taken before.
     pub(super) fn take(&self, taken: u32) -> bool {
         assert!(self.capacity() > 0, "a ring needs at least one slot");
-        // There can be more slots than that if they are zero-sized.
+        // A ring of zero-sized slots can have more of them.
         assert!(isize::try_from(self.capacity()).is_ok(), "a ring has at most isize::MAX slots");
         self.state.fetch_or(taken, Ordering::Acquire) & taken == 0
     }
@@ -180,7 +180,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Marks the side whose bit is `gone` as dropped; `other` is the bit of the other side.
     pub(super) fn leave(&self, gone: u32, other: u32) {
         if self.state.fetch_or(gone, Ordering::AcqRel) & other != 0 {
-            // "Restart" in the module's proof.
+            // See "Restart" in the module's proof.
             self.restart();
         } else {
             self.items.notify(|| true);
@@ -202,8 +202,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.state.store(0, Ordering::Release);
     }
 
-    /// Returns a pointer to the value in slot `index`, which must be less than the capacity. Under loom this counts as
-    /// a write to it.
+    /// Returns a pointer to the value in slot `index`, which must be less than the capacity. Under
+    /// loom the call counts as a write to the value.
     #[inline]
     pub(super) fn value(&self, index: usize) -> *mut T {
         let slots = self.storage.slots();
@@ -221,9 +221,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     pub(super) fn values(&self, range: core::ops::Range<usize>) -> *mut [T] {
         #[cfg(loom)]
         self.shadow.0[range.clone()].iter().for_each(|cell| _ = cell.write_ptr());
-        // The cursor keeps the range within bounds; for several items at once, the check costs nothing noticeable.
-        // `Slot<T>` has the layout of `T`, and as the pointer comes from a shared borrow of cells, it may be written
-        // through.
+        // The slice operation checks the range; for several items at once, this check costs nothing
+        // noticeable. `Slot<T>` has the layout of `T`, and as the pointer comes from a shared
+        // borrow of cells, it may be written through.
         let slots: &[Slot<T>] = &self.storage.slots()[range];
         core::ptr::slice_from_raw_parts_mut(slots.as_ptr().cast::<T>().cast_mut(), slots.len())
     }
@@ -245,7 +245,8 @@ mod sealed {
     impl<B, W> Sealed for super::Ring<B, W> {}
 }
 
-/// Every [`Ring`], with any storage and any way of waiting, so that a side only has to name its [`Handle`].
+/// Every [`Ring`], with any storage and any way of waiting. With this trait, a side has to name
+/// only its [`Handle`].
 pub trait AnyRing: sealed::Sealed {
     /// The type of a slot's value.
     type Item;

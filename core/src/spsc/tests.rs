@@ -10,7 +10,7 @@ use std::vec::Vec;
 use super::*;
 use crate::wait::{Backoff, Deadline};
 
-/// A deadline that passes after a few checks.
+/// A deadline that passes after a number of checks.
 struct Looks(Cell<u32>);
 
 impl Deadline for Looks {
