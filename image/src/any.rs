@@ -164,7 +164,7 @@ pub struct AnyImage<'a> {
 }
 
 impl<'a> AnyImage<'a> {
-    /// Creates a sample from `bytes`, a whole file, which `pipeline` decodes.
+    /// Creates a sample from `bytes`, the contents of a file, which `pipeline` decodes.
     pub fn new(bytes: &'a [u8], pipeline: &'a AnyPipeline) -> Self {
         Self { bytes, pipeline, seed: None, check: true }
     }

@@ -333,8 +333,8 @@ impl Resampler {
             return Ok(());
         }
         let rows = room(rows, (bottom - top).next_multiple_of(2) * pitch)?;
-        // If the last row has no second one, the row after the picture is replaced by the last one,
-        // as its result is not used.
+        // The second of two rows may be after the end of the picture. Its result is not used, so the
+        // last row is read instead.
         let last = (source.samples.len() - STRIDE) / source.stride - 1;
         for (y, out) in (top..bottom).step_by(2).zip(rows.chunks_exact_mut(2 * pitch)) {
             let two = [y, y + 1].map(|y| &source.samples[y.min(last) * source.stride..]);
