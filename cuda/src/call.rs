@@ -1,12 +1,14 @@
-//! How this crate calls the driver, and which context is current during a call.
+//! Calls of the driver, and the context that is current during a call.
 //!
-//! The effect of a call on events and on streams other than the default ones depends only on those handles,
-//! regardless of the current context: copies, queries, waits and records succeed in any context (Programming Guide,
-//! "Stream and event behavior"). So such calls are made directly, at no additional cost. If the driver reports that
-//! the thread has no context, the device's context is made current and the call is repeated. Calls that create and
-//! destroy objects act on the current context, and so do the handles of the default streams, which refer to the
-//! current context's streams. Such calls are made inside [`Device::enter`], which restores the previous context
-//! afterwards.
+//! The effect of a call on events and on streams other than the default ones depends only on those
+//! handles, regardless of the current context: copies, queries, waits and records succeed in any
+//! context (Programming Guide, "Stream and event behavior"). So such calls are made directly, at no
+//! additional cost. If the driver reports that the thread has no context, the device's context is
+//! made current and the call is repeated.
+//!
+//! Calls that create and destroy objects depend on the current context. So do calls with the
+//! handles of the default streams, which refer to the current context's streams. Such calls are
+//! made inside [`Device::enter`], which restores the previous context afterwards.
 
 use std::fmt;
 
@@ -25,7 +27,7 @@ impl Device {
         }
     }
 
-    /// Makes a call that asks whether something is done.
+    /// Makes a call that asks whether an operation is done.
     pub(crate) fn query(&self, name: &'static str, call: impl FnMut() -> CUresult) -> Result<bool, DriverError> {
         match self.answer(name, call)? {
             driver::SUCCESS => Ok(true),
@@ -81,7 +83,7 @@ impl Device {
 #[must_use]
 pub(crate) struct Entered<'a> {
     device: &'a Device,
-    /// The context to restore; `None` if the current one may stay.
+    /// The context to restore; `None` if the current context is to stay.
     former: Option<CUcontext>,
 }
 

@@ -1,8 +1,9 @@
 //! The driver functions that this crate calls.
 //!
-//! cudarc declares them too, but with an enum as the return type: a number that is not one of its values, such as a
-//! later driver may return, would be undefined behaviour. Here the return type is a number. In addition, cudarc
-//! panics where a function is missing; here [`load`] looks up all of them before any is called.
+//! cudarc declares them too, but with an enum as the return type. If a later driver returned a
+//! number that is not a value of the enum, that would be undefined behaviour, so here the return
+//! type is a number. In addition, cudarc panics if a function is missing, whereas [`load`] looks up
+//! all functions before any is called.
 
 use std::error::Error;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -33,7 +34,7 @@ pub(crate) const UNKNOWN: CUresult = Known::CUDA_ERROR_UNKNOWN as u32;
 /// The driver's library, which is never unloaded.
 struct Loaded {
     functions: Functions,
-    /// The process that loaded it.
+    /// The process that loaded the library.
     process: Process,
 }
 
@@ -62,7 +63,7 @@ macro_rules! functions {
                     $($name: {
                         // SAFETY: the function is of this type (`cuda.h`).
                         let found = unsafe { library.get(stringify!($name)) };
-                        // SAFETY: as above.
+                        // SAFETY: this function is of this type, too (`cuda.h`).
                         $(let found = unsafe { library.get($newer) }.or(found);)?
                         *found.map_err(|_| stringify!($name))?
                     },)*
@@ -71,7 +72,7 @@ macro_rules! functions {
         }
 
         $(
-            /// The driver's function of this name.
+            /// Calls the driver's function of this name.
             ///
             /// # Safety
             ///
@@ -141,13 +142,14 @@ pub(crate) fn load() -> Result<(), Unavailable> {
     let functions = functions.map_err(|symbol| Unavailable::MissingSymbol { library: name, symbol })?;
     // The library must stay loaded for the lifetime of the process.
     std::mem::forget(library);
-    // If another thread was faster, both values are the same.
+    // If another thread stored its value first, this one replaces it; both are equal.
     LOADED.store(Box::leak(Box::new(Loaded { functions, process })), Ordering::Release);
     Ok(())
 }
 
-/// The names of the library, in the order in which cudarc tries them, so that it finds the same one. (cudarc's own
-/// list does not exist where a crate such as candle makes it link the library.)
+/// The names of the library, in the order in which cudarc tries them, so that both find the same
+/// library. (cudarc's own list does not exist if a crate such as candle makes cudarc link the
+/// library.)
 const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so", "libcuda.so.1"] };
 
 /// Opens the library by the first name that can be loaded.

@@ -87,9 +87,9 @@ pub enum Error {
         /// The driver's error.
         r#source: DriverError,
     },
-    /// All device slots are held by batches that were not dropped. Each call returns this error until a batch is
-    /// dropped: a device holds as many batches as there are slots, and no more memory is allocated for batches that
-    /// are kept.
+    /// All device slots are held by batches that were not dropped. Each call returns this error
+    /// until a batch is dropped. There are as many batches on a device as slots at most, since no
+    /// more memory is allocated.
     #[error("all {slots} device slots are held; drop batches sooner, or create the loader with_slots({})", slots + 1)]
     Held {
         /// The number of device slots of the loader.
@@ -125,7 +125,8 @@ pub enum Error {
         /// The maximum number of streams.
         most: usize,
     },
-    /// A context or stream of cudarc is not of the device's primary context, which this crate uses.
+    /// A context or stream of cudarc is not of the device's primary context, which is the only one
+    /// that this crate uses.
     #[error(
         "cudarc's context is not the primary context of device {device}; use one that CudaContext::new({device}) \
          returned"
@@ -168,7 +169,8 @@ pub enum Error {
 impl Error {
     /// Whether a pass can return this error repeatedly without making progress, regardless of what the user does.
     pub(crate) fn can_repeat(&self) -> bool {
-        // The host's loader lacks slots because they were leaked here.
+        // A slot is missing in the host's loader because it was leaked here, so this error does not
+        // go away.
         let is_host_held = matches!(self, Self::Loader(slotline::Error::Held { .. }));
         is_host_held || matches!(self, Self::Driver(_) | Self::Copy { .. } | Self::Leaked { .. } | Self::Lost { .. })
     }
@@ -258,8 +260,8 @@ impl DriverError {
         Self { call, code: driver::NOT_INITIALIZED, name, text, device }
     }
 
-    /// Whether the error is temporary and says nothing about the queried object: the driver refuses queries while a
-    /// thread captures a stream.
+    /// Whether the error is temporary: the driver refuses queries while a thread captures a stream,
+    /// which says nothing about the queried object.
     pub(crate) fn is_passing(&self) -> bool {
         self.code == driver::CAPTURE_UNSUPPORTED
     }

@@ -1,4 +1,4 @@
-//! Places memory near a device.
+//! Places host memory near a device.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub(crate) fn prefer(start: std::ptr::NonNull<u8>, len: usize, node: u32) -> boo
     const BITS: usize = libc::c_ulong::BITS as usize;
     let mut nodes = vec![0 as libc::c_ulong; node as usize / BITS + 1];
     nodes[node as usize / BITS] = 1 << (node as usize % BITS);
-    // The kernel uses one bit less than the given number.
+    // The kernel reads one bit less than the given number.
     let bits = nodes.len() * BITS + 1;
     // SAFETY: a memory policy changes no contents, regardless of the address, and the mask has as many bits as the
     // kernel reads.

@@ -17,21 +17,23 @@ use crate::error::{DriverError, Error};
 use crate::leak;
 use crate::numa;
 
-/// The maximum size of one registration: drivers have refused larger ones.
+/// The maximum size of one registration, in bytes. Drivers have refused larger ones.
 const PIECE: usize = 64 << 30;
-/// The number of mappings that are tried if the driver reports that their addresses are registered already.
+/// The maximum number of mappings to try, if the driver reports that their addresses are registered
+/// already.
 const TRIES: usize = 4;
 const REGISTER: &str = "cuMemHostRegister";
-/// The minimum size that justifies a thread, which takes tens of microseconds to start: about 10 ms of work.
+/// The minimum number of bytes per thread when pages are populated. It takes about 10 ms to
+/// populate, and tens of microseconds to start a thread.
 const SHARE: usize = 64 << 20;
-/// The maximum number of threads: more don't populate memory any faster.
+/// The maximum number of threads that populate pages; more are not faster.
 const THREADS: usize = 8;
 
 /// The boundaries between the registrations of one block of memory. A copy must not cross them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seams {
     start: usize,
-    /// The distance from one seam to the next.
+    /// The distance from one boundary to the next, in bytes.
     piece: usize,
 }
 
@@ -41,7 +43,8 @@ impl Seams {
         self.start
     }
 
-    /// Returns the number of bytes from this address, which must be in the memory, to the next seam: at least one.
+    /// Returns the number of bytes from this address, which must be in the memory, to the next
+    /// boundary; at least one.
     pub(crate) fn next(self, address: usize) -> usize {
         self.piece - address.wrapping_sub(self.start) % self.piece
     }
@@ -54,7 +57,7 @@ pub enum PageSize {
     /// Huge pages, if the system has enough of them.
     #[default]
     Huge,
-    /// Small pages, to measure the effect of huge pages.
+    /// Small pages. They serve to measure the effect of huge pages.
     Small,
 }
 
@@ -62,7 +65,7 @@ pub enum PageSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Own(PageSize),
-    /// Shared with processes that are forked.
+    /// Pages that are shared with forked processes.
     Shared,
 }
 
@@ -82,7 +85,7 @@ pub struct Pinned {
 }
 
 enum Origin {
-    /// Mapped here, and registered in pieces of `piece` bytes.
+    /// Mapped by this crate, and registered with the driver in pieces of `piece` bytes.
     Registered { pages: ManuallyDrop<Pages>, piece: usize },
     /// Allocated by the driver: `size` bytes from `base` on.
     Allocated { base: NonNull<c_void>, size: usize },
@@ -90,7 +93,7 @@ enum Origin {
 
 // SAFETY: the value owns its memory, and the driver allows it to be freed from any thread.
 unsafe impl Send for Pinned {}
-// SAFETY: as above, and shared access only provides addresses.
+// SAFETY: as for `Send`, and shared access only provides addresses.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
@@ -114,8 +117,9 @@ impl Pinned {
         Self::registered_in_pieces(device, bytes, Kind::Own(pages), PIECE)
     }
 
-    /// Like [`registered`](Self::registered), with memory that processes share which are forked from this one. There,
-    /// it can be read and written, but belongs to nobody: dropping it does nothing.
+    /// Like [`registered`](Self::registered), but the memory is shared with processes that are
+    /// forked from this one. Those can read and write it, but do not own it: dropping it there does
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -152,9 +156,10 @@ impl Pinned {
             if (error.call, error.code) != (REGISTER, driver::ALREADY_REGISTERED) || aside.len() + 1 == TRIES {
                 return Err(error.into());
             }
-            // Other code unmapped memory that was registered, and the system has reused its addresses here. The
-            // registration refers to the pages that were there before, and a copy would read those. Keeping the
-            // mapping makes the next one use other addresses.
+            // Other code has unmapped memory without unregistering it, and the system has reused
+            // its addresses for this mapping. The registration still refers to the old pages, which
+            // a copy would read. So this mapping is kept until the end, which makes the system
+            // choose other addresses for the next one.
             aside.push(pages);
         }
     }
@@ -288,8 +293,8 @@ fn map(device: &Device, bytes: usize, kind: Kind) -> std::io::Result<Pages> {
         unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_DONTFORK) };
     }
     if let Some(node) = device.numa_node() {
-        // The call can fail, for example in a container without the permission. Remote pages are slower, but work as
-        // well.
+        // The call can fail, for example in a container without the permission. Memory of another
+        // node is slower, but works.
         numa::prefer(pages.start(), pages.len(), node);
     }
     if !populate(&pages) {
@@ -311,14 +316,14 @@ fn populate(pages: &Pages) -> bool {
         let others: Vec<_> = (1..threads).map(start).collect();
         let own = part(0);
         others.into_iter().fold(own, |all, (number, other)| {
-            // If the thread could not be started, this one does its part.
+            // If the other thread could not be started, this one populates its part.
             all & other.map_or_else(|_| part(number), |other| other.join().unwrap_or(false))
         })
     })
 }
 
-/// Registers the pages piece by piece. If the driver refuses, returns the number of pieces that were registered
-/// before.
+/// Registers the pages piece by piece. If the driver refuses a piece, returns the error and the
+/// number of pieces that were registered before it.
 fn register(device: &Device, pages: &Pages, piece: usize) -> Result<(), (DriverError, usize)> {
     let _entered = device.enter().map_err(|error| (error, 0))?;
     for (number, offset) in (0..pages.len()).step_by(piece).enumerate() {
