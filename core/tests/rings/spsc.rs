@@ -6,7 +6,7 @@ use slotline_core::spsc::{ClaimError, NextError, Ring};
 
 const ITEMS: usize = 1_000_000;
 
-/// Yields after a few spins, so that the test also makes progress with more threads than cores.
+/// Yields after a few spins, so that the test progresses even with more threads than cores.
 fn pause(round: &mut u32) {
     *round += 1;
     if *round > 64 { thread::yield_now() } else { std::hint::spin_loop() }

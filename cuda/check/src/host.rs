@@ -1,4 +1,4 @@
-//! The fake driver, with the kernels on the host.
+//! Loads the fake driver, and implements the kernels on the host for it.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use slotline_cuda_fake::{Fake, Launch, Options};
 
 use crate::fold::fold;
 
-/// Loads the fake driver from a file, or from where cargo puts it, with two devices that have little memory.
+/// Loads the fake driver from a file, or from the folder in which cargo puts it. It has two devices
+/// with little memory.
 pub(crate) fn load(path: Option<&Path>, seed: u64) -> Result<&'static Fake> {
     let fake = Fake::load_from(&path.map_or_else(Fake::find, |path| Ok(path.to_owned()))?)?;
     fake.reset(Options { seed, devices: 2, memory_bytes: 64 << 20, ..Options::default() });

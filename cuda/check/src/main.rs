@@ -103,7 +103,8 @@ struct Report {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let ok = run(&cli)?;
-    // A hanging check leaves a running thread, so nothing more is waited for.
+    // If a check hangs, its thread is still running, so the process exits without waiting for
+    // threads.
     std::process::exit(if ok { 0 } else { 1 });
 }
 

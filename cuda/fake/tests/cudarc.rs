@@ -1,4 +1,4 @@
-//! Unmodified cudarc on the fake driver: its safe layer works, and its data arrives.
+//! Runs unmodified cudarc on the fake driver: its safe interface works, and its data arrives.
 
 use cudarc::driver::sys::CUresult::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_OUT_OF_MEMORY};
 use cudarc::driver::{CudaContext, DriverError, LaunchConfig, PushKernelArg};

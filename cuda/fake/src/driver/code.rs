@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-/// The result of a call; the error is a `CUresult`.
+/// The result of a call. The error is the number of a `CUresult`.
 pub(super) type Outcome<T = ()> = Result<T, u32>;
 
 macro_rules! codes {

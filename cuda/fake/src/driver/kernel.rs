@@ -1,5 +1,5 @@
-//! Modules and kernels: parameters as declared in the PTX, host functions instead of device code, and checks of the
-//! memory that kernels read.
+//! Modules and kernels. Their parameters are those declared in the PTX, host functions run in place
+//! of device code, and the memory that kernels read is checked.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -32,7 +32,7 @@ pub(super) struct HostFunction {
     pub(super) user: usize,
 }
 
-/// The parameters that determine what a kernel reads.
+/// The parameters that determine which memory a kernel reads.
 #[derive(Clone, Copy)]
 pub(super) struct Watch {
     pub(super) pointer: usize,
@@ -47,7 +47,7 @@ pub(super) struct Run {
     params: Vec<Vec<u64>>,
     grid: [u32; 3],
     block: [u32; 3],
-    /// Start and length of each range that it reads.
+    /// The start and length of each range that the kernel reads.
     reads: Vec<(usize, usize)>,
     /// The hash of each range when the kernel started.
     seen: Vec<u64>,

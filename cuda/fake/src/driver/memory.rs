@@ -7,22 +7,23 @@ use super::code::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
 use super::stream::Work;
 use super::{Driver, Handle};
 
-/// The address space of a device, in bytes: the total that a device can allocate until a reset.
+/// The size of a device's address space, in bytes. A device can allocate no more than this until it
+/// is reset.
 const SPACE: usize = 1 << 38;
 const PAGE: usize = 4096;
-/// New memory is filled with this byte, so that it is not mistaken for zeros. Large pieces are filled only at their
-/// start, to save time.
+/// The byte that new memory is filled with, so that it is not mistaken for zeros. Large pieces are
+/// filled only at their start, to save time.
 const FILL: u8 = 0xa5;
 const FILLED: usize = 64 << 20;
 
 pub(super) struct DeviceMemory {
     limit: usize,
     used: usize,
-    /// 0 until the first allocation.
+    /// The start of the address space; 0 until the first allocation.
     space: usize,
-    /// The part of the space that was allocated so far.
+    /// The number of bytes of the space that were allocated so far.
     given: usize,
-    /// Pieces by address.
+    /// The allocated pieces by address.
     pieces: BTreeMap<usize, Piece>,
 }
 
@@ -120,15 +121,15 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Changes the protection of pages. Returns whether the system did it.
+/// Changes the protection of pages. Returns whether the system call succeeded.
 pub(super) fn protect(start: usize, bytes: usize, protection: libc::c_int) -> bool {
     // SAFETY: callers pass pages of device memory that belong to the driver, or pages that their user has handed to
     // the driver.
     unsafe { libc::mprotect(start as *mut libc::c_void, bytes, protection) == 0 }
 }
 
-/// Returns a copy of bytes that other code may be writing at the same time; detecting this is the purpose of this
-/// driver.
+/// Returns a copy of bytes that other code may be writing at the same time. Detecting such writes
+/// is the purpose of this driver.
 pub(super) fn read(from: usize, bytes: usize) -> Vec<u8> {
     let mut copy = vec![0; bytes];
     // SAFETY: callers pass device memory that they checked, or host memory that its user handed to the driver.
@@ -159,8 +160,8 @@ impl Driver {
         self.devices[device].memory.allocate(bytes)
     }
 
-    /// Waits for the work that uses the memory, as a driver does, but records a violation, since programs should not
-    /// rely on that.
+    /// Waits for the work that uses the memory, as a real driver does. Such work is recorded as a
+    /// violation, since programs should not rely on the wait.
     pub(super) fn free(&mut self, start: usize) -> Outcome {
         if start == 0 {
             return self.current().map(drop);
@@ -185,7 +186,8 @@ impl Driver {
         }
     }
 
-    /// Returns the device that has these bytes, all of which must be in one allocation.
+    /// Returns the device on which these bytes are allocated. All of them must be in one
+    /// allocation.
     ///
     /// # Errors
     ///
@@ -203,7 +205,7 @@ impl Driver {
         pieces.map(|piece| piece.bytes).next().unwrap_or(0)
     }
 
-    /// Frees the memory when the stream gets there.
+    /// Frees the memory when the stream has done its earlier work.
     pub(super) fn free_on(&mut self, start: usize, stream: Handle) -> Outcome {
         let stream = self.find_stream(stream)?;
         match self.check_range(start, 1) {
