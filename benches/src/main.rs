@@ -122,12 +122,13 @@ fn measure(report: Report) -> Result<()> {
     let sections: Vec<_> = SECTIONS.into_iter().filter(|section| is_chosen(section.name)).collect();
     let names: Vec<&str> = sections.iter().map(|section| section.name).collect();
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
-    // Check that the results can be written before minutes are spent on measuring.
+    // Checks that the results can be written before minutes are spent on measuring.
     record::write(&path, &record::read(&path)?)?;
     // Peers are compiled next to this program.
     let build = std::env::current_exe().context("cannot find the folder of this program")?.with_file_name("peers");
     std::fs::create_dir_all(&build).with_context(|| format!("cannot create {}", build.display()))?;
-    // Not in the system's temporary folder, since an interruption may leave 400 MB behind.
+    // The data is not in the system's temporary folder, since an interruption may leave 400 MB
+    // behind.
     let data = tempfile::tempdir_in(&build)?;
     let files = report.files.unwrap_or_else(|| build.join("files"));
     let places = Places { source: &report.source, build: &build, python: &report.torch, files: &files };
@@ -135,11 +136,11 @@ fn measure(report: Report) -> Result<()> {
     let (workers, photographs) = (report.workers, report.photographs);
     let setup = Setup { data: data.path().to_owned(), workers, programs, photographs, files };
     for section in sections {
-        // A pass takes half a second, or there are many of them.
+        // Sections with fewer rounds: a pass takes half a second, or there are many of them.
         let has_fewer = matches!(section.name, "slow-samples" | "python-slow-samples" | "ranks");
         let mut recorder = Recorder::new(section.name, if has_fewer { rounds.div_ceil(3) } else { rounds });
         (section.run)(&setup, &mut recorder)?;
-        // Write after each section, so that its results are kept if a later one is interrupted.
+        // Writes after each section, so that its results are kept if a later one is interrupted.
         let mut lines = record::read(&path)?;
         lines.retain(|line| line.section() != section.name);
         lines.extend(recorder.into_lines());

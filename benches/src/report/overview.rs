@@ -1,11 +1,11 @@
-//! The overview: some workloads with two workers, one line for each.
+//! The overview: a line for each of some workloads, with two workers.
 
 use super::plots;
 use super::sheet::{Column, Sheet, Spread, median};
 use super::tables::{or_dash, quartiles, short, table};
 use crate::record::Kind;
 
-/// What a line is called, and its section and case.
+/// The lines: the name, the section and the case.
 const LINES: [(&str, &str, &str); 16] = [
     ("Items that cost nothing", "empty-items", ""),
     ("Small images in memory", "small-images", ""),

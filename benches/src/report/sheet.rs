@@ -1,4 +1,4 @@
-//! The recorded lines, with queries on them, medians and spreads.
+//! The recorded lines, with queries, medians and spreads.
 
 use crate::record::{Kind, Line, Time, Unit};
 
@@ -34,7 +34,8 @@ pub struct Sheet {
     lines: Vec<Line>,
 }
 
-/// A heat: a variant of a section, and the number of workers if the section has workers.
+/// A heat, within which contenders are compared: a variant of a section, and the number of workers
+/// if the section has workers.
 pub type Column = (String, Option<usize>);
 
 impl Sheet {
@@ -56,7 +57,8 @@ impl Sheet {
         })
     }
 
-    /// Returns the heats of a section: variants in the order of their measurement, each sorted by workers.
+    /// Returns the heats of a section. Variants are in the order of their measurement, and the
+    /// heats of a variant are sorted by the number of workers.
     pub fn columns(&self, section: &str) -> Vec<Column> {
         let cases = distinct(self.times(section).map(|time| &time.case));
         let mut columns = distinct(self.times(section).map(|time| (time.case.clone(), time.workers)));
@@ -95,7 +97,7 @@ impl Sheet {
     }
 }
 
-/// Returns the different values, in the order in which they first appear.
+/// Returns the distinct values, in the order in which they first appear.
 pub fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.fold(Vec::new(), |mut known, value| {
         if !known.contains(&value) {
@@ -105,7 +107,7 @@ pub fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     })
 }
 
-/// Returns `time` divided by the smallest of the others in the same round.
+/// Returns the spread of `time` divided by the smallest of the other times in the same round.
 pub fn over(time: &Time, others: &[&Time]) -> Option<Spread> {
     Spread::of(time.values.iter().enumerate().filter_map(|(round, value)| {
         let best = others.iter().filter_map(|other| other.values.get(round)).copied().min_by(f64::total_cmp)?;
