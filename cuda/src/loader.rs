@@ -41,7 +41,7 @@ const SLOTS: usize = 3;
 ///         batch.ready_on(&stream)?; // work launched on the stream from here on may read the batch
 ///         let images = batch.field(0).expect("the batch has fields");
 ///         println!("{} images {:?} at {:#x}", batch.len(), images.shape(), images.ptr());
-///     } // dropped: its slot is refilled once the stream reaches this point
+///     } // the batch is dropped: its slot is refilled once the stream has done the work so far
 /// }
 /// # Ok::<(), slotline::BoxError>(())
 /// ```

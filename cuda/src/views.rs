@@ -49,7 +49,7 @@ impl DeviceBatch {
     ///     let (images, labels) = (views.get::<u8>(0)?, views.get::<i64>(1)?);
     ///     assert_eq!(stream.clone_dtoh(&labels)?.len(), batch.len());
     ///     assert_eq!(images.len(), batch.len() * 8 * 8);
-    /// } // dropped: the slot is refilled when the stream has reached this point
+    /// } // the batch is dropped: its slot is refilled once the stream has done the work so far
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     ///

@@ -91,7 +91,7 @@ impl CutMix {
 /// for batch in loader.epoch()? {
 ///     let mut batch = batch?;
 ///     let mut rng = SampleRng::new(42, batch.epoch(), batch.batch_index() as u64);
-///     // One of both for each batch. For some batches it could be `Mix::None`.
+///     // Chooses MixUp or CutMix for each batch. For some batches it could be `Mix::None`.
 ///     let mix = if rng.next_u32() % 2 == 0 {
 ///         MixUp::default().draw(&mut rng)?
 ///     } else {

@@ -37,7 +37,7 @@ pub(crate) const MAX_PIXELS: usize = 178_956_970;
 ///     .build()?;
 /// assert_eq!(train.shape(), [3, 224, 224]);
 ///
-/// // Parameters beyond the required ones are fields.
+/// // Optional parameters are set as fields.
 /// let bytes: Pipeline<u8> = Pipeline::builder()
 ///     .then(RandomResizedCrop { scale: [0.5, 1.0], ..RandomResizedCrop::new([96, 128]) })
 ///     .build()?;

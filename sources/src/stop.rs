@@ -30,7 +30,7 @@ pub(crate) fn with<V, T>(key: &'static LocalKey<RefCell<V>>, value: V, open: imp
 /// use std::sync::{Arc, atomic::AtomicBool};
 ///
 /// let stop = Arc::new(AtomicBool::new(false));
-/// // Another thread may set it.
+/// // Another thread may set `stop` to true.
 /// let opened = slotline_sources::stoppable(&stop, || slotline_sources::open("no/such/folder"));
 /// assert!(opened.is_err());
 /// ```

@@ -36,7 +36,7 @@ const GROUP: usize = 50;
 /// use slotline_sequences::sampler::LengthBatchSampler;
 ///
 /// let lengths: Vec<usize> = (0..1000).map(|i| 1 + i * 37 % 100).collect();
-/// // As many samples in a batch as, padded to the longest, have at most 400 tokens.
+/// // A batch, padded to its longest sample, has at most 400 tokens.
 /// let sampler = LengthBatchSampler::token_budget(lengths.clone(), 400)?.generator(Generator::from_seed(42));
 /// let dataset = from_fn(1000, |index, _| Ok(index as i64));
 /// let mut loader = Loader::builder(dataset).batch_sampler(sampler).build()?;
