@@ -1,5 +1,5 @@
-//! Measures the contenders of a heat (a variant of a section, with one number of workers) in turn,
-//! round after round.
+//! Measures the contenders of a comparison (a variant of a section with one number of workers; a
+//! *heat* in the code) in turn, round after round.
 //!
 //! The speed of a machine can change by a factor of two within an hour. If one contender was
 //! measured completely before the next one, their ratio would depend on such changes. Therefore,
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// Runs the heats of a section and records the results.
+/// Runs the comparisons of a section and records the results.
 #[derive(Debug)]
 pub struct Recorder {
     section: String,
@@ -85,7 +85,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates a recorder for a section whose heats have `rounds` rounds.
+    /// Creates a recorder for a section whose comparisons have `rounds` rounds.
     pub fn new(section: &str, rounds: usize) -> Self {
         let section = section.to_owned();
         let mut recorder = Self { section, rounds, lines: Vec::new(), least: 0.02, enough: Duration::from_secs(3) };
@@ -98,7 +98,7 @@ impl Recorder {
         &self.section
     }
 
-    /// Returns the number of rounds of a heat.
+    /// Returns the number of rounds of a comparison.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
@@ -131,8 +131,8 @@ impl Recorder {
         self.push(Line::Absent(Absent { section, case, workers, peer, why }));
     }
 
-    /// Measures a heat, in which all entries do the same work: measures them in turn, round after
-    /// round.
+    /// Measures a comparison, in which all entries do the same work: measures them in turn, round
+    /// after round.
     pub fn heat(&mut self, case: &str, workers: usize, unit: Unit, entries: Vec<Entry>) {
         eprintln!("{} {case} with {workers} workers: {} contenders", self.section, entries.len());
         let mut running: Vec<_> = entries.into_iter().map(|entry| (entry, Vec::new(), Duration::ZERO)).collect();

@@ -24,7 +24,7 @@
 //!                                                  and free the value if owner is DONE
 //! ```
 //!
-//! The fences pair, as those of [`crate::wait`] do.
+//! The two fences work as a pair, like those of [`crate::wait`].
 //!
 //! - If O3 reads `FREE`, B has ended at B3 and touches nothing any more, so O alone has the value.
 //! - If O4 reads `LENT`, B1 comes after O2, so B3 sees that O is leaving. Then B4 and O4 swap the

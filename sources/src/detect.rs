@@ -37,8 +37,8 @@ use crate::{Error, Format, OpenOptions, Records};
 /// data, such as a README, is ignored.
 ///
 /// A path may also be the URL of an object or of a folder in a bucket, or a pattern of URLs, if the
-/// cargo feature for it is enabled (see [`Files::open`]). Web servers can't be asked what is in a
-/// folder.
+/// cargo feature for it is enabled (see [`Files::open`]). Web servers cannot list their
+/// folders.
 ///
 /// # Errors
 ///
@@ -49,8 +49,8 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
 }
 
 impl OpenOptions {
-    /// Opens packed tars (`.tar.gz`, `.tgz`, `.tar.bz2`, `.tbz2`, `.tar.zst`, `.tzst`) as a stream,
-    /// since their samples can't be read by index. The path is that of one packed tar, a pattern
+    /// Opens compressed tars (`.tar.gz`, `.tgz`, `.tar.bz2`, `.tbz2`, `.tar.zst`, `.tzst`) as a stream,
+    /// since their samples can't be read by index. The path is that of one such tar, a pattern
     /// for several, or a folder that has only such tars to open. For any other path the result is
     /// `None`.
     ///
@@ -64,7 +64,7 @@ impl OpenOptions {
     /// # Errors
     ///
     /// Those of [`TarOptions::stream`](crate::tar::TarOptions::stream). Also fails if only some of
-    /// several files are packed tars.
+    /// several files are compressed tars.
     #[cfg(feature = "tar")]
     pub fn open_stream(&self, path: impl AsRef<Path>) -> Result<Option<crate::tar::TarStream>, Error> {
         self.set.limited(|| self.set.stream_of(path.as_ref()))
@@ -75,7 +75,7 @@ impl Settings {
     #[cfg(feature = "tar")]
     fn stream_of(&self, path: &Path) -> Result<Option<crate::tar::TarStream>, Error> {
         let is_plain = |extension: &str| extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        // The extension alone shows that these are not packed tars, so no folder need be listed.
+        // The extension alone shows that these are not compressed tars, so no folder need be listed.
         let extension = without_query(path).extension().and_then(|found| found.to_str());
         if !path.is_dir() && extension.is_some_and(is_plain) && Kind::of(path) != Some(Kind::PackedTar) {
             return Ok(None);

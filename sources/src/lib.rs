@@ -14,7 +14,7 @@
 //! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
 //! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
 //!
-//! [`open`] detects the format of a path. Each of them is a [`Format`], which knows where a sample
+//! [`open`] detects the format of a path. Each format implements [`Format`]: it knows where a sample
 //! is in the files, and how its bytes become the fields of a [`Record`]. [`Records`] makes a
 //! [`Dataset`](slotline::Dataset) of a format. All formats read bytes in the same way ([`files`]).
 //!

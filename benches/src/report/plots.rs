@@ -60,8 +60,8 @@ impl Axis {
     }
 }
 
-/// Draws the plot of a section, with a panel for each heat (see [`Column`](super::sheet::Column)),
-/// all on the same axis.
+/// Draws the plot of a section, with a panel for each comparison (see
+/// [`Column`](super::sheet::Column)), all on the same axis.
 pub fn draw(sheet: &Sheet, section: &str) -> Result<String, std::fmt::Error> {
     let columns = sheet.columns(section);
     let spreads: Vec<_> = columns.iter().flat_map(|column| sheet.heat(section, column)).map(spread).collect();

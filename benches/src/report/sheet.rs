@@ -34,8 +34,8 @@ pub struct Sheet {
     lines: Vec<Line>,
 }
 
-/// A heat, within which contenders are compared: a variant of a section, and the number of workers
-/// if the section has workers.
+/// A comparison (a *heat* in other names): a variant of a section, and the number of workers if the
+/// section has workers.
 pub type Column = (String, Option<usize>);
 
 impl Sheet {
@@ -57,8 +57,8 @@ impl Sheet {
         })
     }
 
-    /// Returns the heats of a section. Variants are in the order of their measurement, and the
-    /// heats of a variant are sorted by the number of workers.
+    /// Returns the comparisons of a section. Variants are in the order of their measurement, and
+    /// the comparisons of a variant are sorted by the number of workers.
     pub fn columns(&self, section: &str) -> Vec<Column> {
         let cases = distinct(self.times(section).map(|time| &time.case));
         let mut columns = distinct(self.times(section).map(|time| (time.case.clone(), time.workers)));
@@ -66,7 +66,7 @@ impl Sheet {
         columns
     }
 
-    /// Iterates over the measurements of a heat except memory.
+    /// Iterates over the measurements of a comparison except memory.
     pub fn heat<'a>(&'a self, section: &'a str, column: &'a Column) -> impl Iterator<Item = &'a Time> {
         self.in_column(section, column).filter(|time| time.unit != Unit::Bytes)
     }
@@ -75,12 +75,12 @@ impl Sheet {
         self.times(section).filter(move |time| time.case == column.0 && time.workers == column.1)
     }
 
-    /// Returns the times of a contender in a heat.
+    /// Returns the times of a contender in a comparison.
     pub fn of<'a>(&'a self, section: &'a str, column: &'a Column, peer: &str) -> Option<&'a Time> {
         self.heat(section, column).find(|time| time.peer == peer)
     }
 
-    /// Returns the memory of a contender in a heat.
+    /// Returns the memory of a contender in a comparison.
     pub fn memory<'a>(&'a self, section: &'a str, column: &'a Column, peer: &str) -> Option<&'a Time> {
         self.in_column(section, column).find(|time| time.unit == Unit::Bytes && time.peer == peer)
     }

@@ -40,7 +40,7 @@ pub fn table(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> St
     line(head) + &rule + &rows.into_iter().map(|row| line(&row)).collect::<String>()
 }
 
-/// Returns the name of a heat within its section.
+/// Returns the name of a comparison within its section.
 pub fn heading((case, workers): &Column) -> String {
     match workers {
         None => case.clone(),
@@ -73,7 +73,7 @@ pub fn section(sheet: &Sheet, section: &str) -> String {
     }
 }
 
-/// Renders a table with a row for each heat of any section for which `row` returns cells.
+/// Renders a table with a row for each comparison of any section for which `row` returns cells.
 fn of_heats(sheet: &Sheet, head: &[&str], row: impl Fn(&str, &Column) -> Option<Vec<String>>) -> Option<String> {
     let mut rows = Vec::new();
     for name in SECTIONS.map(|section| section.name) {
@@ -89,7 +89,7 @@ fn of_heats(sheet: &Sheet, head: &[&str], row: impl Fn(&str, &Column) -> Option<
 }
 
 /// Renders a table that compares slotline in cargo's default profile with slotline in the
-/// workspace's profile, for the heats in which both were measured.
+/// workspace's profile, for the comparisons in which both were measured.
 pub fn user_build(sheet: &Sheet) -> Option<String> {
     of_heats(sheet, &["", "the workspace's profile", "cargo's default", "ratio", ""], |section, column| {
         let (ours, user) = (sheet.ours(section, column)?, sheet.of(section, column, USER_BUILD)?);
@@ -98,7 +98,7 @@ pub fn user_build(sheet: &Sheet) -> Option<String> {
 }
 
 /// Renders a table that compares worker processes with slotline's threads and with torch, for the
-/// heats in which these were measured.
+/// comparisons in which these were measured.
 pub fn processes(sheet: &Sheet) -> Option<String> {
     let head = ["", "processes", "threads alone", "threads", "torch", "÷ threads alone", "÷ threads", "÷ torch", ""];
     of_heats(sheet, &head, |section, column| {
@@ -117,12 +117,12 @@ fn contenders<'a>(times: impl Iterator<Item = &'a Time>) -> Vec<(&'a str, Kind)>
     rows
 }
 
-/// Returns the header of a table with a column for each heat.
+/// Returns the header of a table with a column for each comparison.
 fn heads(first: String, columns: &[Column]) -> Vec<String> {
     std::iter::once(first).chain(columns.iter().map(heading)).collect()
 }
 
-/// Renders a table with a row for each contender and a column for each heat.
+/// Renders a table with a row for each contender and a column for each comparison.
 fn peers(sheet: &Sheet, section: &str, columns: &[Column]) -> String {
     let times = || columns.iter().flat_map(|column| sheet.heat(section, column));
     let row = |(peer, kind): (&str, Kind)| {
@@ -148,7 +148,7 @@ fn peers(sheet: &Sheet, section: &str, columns: &[Column]) -> String {
     table(&heads(unit, columns), rows)
 }
 
-/// Renders a table of memory with a row for each contender and a column for each heat.
+/// Renders a table of memory with a row for each contender and a column for each comparison.
 fn memory(sheet: &Sheet, section: &str, columns: &[Column]) -> String {
     let row = |(peer, kind): (&str, Kind)| {
         let name = if kind == Kind::Ours { format!("**{peer}**") } else { peer.to_owned() };
@@ -160,7 +160,7 @@ fn memory(sheet: &Sheet, section: &str, columns: &[Column]) -> String {
     table(&heads("memory, MiB".into(), columns), rows)
 }
 
-/// Renders a table with a row for each size and two columns for each heat.
+/// Renders a table with a row for each size and two columns for each comparison.
 fn sizes(sheet: &Sheet, columns: &[Column]) -> String {
     let mut sizes = distinct(sheet.times("size").filter_map(|time| time.size));
     sizes.sort_unstable();

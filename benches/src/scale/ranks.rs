@@ -80,7 +80,7 @@ fn shard_shuffle(size: usize, shards: usize) -> Result<ShardShuffleSampler> {
     Ok(ShardShuffleSampler::new(std::iter::repeat_n(size / shards, shards), WINDOW)?)
 }
 
-/// Runs the heats of this section.
+/// Runs the comparisons of this section.
 pub fn run(_: &Setup, recorder: &mut Recorder) -> Result<()> {
     for size in SIZES {
         shuffled(recorder, size)?;

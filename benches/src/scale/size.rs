@@ -20,7 +20,7 @@ const BATCH: usize = 8;
 /// The maximum number of batches of a pass that are measured, since passes of 10⁹ samples would take too long.
 const BATCHES: usize = 20_000;
 
-/// Runs the heats of this section.
+/// Runs the comparisons of this section.
 pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
     for case in ["sequential", "cipher"] {
         for workers in [0, 2] {

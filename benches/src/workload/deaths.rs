@@ -53,7 +53,7 @@ impl Dataset for KillsWorker {
     }
 }
 
-/// Runs the heat of this section.
+/// Runs the comparison of this section.
 pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
     let idle = limits::death("until an idle process has ended");
     to.heat("", WORKERS, Unit::MillisPerPass, vec![ours::variant("processes", contender(Images::large())), idle]);

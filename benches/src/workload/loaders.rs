@@ -13,7 +13,7 @@ use crate::peer::{channel, dataloader_rs, external, limits, rust_peers};
 use crate::record::{Kind, Unit};
 use crate::rounds::{Contender, Entry, Pass, Recorder};
 
-/// A heat of a workload.
+/// A comparison of a workload.
 struct Heat<'a> {
     setup: &'a Setup,
     /// The variant of the section.
@@ -38,7 +38,7 @@ impl<'a> Heat<'a> {
         Self { more: more.into(), ..self }
     }
 
-    /// Measures the heat, with the source of the workload.
+    /// Measures the comparison, with the source of the workload.
     fn run(self, workers: usize, to: &mut Recorder) -> Result<()> {
         visit(self.workload, workers, &self.setup.data, (self, to))
     }

@@ -1,4 +1,4 @@
-//! The robust ring: many workers fill numbered tasks, and any of them may vanish at any
+//! The robust ring: many workers fill numbered tasks, and any of them may vanish (be killed) at any
 //! instruction.
 //!
 //! It is for workers that are processes, with the ring in memory that all of them map. A process

@@ -3,7 +3,7 @@
 //! | Sampler | a pass visits | bytes for each of n samples (n < 2³²) |
 //! |---|---|---|
 //! | [`MixtureSampler`] | several datasets, mixed by weight | 0 |
-//! | [`ShardShuffleSampler`] | a permutation that stays within some shards at a time | 0 |
+//! | [`ShardShuffleSampler`] | a permutation that stays within a few shards at a time | 0 |
 //! | [`LengthGroupedSampler`] | a permutation with samples of similar lengths next to each other, as in transformers | 8 |
 //! | [`LengthBatchSampler`] | batches of different sizes, by a budget of tokens or by buckets | up to 36 |
 

@@ -20,8 +20,8 @@ const HEADER: u64 = 1024;
 /// before it, and no sample spans two files.
 ///
 /// nanoGPT draws blocks at random positions. For the same, set a stride of 1, so that sample `i`
-/// starts at token `i`, and use a `RandomSampler` with replacement. It draws the same positions as
-/// nanoGPT's `get_batch`.
+/// starts at token `i`, and use a `RandomSampler` with replacement. With the same
+/// seed, it draws the same positions as nanoGPT's `get_batch`.
 ///
 /// ```
 /// use slotline::Loader;

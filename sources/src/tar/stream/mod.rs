@@ -69,10 +69,10 @@ const LIMIT: u64 = 256 << 20;
 /// ```
 ///
 /// A resumed pass continues with exactly the next sample; the number of workers must be the same.
-/// It reads the tar in which the current block of the shuffle buffer begins again, up to the
-/// position at which the state was taken. The tars must have the same names, in the same order, but
-/// may be in another folder. A tar from a reader is read again from its start, so pass a new reader
-/// of the same bytes. A clone shares the reader.
+/// To do so, it reads again the tar in which the current block of the shuffle buffer begins, up to
+/// the position at which the state was taken. The tars must have the same names, in the same order,
+/// but may be in another folder. A tar from a reader is read again from its start, so pass a new
+/// reader of the same bytes. A clone shares the reader.
 #[derive(Clone)]
 pub struct TarStream {
     shards: Arc<Shards>,
