@@ -288,6 +288,8 @@ pub(crate) struct Resampler {
     taps: [Taps; 2],
     rows: Vec<u8>,
     row: Vec<u8>,
+    /// The columns of a pass that resizes nothing: each where it is in a row of the source.
+    columns: Vec<usize>,
 }
 
 impl Resampler {
@@ -298,12 +300,16 @@ impl Resampler {
         let taps = |i: usize, map: AxisMap| Taps::memory(size[i], map.size, map.out, segment.filter);
         let pitch = (3 * across.out).next_multiple_of(BLOCK);
         let rows = ((size[0] + 2) * pitch).max(2 * (4 * size[1] + BLOCK));
-        taps(0, down) + taps(1, across) + rows + 2 * pitch + STRIDE
+        taps(0, down) + taps(1, across) + rows + 2 * pitch + STRIDE + across.out * size_of::<usize>()
     }
 
     /// Resizes to planes. Padding with a colour is not written.
     pub(crate) fn run(&mut self, source: Source<'_>, segment: &Segment, out: &mut [u8]) -> Result<(), ImageError> {
-        let Self { taps: [down, across], rows, row } = self;
+        if segment.places.iter().all(|places| places.size == places.crop[1] - places.crop[0]) {
+            self.copy(source, segment.places, out);
+            return Ok(());
+        }
+        let Self { taps: [down, across], rows, row, .. } = self;
         let [height, width] = segment.places.map(|places| places.out);
         down.set(&segment.places[0], segment.filter, source.skipped[0]);
         across.set(&segment.places[1], segment.filter, source.skipped[1]);
@@ -345,6 +351,27 @@ impl Resampler {
             copy(row, y);
         }
         Ok(())
+    }
+
+    /// Crops, flips and pads to planes. With any filter, a pixel that is not resized has a weight of one, and its neighbours have none.
+    fn copy(&mut self, source: Source<'_>, [down, across]: [AxisMap; 2], out: &mut [u8]) {
+        let [rows, columns] = [down, across].map(|map| map.content());
+        let [row_of, column_of] = [(down, 0), (across, 1)]
+            .map(|(map, i)| move |k| map.of(k).map_or(0, |place| map.crop[0] + place - source.skipped[i]));
+        self.columns.clear();
+        self.columns.reserve_exact(across.out);
+        self.columns.extend((columns[0]..columns[1]).map(|x| column_of(x) * source.step));
+        let mut planes = out.chunks_exact_mut(down.out * across.out);
+        let [red, green, blue] = [(); 3].map(|()| planes.next().expect("there are three planes"));
+        for y in rows[0]..rows[1] {
+            let pixels = &source.samples[row_of(y) * source.stride..];
+            let row = y * across.out + columns[0]..y * across.out + columns[1];
+            let to = red[row.clone()].iter_mut().zip(&mut green[row.clone()]).zip(&mut blue[row]);
+            for (((red, green), blue), &x) in to.zip(&self.columns) {
+                let pixel = &pixels[x..=x + 2 * source.channel];
+                [*red, *green, *blue] = [pixel[0], pixel[source.channel], pixel[2 * source.channel]];
+            }
+        }
     }
 }
 

@@ -18,6 +18,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 from slotline.torch import DataLoader, lift
 from slotline.torch._lift import fetch, transforms as lifting
+from slotline.torch._lift.draws import Draws
 
 MEAN_STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -64,7 +65,7 @@ def folder(tmp_path_factory):
 def trusted(monkeypatch, request, capfd):
     """Does not have the first pictures compared, so that what differs is not mended; and fails if native code panics."""
     if "turns_it_off" not in request.node.name:
-        monkeypatch.setattr(lifting.Lifter, "compare", lambda *_: None)
+        monkeypatch.setattr(lifting.Lifter, "to_compare", 0)
     yield
     assert "panicked" not in capfd.readouterr().err
 
@@ -261,6 +262,60 @@ def test_parts_of_datasets_are_known(folder, natively):
     first, second = tud.random_split(cifar, [5, 7], generator=torch.Generator().manual_seed(1))
     dataset = tud.ConcatDataset([tud.Subset(tud.Subset(first, [4, 1, 2]), [-1, 0]), cifar100, second])
     assert as_torch(dataset, 4, shuffle=True, num_workers=2).plan().count("natively") == 3
+
+
+SIMPLE = v1.Compose([v1.RandomCrop(32, padding=4), v1.RandomHorizontalFlip(), v1.ToTensor()])
+
+
+def test_numbers_that_were_drawn_ahead_are_those_of_torch(natively, monkeypatch):
+    # A batch uses up several reserves, and an odd number of words.
+    dataset = made(datasets.CIFAR10, data=arrays((32, 32, 3), 900), targets=list(range(900)), transform=SIMPLE)
+    as_torch(dataset, 301, True, epochs=3)
+    as_torch(dataset, 7, num_workers=2)
+
+    def batches(loader):
+        seed()
+        for number, batch in enumerate(loader):
+            yield batch
+            # The loop draws, too, or goes back.
+            if number % 3 == 0:
+                yield torch.rand(number % 2 + 1)
+            elif number % 5 == 0:
+                torch.manual_seed(number)
+        yield states()
+
+    def own(index):
+        """Draws from the same generator as the transforms of its batch."""
+        if index == 17:
+            raise KeyError(index)
+        torch.rand(1)
+        return index
+
+    same(list(batches(DataLoader(dataset, 10))), list(batches(tud.DataLoader(dataset, 10))))
+    monkeypatch.undo()
+    dataset.target_transform = own
+    outcomes = []
+    for loader in DataLoader(dataset, 4), tud.DataLoader(dataset, 4):
+        seed()
+        got = []
+        with pytest.raises(KeyError):
+            got.extend(loader)
+        outcomes.append((got, states()))
+    same(*outcomes)
+
+
+def test_a_number_is_compared_as_by_torch():
+    draws = Draws()
+    for start in range(20):
+        generator = torch.Generator().manual_seed(start)
+        assert draws.begin(generator.get_state())
+        exact = torch.rand(1, generator=generator)
+        number = draws.rand(1)
+        for p in (exact.item() + d for d in (0, 1e-12, -1e-12, 1e-7, -1e-7)):
+            assert [number < p, p < number, number >= p, p >= number, number > p, number <= p] == [
+                bool(it) for it in (exact < p, p < exact, exact >= p, p >= exact, exact > p, exact <= p)
+            ]
+        draws.cancel()
 
 
 def test_targets_may_be_changed_by_the_program(folder):

@@ -441,3 +441,19 @@ def test_a_batch_that_no_machine_holds_is_an_error_at_once(kind):
             assert "4398046511104" in str(error) and "emory" in str(error)
         assert time.monotonic() - begun < 5
     assert found == [(1, 1)] * 3
+
+
+def test_a_full_collection_in_a_worker_copies_no_inherited_objects():
+    def private():
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_Dirty:"))
+
+    def grown(k):
+        before = private()
+        gc.collect()
+        return private() - before
+
+    inherited = [[k] for k in range(1 << 20)]  # About 90 MiB.
+    most = max(DataLoader(Samples(8, grown), num_workers=2))
+    assert len(inherited) == 1 << 20
+    assert most < 16 * MIB

@@ -1,4 +1,5 @@
-//! A custom dataset: windows of a long recording, each with the value that comes next.
+//! A custom dataset, whose samples are windows of a long recording, each with the value that comes
+//! next.
 //!
 //! `cargo run --example custom_dataset`
 
@@ -29,11 +30,13 @@ impl Dataset for Weather {
         self.temperatures.len() - HOURS
     }
 
-    // Workers call this concurrently. An error fails the batch, and the caller gets it instead.
+    // Workers call this concurrently. If it returns an error, the caller receives that error in
+    // place of the batch.
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Window<'a>, BoxError> {
-        // Augmentation: depends on the sample and the epoch, and not on the worker that draws it.
+        // Augmentation. Its random numbers depend on the sample's position and the epoch, and not
+        // on the worker.
         let shift = cx.rng().next_u32() as f32 / u32::MAX as f32 - 0.5;
-        // A buffer of this thread, allocated once.
+        // A buffer that belongs to this thread, and is allocated once.
         let hours = cx.buffer(HOURS);
         for (hour, temperature) in hours.iter_mut().zip(&self.temperatures[index..]) {
             *hour = temperature + shift;
@@ -42,7 +45,8 @@ impl Dataset for Weather {
     }
 }
 
-/// Put your training step here. This one forecasts the temperature of 24 hours ago, and returns the sum of the errors.
+/// Put your training step here. This one predicts the temperature of 24 hours before, and returns
+/// the sum of the errors.
 fn step(batch: &Batch<Window<'static>>) -> f32 {
     let WindowBatch { hours, next, start } = batch.tensors();
     assert_eq!(hours.shape(), [batch.len(), HOURS]);

@@ -1,7 +1,8 @@
-//! Loaders in structs and vectors, and returned from functions; batches sent through channels; code that is generic over loaders.
+//! Loaders in structs and vectors, loaders returned from functions, batches sent through channels,
+//! and code that is generic over loaders.
 //!
-//! The type of a loader names the samples in a batch, but not the dataset: a sample of a `Loader<Batch<(u8, i64)>>` has bytes and
-//! an `i64`.
+//! The type of a loader contains the type of its batches, but not that of the dataset: a sample of
+//! a `Loader<Batch<(u8, i64)>>` consists of bytes and an `i64`.
 //!
 //! `cargo run --example keep_loaders`
 
@@ -23,8 +24,8 @@ struct Trainer {
 }
 
 impl Trainer {
-    /// Runs one training step. Between two steps the trainer is not borrowed; a `for` loop would borrow its loader for a whole
-    /// epoch.
+    /// Runs one training step. The trainer is not borrowed between two steps. A `for` loop would
+    /// borrow its loader for a whole epoch.
     fn step(&mut self) -> Result<(), BoxError> {
         let batch = match self.train.next_batch() {
             Some(batch) => batch?,
@@ -56,7 +57,8 @@ fn first_digits(count: usize) -> Result<Loader<Batch<Labelled>>, BoxError> {
     Ok(Loader::builder(digits).batch_size(64).build()?)
 }
 
-/// Calls `step` for `steps` batches of any loader, over as many epochs as needed. `B::Item` is the batch type.
+/// Calls `step` for `steps` batches of any loader, over as many epochs as needed. `B::Item` is the
+/// type of a batch.
 fn for_steps<B: Output>(
     loader: &mut Loader<B>,
     steps: usize,
@@ -97,7 +99,8 @@ fn main() -> Result<(), BoxError> {
     println!("{} steps, next epoch {}; checked with {checked} samples", trainer.steps, trainer.train.next_epoch());
     assert_eq!((trainer.steps, trainer.train.next_epoch(), checked), (40, 2, 100));
 
-    // Loaders with different samples in one vector: their batches have no static sample type, and are read field by field.
+    // Loaders with different samples in one vector. Their batches have no static sample type, and
+    // are read field by field.
     let numbers = Loader::builder(from_fn(10, |index, _| Ok(index as f32))).batch_size(5).build()?;
     let mut all: Vec<Loader> = vec![numbers.untyped(), digits(false)?.untyped()];
     for loader in &mut all {
@@ -105,8 +108,9 @@ fn main() -> Result<(), BoxError> {
         println!("{:?}", batch.columns());
     }
 
-    // Sends batches to another thread. Each keeps its slot until it is dropped there, so the loader must have room for all batches
-    // in flight: `hold` is how many the program holds at once.
+    // Sends batches to another thread. Each batch keeps its memory until it is dropped there, so
+    // the loader needs memory for all batches in flight: `hold` is the number of batches that the
+    // program holds at once.
     let (sender, receiver) = sync_channel::<Batch<Labelled>>(2);
     let consumer = thread::spawn(move || receiver.into_iter().map(|batch| batch.len()).sum::<usize>());
     let dataset = TensorDataset::new(slotline::source::digits())?;

@@ -1,5 +1,6 @@
-//! A program that is built with `panic = "abort"` ends at a panic, which is an error of a sample otherwise. A loader warns of
-//! that. To see it: `cargo run -p slotline --example panic_aborts --config 'profile.dev.panic="abort"'`.
+//! A program that is built with `panic = "abort"` ends when a sample panics, which otherwise is
+//! only an error of that sample. A loader warns of this. To see the warning:
+//! `cargo run -p slotline --example panic_aborts --config 'profile.dev.panic="abort"'`.
 
 use slotline::dataset::from_fn;
 use slotline::loader::{Budget, Error, OnError, Warning};

@@ -1,4 +1,5 @@
-//! Distributed training: each rank has its own loader, and the ranks divide each pass.
+//! Distributed training, in which each rank has its own loader, and each pass is distributed among
+//! the ranks.
 //!
 //! `cargo run --example ranks`
 
@@ -7,10 +8,10 @@ use slotline::rng::rand_core::Rng;
 use slotline::sampler::{DistributedSampler, EpochHandle};
 use slotline::{Batch, BoxError, Loader};
 
-/// The number of samples: odd, so that it cannot be divided equally among two ranks.
+/// The number of samples. It is odd, so that it cannot be divided equally between two ranks.
 const SAMPLES: usize = 101;
 
-/// A sample is its index, and a random number for augmentation.
+/// The loader of one rank. A sample is its index, and a random number for augmentation.
 type RankLoader = Loader<Batch<(i64, u64)>>;
 
 /// Returns the loader of one rank, and the handle that sets the epoch of its sampler.
@@ -18,7 +19,7 @@ fn loader(rank: usize, ranks: usize) -> Result<(RankLoader, EpochHandle), BoxErr
     let dataset = from_fn(SAMPLES, |index, cx| Ok((index as i64, cx.rng().next_u64())));
     // All ranks must use the same seeds: the sampler's for the order, the loader's for augmentation.
     let sampler = DistributedSampler::new(SAMPLES, ranks, rank)?.seed(42);
-    let epoch = sampler.epoch(); // The loader takes the sampler; the handle can still set its epoch.
+    let epoch = sampler.epoch(); // The loader takes ownership of the sampler, but the handle can still set its epoch.
     let loader = Loader::builder(dataset).batch_size(8).sampler(sampler).seed(7).num_workers(1).build()?;
     Ok((loader, epoch))
 }
@@ -26,7 +27,7 @@ fn loader(rank: usize, ranks: usize) -> Result<(RankLoader, EpochHandle), BoxErr
 /// Returns the samples of one epoch of one rank. In a real program each rank is a separate process.
 fn epoch(rank: usize, ranks: usize) -> Result<Vec<(i64, u64)>, BoxError> {
     let (mut loader, epoch) = loader(rank, ranks)?;
-    epoch.set(loader.next_epoch().into()); // Before each epoch, as in torch; otherwise all epochs have the same order.
+    epoch.set(loader.next_epoch().into()); // Set before each epoch, as in torch; otherwise all epochs have the same order.
     let mut samples = Vec::new();
     for batch in loader.epoch()? {
         let batch = batch?;
@@ -41,7 +42,8 @@ fn main() -> Result<(), BoxError> {
     assert_eq!(first.len(), second.len(), "each rank has as many samples, so that no rank waits for another");
     println!("two ranks have {} samples each", first.len());
 
-    // Interleaved, they equal the samples of a single rank: the same order and the same random numbers.
+    // Interleaved, the samples of both ranks equal those of a single rank: the same order and the
+    // same random numbers.
     let alone = epoch(0, 1)?;
     let both: Vec<_> = first.into_iter().zip(second).flat_map(|(first, second)| [first, second]).collect();
     assert_eq!(both[..SAMPLES], alone);

@@ -9,7 +9,7 @@ use slotline::loader::State;
 use slotline::rng::rand_core::Rng;
 use slotline::{Batch, BoxError, Dataset, Loader};
 
-/// Digits, each with a random number, to check that augmentation resumes too.
+/// A loader of digits, each with a random number to check that augmentation resumes, too.
 type Digits = Loader<Batch<(u8, i64, u32)>>;
 
 /// Builds a loader. The dataset, batch size, sampler and seed must be the same each time; the number of workers may differ.
@@ -24,7 +24,7 @@ fn loader(num_workers: usize) -> Result<Digits, BoxError> {
     Ok(Loader::builder(augmented).batch_size(64).shuffle(true).seed(42).num_workers(num_workers).build()?)
 }
 
-/// Returns what a training step gets, in a form that can be compared.
+/// Returns the contents of a batch in a form that can be compared.
 fn contents(batch: &Batch<(u8, i64, u32)>) -> (Vec<u8>, Vec<i64>, Vec<u32>) {
     let (images, labels, random) = batch.tensors();
     (images.as_slice().to_vec(), labels.as_slice().to_vec(), random.as_slice().to_vec())
@@ -34,7 +34,7 @@ fn main() -> Result<(), BoxError> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("loader.json");
 
-    // Training without an interruption, to compare with.
+    // Training without an interruption, for comparison.
     let mut expected = Vec::new();
     let mut whole = loader(0)?;
     for _epoch in 0..2 {
@@ -43,12 +43,12 @@ fn main() -> Result<(), BoxError> {
         }
     }
 
-    // Saves the state every five steps, next to the model's checkpoint.
+    // Save the state every five steps, as with a model's checkpoint.
     let (mut found, mut saved) = (Vec::new(), 0);
     {
         let mut loader = loader(2)?;
         let mut pass = loader.epoch()?;
-        // Not a `for` loop, which would borrow the pass, whose state is needed.
+        // A `for` loop would borrow the pass, whose state is needed here.
         while let Some(batch) = pass.next() {
             found.push(contents(&batch?));
             if found.len() % 5 == 0 {
@@ -60,10 +60,10 @@ fn main() -> Result<(), BoxError> {
             }
         }
     }
-    // The steps after the saved state will be repeated.
+    // Drop the steps after the saved state, which will be repeated.
     found.truncate(saved);
 
-    // A new process.
+    // Here a new process would begin.
     let mut loader = loader(1)?;
     let state: State = serde_json::from_str(&fs::read_to_string(&file)?)?;
     loader.load_state(&state)?;

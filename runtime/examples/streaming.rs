@@ -1,4 +1,4 @@
-//! Samples without an index: lines of files, which are divided among the workers.
+//! An iterable dataset over the lines of files, which are divided among the workers.
 //!
 //! `cargo run --example streaming`
 
@@ -9,14 +9,15 @@ use std::path::PathBuf;
 use slotline::dataset::{Context, IterableDataset};
 use slotline::{BoxError, Loader, WorkerInfo};
 
-/// Measurements in any number of files, one per line ("3 20.5" is sensor 3 at 20.5 degrees).
+/// Measurements in any number of files, one per line: "3 20.5" means that sensor 3 measured 20.5
+/// degrees.
 struct Measurements {
     files: Vec<PathBuf>,
 }
 
-/// The position of one worker.
+/// The position of one worker in its files.
 struct Cursor {
-    /// The files that are left, the next one last.
+    /// The files that are left, with the next one at the end.
     files: Vec<PathBuf>,
     open: Option<Lines<BufReader<File>>>,
 }
@@ -25,15 +26,15 @@ impl IterableDataset for Measurements {
     type Sample<'a> = (i64, f32);
     type Cursor = Cursor;
 
-    // Called once in each worker at the start of a pass, or with `None` if there are no workers.
+    // Called in each worker at the start of a pass, or once with `None` if there are no workers.
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Cursor, BoxError> {
-        // Each worker gets different files. If each worker got all of them, each sample would come once per worker.
+        // Each worker gets different files. Otherwise each sample would be read once per worker.
         let (id, workers) = worker.map_or((0, 1), |worker| (worker.id(), worker.num_workers()));
         let files: Vec<_> = self.files.iter().skip(id).step_by(workers).rev().cloned().collect();
         Ok(Cursor { files, open: None })
     }
 
-    // `None` ends this worker's samples.
+    // `None` means that this worker has no more samples.
     fn next<'a>(&'a self, cursor: &'a mut Cursor, _: &'a mut Context) -> Result<Option<(i64, f32)>, BoxError> {
         loop {
             if let Some(line) = cursor.open.as_mut().and_then(Iterator::next) {
@@ -46,7 +47,8 @@ impl IterableDataset for Measurements {
         }
     }
 
-    // With `save` and `resume`, a loader could resume in the middle of a file. Without them it reads again from the start.
+    // If `save` and `resume` were implemented, a loader could resume in the middle of a file.
+    // Without them it reads the files again from the start.
 }
 
 fn main() -> Result<(), BoxError> {

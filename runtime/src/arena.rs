@@ -1,4 +1,5 @@
-//! The memory behind the batches: page-aligned, touched before use, and page-locked on request.
+//! The memory that batches are written into: page-aligned, allocated before use, and page-locked on
+//! request.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
@@ -26,19 +27,21 @@ pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
     /// Returns the size in bytes.
     fn len(&self) -> usize;
 
-    /// Whether there are no bytes.
+    /// Returns whether the size is 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether processes that are forked from this one read and write the same memory. Workers that are
-    /// [processes](crate::loader::Builder::processes) need that.
+    /// Returns whether processes that are forked from this one read and write the same memory. This
+    /// is required if workers are [processes](crate::loader::Builder::processes).
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Returns the file that the memory is a mapping of, if other processes can map it, too. It must begin where the
-    /// memory does, and must keep its size, which is not less. Workers that are [started by a command](crate::loader::ProcessBuilder::spawn) need that.
+    /// Returns the file that this memory is a mapping of, if other processes can map it too. The
+    /// mapping must begin at the start of the file, and the file must be at least as large as the
+    /// memory and never change its size. This is required if workers are [started by a
+    /// command](crate::loader::ProcessBuilder::spawn).
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -49,21 +52,22 @@ pub const ALIGN: usize = 4096;
 /// The size and alignment of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// Zeroed anonymous pages, huge ones if the system provides them. The system allocates a page when it is first written,
-/// or earlier, in [`populate`](Self::populate), so that no batch causes a page fault.
+/// Zeroed anonymous pages, huge ones if the system provides them. The system allocates a page when
+/// it is first written, or earlier if [`populate`](Self::populate) is called, so that no batch
+/// causes a page fault.
 pub struct Pages {
     start: NonNull<u8>,
     len: usize,
     /// The whole mapping. It starts earlier than `start` if that had to be aligned to a huge page.
     mapped: (NonNull<libc::c_void>, usize),
     locked: bool,
-    /// The file of pages that processes share.
+    /// The file behind [shared](Self::shared) pages.
     file: Option<OwnedFd>,
 }
 
 // SAFETY: `Pages` is a plain value that owns its memory.
 unsafe impl Send for Pages {}
-// SAFETY: as above; shared access gives out addresses only.
+// SAFETY: `Pages` owns its memory, and shared access gives out addresses only.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -76,8 +80,9 @@ impl Pages {
         Self::map(len, libc::PROT_READ | libc::PROT_WRITE, 0)
     }
 
-    /// Works like [`new`](Self::new), with pages that processes share which are forked from this one, or have the
-    /// [file](Memory::file). Nobody can change the file's size. Pages that are never used take no memory.
+    /// Maps `len` bytes, rounded up to whole pages, that this process shares with those forked from
+    /// it and with those that map the same [file](Memory::file). The file is sealed, so that its
+    /// size cannot change. Pages that are never used take no memory.
     ///
     /// # Errors
     ///
@@ -206,9 +211,9 @@ unsafe impl Memory for Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let (start, len) = (self.mapped.0.as_ptr(), self.mapped.1);
-        // SAFETY: nothing accesses the memory once its owner is dropped. Unmapping also unlocks. It fails if it would
-        // split a mapping while the process has as many mappings as it may have; in that case the contents of the pages
-        // are released instead.
+        // SAFETY: nothing accesses the memory once its owner is dropped. Unmapping also unlocks. It
+        // fails if it would split a mapping while the process has the maximum number of mappings;
+        // in that case only the contents of the pages are released.
         unsafe {
             if libc::munmap(start, len) != 0 {
                 libc::munlock(start, len);
@@ -224,7 +229,8 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// Zeroed memory from the heap, for batches that may outnumber the mappings that a process can have.
+/// Zeroed memory from the heap, for small batches: with one mapping for each of them, a process
+/// could reach its maximum number of mappings.
 #[derive(Debug)]
 pub(crate) struct Heap {
     start: NonNull<u8>,
@@ -233,7 +239,7 @@ pub(crate) struct Heap {
 
 // SAFETY: `Heap` is a plain value that owns its memory.
 unsafe impl Send for Heap {}
-// SAFETY: as above; shared access gives out the address only.
+// SAFETY: `Heap` owns its memory, and shared access gives out the address only.
 unsafe impl Sync for Heap {}
 
 impl Heap {
@@ -274,7 +280,7 @@ mod system {
     use std::io;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-    /// Needs Linux 5.14 or later.
+    /// Allocates the pages; fails on Linux before 5.14.
     pub(super) fn populate(start: *mut u8, len: usize) -> bool {
         // SAFETY: the advice changes no contents at any address.
         unsafe { libc::madvise(start.cast(), len, libc::MADV_POPULATE_WRITE) == 0 }
@@ -284,11 +290,11 @@ mod system {
     pub(super) fn shared_file(len: usize) -> io::Result<OwnedFd> {
         // SAFETY: the call fills in the struct that it is given.
         let limit = super::limit(|limit| unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, limit) });
-        // A larger file is a signal that ends the process.
+        // Growing a file beyond this limit raises a signal that ends the process.
         if limit.is_some_and(|limit| len as u64 > limit) {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
-        // Linux before 6.3 does not know the last flag, and some systems demand it.
+        // Linux before 6.3 rejects `MFD_NOEXEC_SEAL`, and some systems require it.
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         let make = |flags| {
             // SAFETY: makes a new descriptor.
@@ -300,7 +306,7 @@ mod system {
         };
         let file = super::above_stdio(make(flags | libc::MFD_NOEXEC_SEAL).or_else(|_| make(flags))?)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: these calls change a file that nobody else has.
+        // SAFETY: these calls change a file that is not yet shared.
         let made = unsafe {
             libc::ftruncate(file.as_raw_fd(), len as libc::off_t) == 0
                 && libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
@@ -320,8 +326,8 @@ mod system {
     }
 }
 
-/// Moves a descriptor away from those of standard input, output and error, which may be closed: what somebody prints must
-/// not go there.
+/// Moves a descriptor to a number above those of standard input, output and error. One of these may
+/// be closed, and its number reused: what the program prints must not go to this file.
 #[cfg(target_os = "linux")]
 pub(crate) fn above_stdio(fd: OwnedFd) -> io::Result<OwnedFd> {
     use std::os::fd::FromRawFd;
@@ -342,7 +348,7 @@ pub(crate) fn lock_limit() -> Option<u64> {
     limit(|limit| unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, limit) })
 }
 
-/// Returns the limit that the system reports; `None` if there is none.
+/// Returns the limit that `ask` fetches; `None` if there is none, or it cannot be fetched.
 fn limit(ask: impl FnOnce(&mut libc::rlimit) -> libc::c_int) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     (ask(&mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
@@ -354,16 +360,19 @@ pub fn available_memory() -> Option<u64> {
     [machine_memory(), group_memory()].into_iter().flatten().min()
 }
 
-/// The size from which it is worth asking the system: for less, asking takes longer than filling the memory.
+/// The size in bytes from which available memory is checked. For less, the check takes longer than
+/// filling the memory.
 const LARGE: usize = 64 << 20;
 
-/// Whether this many bytes are available, as far as the system reports. Without this check the system may promise more
-/// memory than it has, and kill the process when the memory is used.
+/// Returns whether this many bytes are available, or the system does not report it. Without this
+/// check the system may promise more memory than it has, and kill the process when the memory is
+/// used.
 pub(crate) fn has_room(bytes: usize) -> bool {
     shortage(bytes).is_none()
 }
 
-/// Returns the number of bytes that are available if `bytes` are not, as far as the system reports.
+/// Returns the number of available bytes if it is less than `bytes`; `None` if they are available,
+/// or the system does not report it.
 pub(crate) fn shortage(bytes: usize) -> Option<u64> {
     let available = if bytes < LARGE { None } else { available_memory() };
     available.filter(|&available| bytes as u64 > available)
@@ -387,8 +396,8 @@ fn group_memory() -> Option<u64> {
     Some(read("memory.max")?.saturating_sub(read("memory.current")?))
 }
 
-/// Whether a forked process may lack this memory, or share it with its parent. A loader's own memory is copied by a
-/// fork.
+/// Returns whether a forked process may lack this memory or share it with its parent. The memory
+/// that a loader allocates by default is copied by a fork.
 pub(crate) fn is_given(memory: &dyn Memory) -> bool {
     let memory: &dyn Any = memory;
     memory.downcast_ref::<Pages>().map_or(!memory.is::<Heap>(), Memory::is_shared)

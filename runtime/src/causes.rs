@@ -1,16 +1,16 @@
-//! How errors report their causes.
+//! Formats an error together with its causes.
 
 use std::error::Error;
 
 /// Returns the message of an error and those of its causes, in one line.
 ///
-/// An error of this workspace that has a cause reports it like this in its own message, since most programs print no
-/// more than that. Its [`source`](Error::source) is then `None`: programs that print the sources, too, would print them
-/// twice. The cause is a field of the error. A message that repeats its cause's, as some libraries' do, is printed
-/// once.
+/// Errors of this workspace already include their causes in their own message, since most programs
+/// print nothing else. Their [`source`](Error::source) is `None`, because programs that print the
+/// sources too would print them twice; the cause is a field of the error. If a message already ends
+/// with that of its cause, as in some libraries, the cause is not repeated.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let (mut text, mut source) = (error.to_string(), error.source());
-    // A user's error may be its own source.
+    // The number of steps is limited because a user's error may be its own source.
     for _ in 0..16 {
         let Some(error) = source else { break };
         let cause = error.to_string();
@@ -40,7 +40,7 @@ mod tests {
     #[error("cannot read row 7")]
     struct Outer(#[source] io::Error);
 
-    /// A user's error that leaves it to the caller to print its own cause.
+    /// Returns a user's error, whose message does not include its cause.
     fn user() -> BoxError {
         Outer(io::Error::other("the disk is gone")).into()
     }
@@ -89,7 +89,7 @@ mod tests {
         ];
         for (at, (cause, error)) in errors.iter().enumerate() {
             let (alone, walked) = (error.to_string(), with_causes(&**error));
-            // The last one is not of this crate.
+            // The last error is a user's.
             assert!(alone == walked || at + 1 == errors.len(), "{alone} is told as {walked}");
             assert!(walked.matches(cause).count() == 1 && !walked.contains('\n'), "{walked}");
         }

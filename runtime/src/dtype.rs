@@ -1,8 +1,8 @@
 //! The type of an array's elements: at run time [`DType`], at compile time an [`Element`] type.
 //!
-//! The 16-bit floating-point types are those of the crate `half`, which is used with the cargo feature `half`. Without
-//! it, arrays and batches can still have such elements, as bytes. It is the same with complex numbers, the crate
-//! `num-complex` and the feature of that name.
+//! The 16-bit floating-point types are those of the crate `half`, and complex numbers those of the
+//! crate `num-complex`. Both need the cargo feature of that name; without it, arrays and batches
+//! can still have such elements, as bytes.
 
 mod complex;
 #[cfg(not(feature = "half"))]
@@ -28,9 +28,11 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that tensors and arrays can hold; implemented for exactly the types that [`DType`] names: `bool`, the integers
-/// of 8 to 64 bits, `f32`, `f64`, with the cargo feature `half` that crate's `f16` and `bf16`, and with the cargo feature
-/// `num-complex` that crate's `Complex<f32>` and `Complex<f64>`.
+/// A Rust type that tensors and arrays can hold.
+///
+/// Implemented for `bool`, the integers of 8 to 64 bits, `f32` and `f64`. With the cargo feature `half`, also for that
+/// crate's `f16` and `bf16`, and with the cargo feature `num-complex`, also for that crate's `Complex<f32>` and
+/// `Complex<f64>`. These are exactly the types that [`DType`] names.
 ///
 /// Sealed: no other crate can implement it.
 ///
@@ -64,14 +66,15 @@ pub enum Kind {
     Complex = 5,
 }
 
-/// The single table that generates the enum, its methods, the `Element` implementations and `for_dtype`. It receives a
-/// dollar sign for the macro that it defines.
+/// The table that generates the enum, its methods, the `Element` implementations and `for_dtype!`.
+/// `$d` is a dollar sign, which the definition of `for_dtype!` needs.
 macro_rules! dtypes {
     ($d:tt $($variant:ident $kind:ident $type:ident $about:literal),* $(,)?) => {
         /// The type of an array's elements.
         ///
-        /// Displayed, and parsed, as the Rust name of the type, such as `u8`, `f32` or `bool`; complex numbers, of which Rust
-        /// has none, as NumPy's and PyTorch's name: `complex64`, `complex128`.
+        /// Displayed and parsed as the name of the Rust type, such as `u8`, `f32` or `bool`.
+        /// Complex numbers, for which Rust has no primitive type, have the names `complex64` and
+        /// `complex128`, as in NumPy and PyTorch.
         ///
         /// ```
         /// use slotline::dtype::DType;
@@ -103,7 +106,7 @@ macro_rules! dtypes {
                 match self { $(DType::$variant => align_of::<$type>()),* }
             }
 
-            /// Returns the name that the dtype is displayed as, such as `"u8"`.
+            /// Returns the name of the dtype, such as `"u8"`.
             pub const fn name(self) -> &'static str {
                 match self { $(DType::$variant => stringify!($type)),* }
             }
@@ -114,7 +117,8 @@ macro_rules! dtypes {
             }
         }
 
-        /// Evaluates an expression with the element type of a dtype: `for_dtype!(dtype, T => size_of::<T>())`.
+        /// Evaluates an expression in which `T` is the element type of a dtype:
+        /// `for_dtype!(dtype, T => size_of::<T>())`.
         macro_rules! for_dtype {
             ($d dtype:expr, $d T:ident => $d body:expr) => {
                 match $d dtype {
@@ -188,7 +192,7 @@ impl FromStr for DType {
     }
 }
 
-/// Returns the elements as the bytes they are in memory, in the machine's byte order.
+/// Returns the bytes of the elements, in the machine's byte order.
 #[inline]
 pub fn bytes_of<T: Element>(data: &[T]) -> &[u8] {
     // SAFETY: an `Element` has no padding, so all of the slice's bytes are initialized; u8 needs no alignment, and
@@ -196,8 +200,8 @@ pub fn bytes_of<T: Element>(data: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
 }
 
-/// Returns a copy of the elements that these bytes are, in the machine's byte order, at any alignment; `None` if the
-/// last one is incomplete, or a byte is not a valid `bool`.
+/// Copies bytes in the machine's byte order into elements. The bytes need not be aligned. Returns
+/// `None` if the last element is incomplete, or a byte is not a valid `bool`.
 ///
 /// ```
 /// use slotline::dtype::{bytes_of, from_bytes};

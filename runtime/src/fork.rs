@@ -1,17 +1,17 @@
 //! Detects that the process was forked.
 //!
-//! The child has its parent's memory, but of the parent's threads only the one that called `fork`. So in the child,
-//! code that waits for another thread waits forever, a lock that another thread held stays locked, and data that it was
-//! changing stays half changed.
+//! After a fork, the child has a copy of its parent's memory, but only the thread that called
+//! `fork`. So code in the child that waits for another thread waits forever, a lock that another
+//! thread held stays locked, and data that it was changing stays half changed.
 //!
 //! Nothing in this module waits: a fork may happen at any moment.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Counts the forks between the first process and this one.
+/// The number of forks between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// The process that something was made in.
+/// Identifies the process that something was made in, by the number of forks before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u32);
 
@@ -39,13 +39,13 @@ impl Process {
         u64::from(self.0) + 1
     }
 
-    /// Returns a process from before a fork.
+    /// Returns the identity that this process's parent has.
     #[cfg(test)]
     pub(crate) fn another() -> Self {
         Self(Self::this().0.wrapping_sub(1))
     }
 
-    /// Whether this is still the current process.
+    /// Returns whether this is the current process.
     #[inline]
     pub fn is_this(self) -> bool {
         FORKS.load(Ordering::Relaxed) == self.0

@@ -1,5 +1,7 @@
-//! slotline loads training data: datasets, samplers, batching, collation, worker threads, prefetching and ordering, as
-//! in `torch.utils.data`, on a lock-free ring whose slot index is the task index.
+//! slotline loads training data: datasets, samplers, batching, collation, worker threads,
+//! prefetching and ordering, as in `torch.utils.data`. Workers write samples directly into the
+//! slots of a lock-free ring, in which each batch has a fixed place, so that batches arrive in
+//! order without being sorted or copied.
 //!
 //! ```
 //! use slotline::Loader;
@@ -10,18 +12,19 @@
 //! let mut loader = Loader::builder(digits).batch_size(64).shuffle(true).seed(42).num_workers(2).build()?;
 //! for _epoch in 0..2 {
 //!     for batch in loader.epoch()? {
-//!         let batch = batch?; // a lease on its slot
+//! owns its memory until it is dropped
 //!         let (images, labels) = batch.tensors(); // u8 [64, 8, 8] and i64 [64], in place, where the workers wrote them
 //!         assert_eq!(images.shape()[1..], [8, 8]);
 //!         assert_eq!(labels.len(), images.len());
-//!     } // dropped: the slot is free again
+//! the memory is free again
 //! }
 //! # Ok::<(), slotline::BoxError>(())
 //! ```
 //!
-//! - [`dataset`]: what is loaded; [`array`](mod@array) and [`source`]: data in memory and in files.
+//! - [`dataset`]: datasets; [`array`](mod@array) and [`source`]: arrays in memory and in files.
 //! - [`sampler`]: the order of samples; [`rng`]: torch's random numbers, and per-sample random numbers.
-//! - [`sample`]: what a sample is and how it becomes a row of a batch; [`tensor`], [`shape`], [`dtype`]: views of it.
+//! - [`sample`]: what a sample is and how it becomes a row of a batch.
+//! - [`tensor`], [`shape`], [`dtype`]: views of arrays and batches.
 //! - [`loader`]: the loader, its passes, its batches and its errors.
 //! - [`arena`]: the memory of the batches.
 //! - [`torch`](mod@torch): a map from `torch.utils.data` to slotline, and the differences.
@@ -32,18 +35,19 @@
 //!
 //! # Examples
 //!
-//! The directory `examples/` holds programs to start from: `custom_dataset`, `streaming` (no index), `resume`, `ranks`
-//! (distributed training) and `keep_loaders` (loaders in structs and vectors, batches through channels).
+//! The directory `examples/` contains programs to start from: `custom_dataset`, `streaming` (an
+//! iterable dataset), `resume`, `ranks` (distributed training) and `keep_loaders` (loaders in
+//! structs and vectors, batches sent through channels).
 //! `slotline-image` has the example `image_folder`.
 //!
 //! # Features
 //!
 //! No feature is enabled by default.
 //!
-//! - `half`: makes the types `f16` and `bf16` of the crate `half` [elements](dtype::Element). Without it, data of these
-//!   types can be loaded and passed on as bytes.
-//! - `num-complex`: makes the type `Complex` of the crate `num-complex`, with two `f32` or `f64`, an [element](dtype::Element).
-//!   Without it, complex numbers can be loaded and passed on as bytes.
+//! - `half`: makes the types `f16` and `bf16` of the crate `half` [elements](dtype::Element).
+//!   Without it, such data can be loaded and passed on as bytes.
+//! - `num-complex`: makes `Complex<f32>` and `Complex<f64>` of the crate `num-complex`
+//!   [elements](dtype::Element). Without it, complex numbers can be loaded and passed on as bytes.
 //! - `serde`: implements serde's traits for [`State`](loader::State), so that it can be saved and restored, and for
 //!   [`Stats`](loader::Stats).
 

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A shared value, and what owns its memory.
+/// A reference to a shared value, together with the owner of its memory.
 pub(crate) struct Placed<T: ?Sized> {
     value: NonNull<T>,
     owner: Arc<dyn Any + Send + Sync>,
@@ -14,10 +14,12 @@ pub(crate) struct Placed<T: ?Sized> {
 
 // SAFETY: like an `Arc`, it gives out shared references to a value that its owner keeps alive.
 unsafe impl<T: ?Sized + Send + Sync> Send for Placed<T> {}
-// SAFETY: as above.
+// SAFETY: like an `Arc`, it gives out shared references to a value that its owner keeps alive.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Placed<T> {}
 
 impl<T: ?Sized> Placed<T> {
+    /// Makes a reference to `value`, whose memory `owner` keeps alive.
+    ///
     /// # Safety
     ///
     /// The value must be valid for shared references for as long as the owner exists.

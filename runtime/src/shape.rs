@@ -82,14 +82,14 @@ impl Shape {
         Ok(self.stack(rows))
     }
 
-    /// Like [`stacked`](Shape::stacked), for a shape with fewer than [`MAX_DIMS`] dimensions.
+    /// Works like [`stacked`](Shape::stacked), for a shape with fewer than [`MAX_DIMS`] dimensions.
     ///
     /// # Panics
     ///
     /// If the shape has more.
     #[inline]
     pub(crate) fn stack(&self, rows: usize) -> Shape {
-        // One by one: for at most eight, a block move takes longer.
+        // Copied one by one, because a block copy takes longer for at most eight lengths.
         let mut dims = heapless::Vec::new();
         dims.extend(std::iter::once(rows).chain(self.dims.iter().copied()));
         Shape { dims }
@@ -115,8 +115,8 @@ impl Shape {
         self.dims.get(1..).unwrap_or_default()
     }
 
-    /// Returns the number of elements in one row. Only for shapes that passed [`elements`](Shape::elements), so it
-    /// can't overflow.
+    /// Returns the number of elements in one row. It can't overflow for a shape whose
+    /// [`elements`](Shape::elements) can be counted; other shapes must not be passed.
     #[inline]
     pub(crate) fn row_elements(&self) -> usize {
         self.row_dims().iter().product()
@@ -134,7 +134,7 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A derived list would span several lines under `{:#}`; this never does.
+        // A derived list would span several lines under `{:#}`.
         f.write_str("[")?;
         for (i, dim) in self.dims.iter().enumerate() {
             write!(f, "{}{dim}", if i == 0 { "" } else { ", " })?;
@@ -181,17 +181,17 @@ impl Deref for Strides {
     }
 }
 
-/// Why a shape is invalid, or doesn't fit its data.
+/// The error for a shape that is invalid, or doesn't fit its data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShapeError {
-    /// More dimensions than [`MAX_DIMS`].
+    /// The shape has more dimensions than [`MAX_DIMS`].
     #[error("expected at most {MAX_DIMS} dimensions, found {found}; join some of them")]
     TooManyDims {
-        /// How many there were.
+        /// The number of dimensions.
         found: usize,
     },
-    /// More elements than can be counted.
+    /// The shape has more elements than can be counted.
     #[error("shape {shape} has more elements than this machine can address")]
     TooLarge {
         /// The shape.

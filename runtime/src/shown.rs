@@ -1,10 +1,12 @@
-//! Untrusted strings in messages.
+//! Makes untrusted strings safe to print in messages.
 
-/// The schemes that are recognised without the two slashes after them, too; the first two are those of web servers.
+/// The URL schemes that are recognised even without two slashes after the colon. The first two are
+/// those of web servers.
 const SCHEMES: [&str; 9] = ["http", "https", "s3", "s3a", "gs", "az", "adl", "abfs", "abfss"];
 
-/// Makes a string from a file, a server or a user safe to print: removes the secrets of URLs, and escapes control
-/// characters and those that change the direction of text. Paths and contents in messages are such strings.
+/// Makes a string from a file, a server or a user safe to print, such as a path in an error
+/// message: removes the secrets of URLs, and escapes control characters and those that change the
+/// direction of text.
 ///
 /// ```
 /// use slotline::shown;
@@ -22,13 +24,13 @@ pub fn shown(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-/// Whether a character controls a terminal or changes the direction of text.
+/// Returns whether a character controls a terminal or changes the direction of text.
 pub fn is_terminal_control(char: char) -> bool {
     char.is_control() || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns a word without the users, passwords and queries of the URLs in it. (In `abfs://container@account/`, the part
-/// before the `@` is not a user.)
+/// Removes the user, the password and the query of each URL in a word. (In
+/// `abfs://container@account/`, the part before the `@` is not a user.)
 fn without_secrets(word: &str) -> String {
     let (mut text, mut rest) = (String::new(), word);
     while let Some((start, is_web)) = url_start(rest, 0) {
@@ -38,7 +40,8 @@ fn without_secrets(word: &str) -> String {
         rest = &after[part.len()..];
         let (part, query) = part.split_once('?').filter(|_| is_web).map_or((part, false), |(part, _)| (part, true));
         let (host, path) = part.split_at(part.find('/').unwrap_or(part.len()));
-        // In a password, a slash should be escaped.
+        // If the text after the colon is not a port, it is a password with an unescaped slash,
+        // which ends at the last `@` of the path.
         let is_port = |port: &str| {
             let port = port.trim_end_matches(['"', ')', ',', ':', ';']);
             !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
@@ -57,8 +60,9 @@ fn without_secrets(word: &str) -> String {
     text + rest
 }
 
-/// Returns where the host or the user of the first URL of a word begins, and whether it is of a web server. A URL with fewer
-/// slashes than two is one, too, if it has `slashes`.
+/// Returns where the host or the user of the first URL of a word begins, and whether the URL is
+/// that of a web server. One of the [`SCHEMES`] needs at least `slashes` slashes after its colon,
+/// and any other scheme needs two.
 fn url_start(word: &str, slashes: usize) -> Option<(usize, bool)> {
     word.match_indices(':').find_map(|(at, _)| {
         let after = &word[at + 1..];
@@ -71,7 +75,7 @@ fn url_start(word: &str, slashes: usize) -> Option<(usize, bool)> {
     })
 }
 
-/// Returns where the scheme begins that these characters end with, before its colon and slashes.
+/// Returns where the scheme begins in a text that ends with a scheme, its colon and its slashes.
 fn scheme_start(text: &str) -> usize {
     let name = text.trim_end_matches(['/', '\\']).trim_end_matches(':');
     name.trim_end_matches(|char: char| char.is_ascii_alphanumeric()).len()

@@ -1,29 +1,31 @@
-//! Copies that leave the caches to others.
+//! Copies that bypass the CPU's caches.
 //!
-//! A thread that copies a row into a batch has the CPU read the batch's old lines first, and leaves the new ones in the
-//! caches. If the batches of a loader take about as much room as the last cache has, that is of little use: those lines
-//! are evicted before the batch is read, or written again, and the rest of the program loses its own. There, *streaming
-//! stores* write whole lines to memory.
+//! A plain copy of a row into a batch first loads the batch's old lines into the caches, and then
+//! leaves the new ones there. If the batches of a loader take about as much memory as the
+//! last-level cache, this is of little use: these lines are evicted before the batch is read or
+//! written again, and so are lines that the rest of the program needs. *Streaming stores* write
+//! whole lines directly to memory instead.
 //!
-//! Measured with two workers and batches of 4.8 MB on a CPU with 32 MiB of cache, as the ratio to plain copies: with six
-//! batches 0.75 to 0.9, and 0.8 to 1.2 for a loop that reads each batch at once, depending on what else used the cache;
-//! with ten batches 0.7 and 0.75 to 0.95.
+//! Time relative to plain copies, measured with two workers and batches of 4.8 MB on a CPU with 32
+//! MiB of cache: with six batches 0.75 to 0.9 (0.8 to 1.2 if the training loop reads each batch at
+//! once), with ten batches 0.7 (0.75 to 0.95), depending on what else used the cache.
 
 use std::sync::OnceLock;
 
-/// The least number of bytes of a copy for which this pays.
+/// The number of bytes from which a copy by streaming stores is worth it.
 pub(crate) const MIN: usize = 16 << 10;
 
-/// The size of the last cache if the system does not tell.
+/// The size of the last-level cache, in bytes, if the system does not report it.
 const DEFAULT_CACHE: usize = 32 << 20;
 
-/// Whether batches that take this many bytes in all should be written by streaming stores. Never in a build that is not
-/// optimised: there the loop over lines takes ten times as long as a plain copy.
+/// Returns whether a loader whose batches take this many bytes in all should write them by
+/// streaming stores. Never in a build without optimisation, where the loop over lines takes ten
+/// times as long as a plain copy.
 pub(crate) fn pays(bytes: usize) -> bool {
     !cfg!(debug_assertions) && bytes >= last_cache() / 4 * 3
 }
 
-/// The size of the last level of the first core's caches, in bytes.
+/// Returns the size of the first core's last-level cache, in bytes.
 fn last_cache() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| {
@@ -46,7 +48,8 @@ fn parse(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit).filter(|&size| size > 0)
 }
 
-/// Copies `len` bytes. On x86-64, by streaming stores, which sanitizers do not see; elsewhere like [`copy_nonoverlapping`].
+/// Copies `len` bytes by streaming stores, which sanitizers do not see. (On machines other than
+/// x86-64 this is a plain copy.)
 ///
 /// # Safety
 ///
@@ -61,9 +64,10 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 
     let head = to.align_offset(LINE).min(len);
     let lines = (len - head) / LINE * LINE;
-    // SAFETY: all three parts are within the `len` bytes that may be read and written. The stores need addresses that are
-    // multiples of 16, as those of a whole line are. The instructions are part of SSE2, which every x86-64 CPU has. The
-    // fence orders the stores before everything that this thread does after, such as to publish the batch.
+    // SAFETY: all three parts are within the `len` bytes that may be read and written. The stores
+    // need addresses that are multiples of 16, which whole lines have. The instructions are part of
+    // SSE2, which every x86-64 CPU has. The fence orders the stores before everything that this
+    // thread does later, such as publishing the batch.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, head);
         let (from, to) = (from.add(head), to.add(head));
@@ -79,7 +83,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies `len` bytes. On x86-64, by streaming stores, which sanitizers do not see; elsewhere like [`copy_nonoverlapping`].
+/// Copies `len` bytes, as [`copy_nonoverlapping`] does. (On x86-64 it uses streaming stores.)
 ///
 /// # Safety
 ///
@@ -88,7 +92,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// [`copy_nonoverlapping`]: std::ptr::copy_nonoverlapping
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
 }
 
@@ -102,7 +106,7 @@ mod tests {
         for start in 0..70 {
             for len in [0, 1, 15, 63, 64, 65, 127, 128, 500, 900] {
                 let mut to = vec![255; 1_000];
-                // SAFETY: both ranges are within their vectors, which are different ones.
+                // SAFETY: both ranges are within their vectors, which do not overlap.
                 unsafe { copy(from.as_ptr().add(start / 3), to.as_mut_ptr().add(start), len) };
                 assert_eq!(to[start..start + len], from[start / 3..start / 3 + len]);
                 assert!(to[..start].iter().chain(&to[start + len..]).all(|&byte| byte == 255), "{start} {len}");

@@ -1,8 +1,10 @@
-//! The only module that replaces std's locks, atomics and threads with those of a model checker.
+//! Locks, atomics, threads and the clock, which tests can replace. Only this module selects between
+//! them.
 //!
-//! In a normal build they are std's. With `--cfg shuttle` they are shuttle's, whose random schedules
-//! `tests/schedules.rs` explores, and time is counted in steps of the schedule. With `--cfg delays` each atomic
-//! operation comes after a random delay (see `slotline_core::sync`).
+//! In a normal build they are std's. With `--cfg shuttle` they are those of shuttle, which runs the
+//! tests in `tests/schedules` with random schedules, and time is counted in steps of the schedule.
+//! With `--cfg delays` each atomic operation comes after a random delay (see
+//! `slotline_core::sync`).
 
 #[cfg(shuttle)]
 mod steps;
@@ -43,8 +45,9 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 }
 
-/// Returns the moment from which this process counts time. On Linux it is the same in all processes, since they share
-/// what is counted from it: about when the system started, where its clock is 0.
+/// Returns the moment from which this process counts time. On Linux it is the zero of the monotonic
+/// clock, about when the system started, so that times that processes share have the same origin in
+/// all of them.
 #[cfg(not(shuttle))]
 pub(crate) fn origin() -> Instant {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
@@ -54,11 +57,11 @@ pub(crate) fn origin() -> Instant {
     })
 }
 
-/// Returns the time of the system's clock.
+/// Returns the time of the system's monotonic clock.
 #[cfg(all(target_os = "linux", not(shuttle)))]
 fn clock() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it is a `timespec` to write to.
+    // SAFETY: the call fills in the struct that it is given.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -99,7 +102,7 @@ fn wait_timeout<'a, T>(
     changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Under shuttle a timed wait never times out, so this yields instead.
+/// Yields instead of waiting, since a timed wait never times out under shuttle.
 #[cfg(shuttle)]
 fn wait_timeout<'a, T>(
     (lock, _): (&'a Mutex<T>, &Condvar),
@@ -111,12 +114,14 @@ fn wait_timeout<'a, T>(
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A function that a model sets and that workers call between two claims. It may panic, to simulate a bug here.
+/// A function that a test sets, and that workers call between two claims. It may panic, to simulate
+/// a bug in this crate.
 #[cfg(shuttle)]
 #[doc(hidden)]
 pub static MISHAP: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
-/// Marks the point between two claims or requests of a worker. Under a model the worker may end here.
+/// Marks the point between two claims or requests of a worker. In a shuttle test, the worker may
+/// panic here.
 #[inline(always)]
 pub(crate) fn fault_point() {
     #[cfg(shuttle)]

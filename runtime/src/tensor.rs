@@ -1,5 +1,5 @@
-//! Read-only views of n-dimensional data: [`TensorView`] with a type known to the compiler, [`AnyTensorView`] with one known
-//! at run time.
+//! Read-only views of n-dimensional data: [`TensorView`], whose element type is known at compile
+//! time, and [`AnyTensorView`], whose dtype is known at run time.
 //!
 //! Both are contiguous in C order (the last index varies fastest) and borrow their data. The shape is stored inline, so
 //! making a view never allocates.
@@ -24,7 +24,7 @@ use crate::shape::{Shape, ShapeError, Strides};
 /// ```
 #[derive(Clone, PartialEq)]
 pub struct TensorView<'a, T: Element> {
-    /// As many elements as the shape has.
+    /// Has as many elements as the shape.
     data: &'a [T],
     shape: Shape,
 }
@@ -79,7 +79,7 @@ impl<'a, T: Element> TensorView<'a, T> {
         self.shape.rows()
     }
 
-    /// Whether there are no rows.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -210,7 +210,7 @@ impl<'a> AnyTensorView<'a> {
         self.shape.rows()
     }
 
-    /// Whether there are no rows.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -279,7 +279,8 @@ pub(crate) fn describe(f: &mut fmt::Formatter<'_>, name: &str, dtype: DType, sha
     write!(f, "{name}({dtype} {shape})")
 }
 
-/// Panics with the row's number. Out of line, so that the check before it costs one comparison in the caller.
+/// Panics with the row's number. Not inlined, so that the check before it costs the caller only one
+/// comparison.
 #[cold]
 #[inline(never)]
 #[track_caller]

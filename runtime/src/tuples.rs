@@ -1,6 +1,7 @@
-//! The tuples that traits are implemented for.
+//! A macro for implementing traits for tuples.
 
-/// Calls the macro `$each` with every tuple size from one to eight: a type parameter and an index for each part.
+/// Calls the macro `$each` once for every tuple size from one to eight, with a type parameter and
+/// an index for each element.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! up_to_eight {

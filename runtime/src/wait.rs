@@ -1,4 +1,4 @@
-//! How threads wait: the strategies of the builder.
+//! How threads wait: the strategies that the builder offers.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,9 +11,10 @@ use crate::sync::Instant;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitStrategy {
-    /// Spins for a few microseconds, then yields for about a tenth of a millisecond, or less where waits have been longer
-    /// than that, and then sleeps until woken. Beside a steady loop, a worker with 16 batches or more to load ahead wakes up by
-    /// itself, so that the loop is rarely delayed by waking it.
+    /// Spins for a few microseconds, then yields for about a tenth of a millisecond (less if recent
+    /// waits took longer than that), and then sleeps until woken. If the loop takes batches at a
+    /// steady pace, a worker that loads 16 batches or more ahead wakes up by itself, so that the
+    /// loop rarely spends time on waking it.
     #[default]
     Park,
     /// Spins, then yields its time slice repeatedly. Reacts sooner than a sleeping thread, but keeps a core busy.
@@ -22,7 +23,7 @@ pub enum WaitStrategy {
     Spin,
 }
 
-/// The least number of slots of a ring whose workers wake up by themselves.
+/// The number of slots from which the workers of a ring wake up by themselves.
 const DEEP: usize = 16;
 
 /// A [`WaitStrategy`] with its state.
@@ -36,9 +37,9 @@ impl Waiter {
         Self { strategy, park: Park::new(SystemFutex::new()) }
     }
 
-    /// Makes the waiter of workers that wait for room in a ring of `depth` slots.
+    /// Makes a waiter for workers that wait for free slots in a ring of `depth` slots.
     pub(crate) fn for_room(strategy: WaitStrategy, depth: usize) -> Self {
-        // With fewer, a worker that wakes up early finds too little room.
+        // In a smaller ring, a worker that wakes up early finds too few free slots.
         let futex = if depth < DEEP { SystemFutex::new() } else { SystemFutex::with_alarm() };
         Self { strategy, park: Park::new(futex) }
     }
@@ -56,7 +57,7 @@ impl Wait for Waiter {
 }
 
 impl WaitStrategy {
-    /// Waits by this strategy, of which only `Park` uses `park`.
+    /// Waits with this strategy. Only `Park` uses the argument `park`.
     pub(crate) fn wait_until(self, park: &impl Wait, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
         match self {
             Self::Park => park.wait_until(deadline, ready),
@@ -65,7 +66,7 @@ impl WaitStrategy {
         }
     }
 
-    /// Notifies those that wait by this strategy.
+    /// Wakes the threads that wait with this strategy.
     #[inline]
     pub(crate) fn notify(self, park: &impl Wait, wanted: impl FnOnce() -> bool) {
         if self == Self::Park {
@@ -80,12 +81,13 @@ impl fmt::Debug for Waiter {
     }
 }
 
-/// A moment of the system's monotonic clock, or never.
+/// A point in time on the system's monotonic clock, or never.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Until(Option<Instant>);
 
 impl Until {
-    /// Returns the moment `time` from now; never, if there is no time or the clock cannot represent it.
+    /// Returns the point `time` from now, or never if `time` is `None` or the clock cannot
+    /// represent it.
     pub(crate) fn after(time: Option<Duration>) -> Self {
         Self(time.and_then(|time| Instant::now().checked_add(time)))
     }

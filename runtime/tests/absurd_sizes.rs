@@ -1,4 +1,5 @@
-//! Sizes from options and data for which there is no memory are errors that say a size: none of them ends the process.
+//! Tests of sizes in options and data for which there is no memory. Each must be an error that says
+//! a size, and must not end the process.
 
 #![cfg(target_os = "linux")]
 
@@ -16,7 +17,7 @@ use crate::sizes::{SIZES, each, text};
 
 type Numbers = FnDataset<fn(usize, &mut Context) -> Result<i64, BoxError>>;
 
-/// Builds a loader, and reads two batches.
+/// Builds a loader, and reads two batches of a pass.
 macro_rules! load {
     ($builder:expr) => {{
         let mut loader = text($builder.build())?;
@@ -44,7 +45,7 @@ fn no_option_of_a_loader_ends_the_process() {
     options("num_workers", |builder, size| builder.num_workers(size));
     options("shuffle", |builder, _| builder.shuffle(true));
     each("prefetch_factor", |size| load!(Loader::builder(numbers(9)).num_workers(2).prefetch_factor(size)));
-    /// Nothing, read many at once.
+    /// A dataset with bulk reads, whose samples have no bytes.
     struct Many;
 
     impl Dataset for Many {
@@ -68,7 +69,7 @@ fn no_option_of_a_loader_ends_the_process() {
         let stream = || Loader::iterable(iter_fn(|_| Ok((0..10_i64).map(Ok)))).num_workers(workers);
         each("batch_size of a stream", |size| load!(stream().batch_size(size)));
         each("hold of a stream", |size| load!(stream().batch_size(2).hold(size)));
-        // The batches themselves take no memory, but their lists of indices do.
+        // The batches need no memory, but their lists of indices do.
         let hollow = || Loader::builder(from_fn(9, |_, _| Ok([0_u8; 0]))).batch_size(1).num_workers(workers);
         each("max_batch_size", |size| load!(hollow().batch_sampler_iter(size, || [[0_usize, 1]])));
         let collate = |samples: &mut Samples<'_, Numbers>| {

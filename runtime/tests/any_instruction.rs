@@ -1,7 +1,8 @@
-//! Worker processes of whole loaders that are killed after any of their instructions.
+//! Tests of whole loaders whose worker processes are killed after any of their instructions.
 //!
-//! A worker is stopped at a moment, stepped through its instructions from there to the next moment, and killed after some
-//! number of them. Each number is a loader of its own.
+//! A worker is stopped at a *moment*, which is a certain point in its work, then executed
+//! instruction by instruction towards the next moment, and killed after a certain number of
+//! instructions. Each number is tried with a new loader.
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(any(shuttle, delays))))]
 
 mod support;
@@ -17,27 +18,28 @@ use slotline::loader::{Batch, By, Error};
 use crate::support::{Got, OneByOne, Run, alone, chain, items, shared, until};
 
 const RUN: Run = Run { len: 3, batch_size: 2, drop_last: false, shuffle: false, seed: 7 };
-/// The moments: the worker's `worker_init`, and then the reading of each sample. The last one lasts until the worker ends.
+/// The number of moments: the worker's `worker_init`, and the reading of each sample. The last one
+/// lasts until the worker ends.
 const MOMENTS: usize = 1 + RUN.len;
 
-/// What the worker and the test share.
+/// The state that the worker and the test share.
 #[derive(Default)]
 struct Scene {
-    /// The moment, counted from 1, at which the first worker that comes to it waits to be traced.
+    /// The moment, counted from 1, at which the first worker that reaches it waits to be traced.
     awaited: AtomicUsize,
-    /// The process that waits.
+    /// The id of the process that waits; 0 if none does.
     worker: AtomicI32,
     is_traced: AtomicBool,
-    /// The latest moment.
+    /// The moment that was reached last.
     reached: AtomicUsize,
 }
 
 impl Scene {
-    /// Does what a worker does at a moment.
+    /// Called by a worker when it reaches a moment. Waits to be traced if this is the awaited one.
     fn come_to(&self, moment: usize) {
         self.reached.store(moment, Ordering::SeqCst);
         if self.awaited.compare_exchange(moment, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            // SAFETY: asks for a number.
+            // SAFETY: `getpid` has no preconditions.
             self.worker.store(unsafe { libc::getpid() }, Ordering::SeqCst);
             until(|| self.is_traced.load(Ordering::SeqCst), "nobody traces the worker");
         }
@@ -49,7 +51,7 @@ impl Scene {
         self.awaited.store(moment, Ordering::SeqCst);
     }
 
-    /// Waits for a worker at the moment, and traces it.
+    /// Waits until a worker has reached the awaited moment, and traces it.
     fn trace(&self) -> Traced<'_> {
         until(|| self.worker.load(Ordering::SeqCst) != 0, "no worker came to the moment");
         let traced = Traced { scene: self, worker: self.worker.load(Ordering::SeqCst) };
@@ -59,18 +61,19 @@ impl Scene {
     }
 }
 
-/// A worker that was stopped.
+/// A worker process that is traced.
 struct Traced<'s> {
     scene: &'s Scene,
     worker: libc::pid_t,
 }
 
-/// Each of these returns `None` if the worker has ended.
+/// The methods return `None` if the worker has ended.
 impl Traced<'_> {
     fn ask(&self, request: libc::c_uint, address: u64, data: u64) -> Option<i64> {
-        // SAFETY: none of the requests writes memory of this process, and the worker is a child of it.
+        // SAFETY: none of the requests writes memory of this process, and the worker is a child of
+        // this process.
         let answer = unsafe { libc::ptrace(request, self.worker, address, data) };
-        // An answer may be any word, but none that this test asks for is this one.
+        // -1 can also be a word that was read, but none that this test reads is -1.
         let error = (answer == -1).then(std::io::Error::last_os_error);
         assert!(error.as_ref().is_none_or(|error| error.raw_os_error() == Some(libc::ESRCH)), "{request}: {error:?}");
         error.is_none().then_some(answer)
@@ -79,25 +82,25 @@ impl Traced<'_> {
     /// Waits until the worker has stopped.
     fn stop(&self) -> Option<()> {
         let mut status = 0;
-        // SAFETY: waits for a child of this process.
+        // SAFETY: this waits for a child of this process.
         let waited = unsafe { libc::waitpid(self.worker, &raw mut status, libc::__WALL) };
-        // If it has ended, the loader may have waited for it.
+        // If the worker has ended, the loader may have waited for it already.
         (waited == self.worker && libc::WIFSTOPPED(status)).then_some(())
     }
 
-    /// Executes one instruction.
+    /// Makes the worker execute one instruction.
     fn step(&self) -> Option<()> {
         self.ask(libc::PTRACE_SINGLESTEP, 0, 0)?;
         self.stop()
     }
 
-    /// The address of the next instruction.
+    /// Returns the address of the worker's next instruction.
     fn at(&self) -> Option<u64> {
         Some(self.ask(libc::PTRACE_PEEKUSER, RIP, 0)? as u64)
     }
 
-    /// Steps to the next moment, or the worker's end, and appends the addresses of all instructions, and which come for
-    /// the first time.
+    /// Steps until the worker reaches the next moment, or ends. Appends the address of each
+    /// instruction, and whether it is executed for the first time.
     fn record(&self, moment: usize, all: &mut Vec<(u64, bool)>) -> Option<()> {
         let mut known = HashSet::new();
         while self.scene.reached.load(Ordering::SeqCst) == moment {
@@ -108,10 +111,11 @@ impl Traced<'_> {
         self.ask(libc::PTRACE_DETACH, 0, 0).map(drop)
     }
 
-    /// Kills the worker before its instruction number `number` of these.
+    /// Kills the worker before instruction `number` of those in `all`.
     fn kill(&self, all: &[(u64, bool)], number: usize) -> Option<()> {
         const BREAKPOINT: u64 = 0xcc;
-        // It runs to the last instruction before that one that comes for the first time, and is stepped from there.
+        // The worker runs to the last instruction up to that one that is executed for the first
+        // time, and is stepped from there.
         let (begin, &(address, _)) = all[..=number].iter().enumerate().rfind(|(_, at)| at.1)?;
         let code = self.ask(libc::PTRACE_PEEKTEXT, address, 0)? as u64;
         self.ask(libc::PTRACE_POKETEXT, address, code & !0xff | BREAKPOINT)?;
@@ -121,16 +125,16 @@ impl Traced<'_> {
         self.ask(libc::PTRACE_POKETEXT, address, code)?;
         self.ask(libc::PTRACE_POKEUSER, RIP, address)?;
         (begin..number).try_for_each(|_| self.step())?;
-        // SAFETY: sends a signal to a child that has stopped, so its number is its own.
+        // SAFETY: this sends a signal to a stopped child, which still has its process id.
         (unsafe { libc::kill(self.worker, libc::SIGKILL) } == 0).then_some(())
     }
 }
 
-/// Where a process's registers have the address of its next instruction.
+/// The offset of the next instruction's address in the registers of a traced process.
 const RIP: u64 = std::mem::offset_of!(libc::user_regs_struct, rip) as u64;
 
-/// Kills the only worker of loaders at each `SLOTLINE_STEPS`th of its instructions. By default, at each 1,499th after one
-/// of the moments.
+/// Kills the only worker of loaders after each `SLOTLINE_STEPS`th of its instructions. By default,
+/// after each 1,499th instruction from one of the moments on.
 fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> Loader<Batch<S>> + Sync) {
     let random = RandomState::new().hash_one(0) as usize;
     let (every, moments) = match std::env::var("SLOTLINE_STEPS") {
@@ -138,7 +142,7 @@ fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> 
         Err(_) => (1499, 1 + random % MOMENTS..=1 + random % MOMENTS),
     };
     let expected = support::pass(&mut build(None));
-    // Runs a loader, and meanwhile does something to the worker that comes to a moment first.
+    // Runs a loader, and calls `act` with the worker that reaches the moment first.
     let run = |moment, restarts, act: &mut dyn FnMut(Traced<'_>)| {
         scene.set(moment);
         std::thread::scope(|scope| {
@@ -172,7 +176,8 @@ fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> 
                 errors.extend(batch.as_ref().err().map(|error| chain(error)));
             }
             if kind == ARRIVAL {
-                // Also the first one, if it was assigned while the worker looked.
+                // The first task may also be out of order, if it was assigned while the worker was
+                // checking.
                 tasks.sort_unstable();
                 assert!(tasks.is_sorted_by(|one, next| one < next), "{context}");
             } else {
@@ -180,7 +185,8 @@ fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> 
             }
             assert!(told.iter().flatten().all(|got| *got == expected[got.task]), "{context}");
             assert!(errors.iter().all(|error| error.contains("was killed by signal 9")), "{context}");
-            // At most the batch that the worker had begun, and that there are no others.
+            // Errors are allowed only for the batch that the worker had begun, and to report that
+            // there are no more batches.
             assert!(errors.is_empty() && tasks.len() == expected.len() || was_killed && restarts == 0, "{context}");
             assert!(errors.len() <= 1 + told.len() - tasks.len() && told.len() - tasks.len() <= 1, "{context}");
             assert!(tasks.len() == expected.len() || told.len() > tasks.len(), "{context}");

@@ -1,4 +1,5 @@
-//! What is left of worker processes. On its own, since it counts the children of this process.
+//! Tests of what worker processes leave behind. This is a separate program, since it counts the
+//! children of the process.
 #![cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 
 #[path = "support/children.rs"]
@@ -33,8 +34,8 @@ fn nothing_is_left_of_dropped_loaders() {
         drop(kept);
     }
     assert_eq!(left(), before);
-    // Nor one that nobody has waited for.
-    // SAFETY: asks for any child that has ended.
+    // There must also be no child that has ended and was not waited for.
+    // SAFETY: this only checks for a child that has ended.
     assert_eq!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) }, -1);
 }
 
@@ -54,7 +55,7 @@ fn a_forked_worker_has_no_socket_of_another() {
     }
 }
 
-/// Allows no more open files until it is dropped.
+/// Makes opening more files fail until this value is dropped.
 struct NoFiles {
     before: libc::rlimit,
     _all: Vec<File>,
@@ -63,7 +64,7 @@ struct NoFiles {
 impl NoFiles {
     fn new() -> Self {
         let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: reads and lowers a limit of this process.
+        // SAFETY: these calls read and lower a limit of this process.
         unsafe {
             assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before), 0);
             assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &libc::rlimit { rlim_cur: 256, ..before }), 0);
@@ -74,7 +75,7 @@ impl NoFiles {
 
 impl Drop for NoFiles {
     fn drop(&mut self) {
-        // SAFETY: restores the limit of this process.
+        // SAFETY: this restores the limit of this process.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.before) };
     }
 }
@@ -91,7 +92,7 @@ fn a_worker_that_cannot_be_replaced_says_why() {
         let workers = children(std::process::id());
         let _no_files = NoFiles::new();
         for worker in workers {
-            // SAFETY: kills a child of this process.
+            // SAFETY: this kills a child of this process.
             unsafe { libc::kill(worker as libc::pid_t, libc::SIGKILL) };
         }
         let error = pass.find_map(|batch| batch.err()).unwrap();
@@ -124,7 +125,7 @@ impl Killer {
                     continue;
                 }
                 let worker = all[(random >> 8) as usize % all.len()] as libc::pid_t;
-                // SAFETY: signals to a child of this process.
+                // SAFETY: the signals go to a child of this process.
                 unsafe {
                     if random & 0x100 == 0 {
                         libc::kill(worker, libc::SIGKILL);
@@ -154,8 +155,8 @@ impl Drop for Killer {
     }
 }
 
-/// With batches that are kept, passes that are left early, and statistics that are read meanwhile. For some seconds, and
-/// until `SLOTLINE_KILLS` workers were killed (none by default).
+/// Also keeps batches, leaves passes early, and reads statistics meanwhile. Runs for some seconds,
+/// and until `SLOTLINE_KILLS` workers were killed (none by default).
 #[test]
 fn workers_killed_at_random_change_no_batch() {
     let _alone = alone();
@@ -188,21 +189,21 @@ fn workers_killed_at_random_change_no_batch() {
 
 /// Runs `child` in a forked process.
 fn fork(child: impl FnOnce()) {
-    // SAFETY: the child runs code that allocates, which glibc allows, and ends.
+    // SAFETY: the child runs code that allocates, which glibc allows after a fork, and ends.
     match unsafe { libc::fork() } {
         0 => {
             child();
-            // SAFETY: ends the process.
+            // SAFETY: `_exit` ends the process.
             unsafe { libc::_exit(0) }
         }
         pid => {
-            // SAFETY: waits for the child.
+            // SAFETY: this waits for the child.
             assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
         }
     }
 }
 
-/// The memory of worker processes is shared with it, too.
+/// The forked process also shares the memory of the worker processes.
 #[test]
 fn a_forked_process_does_not_disturb_its_parents_loader() {
     let _alone = alone();
@@ -234,7 +235,7 @@ fn a_forked_process_does_not_disturb_its_parents_loader() {
     }
 }
 
-/// The program is this test again, which is then killed.
+/// The program that is killed is this test, started again.
 #[test]
 fn workers_end_with_a_program_that_is_killed() {
     let _alone = alone();
@@ -249,7 +250,8 @@ fn workers_end_with_a_program_that_is_killed() {
         println!("\nready");
         return pass.for_each(drop);
     }
-    // Killed, and interrupted as by a terminal, which sends the signal to all processes.
+    // The program is killed, or interrupted as by a terminal, which sends the signal to all of its
+    // processes.
     for (signal, to_all) in [(libc::SIGKILL, false), (libc::SIGINT, true)] {
         kill_again("workers_end_with_a_program_that_is_killed", signal, to_all, Duration::from_secs(1));
     }

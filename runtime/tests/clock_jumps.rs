@@ -1,4 +1,4 @@
-//! Clocks that jump. These tests have their own process, because they replace the system's clock.
+//! Tests of clocks that jump. They are a separate program, because they replace the system's clock.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -12,22 +12,25 @@ use slotline::loader::{Error, Stats};
 use slotline::{Loader, WaitStrategy};
 use support::{Got, Latch, Run, dawdling, items};
 
-/// The offsets of the monotonic clock and of the wall clock in nanoseconds, and the number of times that the clocks were read.
+/// The offset of the monotonic clock, in nanoseconds. `REALTIME` is that of the wall clock, and
+/// `READS` the number of times that a clock was read.
 static MONOTONIC: AtomicI64 = AtomicI64::new(0);
 static REALTIME: AtomicI64 = AtomicI64::new(0);
 static READS: AtomicU64 = AtomicU64::new(0);
 /// The sum of all forward jumps, in nanoseconds.
 static AHEAD: AtomicI64 = AtomicI64::new(0);
 
-/// Replaces the function that std calls to read a clock, since symbols of the program come before those of the C library.
+/// Replaces the function that std calls to read a clock. This works because symbols of the program
+/// precede those of the C library.
 ///
 /// # Safety
 ///
-/// As for the system's function, `time` must be valid for writes.
+/// `time` must be valid for writes, as for the system's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> libc::c_int {
     READS.fetch_add(1, SeqCst);
-    // SAFETY: The caller upholds this function's safety contract: `time` is valid for writes. The system call initializes it.
+    // SAFETY: the caller guarantees that `time` is valid for writes, and the system call
+    // initialises it.
     unsafe {
         let outcome = libc::syscall(libc::SYS_clock_gettime, clock, time);
         let off = if clock == libc::CLOCK_REALTIME { &REALTIME } else { &MONOTONIC }.load(SeqCst);
@@ -45,7 +48,8 @@ fn samples() -> impl Dataset {
     items(RUN.len, dawdling)
 }
 
-/// Runs passes of several loaders while a clock jumps. Returns the number of timeouts and the statistics of each loader.
+/// Runs passes of several loaders while a clock jumps. Returns the number of timeouts and the
+/// statistics of each loader.
 fn passes_while(clock: &AtomicI64, jumps: &[i64]) -> Vec<(usize, Stats)> {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -92,7 +96,7 @@ fn passes_while(clock: &AtomicI64, jumps: &[i64]) -> Vec<(usize, Stats)> {
     })
 }
 
-/// Checks that no figure shows the effect of a clock that runs backwards.
+/// Checks that no value in the statistics shows the effect of a clock that runs backwards.
 fn check_figures(stats: &Stats, most: Duration) {
     assert_eq!((stats.batches, stats.samples), (10 * 43, 10 * 300));
     assert!(stats.elapsed <= most && stats.waiting <= most, "{stats:?}");
@@ -104,7 +108,7 @@ fn check_figures(stats: &Stats, most: Duration) {
     println!("{}", stats.verdict());
 }
 
-/// Waits until no other test runs. The guard resets the wall clock when the test ends.
+/// Waits until no other test runs. The returned guard resets the wall clock when the test ends.
 fn alone() -> impl Drop {
     struct Turn(#[expect(dead_code)] std::sync::MutexGuard<'static, ()>);
     impl Drop for Turn {
@@ -140,18 +144,20 @@ fn forward_clock_jumps_cause_only_timeouts() {
         check_figures(stats, begun.elapsed());
     }
     println!("timeouts: {:?}", outcomes.iter().map(|(late, _)| *late).collect::<Vec<_>>());
-    // The number of timeouts depends on the schedule. Loaders without a timeout must not report any.
+    // With a timeout, the number of timeouts depends on the schedule. Loaders without one must not
+    // report any.
     assert_eq!(outcomes[0].0 + outcomes[1].0, 0);
 }
 
 #[test]
 fn a_clock_that_runs_backwards_counts_as_standing_still() {
     let _alone = alone();
-    // First moves the clock forward, so that it is never before the time at which the process began.
+    // First move the clock forward, so that it is never before the time at which the process began.
     MONOTONIC.fetch_add(200 * HOUR, SeqCst);
     let (begun, ahead) = (Instant::now(), AHEAD.load(SeqCst));
     let outcomes = passes_while(&MONOTONIC, &[50_000_000, -50_000_000]);
-    // The time as if the clock had never gone back. In addition, the clock may now be one jump behind.
+    // The time that would have passed if the clock had never gone back, plus one jump, by which the
+    // clock may be behind now.
     let most = begun.elapsed() + Duration::from_nanos((AHEAD.load(SeqCst) - ahead) as u64 + 50_000_000);
     for (late, stats) in &outcomes {
         assert_eq!(*late, 0);
@@ -175,7 +181,7 @@ fn a_timeout_that_a_jump_skips_names_the_awaited_batch() {
     let mut pass = loader.epoch().unwrap();
     assert_eq!(pass.next().unwrap().unwrap().batch_index(), 0);
     latch.until_waiting(1);
-    // As after the machine was suspended: the time passes without a wake-up.
+    // As after the machine was suspended: time passes without a wake-up.
     MONOTONIC.fetch_add(8 * HOUR, SeqCst);
     let error = pass.next().unwrap().err().unwrap();
     assert!(matches!(&error, Error::Timeout { task: 1, busy, .. } if busy[..] == [(0, 2)]), "{error}");

@@ -1,4 +1,5 @@
-//! Law 4: a loader takes the memory that it states. These tests have their own process, because they measure its memory.
+//! Tests that a loader takes the memory that it states. They are a separate program, because they
+//! measure its memory.
 #![cfg(target_os = "linux")]
 
 #[path = "support/locks.rs"]
@@ -13,8 +14,8 @@ use slotline::array::{AnyArray, Array};
 use slotline::dataset::from_fn;
 use slotline::loader::Warning;
 
-/// The memory allowed in addition to the ceiling, in bytes: the used part of a few stacks, code that runs for the first time, and
-/// what the allocator keeps.
+/// The memory allowed in addition to the stated ceiling, in bytes: the used part of a few stacks,
+/// code that runs for the first time, and memory that the allocator keeps.
 const ON_TOP: usize = 6 << 20;
 
 #[test]
@@ -27,7 +28,8 @@ fn a_loader_takes_its_ceiling_at_once_and_no_more_later() {
         let ceiling = loader.memory_ceiling();
         assert!(ceiling >= loader.depth() * 80 * 100_000);
         let is_touched = || status("VmRSS") - before + ON_TOP >= ceiling;
-        // Workers touch the rest of the memory themselves, but not with a timeout.
+        // Workers make the system allocate the rest of the memory during the pass, but not with a
+        // timeout.
         assert!(workers > 0 && timeout.is_zero() || is_touched(), "not all memory was touched before the first batch");
         let begun = Instant::now();
         while !is_touched() {
@@ -70,7 +72,7 @@ fn child() {
     println!("{}", is_done(limit));
 }
 
-/// Pins two arrays of two pages each. A limit may allow only one of them.
+/// Pins two arrays of two pages each. The limit may allow only one of them.
 fn pin_arrays(limit: u64) {
     let arrays: [AnyArray; 2] = [
         Array::new(vec![1.0_f64; 1_000], &[1_000]).unwrap().into(),

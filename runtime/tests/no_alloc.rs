@@ -1,5 +1,5 @@
-//! Law 4: after the first lap of the ring, a loader does not allocate on any thread. This test has its own process, because it
-//! counts all allocations.
+//! Tests that after the first turn of the ring, a loader allocates nothing on any thread. This is a
+//! separate program, because it counts all allocations.
 
 #[path = "support/counting.rs"]
 mod counting;
@@ -14,7 +14,8 @@ use slotline::sampler::RandomSampler;
 use slotline::{BoxError, Loader};
 use support::{How, OneByOne, prefetch};
 
-/// Rows of an array, the index, and a random number, which shows that random numbers do not allocate either.
+/// A dataset of rows of an array, with the index and a random number, which checks that random
+/// numbers do not allocate either.
 struct Data(Vec<[f32; 16]>);
 
 impl Dataset for Data {
@@ -31,7 +32,8 @@ impl Dataset for Data {
     }
 }
 
-/// Returns the number of allocations after the first `depth` batches of a pass, and the number of batches after them.
+/// Returns the number of allocations after the first `depth` batches of a pass, and the number of
+/// batches after those.
 fn allocations(depth: usize, mut pass: impl Iterator) -> (u64, usize) {
     assert_eq!(pass.by_ref().take(depth).count(), depth);
     let before = ALLOCATIONS.load(SeqCst);
@@ -55,9 +57,11 @@ fn after_the_first_lap_nothing_is_allocated_on_any_thread() {
                     let (first, rest) = allocations(depth, pass);
                     assert_eq!(first, 0, "{how:?} in_order {in_order} shuffle {shuffle}");
                     let before = ALLOCATIONS.load(SeqCst);
-                    // Counts from the first batch on: even the order is written into the memory of the previous order.
+                    // Count from the first batch on: even the order is written into the memory of
+                    // the previous order.
                     let whole = loader.epoch().unwrap().map(|b| b.unwrap().tensors().0.len()).sum::<usize>();
-                    // A pass that is dropped early, and the next one, which has to drain it.
+                    // A pass that is dropped early, and the next one, which must discard its
+                    // batches.
                     assert_eq!(loader.epoch().unwrap().take(7).map(|b| b.unwrap().len()).sum::<usize>(), 7 * 16);
                     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 500);
                     let later = ALLOCATIONS.load(SeqCst) - before;
@@ -81,19 +85,21 @@ fn after_the_first_lap_nothing_is_allocated_on_any_thread() {
     }
     assert!(batches > 20_000);
     other_loaders();
-    // Checks the counter itself.
+    // Check that allocations are counted.
     let before = ALLOCATIONS.load(SeqCst);
     drop(std::hint::black_box(vec![1_u8; 100]));
     assert_eq!(ALLOCATIONS.load(SeqCst), before + 1);
 }
 
-/// Checks the other kinds of loaders. The only test of this program calls it, because nothing else may run at the same time.
+/// Checks other kinds of loaders. Called by the only test of this program, because nothing else may
+/// run at the same time.
 fn other_loaders() {
     let data = || Data((0..2_000).map(|i| [i as f32; 16]).collect());
     for (workers, in_order) in [(0, true), (1, true), (2, true), (2, false), (4, false)] {
         let map = || prefetch(Loader::builder(data()), workers, 2).in_order(in_order).seed(3);
-        /// Counts in a pass after the first lap, and then in three passes, the second of which is dropped early. Beginning a pass
-        /// boxes a user's iterator.
+        /// Counts allocations in a pass after the first turn of the ring, and then in three passes,
+        /// the second of which is dropped early. Beginning a pass boxes a user's iterator, which is
+        /// `$boxes` allocations.
         macro_rules! check {
             ($loader:expr, $batches:expr, $boxes:expr) => {{
                 let mut loader = $loader;

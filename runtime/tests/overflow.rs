@@ -1,6 +1,7 @@
-//! Packed samples that exceed the room of their batch and spill to the heap: they are delivered correctly, counted and freed.
+//! Tests of packed samples that exceed the room of their batch and spill to the heap. They must be
+//! delivered correctly, counted and freed.
 //!
-//! These tests have their own process, because they observe all allocations.
+//! They are a separate program, because they observe all allocations.
 
 mod support;
 #[path = "support/warnings.rs"]
@@ -17,15 +18,18 @@ use slotline::{Batch, BoxError, Loader};
 use support::{OneByOne, dawdle};
 use warnings::Warnings;
 
-/// The alignment of tensors, in slots and on the heap, in bytes. Nothing else in these tests has this alignment.
+/// The alignment of tensors in bytes, in batches and on the heap. Nothing else in this program has
+/// this alignment.
 const ALIGN: usize = 256;
-/// The bytes on the heap with this alignment, and whether to refuse further allocations of them.
+/// The number of bytes on the heap with this alignment. `REFUSE` makes further such allocations
+/// fail.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static REFUSE: AtomicBool = AtomicBool::new(false);
 
 struct Watched;
 
-// SAFETY: Each call is forwarded to the system's allocator, or fails by returning null, as `GlobalAlloc` permits.
+// SAFETY: each call is forwarded to the system's allocator, or fails by returning null, as
+// `GlobalAlloc` permits.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() == ALIGN {
@@ -34,7 +38,8 @@ unsafe impl GlobalAlloc for Watched {
             }
             LIVE.fetch_add(layout.size(), SeqCst);
         }
-        // SAFETY: The caller upholds the contract of `GlobalAlloc::alloc`, which is also that of `System.alloc`.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc`, which is also that of
+        // `System.alloc`.
         unsafe { System.alloc(layout) }
     }
 
@@ -42,7 +47,8 @@ unsafe impl GlobalAlloc for Watched {
         if layout.align() == ALIGN {
             LIVE.fetch_sub(layout.size(), SeqCst);
         }
-        // SAFETY: The caller upholds the contract of `GlobalAlloc::dealloc`, and `System.alloc` allocated `place`.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::dealloc`, and `System.alloc`
+        // allocated `place`.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -50,7 +56,7 @@ unsafe impl GlobalAlloc for Watched {
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
-/// Runs a test while no other one runs, and checks that it frees all its memory.
+/// Runs a test while no other test runs, and checks that it frees all memory with this alignment.
 fn alone(test: impl FnOnce()) {
     let _turn = support::alone();
     assert_eq!(LIVE.load(SeqCst), 0);
@@ -58,14 +64,15 @@ fn alone(test: impl FnOnce()) {
     assert_eq!(LIVE.load(SeqCst), 0, "not all memory was freed");
 }
 
-/// A dataset of runs of these lengths, in batches with room for `room` items per run. Runs of length 99 fail.
+/// A dataset of samples with the given lengths, in batches with room for `room` items per sample. A
+/// sample of length 99 fails.
 #[derive(Clone, Debug)]
 struct Runs {
     lengths: Vec<usize>,
     room: usize,
 }
 
-/// A run of numbers, the index, a run of pairs, a text, and a padded field, which is padded.
+/// A sample: packed numbers, the index, packed pairs, a packed text, and a padded field.
 type Sample<'a> = (Packed<'a, u32>, i64, Packed<'a, f64>, PackedText<'a>, PaddedToMax<'a, u8>);
 type Schema = Sample<'static>;
 
@@ -108,7 +115,8 @@ impl Runs {
         Ok((Packed::new(numbers, self.room), index as i64, pairs, text, PaddedToMax::new(&[1, 2, 3][..index % 4], 3)))
     }
 
-    /// Returns how many of these batches, of at most `rows` rows, spill, and the number of bytes that they spill.
+    /// Returns how many of the given batches of a loader with `rows` rows spill, and the number of
+    /// bytes that they spill.
     fn spilled<'a>(&self, batches: impl IntoIterator<Item = &'a [usize]>, rows: usize) -> (u64, u64) {
         let (mut count, mut bytes) = (0, 0);
         for batch in batches {
@@ -126,7 +134,7 @@ impl Runs {
         (count, bytes)
     }
 
-    /// Compares every field with the data of the batch's indices.
+    /// Compares every field of a batch with the samples of its indices.
     #[track_caller]
     fn check(&self, batch: &Batch<Schema>) {
         let (numbers, whose, pairs, texts, padded) = batch.tensors();
@@ -166,7 +174,8 @@ impl Dataset for Runs {
     }
 }
 
-/// Runs a pass, checks each batch, and returns the indices in each batch that did not fail, in the order of delivery.
+/// Runs a pass, checks each batch, and returns the indices in each batch that did not fail, in the
+/// order of delivery.
 macro_rules! pass {
     ($loader:expr, $data:expr) => {{
         let data: &Runs = &$data;
@@ -193,7 +202,7 @@ proptest! {
         workers in 0_usize..4,
     ) {
         let mut data = Runs { lengths, room };
-        // The first sample must be good, since `build` reads it for the fields.
+        // The first sample must not fail, since `build` reads it for the fields.
         data.lengths[0] %= 99;
         let rows = batch_size.min(data.lengths.len());
         alone(|| {
@@ -250,7 +259,7 @@ fn a_spill_lives_as_long_as_its_batch_or_until_a_refill() {
         drop(small);
         let large = pass.next().unwrap().unwrap();
         let live = LIVE.load(SeqCst);
-        // 300 numbers and 150 pairs, with less than half as much spare capacity.
+        // 300 numbers and 150 pairs, with at most half as much spare capacity.
         assert!((3_600..3_600 * 3 / 2 + 3 * ALIGN).contains(&live), "{live}");
         assert_eq!(pass.next().unwrap().unwrap().len(), 10);
         drop(pass);
@@ -272,7 +281,7 @@ fn a_spill_lives_as_long_as_its_batch_or_until_a_refill() {
         let live: Vec<_> =
             (0..8).map(|_| pass.next().map(|batch| (data.check(&batch.unwrap()), LIVE.load(SeqCst)).1)).collect();
         let one = live[0].unwrap();
-        // One batch is alive at a time, so all use the same memory.
+        // Only one batch exists at a time, so all use the same memory.
         assert_eq!(live[1..], [vec![Some(one)], vec![Some(0); 6]].concat());
     });
 }

@@ -1,5 +1,5 @@
-//! Law 4: over a long pass a loader keeps no more memory than it states, plus a documented constant. Each case runs in a separate
-//! process that contains only the loader.
+//! Tests that over a long pass a loader keeps no more memory than it states, plus a documented
+//! constant. Each case runs in a separate process in which there is only the loader.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -11,31 +11,33 @@ use slotline::dataset::{Dataset, from_fn};
 use slotline::sample::{Packed, PaddedToMax};
 use support::OneByOne;
 
-/// The memory in addition to the ceiling that `Loader::memory_ceiling` documents, in bytes: for each loader, and for each worker.
+/// The memory in addition to the ceiling that the docs of `Loader::memory_ceiling` allow, in bytes:
+/// for each loader, and for each worker.
 const ON_TOP: [usize; 2] = [1 << 20, 128 << 10];
 
-/// The number of samples in the dataset and in a batch.
+/// The number of samples in the dataset. `ROWS` is the number of samples in a batch.
 const LEN: usize = 30_000;
 const ROWS: usize = 64;
 
-/// Returns the anonymous memory of this process in bytes. This excludes the code, since the system maps up to 16 pages of code at a
-/// time, and in a debug build their number depends on where the linker put each function. The cheaper figures in
-/// `/proc/self/status` are off by some pages for each core.
+/// Returns the anonymous memory of this process in bytes. Code is excluded, since the system maps
+/// up to 16 pages of code at a time, and in a debug build their number depends on where the linker
+/// put each function. The values in `/proc/self/status` can be read faster, but are wrong by some
+/// pages for each core.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
     line.trim().strip_suffix("kB").unwrap().trim().parse::<usize>().unwrap() << 10
 }
 
-/// Returns the length of a sample, at most 999. Batches have different total lengths.
+/// Returns the length of a sample, at most 999, such that batches have different total lengths.
 fn length(index: usize) -> usize {
     index.wrapping_mul(2_654_435_761) % 1_000
 }
 
-/// The data of all samples.
+/// The elements that all samples share.
 static NUMBERS: [f32; 1_000] = [0.5; 1_000];
 
-// These datasets take no memory.
+// The following datasets take no memory.
 
 fn fixed() -> impl Dataset {
     from_fn(LEN, |index, _| Ok(([index as f32; 500], index as i64)))
@@ -45,16 +47,19 @@ fn padded() -> impl Dataset {
     from_fn(LEN, |index, _| Ok((PaddedToMax::new(&NUMBERS[..length(index)], 1_000), index as i64)))
 }
 
-/// A batch has a mean of 500 items per sample, and never as many as 750.
+/// Returns a dataset of packed samples. A batch has an average of 500 items per sample, and never
+/// as many as 750.
 fn packed() -> impl Dataset {
     from_fn(LEN, |index, _| Ok((Packed::new(&NUMBERS[..length(index)], 750), index as i64)))
 }
 
-/// The environment variable that is set in the child process: the case, the number of workers, and the memory limit or 0.
+/// The environment variable that is set in the child process. It contains the case, the number of
+/// workers, and the memory limit or 0.
 const CHILD: &str = "SLOTLINE_TEST_RESIDENT";
 const CASES: [&str; 5] = ["fixed", "padded", "packed", "dealt", "iterable"];
 
-/// Runs three passes, measures the memory during them, and prints the maximum and the ceiling.
+/// Runs three passes, measures the memory during them, and prints the maximum and the loader's
+/// ceiling.
 macro_rules! run {
     ($builder:expr, $workers:expr, $limit:expr) => {{
         let builder = $builder.batch_size(ROWS).num_workers($workers);
@@ -112,7 +117,7 @@ fn took(case: &str, workers: usize, limit: usize) -> (usize, usize) {
 fn long_passes_stay_within_the_ceiling_plus_a_constant() {
     for (case, workers) in CASES.into_iter().flat_map(|case| [(case, 0), (case, 3)]) {
         let free = took(case, workers, 0);
-        // Without workers there is no prefetching that a limit could reduce.
+        // Without workers there is no prefetching, so a limit cannot reduce it.
         let limit = if workers > 0 { free.1 / 4 * 3 } else { free.1 };
         let limited = took(case, workers, limit);
         assert!(limited.1 <= limit, "{case}: {limited:?} with a limit of {limit}");

@@ -1,4 +1,5 @@
-//! Workers that are started by a command: this program again. On its own, since it counts the children of this process.
+//! Tests of workers that are started by a command, which runs this program again. This is a
+//! separate program, since it counts the children of the process.
 #![cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 
 #[path = "support/children.rs"]
@@ -26,7 +27,8 @@ use crate::support::{Forgetful, Got, LONG, OneByOne, Run, alone, chain, dawdling
 const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
 const NUMBERS: [i64; 5] = [3, 1, 4, 1, 5];
 
-/// The command that runs one of the arms of the test `worker`.
+/// Returns the command that runs the test `worker` with this name, which selects an arm of its
+/// `match`.
 fn this(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "worker", name, "--ignored", "--nocapture"]).stdout(Stdio::null());
@@ -44,12 +46,12 @@ fn words() -> impl Dataset {
     from_fn(37, |index, _| Ok((index as i64, Packed::new(&NUMBERS[..index % 5], 5))))
 }
 
-/// Bytes that the worker was told.
+/// Returns a dataset of the bytes that the worker received as its argument.
 fn bytes(told: Vec<u8>) -> impl Dataset<Sample<'static> = u8> {
     slotline::dataset::from_fn(told.len(), move |index, _| Ok(told[index]))
 }
 
-/// Samples of which some do not come.
+/// Returns a dataset in which some samples fail.
 fn bad() -> impl Dataset<Sample<'static> = i64> {
     slotline::dataset::from_fn(20, |index, _| match index {
         3 => Err("the third is missing".into()),
@@ -63,17 +65,17 @@ fn bad() -> impl Dataset<Sample<'static> = i64> {
     })
 }
 
-/// Sometimes ends this process.
+/// Kills this process at random, and otherwise works like [`dawdling`].
 fn mortal(index: usize, cx: &mut Context) -> Result<(), BoxError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos();
     if (now / 1000).is_multiple_of(97) {
-        // SAFETY: sends a signal to this process.
+        // SAFETY: this sends a signal to this process.
         unsafe { libc::raise(libc::SIGKILL) };
     }
     dawdling(index, cx)
 }
 
-/// An iterable dataset whose cursors save more than a socket has room for.
+/// An iterable dataset whose cursors save more bytes than fit into a socket's buffer.
 struct Wordy<D>(OneByOne<D>);
 
 impl<D: Dataset> IterableDataset for Wordy<D> {
@@ -117,12 +119,13 @@ fn ninth_missing() -> impl Dataset<Sample<'static> = i64> + for<'a> crate::suppo
 
 static INITS: AtomicI64 = AtomicI64::new(0);
 
-/// Samples that say how often `init` has run in their process, and in which worker.
+/// Returns a dataset whose samples are the number of times that `init` has run in their process,
+/// and the worker.
 fn inits() -> impl Dataset<Sample<'static> = (i64, i64)> + for<'a> crate::support::DatasetOf<'a, (i64, i64)> {
     from_fn(30, |_, _| Ok((INITS.load(Ordering::Relaxed), worker_info().map_or(-1, |info| info.id() as i64))))
 }
 
-/// Fails in the last worker of three.
+/// A `worker_init` that fails in the last worker of three.
 fn init(info: WorkerInfo) -> Result<(), BoxError> {
     if info.id() == 2 {
         return Err("no third one".into());
@@ -131,7 +134,8 @@ fn init(info: WorkerInfo) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Numbers, of which one is not read, if the dataset is told how.
+/// Returns a dataset of numbers, one of which cannot be read in the way that the argument `told`
+/// names.
 fn stopping(told: &[u8]) -> impl Dataset<Sample<'static> = i64> + use<> {
     let told = told.to_vec();
     slotline::dataset::from_fn(40, move |index, _| {
@@ -144,7 +148,8 @@ fn stopping(told: &[u8]) -> impl Dataset<Sample<'static> = i64> + use<> {
     })
 }
 
-/// The worker of each name. It does not return, unless it is none.
+/// Runs the worker with the name in the arguments. It does not return, unless the process was not
+/// started as a worker.
 #[test]
 #[ignore = "the other tests run it, in separate processes"]
 fn worker() {
@@ -162,9 +167,9 @@ fn worker() {
             work_if_spawned(|_| Ok(Loader::iterable(Wordy(OneByOne(items(RUN.len, mortal))))))
         }
         "worker_that_forks" => work_if_spawned(|told| {
-            // SAFETY: both processes go on with this thread.
+            // SAFETY: both processes continue with this thread.
             if unsafe { libc::fork() } > 0 && told == b"parent ends" {
-                // SAFETY: ends this process.
+                // SAFETY: this ends the process.
                 unsafe { libc::_exit(0) };
             }
             Ok(Loader::iterable(OneByOne(items(RUN.len, dawdling))))
@@ -190,7 +195,7 @@ fn worker() {
             b"abort" => std::process::abort(),
             _ => Err::<slotline::dataset::TensorDataset<Vec<i64>>, _>("the file is missing".into()),
         }),
-        // A program of a worker.
+        // A program that a worker starts, and that is not a worker itself.
         "bystander" => {
             work_if_spawned(|_| Ok(words()));
             std::process::exit(5);
@@ -199,7 +204,7 @@ fn worker() {
             assert_eq!(this("bystander").status()?.code(), Some(5));
             Ok(bytes(told.to_vec()))
         }),
-        // It starts workers itself, since it does not become one first.
+        // Builds a loader that starts this command again, without first becoming a worker.
         "endless" => {
             let built = numbers().spawn(this("endless"), "").build();
             std::process::exit(if matches!(built, Err(BuildError::StartedAsWorker)) { 77 } else { 1 });
@@ -214,12 +219,12 @@ fn numbers() -> ProcessBuilder<impl Dataset<Sample<'static> = i64>> {
     Loader::builder(numbers).batch_size(4).num_workers(2).processes()
 }
 
-/// Returns why no worker started.
+/// Returns the reason why no worker started by the command could work.
 fn refusal<D: Dataset>(builder: ProcessBuilder<D>, command: Command, told: &str) -> String {
     why(builder.restart_workers(usize::MAX).spawn(command, told).build().unwrap())
 }
 
-/// Returns why no worker of a loader started.
+/// Returns the reason why no worker of a loader could work.
 fn why<B: Output>(mut loader: Loader<B>) -> String {
     let begun = Instant::now();
     let error = match loader.epoch() {
@@ -232,12 +237,12 @@ fn why<B: Output>(mut loader: Loader<B>) -> String {
     chain(&error)
 }
 
-/// Returns the batches of a pass in words.
+/// Returns a description of each batch of a pass.
 fn read<S>(loader: &mut Loader<Batch<S>>) -> Vec<String> {
     loader.epoch().unwrap().map(told).collect()
 }
 
-/// An iterable dataset, whose workers can be started by `worker_of_a_stream`.
+/// Returns an iterable dataset, for which the command `worker_of_a_stream` starts workers.
 fn stream() -> OneByOne<impl Dataset> {
     OneByOne(items(RUN.len, dawdling))
 }
@@ -484,11 +489,12 @@ fn a_loader_ends_with_a_worker_that_nobody_replaces() {
 #[test]
 fn workers_that_are_killed_or_interrupted_change_no_batch() {
     let _alone = alone();
-    // Even while they start. A worker ignores an interrupt once it works.
+    // Workers are also killed while they start. A worker ignores an interrupt once it has begun to
+    // work.
     let kill = |epoch: usize| {
         for child in children(std::process::id()) {
             let signal = if epoch % 4 == 3 { libc::SIGINT } else { libc::SIGKILL };
-            // SAFETY: sends a signal to a child of this process.
+            // SAFETY: this sends a signal to a child of this process.
             unsafe { libc::kill(child as i32, signal) };
         }
     };
@@ -532,7 +538,7 @@ fn a_sample_that_takes_too_long_is_an_error() {
             let builder = $builder.batch_size(5).num_workers(1).processes().sample_timeout(limit);
             let mut loader = builder.spawn(this($worker), "hang").build().unwrap();
             let errors: Vec<Error> = loader.epoch().unwrap().filter_map(Result::err).collect();
-            // On a busy machine others may be late, too.
+            // On a busy machine other samples may take too long as well.
             let late = errors.iter().find(|error| matches!(error, Error::Sample { index: 13, task: 2, .. }));
             let text = late.map(|error| chain(error)).unwrap_or_else(|| panic!("{errors:?}"));
             assert!(text.contains("was killed, since the sample took longer than 300ms"), "{text}");
@@ -576,17 +582,18 @@ fn workers_of_another_kind_are_refused() {
     check!(streamed(), "worker_that_collates_a_stream", "its builder has a collate function,");
     check!(streamed().collate(summed), "worker_of_a_stream", "its builder has no collate function,");
     check!(plain().round_robin(true), "worker_with_an_init", "its builder has a worker_init, and the loader's has no");
-    // Of the same kind, with other samples.
+    // A dataset of the same kind, with other samples.
     check!(streamed(), "worker_of_a_stream", "its dataset has the fields (0: i64 [], 1: u8 [2, 3], 2: u64 []), and");
     check!(plain().round_robin(true), "worker", "its dataset has the fields (0: i64 [], 1: u8 [2, 3], 2: u64 []), and");
     let counts = |samples: &mut Samples<'_, _>| Ok(samples.next().is_some());
     check!(plain().collate(counts), "worker_that_collates", "its dataset has the fields (0: i64 [], 1: u8 []), and");
-    // With a worker_init, the pass says why it could not be run.
+    // With a `worker_init`, the pass reports why it could not be run.
     macro_rules! check {
         ($builder:expr, $worker:expr) => {
             let builder = $builder.worker_init(|_| Ok(())).processes().restart_workers(usize::MAX);
             let mut loader = builder.spawn(this($worker), "45").build().unwrap();
-            // A worker that ends before the pass is not asked to begin it, and both may.
+            // If a worker ends before the pass begins, the error is returned by `epoch`, and
+            // otherwise by the pass.
             let errors: Vec<Error> = match loader.epoch() {
                 Ok(pass) => pass.filter_map(Result::err).collect(),
                 Err(error) => vec![error],
@@ -706,7 +713,7 @@ fn a_command_that_never_works_is_a_timeout() {
             assert!(begun.elapsed() < Duration::from_secs(10));
         };
     }
-    // Also one that closes its socket.
+    // The second program closes its socket.
     for line in ["exec sleep 1000", "exec sleep 1000 < /dev/null"] {
         check!(RUN.over(items(RUN.len, dawdling)), line);
         check!(RUN.over(items(RUN.len, dawdling)).round_robin(true), line);
@@ -786,7 +793,7 @@ fn workers_of_a_stream_end_with_a_program_that_is_killed() {
     kill_again("workers_of_a_stream_end_with_a_program_that_is_killed", libc::SIGKILL, false, Duration::from_secs(5));
 }
 
-/// The program is this test again, which is then killed.
+/// The program that is killed is this test, started again.
 #[test]
 fn workers_end_with_a_program_that_is_killed() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! The verdict on workers that have to share a core with other threads. Alone in its file, since these take a core from tests
-//! that run at the same time.
+//! Tests the verdict on workers that have to share a core with other threads. This is a separate
+//! program, since it takes a core from tests that run at the same time.
 #![cfg(target_os = "linux")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +8,9 @@ use slotline::Loader;
 use slotline::dataset::from_fn;
 use slotline::loader::Verdict;
 
-/// Leaves this thread, and those that it starts, one core.
+/// Restricts this thread, and those that it starts later, to one core.
 fn one_core() {
-    // SAFETY: a set of cores may be all zeros, and the functions get valid pointers to one.
+    // SAFETY: a set of cores may be all zeros, and the functions receive valid pointers to one.
     unsafe {
         let mut cores: libc::cpu_set_t = std::mem::zeroed();
         let size = size_of_val(&cores);
@@ -29,7 +29,8 @@ fn workers_without_a_core_of_their_own_are_starved() {
         scope.spawn(|| {
             one_core();
             std::thread::scope(|scope| {
-                // As many other threads as make a worker wait for most of the time.
+                // There are so many other threads that a worker waits for the core most of the
+                // time.
                 for _ in 0..6 {
                     scope.spawn(|| {
                         while !ended.load(Ordering::Relaxed) {

@@ -1,9 +1,9 @@
-//! Law 5 for subscribers of `tracing`, which are user code in every thread of a loader.
+//! Tests of subscribers of `tracing` that panic. They are user code in every thread of a loader.
 //!
-//! | where it panics | outcome |
+//! | panic at | outcome |
 //! |---|---|
-//! | at the span `fill`, in a worker or in a caller that loads | the batch is an error with the panic, and the next is delivered |
-//! | at the spans `wait` and `pass`, and at messages | nothing: the panic hook has reported it |
+//! | the span `fill`, in a worker or in a caller that loads | the batch is an error with the panic, and the next batch is delivered |
+//! | the spans `wait` and `pass`, and messages | nothing: the panic hook has reported the panic |
 //!
 //! The subscriber is global, so the tests run one at a time.
 
@@ -36,7 +36,8 @@ enum Call {
     Event,
 }
 
-/// The span or message and the call at which the subscriber panics, and how many panics are left.
+/// The span or message and the call at which the subscriber panics, and the number of panics that
+/// are left.
 static TARGET: Mutex<Option<(&str, Call, usize)>> = Mutex::new(None);
 
 thread_local! {
@@ -59,7 +60,7 @@ fn panic_at(at: &str, call: Call) {
     {
         *left -= 1;
         drop(target);
-        // Does not call the panic hook.
+        // This does not call the panic hook.
         resume_unwind(Box::new(format!("{call:?} of {at}")));
     }
 }
@@ -112,7 +113,7 @@ impl tracing::Subscriber for PanickingSubscriber {
     }
 }
 
-/// Installs the subscriber, and gives one test at a time access to it.
+/// Installs the subscriber, and returns a guard that gives one test at a time access to it.
 fn subscriber() -> MutexGuard<'static, ()> {
     static SET: OnceLock<()> = OnceLock::new();
     let guard = support::alone();
@@ -120,7 +121,8 @@ fn subscriber() -> MutexGuard<'static, ()> {
     guard
 }
 
-/// Sets where and how often the subscriber panics from now on. Returns how many panics of the previous target are left.
+/// Sets where and how often the subscriber panics from now on. Returns the number of panics of the
+/// previous target that are left.
 fn aim(target: Option<(&'static str, Call, usize)>) -> usize {
     std::mem::replace(&mut *TARGET.lock().unwrap(), target).map_or(0, |(_, _, left)| left)
 }
@@ -143,12 +145,12 @@ const ROWS: usize = 3;
 fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Result<Vec<i64>, Error>> {
     let numbers = |batch: Batch<_>| batch.columns().get(0).unwrap().typed().unwrap().as_slice().to_vec();
     let pass = loader.epoch().unwrap().map(|batch| batch.map(numbers));
-    // Limits a pass that would never end.
+    // Limit the number of batches, in case the pass never ends.
     pass.take(100).collect()
 }
 
-/// Runs a pass while the subscriber panics at `target`, and one while it does not. Only samples of batches with an error may be
-/// missing.
+/// Runs a pass while the subscriber panics at `target`, and another one while it does not. Only
+/// samples of batches with an error may be missing.
 fn check<S>(build: impl FnOnce() -> Loader<Batch<S>>, workers: usize, target: (&'static str, Call, usize)) {
     aim(Some(target));
     let mut loader = build();
@@ -222,7 +224,8 @@ fn a_panic_at_a_span_fails_at_most_the_batch_being_filled() {
     }
 }
 
-/// In one batch, a sample of one part fails, and the subscriber panics in another part. The slot must not keep either failure.
+/// In one batch, a sample of one part fails, and the subscriber panics in another part. The slot
+/// must keep neither failure for its next batch.
 #[test]
 fn a_failed_slot_leaves_nothing_for_its_next_batch() {
     let _subscriber = subscriber();
@@ -232,7 +235,7 @@ fn a_failed_slot_leaves_nothing_for_its_next_batch() {
             _ if cx.worker().is_none() => Ok(()),
             0 if !done.swap(true, SeqCst) => Err("zero".into()),
             1 => {
-                // Panics at the span of this claim.
+                // Panic at the span of the rows that this thread has claimed.
                 HERE.set(Some(("fill", Call::Record)));
                 Ok(())
             }
@@ -255,7 +258,8 @@ fn a_panic_at_a_message_has_no_effect() {
                 aim(Some(("message", call, 1000)));
                 let bad = |index, _: &mut _| if index % 5 == 0 { Err("five".into()) } else { Ok(()) };
                 let skip = OnError::Skip(Budget::Samples(LEN));
-                // There are messages about 99 workers when the loader is built, and about each bad sample.
+                // There is a message about 99 workers when the loader is built, and one about each
+                // bad sample.
                 let builder = Loader::builder(items(LEN, bad)).batch_size(ROWS).num_workers(workers).on_error(skip);
                 let mut loader = builder.build().unwrap();
                 let rows: usize = loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum();

@@ -1,4 +1,5 @@
-//! A loader has the stated number of threads, and they end with it. This test has its own process, because it counts threads.
+//! Tests that a loader has the stated number of threads, and that they end with it. This is a
+//! separate program, because it counts threads.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -13,7 +14,8 @@ fn workers() -> usize {
     names.filter(|name| name.starts_with("slotline-")).count()
 }
 
-/// Waits until this process has `count` worker threads. The system may list an ended thread for a moment after it was joined.
+/// Waits until this process has `count` worker threads. The system may list a thread for a moment
+/// after it was joined.
 fn workers_become(count: usize) {
     let begun = std::time::Instant::now();
     while workers() != count {

@@ -1,4 +1,5 @@
-//! What has not ended counts: a thread that hangs in a sample is busy, and the verdict names the sample.
+//! Tests that statistics include what has not ended: a thread that hangs in a sample is busy, and
+//! the verdict names the sample.
 
 mod support;
 
@@ -16,13 +17,15 @@ use support::{LONG, Latch, WrittenBy, stuck};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Runs a pass in which a sample hangs until the latch opens, and checks the verdict while it does.
+/// Runs a pass in which a sample hangs until the latch opens, and checks the statistics while it
+/// hangs.
 fn while_it_hangs(reader: &StatsReader, latch: &Latch, pass: impl FnOnce() + Send, check: impl Fn(&Stats)) {
     std::thread::scope(|scope| {
         let begun = Instant::now();
         scope.spawn(pass);
         latch.until_waiting(1);
-        // Until it is more than half of the time, however long everything before it took.
+        // Wait until the sample has taken more than half of the time, however long everything
+        // before it took.
         sleep((begun.elapsed() * 3).max(100 * MILLISECOND));
         let outcome = catch_unwind(AssertUnwindSafe(|| check(&reader.stats())));
         latch.open();
@@ -45,7 +48,7 @@ fn is_stuck_at(stats: &Stats, index: usize, loading: bool) {
     assert_eq!(slow.by == By::Consumer, loading, "{verdict}");
     assert!(verdict.to_string().contains(&format!("at sample {index} for ")), "{verdict}");
     let threads = || stats.workers.iter().chain([&stats.consumer]);
-    // It counts as reading.
+    // The time counts as reading.
     let reading: Duration = threads().map(|thread| thread.reading).sum();
     assert!(reading >= slow.time && reading > stats.elapsed / 2, "{stats:?}");
     assert!(threads().all(|thread| thread.busy() <= stats.elapsed * 2), "{stats:?}");
@@ -53,7 +56,8 @@ fn is_stuck_at(stats: &Stats, index: usize, loading: bool) {
 
 #[test]
 fn a_sample_that_hangs_is_reading_and_is_named() {
-    // In the first batch (of which building reads sample 0), and after many quick ones.
+    // The sample is in the first batch (of which `build` reads sample 0), or comes after many quick
+    // ones.
     for (len, stuck) in [(40, 1), (40, 13), (8_000, 6_001)] {
         for workers in [0, 1, 2] {
             for round_robin in [false, true] {

@@ -1,4 +1,5 @@
-//! Verdicts on loops with a known bottleneck: each verdict must name it. A bottleneck takes many times as long as everything else.
+//! Tests of verdicts on loops with a known bottleneck, which each verdict must name. A bottleneck
+//! takes many times as long as everything else.
 
 mod support;
 
@@ -64,7 +65,7 @@ fn a_slow_disk_network_decoder_and_copy_are_told_apart() {
     for in_get in [false, true] {
         checked(|| fetching(|| sleep(SLOW)), |verdict| matches!(verdict, Verdict::Disk(_)), in_get, false);
         checked(|| downloading(|| sleep(SLOW)), |verdict| matches!(verdict, Verdict::Network(_)), in_get, false);
-        // Bytes that come within the code that decodes them.
+        // Bytes are downloaded inside the code that decodes them.
         let decode = || {
             decoding(|| {
                 downloading(|| sleep(MILLISECOND));
@@ -117,7 +118,7 @@ fn a_few_slow_samples_among_fast_ones_are_found() {
         assert!(matches!(verdict, Verdict::Reading(_) | Verdict::SlowSamples { .. }), "{verdict} {stats:?}");
         assert!(workers > 0 || matches!(verdict, Verdict::Reading(_)), "{verdict} {stats:?}");
         assert!(stats.slowest.iter().any(|slow| slow.samples == 1 && is_slow(slow.index)), "{stats:?}");
-        // The sum of the times includes that of the slow samples.
+        // The sum of the times includes the time of the slow samples.
         let busy: Duration = stats.workers.iter().chain([&stats.consumer]).map(|thread| thread.busy()).sum();
         assert!(busy >= 29 * 20 * MILLISECOND / 2, "{stats:?}");
     }
@@ -150,7 +151,7 @@ fn a_single_slow_sample_or_its_claim_is_the_slowest() {
         let stats = loader.stats();
         let slow = stats.slowest[0];
         assert!(slow.time >= 400 * MILLISECOND, "{stats:?}");
-        // A claim of several samples is timed as one.
+        // Several samples that a thread has claimed together are timed as one.
         let place = 700 % batch_size;
         let claim = 700 - place..700 - place + batch_size;
         assert!(if slow.samples == 1 { slow.index == 700 } else { claim.contains(&slow.index) }, "{stats:?}");
@@ -214,7 +215,7 @@ fn any_thread_can_read_statistics_during_and_after_a_pass() {
             scope.spawn(iterate);
             latch.until_waiting(1);
             let clone = reader.clone();
-            // The loop waits in `next`, and the statistics include that time.
+            // The loop waits in `next`, and the statistics include the time of this wait.
             until(&clone, |stats| stats.batches == 2 && stats.waiting >= 5 * MILLISECOND);
             let stats = clone.stats();
             assert!(stats.elapsed >= 5 * MILLISECOND && stats.samples == 4, "{stats:?}");
@@ -242,7 +243,7 @@ fn one_sample_that_takes_most_of_the_time_is_named() {
             let mut loader = builder.round_robin(round_robin).build().unwrap();
             loader.epoch().unwrap().for_each(drop);
             let stats = loader.stats();
-            // A claim of several samples is timed as one.
+            // Several samples that a thread has claimed together are timed as one.
             let named = matches!(stats.verdict(), Verdict::OneSample { index: 30..40, share } if share > 0.5);
             assert!(named, "{} {stats:?}", stats.verdict());
         }
@@ -255,12 +256,12 @@ fn batches_of_one_number_are_small() {
     let mut loader = builder.help(false).build().unwrap();
     loader.epoch().unwrap().for_each(drop);
     let stats = loader.stats();
-    // Other programs may take the cores meanwhile.
+    // Other programs may use the cores at the same time.
     let verdict = stats.verdict();
     assert!(matches!(verdict, Verdict::SmallBatches { .. } | Verdict::Starved { .. }), "{verdict} {stats:?}");
 }
 
-/// 8 MiB.
+/// A sample of 8 MiB.
 struct Image(&'static [u8]);
 
 impl Sample for Image {

@@ -1,5 +1,5 @@
-//! Events of worker processes, which the program's subscriber gets. In a program of its own, since the subscriber is
-//! that of the process.
+//! Tests of `tracing` events in worker processes, which the program's subscriber must receive. This
+//! is a separate program, since it has a global subscriber.
 #![cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 
 mod support;
@@ -42,7 +42,7 @@ fn events_of_worker_processes_come_to_the_programs_subscriber() {
     drop(loader);
     assert_eq!(subscriber.take(), Vec::<String>::new());
 
-    // With separate rings, in the middle of a batch.
+    // A worker with its own rings emits an event in the middle of a batch.
     let dataset = from_fn(20, move |index, _| {
         if std::process::id() != parent {
             tracing::warn!(index, "rusty");

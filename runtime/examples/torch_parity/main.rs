@@ -4,11 +4,13 @@
 //! cargo run --release --example torch_parity -- runtime/tests/torch/vectors.json
 //! ```
 //!
-//! The file is one JSON object with `torch`, the version that answered, and `cases`, a list of objects. Each case has a `kind`, the
-//! arguments of the call, and torch's answers. The module `checks` has a type for each kind.
+//! The file is one JSON object with `torch`, the version that gave the answers, and `cases`, a list
+//! of objects. Each case has a `kind`, the arguments of a call, and torch's answers. The module
+//! `checks` has a type for each kind.
 //!
-//! Prints each case that fails: its number in the file (from 0), its kind and arguments, torch's answer and slotline's. The last
-//! line is `N passed, M failed`. The exit status is 0 if all cases passed, 1 if one failed, and 2 if the file could not be read.
+//! Prints each case that fails: its number in the file (from 0), its kind and arguments, and the
+//! answers of torch and slotline. The last line is `N passed, M failed`. The exit status is 0 if
+//! all cases passed, 1 if one failed, and 2 if the file could not be read.
 
 mod checks;
 
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Checks all cases, writes the report, and returns how many failed.
+/// Checks all cases, writes the report, and returns the number of cases that failed.
 fn report(vectors: &Vectors, out: &mut impl Write) -> io::Result<usize> {
     writeln!(out, "{} cases, answered by torch {}", vectors.cases.len(), vectors.torch)?;
     let mut failed = 0;
@@ -54,7 +56,7 @@ fn report(vectors: &Vectors, out: &mut impl Write) -> io::Result<usize> {
 }
 
 fn unreadable(message: &str) -> ExitCode {
-    // If this fails, there is no other place to report to.
+    // If writing this fails, there is nowhere else to report to.
     let _ = writeln!(io::stderr(), "{message}");
     ExitCode::from(2)
 }

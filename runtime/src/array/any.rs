@@ -14,13 +14,13 @@ use crate::prefetch::prefetch;
 use crate::shape::{Shape, ShapeError};
 use crate::tensor::{AnyTensorView, TensorView, describe, no_such_row};
 
-/// An array that owns its elements, in C order, in memory or in a memory-mapped file.
+/// An array of any dtype, with elements in C order, that owns its memory or its memory-mapped file.
 ///
 /// Made from an [`Array`] by `From`, without a copy, or by the functions of [`source`](crate::source). The first
 /// dimension counts the rows. An array without dimensions is a single number and has one row: itself.
 ///
-/// A mapped file must not change while the array lives, as the caller of [`map_npy`](crate::source::map_npy) has
-/// guaranteed.
+/// A mapped file must not change while the array exists, as the caller of
+/// [`map_npy`](crate::source::map_npy) has guaranteed.
 ///
 /// ```
 /// use slotline::array::{AnyArray, Array};
@@ -43,8 +43,8 @@ pub struct AnyArray {
 }
 
 impl AnyArray {
-    /// Makes an array over the part of a mapped file that starts at `offset` bytes. The code that made the mapping
-    /// guarantees that the file does not change while the mapping lives.
+    /// Makes an array over the part of a mapped file that starts at `offset` bytes. The code that
+    /// made the mapping guarantees that the file does not change while it is mapped.
     ///
     /// Returns `None` if the data can't be read in place: it isn't aligned to `dtype`, the file is too short, or
     /// `dtype` is `Bool`, for which not all bytes are valid.
@@ -58,7 +58,7 @@ impl AnyArray {
     /// Makes an array over storage that holds exactly `shape`'s elements, aligned and valid.
     /// [`row_bytes`](Self::row_bytes) relies on that.
     fn from_checked(storage: Storage, dtype: DType, shape: Shape) -> Self {
-        // This saturates only if there are no rows.
+        // The product saturates only if there are no rows.
         let row_size = shape.row_elements().saturating_mul(dtype.size());
         AnyArray { storage, dtype, len: shape.rows(), row_size, shape }
     }
@@ -133,17 +133,17 @@ impl AnyArray {
         self.len
     }
 
-    /// Whether there are no rows.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether the elements are in a memory-mapped file.
+    /// Returns whether the elements are in a memory-mapped file.
     pub fn is_mapped(&self) -> bool {
         self.storage.is_mapped()
     }
 
-    /// Whether the elements are in page-locked memory.
+    /// Returns whether the elements are in page-locked memory.
     pub fn is_pinned(&self) -> bool {
         self.storage.is_pinned()
     }

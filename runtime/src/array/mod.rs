@@ -1,4 +1,5 @@
-//! Arrays that own their data: [`Array`] with a type known to the compiler, [`AnyArray`] with one known at run time.
+//! Arrays that own their data: [`Array`], whose element type is known at compile time, and
+//! [`AnyArray`], whose dtype is known at run time.
 //!
 //! Reading rows is a loader's most frequent operation, so both cache the size of a row: reading a row costs one
 //! comparison and one multiplication, and never an allocation.

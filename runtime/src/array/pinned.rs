@@ -1,11 +1,11 @@
-//! Bytes in page-locked memory.
+//! Copies of arrays in page-locked memory.
 
 use std::io;
 
 use crate::arena::{Memory, Pages, has_room, lock_limit};
 use crate::causes::with_causes;
 
-/// Why an array could not be copied to page-locked memory.
+/// The error for an array that could not be copied to page-locked memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinMemoryError {
@@ -31,7 +31,7 @@ pub enum PinMemoryError {
     },
 }
 
-/// Copies the bytes to locked pages, which are zero after the end of the copy.
+/// Copies the bytes to locked pages. The rest of the last page is zero.
 pub(super) fn locked_copy(bytes: &[u8]) -> Result<Pages, PinMemoryError> {
     let refused = |source| PinMemoryError::Memory { bytes: bytes.len(), source };
     if !has_room(bytes.len()) {
@@ -39,7 +39,7 @@ pub(super) fn locked_copy(bytes: &[u8]) -> Result<Pages, PinMemoryError> {
     }
     let mut pages = Pages::new(bytes.len()).map_err(refused)?;
     pages.lock().map_err(|source| PinMemoryError::Lock { bytes: pages.len(), limit: lock_limit(), source })?;
-    // SAFETY: the pages are new, owned only by `pages`, and at least as many bytes.
+    // SAFETY: the pages are new, owned only by `pages`, and have at least that many bytes.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pages.start().as_ptr(), bytes.len()) };
     Ok(pages)
 }

@@ -121,7 +121,7 @@ fn joined<'v>(
     for_dtype!(dtype, T => typed::<T>(shape, parts))
 }
 
-/// The invariant that `stack` has checked.
+/// The panic message if the second iteration differs from the first one.
 const CLONES: &str = "a clone of the iterator yields the same tensors";
 
 fn typed<'v, T: Element>(

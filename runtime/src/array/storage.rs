@@ -1,9 +1,9 @@
 //! Bytes together with the owner that keeps them alive.
 //!
-//! An [`AnyArray`](super::AnyArray) reads rows through one pointer, wherever the bytes are, so reading a row does not
-//! check the kind of memory. Every `unsafe` block below relies on this invariant:
+//! An [`AnyArray`](super::AnyArray) reads rows through one pointer, so reading a row does not check
+//! which kind of memory holds it. Every `unsafe` block below relies on this invariant:
 //!
-//! > `start` points to `len` initialized bytes that `owner` keeps in place for as long as it lives, and that no code
+//! > `start` points to `len` initialized bytes that `owner` keeps in place until it is dropped, and that no code
 //! > writes to.
 //!
 //! It holds because the owner is never handed out, moved out or changed, except by `into_vec`, which consumes the
@@ -37,7 +37,7 @@ enum Owner {
 
 // SAFETY: the bytes are only read, and their owner is `Send`.
 unsafe impl Send for Storage {}
-// SAFETY: as above; shared access only reads.
+// SAFETY: shared access only reads the bytes.
 unsafe impl Sync for Storage {}
 
 impl Storage {
@@ -67,17 +67,17 @@ impl Storage {
         Storage { start, len, owner: Owner::Foreign(owner) }
     }
 
-    /// Whether the bytes are in a `Vec`, which [`into_vec`](Self::into_vec) can return.
+    /// Returns whether the bytes are in a `Vec`, which [`into_vec`](Self::into_vec) can return.
     pub(super) fn is_vec(&self) -> bool {
         matches!(self.owner, Owner::Memory(_))
     }
 
-    /// Whether the bytes are in locked pages.
+    /// Returns whether the bytes are in locked pages.
     pub(super) fn is_pinned(&self) -> bool {
         matches!(self.owner, Owner::Pinned(_))
     }
 
-    /// Whether the bytes are in a mapped file.
+    /// Returns whether the bytes are in a mapped file.
     pub(super) fn is_mapped(&self) -> bool {
         matches!(self.owner, Owner::File(_))
     }
@@ -85,7 +85,8 @@ impl Storage {
     /// Returns all bytes.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the invariant in this module's docs; the borrow of `self` keeps the owner alive.
+        // SAFETY: by the invariant in this module's docs, and because the borrow of `self` keeps
+        // the owner alive.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 

@@ -21,7 +21,7 @@ use crate::tensor::{TensorView, describe, no_such_row};
 /// ```
 #[derive(Clone, PartialEq)]
 pub struct Array<T: Element> {
-    /// As many elements as the shape has.
+    /// Has as many elements as the shape.
     data: Vec<T>,
     shape: Shape,
     /// Cached `shape.rows()`.
@@ -69,7 +69,7 @@ impl<T: Element> Array<T> {
         self.len
     }
 
-    /// Whether there are no rows.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

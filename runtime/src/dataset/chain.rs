@@ -8,9 +8,10 @@ use crate::sample::Fields;
 
 /// The samples of several iterable datasets, in sequence (torch's `ChainDataset`).
 ///
-/// Each worker goes through all of the datasets. A dataset's pass is started when the worker reaches it. If it cannot
-/// be started, the worker reports an error at that point and continues with the next dataset. torch rejects a dataset
-/// by index when the pass reaches it; here such a dataset does not compile. An empty chain has no samples.
+/// Each worker goes through all of the datasets, and starts a pass over one when it reaches it. If
+/// the pass cannot be started, the worker reports an error at that point and continues with the
+/// next dataset. An empty chain has no samples. (torch rejects a map-style dataset when it reaches
+/// it; here a chain with one does not compile.)
 #[derive(Clone, Debug)]
 pub struct ChainDataset<D> {
     datasets: Vec<D>,
@@ -30,13 +31,13 @@ impl<D> ChainDataset<D> {
     }
 }
 
-/// Where a worker is in a [`ChainDataset`].
+/// The state of a worker's pass over a [`ChainDataset`].
 #[derive(Debug)]
 pub struct ChainCursor<C> {
     worker: Option<WorkerInfo>,
     /// The next dataset to start.
     next: usize,
-    /// The cursor of the dataset before `next`; `None` if that one has ended.
+    /// The cursor of the dataset before `next`; `None` if that dataset has ended.
     cursor: Option<C>,
 }
 
@@ -55,9 +56,10 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
                 at.next += 1;
                 at.cursor = Some(dataset.iter(at.worker)?);
             }
-            // SAFETY: if there is a sample, it is returned and the references are not used again. If there is none,
-            // nothing borrows from them: `next` is implemented for every lifetime, and an error borrows nothing. (The
-            // compiler assumes a borrow in either case.)
+            // SAFETY: if there is a sample, it is returned and the references are not used again.
+            // If there is none, nothing borrows from them: `next` is implemented for every
+            // lifetime, and an error borrows nothing. (Without this, the compiler assumes a borrow
+            // in either case.)
             let (again, cx) = unsafe { (&mut *std::ptr::from_mut(at), &mut *std::ptr::from_mut(cx)) };
             if let (Some(dataset), Some(cursor)) = (self.datasets.get(again.next - 1), &mut again.cursor)
                 && let Some(sample) = dataset.next(cursor, cx)?
@@ -91,23 +93,25 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
         self.datasets.iter().try_fold(0_usize, |sum, dataset| sum.checked_add(dataset.len()?))
     }
 
-    /// Returns the fields of all datasets that know them: packed and padded fields have the largest room.
+    /// Returns the fields that fit the samples of all datasets that know theirs. A packed or
+    /// padded field gets the largest room of theirs.
     fn fields(&self) -> Option<Fields> {
         known_fields(self.datasets.iter().map(D::fields))
     }
 }
 
-/// Writes the position of a cursor in a chain.
+/// Writes which dataset of a chain a cursor is at.
 fn save_place(place: usize, to: &mut String) -> bool {
     write!(to, "{place}").is_ok()
 }
 
-/// Writes the position of a cursor in a chain, and the state that the dataset there saves.
+/// Writes which dataset of a chain a cursor is at, and the state that this dataset saves.
 fn save_part(place: usize, to: &mut String, save: impl FnOnce(&mut String) -> bool) -> bool {
     write!(to, "{place}:").is_ok() && save(to)
 }
 
-/// Parses what [`save_place`] or [`save_part`] wrote. The position is at most `last`.
+/// Parses what [`save_place`] or [`save_part`] wrote. Returns the number of the dataset, which is
+/// at most `last`, and the state that it saved.
 fn read_place(saved: &str, last: usize) -> Result<(usize, Option<&str>), BoxError> {
     let (place, inner) = match saved.split_once(':') {
         Some((place, inner)) => (place, Some(inner)),
@@ -121,11 +125,11 @@ fn bad_place(saved: &str) -> BoxError {
     format!("{saved:?} is not a position in this chain of datasets").into()
 }
 
-/// The samples of one iterable dataset and then those of another, with the same sample type; made by
-/// [`IterableDataset::chain`].
+/// The samples of one iterable dataset followed by those of another one, which has the same sample
+/// type. Made by [`IterableDataset::chain`].
 ///
-/// As in a [`ChainDataset`], a dataset's pass is started when the worker reaches it; if it cannot be started, the
-/// worker reports an error at that point.
+/// As in a [`ChainDataset`], the pass over a dataset starts when the worker reaches it. If it
+/// cannot be started, the worker reports an error at that point.
 #[derive(Clone, Debug)]
 pub struct Chain2<A, B> {
     first: A,
@@ -143,7 +147,7 @@ impl<A, B> Chain2<A, B> {
     }
 }
 
-/// Where a worker is in a [`Chain2`].
+/// The state of a worker's pass over a [`Chain2`].
 #[derive(Debug)]
 pub struct Chain2Cursor<A, B> {
     worker: Option<WorkerInfo>,
@@ -154,7 +158,7 @@ pub struct Chain2Cursor<A, B> {
 enum At<A, B> {
     Start,
     First(A),
-    /// After the first dataset has ended or failed to start.
+    /// The first dataset has ended or failed to start, and the second one was not started yet.
     Middle,
     Second(B),
     End,
@@ -177,12 +181,13 @@ where
         cursor: &'a mut Self::Cursor,
         cx: &'a mut Context,
     ) -> Result<Option<Self::Sample<'a>>, BoxError> {
-        // Each state is set before a start that may fail, so that the next call continues after it.
+        // The state is set before a start that may fail, so that the next call continues after that
+        // dataset.
         if let At::Start = cursor.at {
             cursor.at = At::Middle;
             cursor.at = At::First(self.first.iter(cursor.worker)?);
         }
-        // SAFETY: as in `ChainDataset`: the references are used again only if no sample was returned.
+        // SAFETY: see `ChainDataset`: the references are used again only if no sample was returned.
         let (again, cx_again) = unsafe { (&mut *std::ptr::from_mut(cursor), &mut *std::ptr::from_mut(cx)) };
         if let At::First(first) = &mut again.at {
             if let Some(sample) = self.first.next(first, cx_again)? {
@@ -228,13 +233,14 @@ where
         self.first.len()?.checked_add(self.second.len()?)
     }
 
-    /// Returns the fields of the datasets that know them, as [`ChainDataset`] does.
+    /// Returns the fields that fit the samples of both datasets, as [`ChainDataset`] does.
     fn fields(&self) -> Option<Fields> {
         known_fields([self.first.fields(), self.second.fields()].into_iter())
     }
 }
 
-/// Returns the fields of datasets in sequence. Those that do not know their fields do not count.
+/// Returns the fields that fit the samples of several datasets. Datasets that do not know their
+/// fields are ignored.
 fn known_fields(fields: impl Iterator<Item = Option<Fields>>) -> Option<Fields> {
     Fields::of_all(fields.map(|fields| (fields.is_none(), || fields)))
 }
@@ -279,7 +285,7 @@ mod tests {
         assert_eq!(ChainDataset::new([Known(None)]).fields(), None);
     }
 
-    /// A dataset without samples that may know the greatest length of its field.
+    /// A dataset without samples, which may know the maximum length of its field.
     struct Known(Option<usize>);
 
     impl IterableDataset for Known {

@@ -7,17 +7,19 @@ use crate::sample::{Fields, RowsMut};
 
 /// The samples of several datasets, in sequence (torch's `ConcatDataset`).
 ///
-/// An index is found by binary search over the ends of the datasets, which are recorded at construction: a dataset that
-/// grows later keeps its share of the indices. For two datasets of different types see
-/// [`Dataset::concat`](super::Dataset::concat). There are no negative indices that count from the end, as torch has:
-/// indices are `usize`.
+/// The dataset of an index is found by binary search over the ends of the datasets. These are
+/// recorded at construction, so the range of a dataset's indices does not change if the dataset
+/// grows later. For two datasets of different types see
+/// [`Dataset::concat`](super::Dataset::concat). Unlike in torch, there are no negative indices that
+/// count from the end: indices are `usize`.
 ///
-/// If a dataset can [read many](Dataset::reads_many) samples at once, it is asked for those that come one after another
-/// in a batch together (torch's reads them one by one).
+/// If a dataset can [read many](Dataset::reads_many) samples at once, it is asked together for
+/// samples that follow each other in a batch (torch's `ConcatDataset` reads them one by one).
 ///
-/// Samples must have the same fields in all datasets. If the datasets know them ([`Dataset::fields`]), a loader over
-/// datasets that differ isn't built, and the error names the dataset and the field. To mix the datasets by weight, see
-/// `MixtureSampler` of `slotline-sequences`.
+/// Samples must have the same fields in all datasets. If the datasets know their fields
+/// ([`Dataset::fields`]) and these differ, building a loader fails with an error that names the
+/// dataset and the field. To mix the datasets by weight, see `MixtureSampler` of
+/// `slotline-sequences`.
 ///
 /// ```
 /// use slotline::Dataset;
@@ -63,7 +65,7 @@ impl<D> ConcatDataset<D> {
         &self.datasets
     }
 
-    /// Returns the lengths of the datasets, for a `MixtureSampler` of `slotline-sequences`.
+    /// Returns the lengths of the datasets, which a `MixtureSampler` of `slotline-sequences` needs.
     pub fn lens(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.ends
             .iter()
@@ -74,7 +76,7 @@ impl<D> ConcatDataset<D> {
     /// Returns the dataset that sample `index` is in, and its index there; `None` if `index` is out of range.
     #[inline]
     pub fn locate(&self, index: usize) -> Option<(usize, usize)> {
-        // The first dataset that ends after the index, which is never an empty one.
+        // The first dataset that ends after the index. It is never empty.
         let place = self.ends.partition_point(|&end| end <= index);
         let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
         (place < self.ends.len()).then(|| (place, index - start))
@@ -139,7 +141,8 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
         read_runs(indices, cx, locate, |place, run, cx| write_all(&self.datasets[place], run, cx, rows))
     }
 
-    /// Returns the fields of all datasets that have samples: packed and padded fields have the largest room.
+    /// Returns the fields that fit the samples of all datasets that are not empty. A packed or
+    /// padded field gets the largest room of theirs.
     fn fields(&self) -> Option<Fields> {
         Fields::of_all(self.datasets.iter().map(|dataset| (dataset.is_empty(), || dataset.fields())))
     }
@@ -152,11 +155,12 @@ mod tests {
     use super::*;
     use crate::dataset::from_fn;
 
-    /// Returns the number of samples before it plus the index, and the position; records the indices of each bulk read.
+    /// A dataset whose sample at an index is `before` plus the index, and the position. It records
+    /// the indices of each bulk read.
     #[derive(Default)]
     struct Noted {
         before: usize,
-        /// How many samples more, or fewer, a bulk read puts.
+        /// How many samples a bulk read puts in addition to those requested, or fewer if negative.
         surplus: isize,
         asked: Mutex<Vec<Vec<usize>>>,
     }

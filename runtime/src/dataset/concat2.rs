@@ -5,9 +5,10 @@ use super::{ConcatError, Context, Dataset, ManyError, Upcoming};
 use crate::BoxError;
 use crate::sample::{Fields, RowsMut};
 
-/// The samples of one dataset and then those of another, with the same sample type; made by
-/// [`Dataset::concat`](super::Dataset::concat). If a dataset can [read many](Dataset::reads_many) samples at once, it is
-/// asked for those that come one after another in a batch together.
+/// The samples of one dataset followed by those of another one, which has the same sample type.
+/// Made by [`Dataset::concat`](super::Dataset::concat). If a dataset can [read
+/// many](Dataset::reads_many) samples at once, it is asked together for samples that follow each
+/// other in a batch.
 #[derive(Clone, Debug)]
 pub struct Concat2<A, B> {
     first: A,
@@ -103,22 +104,24 @@ where
         })
     }
 
-    /// Returns the fields of the datasets that have samples: packed and padded fields have the largest room.
+    /// Returns the fields that fit the samples of the datasets that are not empty. A packed or
+    /// padded field gets the largest room of theirs.
     fn fields(&self) -> Option<Fields> {
         let first: &dyn Fn() -> Option<Fields> = &|| self.first.fields();
         Fields::of_all([(self.middle == 0, first), (self.middle == self.len, &|| self.second.fields())].into_iter())
     }
 }
 
-/// Reads samples of datasets in sequence: those that follow each other in one dataset together. `locate` returns the
-/// dataset that a sample is in, and its index there; `read` reads samples of a dataset.
+/// Reads samples of concatenated datasets. `locate` returns the dataset that a sample is in, and
+/// its index there. `read` reads a run of samples that follow each other in one dataset.
 pub(super) fn read_runs(
     indices: &[usize],
     cx: &mut Context,
     locate: impl Fn(usize) -> Result<(usize, usize), BoxError>,
     mut read: impl FnMut(usize, &[usize], &mut Context) -> Result<(), BoxError>,
 ) -> Result<(), BoxError> {
-    // Taken out of the context, which the datasets need, and returned for the next call.
+    // The list is taken out of the context, which the datasets need, and put back for the next
+    // call.
     let mut run = cx.local::<Scratch>().0.pop().unwrap_or_default();
     run.clear();
     ManyError::reserve(&mut run, indices.len())?;
@@ -128,7 +131,8 @@ pub(super) fn read_runs(
         outcome = locate(index).and_then(|(dataset, first)| {
             run.clear();
             run.push(first);
-            // An index that is out of range is the error of its own sample; the samples before it come first.
+            // An index that is out of range is an error only of its own sample, so the samples
+            // before it are read first.
             let others = indices[place + 1..].iter().map_while(|&index| locate(index).ok());
             run.extend(others.take_while(|&(other, _)| other == dataset).map(|(_, index)| index));
             cx.with_places_from(place, |cx| read(dataset, &run, cx))
@@ -139,7 +143,7 @@ pub(super) fn read_runs(
     outcome
 }
 
-/// Reads samples of one dataset, and makes sure that each of them is put once.
+/// Reads samples of one dataset, and fails if they are not as many as were requested.
 pub(super) fn read_all<D: Dataset>(
     dataset: &D,
     indices: &[usize],
@@ -158,7 +162,7 @@ pub(super) fn read_all<D: Dataset>(
     if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
 }
 
-/// Writes samples of one dataset, and makes sure that each row is written once.
+/// Writes samples of one dataset, and fails if the rows written are not as many as were requested.
 pub(super) fn write_all<D: Dataset>(
     dataset: &D,
     indices: &[usize],

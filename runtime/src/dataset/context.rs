@@ -1,4 +1,5 @@
-//! What a dataset receives in addition to the index: per-sample random numbers, and memory to reuse.
+//! The argument that datasets receive besides the index: per-sample random numbers, and memory to
+//! reuse.
 
 use std::any::Any;
 use std::fmt;
@@ -9,11 +10,12 @@ use crate::rng::SampleRng;
 use crate::rng::rand_core::Rng;
 use crate::sampler::ReplicaStride;
 
-/// The state of one thread while it reads one sample.
+/// The state that a thread keeps while it reads samples.
 ///
-/// Its random numbers are a function of the loader's seed, the epoch and the sample's position in the pass: the same
-/// for any number of workers and, with [`DistributedSampler`](crate::sampler::DistributedSampler), of replicas. Its
-/// memory belongs to the thread and is reused from sample to sample.
+/// The random numbers are a function of the loader's seed, the epoch and the sample's position in
+/// the pass. They are the same for any number of workers and, with
+/// [`DistributedSampler`](crate::sampler::DistributedSampler), of replicas. The memory belongs to
+/// the thread and is reused from sample to sample.
 ///
 /// The default context, for reading a dataset without a loader, is at position 0 of epoch 0 with seed 0.
 #[derive(Default)]
@@ -21,16 +23,17 @@ pub struct Context {
     seed: u64,
     epoch: u32,
     position: u64,
-    /// The positions of the samples that are read together with this one.
+    /// The positions of the samples that are read in the same bulk read as this one.
     together: ReplicaStride,
     worker: Option<usize>,
-    /// `None` outside of a loader.
+    /// Ends reading early; `None` outside of a loader.
     stop: Option<StopToken>,
     rng: Option<SampleRng>,
-    /// Made of 64-bit words, for alignment.
+    /// The memory of [`buffer`](Self::buffer), in 64-bit words for alignment.
     buffer: Vec<u64>,
     locals: Vec<Box<dyn Any + Send>>,
-    /// The contexts of the sample's parts that were requested so far; at the same sample as this one.
+    /// The contexts that [`parts`](Self::parts) returns, as many as were requested so far, at the
+    /// same sample as this one.
     parts: Vec<Context>,
 }
 
@@ -39,8 +42,8 @@ impl Context {
         Self { worker, stop, ..Self::default() }
     }
 
-    /// Starts a sample of a pass. Sets everything each time, as a dataset may have replaced the context with another
-    /// one.
+    /// Starts a sample of a pass. Sets every field each time, as the dataset may have replaced the
+    /// context with another one.
     #[inline]
     pub(crate) fn start(&mut self, seed: u64, epoch: u32, position: u64) {
         if !self.parts.is_empty() {
@@ -50,7 +53,7 @@ impl Context {
         self.start_sample(position);
     }
 
-    /// Starts several samples that are read together.
+    /// Starts a bulk read of several samples.
     pub(crate) fn start_many(&mut self, seed: u64, epoch: u32, together: ReplicaStride) {
         self.start(seed, epoch, together.first);
         self.set_together(together);
@@ -79,7 +82,7 @@ impl Context {
         self.parts.iter_mut().for_each(|part| part.start_sample(position));
     }
 
-    /// Moves to sample `place`, counted from 0, of those that are [read together](super::Dataset::get_many). The
+    /// Moves to sample `place`, counted from 0, of a [bulk read](super::Dataset::get_many). The
     /// position is then that sample's, and its random numbers start from the beginning.
     pub fn go_to(&mut self, place: usize) {
         let together = self.together;
@@ -87,7 +90,8 @@ impl Context {
         self.set_together(together);
     }
 
-    /// Reads some of the samples that are read together, from sample `place` on, which is place 0 for `read`.
+    /// Reads a part of the samples of a bulk read. `read` counts places from 0, and its place 0 is
+    /// `place` of this context.
     pub(crate) fn with_places_from<T>(&mut self, place: usize, read: impl FnOnce(&mut Self) -> T) -> T {
         let together = self.together;
         self.go_to(place);
@@ -124,13 +128,14 @@ impl Context {
         self.worker
     }
 
-    /// Returns a token that says whether nobody waits for the sample any more, so that reading it can stop.
+    /// Returns a token that tells whether the sample is still needed, so that reading it can stop
+    /// early.
     pub fn stop(&mut self) -> &StopToken {
         self.stop.get_or_insert_default()
     }
 
-    /// Returns memory for `len` elements, with arbitrary earlier contents. Allocates only if `len` is larger than ever
-    /// before.
+    /// Returns memory for `len` elements, with arbitrary contents. Allocates only if `len` is
+    /// larger than in all calls before.
     ///
     /// # Panics
     ///
@@ -151,7 +156,8 @@ impl Context {
         unsafe { std::slice::from_raw_parts_mut(self.buffer.as_mut_ptr().cast(), len) }
     }
 
-    /// Returns the thread's own `T`, made on first use and kept: a decoder, a file handle, buffers of other kinds.
+    /// Returns this thread's value of type `T`, such as a decoder, a file handle or a buffer. It is
+    /// made on first use and kept.
     pub fn local<T: Default + Send + 'static>(&mut self) -> &mut T {
         let known = self.locals.iter().position(|local| local.is::<T>());
         let place = known.unwrap_or_else(|| {
@@ -161,8 +167,8 @@ impl Context {
         self.locals[place].downcast_mut().expect("was found by its type")
     }
 
-    /// Returns contexts for `N` parts of the sample, so that each part can be read from a separate dataset while the
-    /// others exist.
+    /// Returns contexts for `N` parts of the sample, so that each part can be read from a separate
+    /// dataset while the other parts exist.
     ///
     /// Each part has its own memory and random numbers. What part `i` draws depends only on the seed, the epoch, the
     /// position and `i`, and is independent of the other parts and of this context's [`rng`](Self::rng). The parts are
@@ -200,8 +206,8 @@ impl Context {
         self.parts.first_chunk_mut().expect("at least N parts were made")
     }
 
-    /// Returns the context for part `i` of the sample; see [`parts`](Self::parts). For samples whose parts are read one after
-    /// another, and whose number is known only at run time.
+    /// Returns the context for part `i` of the sample; see [`parts`](Self::parts). For samples
+    /// whose parts are read one after another, and whose number of parts is known only at run time.
     #[inline]
     pub fn part(&mut self, i: usize) -> &mut Self {
         while self.parts.len() <= i {
@@ -219,7 +225,8 @@ impl Context {
     }
 }
 
-/// Returns the seed of part `i`: drawn at a position that no pass is long enough to reach, with `i` as the epoch.
+/// Returns the seed of part `i`. It is drawn at a position that no pass reaches, with `i` as the
+/// epoch.
 fn part_seed(seed: u64, i: usize) -> u64 {
     SampleRng::new(seed, i as u32, u64::MAX).next_u64()
 }
@@ -234,7 +241,8 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Memory for the indices of bulk reads: one list per nested read, as subsets may contain subsets.
+/// Memory for the indices of bulk reads: one list for each nested read, as a subset may contain a
+/// subset.
 #[derive(Default)]
 pub(super) struct Scratch(pub(super) Vec<Vec<usize>>);
 
@@ -274,7 +282,7 @@ mod tests {
             together.go_to(place);
             assert_eq!(draw(&mut together), draw(&mut alone));
         }
-        // A part that moves to a sample counts from the same first sample.
+        // The part counts its places from the same first sample.
         let [part] = together.parts();
         part.go_to(2);
         assert_eq!(part.position(), 22);

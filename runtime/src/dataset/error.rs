@@ -1,11 +1,13 @@
-//! The errors for an index that is out of range, for bulk reads that are not complete, and for functions that panic.
+//! The errors for an index that is out of range, for an incomplete bulk read, for a function that
+//! panicked, and for datasets that cannot be concatenated.
 
 use std::any::Any;
 use std::sync::Mutex;
 
 use crate::BoxError;
 
-/// An index that is not below the dataset's length: a custom sampler returned it, or the dataset became shorter.
+/// The error for an index that is not below the dataset's length: a custom sampler returned it, or
+/// the dataset became shorter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{dataset}: index {index} is not below its length, {len}; check the sampler that returned it")]
 pub struct OutOfRange {
@@ -18,7 +20,7 @@ pub struct OutOfRange {
 }
 
 impl OutOfRange {
-    /// Makes the error that `get` returns; out of line, to keep the hot path small.
+    /// Makes the error that `get` returns. Not inlined, to keep the hot path small.
     #[cold]
     #[inline(never)]
     pub(crate) fn error(dataset: &'static str, index: usize, len: usize) -> BoxError {
@@ -26,7 +28,7 @@ impl OutOfRange {
     }
 }
 
-/// A bulk read that did not return the requested number of samples, or did not begin.
+/// The error for a bulk read that returned the wrong number of samples, or could not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ManyError {
     #[error("a bulk read was asked for {wanted} samples but put only {given}")]
@@ -45,12 +47,13 @@ impl ManyError {
     }
 }
 
-/// The panic of a function that gets the samples of a stream, which can go on: the loader makes it a panic again.
+/// The panic of a function that maps the samples of an iterable dataset. The loader turns it into a
+/// panic of that sample, and the pass continues.
 #[derive(Debug, thiserror::Error)]
 #[error("the function panicked")]
 pub(crate) struct Panicked(pub(crate) Mutex<Box<dyn Any + Send>>);
 
-/// Why datasets could not be concatenated.
+/// The error for datasets that cannot be concatenated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConcatError {

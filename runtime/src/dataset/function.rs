@@ -12,8 +12,8 @@ use crate::sample::Sample;
 /// let squares = slotline::dataset::from_fn(1_000, |index, _| Ok((index as i64, (index * index) as f32)));
 /// ```
 ///
-/// For an index that is not below `len`, which only a faulty sampler returns, the result is [`OutOfRange`]; `get` is
-/// not called.
+/// For an index that is not below `len`, which only a faulty sampler returns, the dataset returns
+/// [`OutOfRange`] without calling `get`.
 ///
 /// The samples must own what they hold; for samples that borrow, implement [`Dataset`].
 pub fn from_fn<S, F>(len: usize, get: F) -> FnDataset<F>

@@ -60,28 +60,32 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// produces nothing more in the pass.
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError>;
 
-    /// Returns the next sample, or `None` at the end; it is not called again after that.
+    /// Returns the next sample, or `None` at the end. It is not called again after the end.
     ///
     /// # Errors
     ///
-    /// Any error that prevents the sample from being read. The batch becomes an error, the samples already read for it
-    /// are lost, and the next call starts the next batch. With [`on_error`](crate::loader::Builder::on_error) the same
-    /// batch may instead continue with the next call. A dataset that cannot continue after an error must then return
-    /// `None`. After a panic it is not called again in this pass (but a panic of a function in [`map`](Self::map) is the
-    /// sample's alone). If a sample does not fit its row, or a collate
-    /// function fails, the rest of that batch is still read, and the next batch is not affected.
+    /// Any error that prevents the sample from being read. By default the batch becomes an error,
+    /// the samples already read for it are lost, and the next call starts the next batch. With
+    /// [`on_error`](crate::loader::Builder::on_error) the same batch can continue with the next
+    /// call. A dataset that cannot continue after an error must then return `None`.
+    ///
+    /// After a panic, this function is not called again in the pass, except after a panic of a
+    /// function passed to [`map`](Self::map), which affects only that sample. If a sample does not
+    /// fit its row, or a collate function fails, the rest of that batch is still read, and the next
+    /// batch is not affected.
     fn next<'a>(
         &'a self,
         cursor: &'a mut Self::Cursor,
         cx: &'a mut Context,
     ) -> Result<Option<Self::Sample<'a>>, BoxError>;
 
-    /// Writes what [`resume`](Self::resume) needs to continue from this cursor, for the [state of a
-    /// loader](crate::loader::Loader::state). Returns whether the dataset supports this.
+    /// Writes the state of this cursor, from which [`resume`](Self::resume) can continue, for the
+    /// [state of a loader](crate::loader::Loader::state). Returns whether the dataset supports
+    /// this.
     ///
-    /// The worker calls it after each batch. `to` is empty, and reuses the memory of the previous save. By default a
-    /// dataset does not support it. Such a dataset is read again from its start when a state is loaded, and the loader
-    /// warns.
+    /// The worker calls this after each batch. `to` is empty, and reuses the memory of the previous
+    /// save. By default a dataset does not support saving. Such a dataset is read again from its
+    /// start when a state is loaded, and the loader logs a warning.
     ///
     /// ```
     /// use slotline::dataset::{Context, IterableDataset};
@@ -129,26 +133,27 @@ pub trait IterableDataset: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The same as those of `iter`, or if `saved` does not fit the dataset or cannot be parsed.
+    /// Those of `iter`, and any error if `saved` does not fit the dataset or cannot be parsed.
     fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Self::Cursor, BoxError> {
         let _ = (worker, saved);
         Err("this dataset does not implement `resume`; implement it, or load a state from the start of a pass".into())
     }
 
-    /// Returns the number of samples in a pass, over all workers, if that is known. A loader warns if there are more.
+    /// Returns the number of samples in a pass, over all workers, if it is known. A loader logs a
+    /// warning if there are more.
     fn len(&self) -> Option<usize> {
         None
     }
 
-    /// Whether a pass is known to have no samples.
+    /// Returns whether a pass is known to have no samples.
     fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
 
     /// Returns the fields of every sample, if the dataset knows them without reading one.
     ///
-    /// If this returns `None`, building a loader starts a pass, as the first worker that has samples would, and reads
-    /// one sample from it.
+    /// If this returns `None`, building a loader starts a pass, as the first worker with samples
+    /// would, and reads one sample from it.
     fn fields(&self) -> Option<Fields> {
         None
     }

@@ -1,11 +1,12 @@
-//! What a loader can load: datasets by index, and iterable datasets.
+//! The trait of everything that a loader can load: datasets by index, and iterable datasets.
 
 use std::ops::Deref;
 
 use super::{Dataset, IterableDataset};
 use crate::sample::{Sample, Schema};
 
-/// The source of a loader's batches: a [`Dataset`], or an [`IterableDataset`] in its wrapper, [`Iterable`].
+/// The source of a loader's batches: a [`Dataset`], or an [`IterableDataset`] in the wrapper
+/// [`Iterable`].
 pub trait Loadable: 'static {
     /// One sample.
     type Item<'a>: Sample
@@ -21,7 +22,8 @@ impl<D: Dataset> Loadable for D {
     type Schema = <D::Sample<'static> as Sample>::Schema;
 }
 
-/// An [`IterableDataset`] in a loader; made by [`Loader::iterable`](crate::Loader::iterable).
+/// The wrapper of an [`IterableDataset`] in a loader. Made by
+/// [`Loader::iterable`](crate::Loader::iterable).
 ///
 /// It is a separate type because one type may implement both [`Dataset`] and [`IterableDataset`], and [`Loadable`]
 /// could then not be implemented for both. It derefs to the dataset.

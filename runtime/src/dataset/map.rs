@@ -8,7 +8,8 @@ use super::{Context, Dataset, IterableDataset, Panicked, Upcoming, WorkerInfo};
 use crate::BoxError;
 use crate::sample::Sample;
 
-/// The results of a function for each sample of a dataset; made by [`Dataset::map`] and [`IterableDataset::map`].
+/// A dataset whose samples are the results of a function. Made by [`Dataset::map`] and
+/// [`IterableDataset::map`].
 #[derive(Clone)]
 pub struct Map<D, F> {
     dataset: D,
@@ -93,7 +94,7 @@ where
     fn next<'a>(&'a self, cursor: &'a mut D::Cursor, cx: &'a mut Context) -> Result<Option<S>, BoxError> {
         let [inner, own] = cx.parts();
         let Some(sample) = self.dataset.next(cursor, inner)? else { return Ok(None) };
-        // The cursor has nothing to do with a panic of the function.
+        // A panic of the function leaves the cursor intact, so the pass can continue.
         match catch_unwind(AssertUnwindSafe(|| (self.function)(sample, own))) {
             Ok(outcome) => outcome.map(Some),
             Err(panic) => Err(Panicked(Mutex::new(panic)).into()),

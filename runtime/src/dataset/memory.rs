@@ -10,9 +10,9 @@ use crate::tuples::up_to_eight;
 
 /// A collection of rows, each of which can be a sample or a part of one.
 ///
-/// The rows of an [`Array`] are tensors with one dimension less ([`ArrayRow`]); the rows of a `Vec` of numbers are the
-/// numbers; the rows of a `Vec` of [`AnyArray`] have a row of each array ([`AnyRow`]); and the rows of a tuple of these
-/// are tuples.
+/// The rows of an [`Array`] are tensors with one dimension less ([`ArrayRow`]). The rows of a `Vec`
+/// of numbers are the numbers. A row of a `Vec` of [`AnyArray`] has one row of each array
+/// ([`AnyRow`]). The rows of a tuple of collections are tuples.
 pub trait Rows: Send + Sync + 'static {
     /// One row.
     type Row<'a>: Sample;
@@ -37,16 +37,18 @@ pub trait Rows: Send + Sync + 'static {
         let _ = index;
     }
 
-    /// Whether [`write_rows`](Self::write_rows) writes rows field by field, which is faster for several of them.
+    /// Returns whether [`write_rows`](Self::write_rows) is implemented. It writes rows field by
+    /// field, which is faster for several of them.
     fn writes_rows(&self) -> bool {
         false
     }
 
-    /// Writes the fields of the rows at `indices`: each field of one row for all of these rows.
+    /// Writes the rows at `indices`, field by field: each field is written for all of these rows
+    /// before the next field.
     ///
     /// # Errors
     ///
-    /// If the fields differ from those declared. By default, always.
+    /// If the fields differ from those declared. The default implementation always fails.
     ///
     /// # Panics
     ///
@@ -57,8 +59,9 @@ pub trait Rows: Send + Sync + 'static {
     }
 }
 
-/// Writes a field of the rows at `indices`, whose bytes are `row`, and prefetches rows before they are copied. Fails if the
-/// field is declared with another dtype or shape.
+/// Writes one field of the rows at `indices`, and prefetches rows before they are copied. `row`
+/// returns the bytes of the field in a row. Fails if the field is declared with another dtype or
+/// shape.
 #[inline]
 fn gather<'b>(
     indices: &[usize],

@@ -89,7 +89,7 @@ pub trait Dataset: Send + Sync + 'static {
     /// It may change from pass to pass: a loader without a sampler calls it at the beginning of each pass.
     fn len(&self) -> usize;
 
-    /// Whether there are no samples.
+    /// Returns whether there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -113,7 +113,8 @@ pub trait Dataset: Send + Sync + 'static {
         let _ = index;
     }
 
-    /// Whether a loader should call [`begin_pass`](Self::begin_pass), because the dataset fetches its data far ahead.
+    /// Returns whether a loader should call [`begin_pass`](Self::begin_pass), because the dataset
+    /// can fetch its data far ahead.
     fn reads_ahead(&self) -> bool {
         false
     }
@@ -121,10 +122,11 @@ pub trait Dataset: Send + Sync + 'static {
     /// Announces the indices of a pass, in the order in which they will be needed, before the first one is read. A
     /// dataset on a disk or behind a network can fetch them long before they are needed, on a thread of its own.
     ///
-    /// This is only a hint, which a loader gives if [`reads_ahead`](Self::reads_ahead) returns true when the loader is
-    /// built. The pass may be dropped before its end, and the dataset may be in several loaders, or in one that does
-    /// not know the order, as with a user's iterator of indices. The loader copies its table of indices for this, 4 or
-    /// 8 bytes for each. With worker processes, it is called in the process of the loader alone. Must not panic: a
+    /// This is only a hint. A loader gives it if [`reads_ahead`](Self::reads_ahead) returned true
+    /// when the loader was built, and only if it knows the order, unlike that of a user's iterator
+    /// of indices. The pass may be dropped before its end, and several loaders may share the
+    /// dataset. The loader copies its table of indices for this call, 4 or 8 bytes for each. With
+    /// worker processes, only the process of the loader calls this function. It must not panic: a
     /// panic reaches the caller that begins the pass.
     ///
     /// A dataset that reads from another one passes the announcement on, with [`Upcoming::map`] if the indices differ.
@@ -132,15 +134,16 @@ pub trait Dataset: Send + Sync + 'static {
         let _ = upcoming;
     }
 
-    /// Whether a loader should call [`get_many`](Self::get_many), because it reads several samples faster than repeated
-    /// calls of [`get`](Self::get).
+    /// Returns whether a loader should call [`get_many`](Self::get_many), because that reads
+    /// several samples faster than repeated calls of [`get`](Self::get).
     fn reads_many(&self) -> bool {
         false
     }
 
-    /// Whether a loader that stacks samples should call [`write_many`](Self::write_many) for any rows that a thread writes
-    /// in sequence, because the samples are in memory and copied faster together. Unlike with
-    /// [`reads_many`](Self::reads_many), several threads can then write parts of one batch.
+    /// Returns whether a loader that stacks samples should call [`write_many`](Self::write_many)
+    /// for the rows that a thread writes in sequence, because the samples are in memory and are
+    /// copied faster together. Unlike with [`reads_many`](Self::reads_many), several threads can
+    /// then write parts of one batch.
     fn writes_many(&self) -> bool {
         false
     }
@@ -206,13 +209,13 @@ pub trait Dataset: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Reads the samples at `indices` and writes each into its row, in that order. By default it has
-    /// [`get_many`](Self::get_many) do that; a dataset that stores its samples by field can copy many rows of a field at
-    /// once.
+    /// Reads the samples at `indices` and writes each into its row, in that order. The default
+    /// implementation calls [`get_many`](Self::get_many). A dataset that stores its samples by
+    /// field can copy many rows of a field at once.
     ///
-    /// If [`reads_many`](Self::reads_many) returns true, a loader that stacks samples calls this function in place of
-    /// `get_many`; if [`writes_many`](Self::writes_many) does, in place of `get`. Rows are written in the order of the
-    /// indices.
+    /// A loader that stacks samples calls this function in place of `get_many` if
+    /// [`reads_many`](Self::reads_many) returns true, and in place of `get` if
+    /// [`writes_many`](Self::writes_many) does. Rows must be written in the order of the indices.
     ///
     /// ```
     /// use slotline::BoxError;
@@ -255,14 +258,15 @@ pub trait Dataset: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As [`get_many`](Self::get_many): the error is attributed to the first row that was not written.
+    /// Those of [`get_many`](Self::get_many). The error is attributed to the first row that was not
+    /// written.
     fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
         self.get_many(indices, cx, &mut |sample| rows.push(sample))
     }
 
     /// Returns the fields of every sample, if the dataset knows them without reading one.
     ///
-    /// With `None`, a loader reads one sample when it is built.
+    /// If this returns `None`, a loader reads one sample when it is built.
     fn fields(&self) -> Option<Fields> {
         None
     }
@@ -283,7 +287,7 @@ pub trait Dataset: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the two datasets have more samples than a `usize` can count.
+    /// If the two datasets together have more samples than a `usize` can count.
     fn concat<B>(self, other: B) -> Result<Concat2<Self, B>, ConcatError>
     where
         Self: Sized,
@@ -294,12 +298,14 @@ pub trait Dataset: Send + Sync + 'static {
 
     /// Applies `function` to each sample: decoding, conversion, augmentation.
     ///
-    /// The function runs where the sample is read, in the workers. Its result must own its data; for samples that
-    /// borrow, implement [`Dataset`]. An error or a panic of the function is treated as the sample's own.
+    /// The function runs in the worker that reads the sample. Its result must own its data; for
+    /// samples that borrow, implement [`Dataset`]. An error or a panic of the function is treated
+    /// as an error or a panic of the sample.
     ///
-    /// Since the sample may borrow from the [`Context`] that it was read with, the dataset and the function each get a
-    /// separate [part](Context::parts) of the context, with its own memory and random numbers. The random numbers
-    /// belong to the sample, and are the same for any number of workers.
+    /// Since the sample may borrow from the [`Context`] that it was read with, the dataset and the
+    /// function each get a separate [part](Context::parts) of the context, with its own memory and
+    /// random numbers. The random numbers depend on the sample only, and are the same for any
+    /// number of workers.
     ///
     /// ```
     /// use slotline::array::Array;

@@ -4,14 +4,14 @@ use std::cell::Cell;
 
 use crate::sync::{Instant, thread_local};
 
-/// What is done with a sample.
+/// A stage of making a row of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Drawing its index, or waiting for a thread that does.
+    /// Drawing the sample's index, or waiting for a thread that draws it.
     Drawing,
-    /// Running the dataset's code, without the stages below.
+    /// Running the dataset's code, except for the stages below.
     Reading,
-    /// Writing it into its row, or collating.
+    /// Writing the sample into its row, or collating samples.
     Writing,
     Decoding,
     /// Reading files.
@@ -25,27 +25,28 @@ pub(crate) const STAGES: [Stage; STAGE_COUNT] =
     [Stage::Drawing, Stage::Reading, Stage::Writing, Stage::Decoding, Stage::Fetching, Stage::Downloading];
 pub(crate) const STAGE_COUNT: usize = 6;
 
-/// What was timed so far.
+/// The times measured so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
-    /// Nanoseconds in each stage, without nested calls and without reading the clock.
+    /// Nanoseconds in each stage, without nested calls and without the time of reading the clock.
     pub(crate) times: [u64; STAGE_COUNT],
     /// The number of calls. Each has read the clock twice.
     pub(crate) calls: u64,
-    /// The time that one reading of the clock takes, in nanoseconds.
+    /// The time in nanoseconds that reading the clock once takes.
     pub(crate) look: u64,
 }
 
 thread_local! {
-    /// `None` unless this thread's samples are being timed.
+    /// The times of the current thread; `None` unless its samples are being timed.
     static SPENT: Cell<Option<Spent>> = const { Cell::new(None) };
 }
 
-/// Runs code that reads a sample outside of [`Dataset::get`](super::Dataset::get), and returns its result.
+/// Runs code that reads a sample outside of [`Dataset::get`](super::Dataset::get), and returns its
+/// result. The time counts as reading.
 ///
-/// The time in which a [`Sample`](crate::Sample) writes itself into its row counts as writing in the loader's
-/// [statistics](crate::loader::WorkerStats::writing). If a sample fetches its data only then, because it now knows the
-/// destination, this function counts that time as reading.
+/// By default, the time in which a [`Sample`](crate::Sample) writes itself into its row counts as
+/// [writing](crate::loader::WorkerStats::writing) in the loader's statistics. Use this function for
+/// a sample that fetches its data only then, because it then knows the destination.
 ///
 /// ```
 /// use slotline::BoxError;
@@ -74,11 +75,14 @@ pub fn reading<T>(read: impl FnOnce() -> T) -> T {
     timed(read, Stage::Reading)
 }
 
-/// Runs code that writes a sample while it is being read, in [`Dataset::get`](super::Dataset::get), in a cursor's
-/// [`next`](super::IterableDataset::next) or in [`reading`], and returns its result.
+/// Runs code that writes a sample inside code that reads it, and returns its result. The code that
+/// reads is [`Dataset::get`](super::Dataset::get), a cursor's
+/// [`next`](super::IterableDataset::next), or a call of [`reading`].
 ///
-/// The time of this code counts as writing in the loader's [statistics](crate::loader::WorkerStats::writing), and that of the
-/// code around it as reading. It is for datasets whose code reads and writes in turn, such as those of the C interface.
+/// The time of `write` counts as writing in the loader's
+/// [statistics](crate::loader::WorkerStats::writing), and that of the code around it as reading.
+/// Use this function for datasets whose code reads and writes in turn, such as those of the C
+/// interface.
 ///
 /// ```
 /// use slotline::BoxError;
@@ -113,8 +117,9 @@ pub fn writing<T>(write: impl FnOnce() -> T) -> T {
     timed(write, Stage::Writing)
 }
 
-/// Runs code that decodes or transforms a sample, wherever it is called from, and returns its result. The time counts as
-/// [decoding](crate::loader::WorkerStats::decoding) in the loader's statistics, and not as reading or writing.
+/// Runs code that decodes or transforms a sample, and returns its result. The time counts as
+/// [decoding](crate::loader::WorkerStats::decoding) in the loader's statistics, and not as reading
+/// or writing, wherever this is called.
 ///
 /// ```
 /// use slotline::dataset::{decoding, fetching, from_fn};
@@ -143,8 +148,9 @@ pub fn downloading<T>(download: impl FnOnce() -> T) -> T {
     timed(download, Stage::Downloading)
 }
 
-/// Whether [`reading`], [`writing`] and the like measure anything now: whether this thread is timing its samples one by one. For code that
-/// would otherwise call them many times for a sample.
+/// Returns whether this thread is timing its samples, so that [`reading`], [`writing`] and the
+/// other functions measure anything. Code that would call them many times for one sample can check
+/// this first.
 #[inline]
 pub fn is_timed() -> bool {
     SPENT.with(Cell::get).is_some()
@@ -165,8 +171,9 @@ fn ended(before: Spent, begun: Instant, stage: Stage) {
     record(before, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX), stage);
 }
 
-/// Adds the time of a call to its stage. `before` is what had been measured when the call began. Nested calls are
-/// subtracted, and so is reading the clock: once for this call, and twice for each nested one.
+/// Adds the duration of a call to its stage. `before` is the measurement when the call began. The
+/// times of nested calls are subtracted, and so is the time of reading the clock: once for this
+/// call, and twice for each nested one.
 fn record(before: Spent, time: u64, stage: Stage) {
     SPENT.with(|cell| {
         let mut spent = cell.get().unwrap_or(before);
@@ -180,13 +187,14 @@ fn record(before: Spent, time: u64, stage: Stage) {
 }
 
 impl Spent {
-    /// Returns the time of all stages.
+    /// Returns the sum of the times of all stages, in nanoseconds.
     pub(crate) fn sum(&self) -> u64 {
         self.times.iter().fold(0, |sum, &time| sum.saturating_add(time))
     }
 }
 
-/// Starts or stops the measurement, and returns what was measured so far.
+/// Sets the measurement from which this thread continues, or stops measuring if it is `None`, and
+/// returns the measurement so far.
 pub(crate) fn watch(from: Option<Spent>) -> Option<Spent> {
     SPENT.with(|spent| spent.replace(from))
 }
@@ -199,7 +207,8 @@ mod tests {
     fn the_innermost_call_counts() {
         let begin = Spent { look: 2, ..Spent::default() };
         watch(Some(begin));
-        // A read of 51 ns, with a write of 50 ns inside it, and decoding of 20 ns inside that; a clock that takes 2 ns.
+        // A read of 51 ns that contains a write of 50 ns, which contains decoding of 20 ns. Reading
+        // the clock takes 2 ns.
         record(begin, 20 + 2, Stage::Decoding);
         record(begin, 50 + 3 * 2, Stage::Writing);
         record(begin, 51 + 5 * 2, Stage::Reading);

@@ -7,23 +7,26 @@ use crate::causes::with_causes;
 use crate::rng::{Generator, IndexWord, RandpermError};
 use crate::sampler::Order;
 
-/// How far below 1 the sum of a split's fractions may be (as in Python's `math.isclose`).
+/// How far below 1 the sum of a split's fractions may be (the tolerance of Python's
+/// `math.isclose`).
 const CLOSE: f64 = 1e-9;
 
 /// Splits a dataset at random into parts that share no samples (`torch.utils.data.random_split`).
 ///
-/// The parts are those that torch returns for the same generator: one `randperm` of the dataset's length, drawn from
-/// `generator` itself, cut into consecutive slices. torch's default is `&mut default_generator()`. Pass a
-/// [`SharedGenerator`](crate::rng::SharedGenerator) as `&mut shared.lock()`.
+/// The parts are the same as torch's for the same generator: one `randperm` of the dataset's length
+/// is drawn from `generator` and cut into consecutive slices. The default in torch corresponds to
+/// `&mut default_generator()`. Pass a [`SharedGenerator`](crate::rng::SharedGenerator) as
+/// `&mut shared.lock()`.
 ///
-/// `lengths` are numbers of samples (`usize`), which must add up to the dataset's length, or fractions (`f64`) from 0
-/// to 1, which must add up to 1 (at most 1e-9 below). The length of a fraction is rounded down. The samples that remain
-/// are distributed to the parts in turn, one each, from the first part on. A warning is logged for a fraction that gets
-/// no samples.
+/// `lengths` are numbers of samples (`usize`), which must add up to the dataset's length, or
+/// fractions (`f64`) from 0 to 1, which must add up to 1 (at most 1e-9 below). The length of a
+/// fraction is rounded down. The samples that remain are distributed among the parts one by one,
+/// starting with the first part. A warning is logged for a fraction that gets no samples.
 ///
 /// All parts share the dataset and one table of indices (see [`Subset`]).
 ///
-/// torch decides by the sum, not by the type: it treats the integers `[1, 0]` as fractions.
+/// In torch, the sum decides whether lengths are fractions: it treats the integers `[1, 0]` as
+/// fractions.
 ///
 /// ```
 /// use slotline::Dataset;
@@ -52,7 +55,7 @@ pub fn random_split<D: Dataset, L: SplitLength>(
 ) -> Result<Vec<Subset<Arc<D>>>, SplitError> {
     let len = dataset.len();
     let lengths = L::numbers(lengths, len)?;
-    // As u128: the sum of a list that fits in memory cannot overflow it.
+    // The sum is a u128, which the sum of a list that fits in memory cannot overflow.
     let sum = lengths.iter().map(|&length| length as u128).sum();
     if sum != len as u128 {
         return Err(SplitError::Sum { sum, len });
@@ -73,7 +76,7 @@ pub fn random_split<D: Dataset, L: SplitLength>(
     Ok(lengths.into_iter().map(part).collect())
 }
 
-/// Why a dataset could not be split.
+/// The error for a dataset that cannot be split.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SplitError {
@@ -101,7 +104,7 @@ pub enum SplitError {
         /// The number of samples in the dataset.
         len: usize,
     },
-    /// The permutation could not be made.
+    /// The order of the samples could not be drawn.
     #[error("random_split: the order of the samples could not be drawn: {}", with_causes(.0))]
     Randperm(RandpermError),
 }
@@ -120,7 +123,7 @@ pub trait SplitLength: sealed::Sealed + Copy {
 }
 
 mod sealed {
-    /// Sealed: lengths are either `usize` or `f64`.
+    /// Restricts the lengths to `usize` and `f64`.
     pub trait Sealed {}
     impl Sealed for usize {}
     impl Sealed for f64 {}
@@ -134,7 +137,7 @@ impl SplitLength for usize {
 
 impl SplitLength for f64 {
     fn numbers(fractions: &[Self], len: usize) -> Result<Vec<usize>, SplitError> {
-        // NaN is in no range.
+        // The range does not contain NaN.
         if let Some(index) = fractions.iter().position(|fraction| !(0.0..=1.0).contains(fraction)) {
             return Err(SplitError::Fraction { index, fraction: fractions[index] });
         }
@@ -143,8 +146,8 @@ impl SplitLength for f64 {
             return Err(SplitError::FractionSum { sum });
         }
         let mut numbers: Vec<usize> = fractions.iter().map(|fraction| (len as f64 * fraction) as usize).collect();
-        // From 2⁵³ samples on, the products are rounded and their sum may be too large. Then nothing remains here, and
-        // the caller's check of the sum fails.
+        // From 2⁵³ samples on, the products are rounded and their sum may be too large. Then `left`
+        // is 0, and the caller's check of the sum fails.
         let left = len.saturating_sub(numbers.iter().fold(0, |sum, &number| sum.saturating_add(number)));
         // The fractions add up to about 1, so there is at least one.
         let (each, more) = (left / fractions.len(), left % fractions.len());
@@ -158,7 +161,8 @@ impl SplitLength for f64 {
     }
 }
 
-/// Returns the sum with a correction for rounding, as in Python's `sum` since 3.12, so that 0.1 + 0.7 + 0.2 is 1.
+/// Returns the sum with a correction for rounding, as Python's `sum` does since version 3.12, so
+/// that 0.1 + 0.7 + 0.2 is 1.
 ///
 /// A. Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", ZAMM 54, 1974.
 fn exact_sum(numbers: &[f64]) -> f64 {
@@ -234,7 +238,8 @@ mod tests {
     #[test]
     fn datasets_that_are_too_large_are_errors() {
         assert!(matches!(lengths(usize::MAX, &[usize::MAX]), Err(SplitError::Randperm(RandpermError::Memory { .. }))));
-        // As an f64 the length is 2⁶⁴, and half of it 2⁶³, so the two parts have one sample too many.
+        // As an f64 the length is 2⁶⁴, and half of it is 2⁶³, so the two parts have one sample too
+        // many.
         assert!(matches!(lengths(usize::MAX, &[0.5, 0.5]), Err(SplitError::Sum { .. })));
         assert!(lengths(usize::MAX - 1, &[1.0 - 1e-10, 0.0]).is_err());
     }

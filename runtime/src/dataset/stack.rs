@@ -5,21 +5,23 @@ use crate::BoxError;
 use crate::sample::{Fields, Sample};
 use crate::tuples::up_to_eight;
 
-/// Several datasets of equal length; a sample consists of their samples at the same index (torch's `StackDataset`).
+/// Several datasets of equal length. A sample is a tuple of their samples at the same index
+/// (torch's `StackDataset`).
 ///
-/// The datasets are a tuple of up to eight, and so are the samples.
+/// The datasets are a tuple of up to eight datasets.
 ///
-/// Each dataset is read with a separate [`Context`], since all samples of the tuple exist at the same time. So each has
-/// its own buffers, [locals](Context::local) and random numbers. The random numbers are independent of the other
-/// datasets' and depend only on the seed, the epoch and the position. They are *not* those that the dataset would draw
-/// alone, and two datasets cannot draw the same ones. To crop an image and its mask alike, implement [`Dataset`] for a
-/// struct of both.
+/// Each dataset is read with a separate [`Context`], since all samples of the tuple exist at the
+/// same time. So each has its own buffers, [locals](Context::local) and random numbers. The random
+/// numbers of one dataset are independent of those of the others, and depend only on the seed, the
+/// epoch and the position. They are *not* those that the dataset would draw if it were loaded
+/// without the others, and two datasets cannot draw the same ones. To crop an image and its mask
+/// alike, implement [`Dataset`] for a struct of both.
 ///
-/// If one of the datasets [reads many](Dataset::reads_many) samples at once, so does the stack; if several do, only the
-/// first of them is read so (torch reads all of them so), and the others sample by sample: the samples of all datasets at
-/// one index must exist together.
+/// If one of the datasets [reads many](Dataset::reads_many) samples at once, so does the stack. If
+/// several do, only the first of them reads many samples at once, and the others read one by one,
+/// because all samples of a tuple must exist together. (torch reads many samples from all of them.)
 ///
-/// A struct is also the replacement for torch's dict of datasets, whose samples have named parts: see
+/// A struct of datasets also replaces torch's dict of datasets, whose samples have named parts: see
 /// [`Context::parts`].
 ///
 /// ```
@@ -43,7 +45,7 @@ pub struct StackDataset<T> {
     len: usize,
 }
 
-/// Why datasets could not be stacked.
+/// The error for datasets that cannot be stacked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StackError {
@@ -62,7 +64,7 @@ pub enum StackError {
     },
 }
 
-/// A tuple of datasets, to be [stacked](StackDataset).
+/// A tuple of datasets that can be [stacked](StackDataset).
 pub trait Datasets: sealed::Sealed + Send + Sync + 'static {
     /// The tuple of their samples.
     type Samples<'a>: Sample
@@ -100,30 +102,33 @@ pub trait Datasets: sealed::Sealed + Send + Sync + 'static {
 }
 
 mod sealed {
-    /// Sealed, so that the hidden functions may change.
+    /// Prevents implementations outside this crate, so that the hidden functions may change.
     pub trait Sealed {}
 }
 
-/// What gives the sample of one dataset in a bulk read: a context to read it with, or the sample itself.
+/// The source of one dataset's sample in a bulk read: a context to read it with, or the sample
+/// itself.
 trait Part<'a, D: Dataset> {
-    /// Returns the sample at an index, which is number `place` of the bulk read.
+    /// Returns the sample at `index`, which is sample `place` of the bulk read.
     ///
     /// # Safety
     ///
-    /// The sample must be gone before `dataset` or `self` are; a context must not be used before that, either.
+    /// The sample must be dropped before `dataset` and `self` are, and a context must not be used
+    /// before the sample is dropped.
     unsafe fn sample(&mut self, dataset: &D, index: usize, place: usize) -> Result<D::Sample<'a>, BoxError>;
 }
 
 impl<'a, D: Dataset> Part<'a, D> for Context {
     unsafe fn sample(&mut self, dataset: &D, index: usize, place: usize) -> Result<D::Sample<'a>, BoxError> {
         self.go_to(place);
-        // SAFETY: the caller makes sure that the sample does not outlive either.
+        // SAFETY: the caller makes sure that the sample outlives neither the dataset nor the
+        // context.
         let (dataset, cx) = unsafe { (&*std::ptr::from_ref(dataset), &mut *std::ptr::from_mut(self)) };
         dataset.get(index, cx)
     }
 }
 
-/// A sample of the bulk read, until it is taken.
+/// A sample that the bulk read has returned; `None` once it was taken.
 struct Ready<S>(Option<S>);
 
 impl<'a, D: Dataset> Part<'a, D> for Ready<D::Sample<'a>> {
@@ -132,8 +137,9 @@ impl<'a, D: Dataset> Part<'a, D> for Ready<D::Sample<'a>> {
     }
 }
 
-/// Reads many samples at once from the first dataset of a tuple that can, and those of the others one by one. The first
-/// list has all datasets, and the second those that are not asked yet: a name for the context, and the number.
+/// Reads many samples at once from the first dataset of a tuple that supports this, and those of
+/// the others one by one. The first list contains all datasets, and the second those that were not
+/// yet checked for support: a name for the context, and the number of the dataset.
 macro_rules! get_many {
     ($self:ident $indices:ident $cx:ident $put:ident [$($name:ident $place:tt)*] []) => {{
         for (place, &index) in $indices.iter().enumerate() {
@@ -151,10 +157,11 @@ macro_rules! get_many {
             let [$($name),*] = $cx.parts();
             return $self.$many_place.get_many($indices, $many, &mut |sample| {
                 let place = places.next().unwrap_or_default();
-                // More samples than indices are an error of `put`.
+                // If there are more samples than indices, `put` fails.
                 let index = $indices.get(place).copied().unwrap_or_default();
                 let $many = &mut Ready(Some(sample));
-                // SAFETY: `put` accepts samples of any lifetime, so it cannot keep them: they are gone when it returns.
+                // SAFETY: `put` accepts samples of any lifetime, so it cannot keep them: they are
+                // dropped when it returns.
                 $put(unsafe { ($(Part::sample(&mut *$name, &$self.$place, index, place)?,)*) })
             });
         }
@@ -174,7 +181,7 @@ macro_rules! tuples {
             }
 
             #[inline]
-            #[allow(unused_variables, clippy::unused_unit)] // For the empty tuple.
+            #[allow(unused_variables, clippy::unused_unit)] // The empty tuple has no contexts.
             #[allow(non_snake_case)] // Each context has the name of its dataset's type.
             fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Samples<'a>, BoxError> {
                 let [$($name),*] = cx.parts();

@@ -1,4 +1,4 @@
-//! Tells code that reads a sample that nobody waits for it any more.
+//! Tells code that reads a sample that the sample is no longer needed.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -10,14 +10,16 @@ use crate::fork::Process;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::placed::Placed;
 
-/// Tells whether reading is pointless, since the pass was abandoned, or the loader was stopped or dropped.
+/// Tells whether a sample is no longer needed, because the pass was abandoned, or the loader was
+/// stopped or dropped.
 ///
-/// A dataset that may wait for long, such as for a server, looks at it between its steps, or waits for its file
-/// descriptor beside its own; then it returns an error. Nobody sees the error. So the next pass begins, or the loader is
-/// dropped, without waiting for what the dataset waits for.
+/// A dataset that may wait long, for example for a server, should check the token between its
+/// steps, or wait for the token's file descriptor as well as its own. If the token is set, it
+/// should return an error, which is then discarded. So the next pass can begin, or the loader be
+/// dropped, without waiting for the dataset.
 ///
-/// It may be cloned and moved to other threads. It belongs to the loader, not to the sample: a clone that is kept tells of
-/// later passes, too.
+/// A token can be cloned and moved to other threads. It belongs to the loader, not to the sample: a
+/// clone that is kept also reports the end of later passes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,29 +52,33 @@ pub struct StopToken {
     alarm: Arc<Alarm>,
 }
 
-/// The file descriptor that wakes what waits for it, if one was asked for.
+/// The pipe whose reading end becomes readable when reading should stop. Made when
+/// [`StopToken::fd`] is first called.
 #[derive(Debug, Default)]
 struct Alarm {
     ends: OnceLock<(io::PipeReader, io::PipeWriter)>,
     process: Process,
-    /// Whether the process that stops is another one, which does not have it.
+    /// Whether the loader is in another process, which does not have the pipe and cannot write to
+    /// it.
     is_remote: bool,
 }
 
 impl StopToken {
-    /// Whether reading is pointless. Takes about as long as reading a variable.
+    /// Returns whether the sample is no longer needed. Takes about as long as reading a variable.
     #[inline]
     pub fn is_stopping(&self) -> bool {
         self.flag.get()
     }
 
-    /// Returns a file descriptor that is readable while [`is_stopping`](Self::is_stopping), for `poll` and the like. It must
-    /// not be read from. It is the same for all samples of a loader, and is valid as long as the token or a clone of it.
+    /// Returns a file descriptor that is readable while [`is_stopping`](Self::is_stopping) returns
+    /// true, for `poll` and similar calls. It must not be read from. It is the same for all samples
+    /// of a loader, and is valid until the token and all of its clones are dropped.
     ///
     /// # Errors
     ///
-    /// The system's error if there are no more file descriptors, and [`Unsupported`](io::ErrorKind::Unsupported) in a
-    /// worker process that was started by a [command](crate::loader::ProcessBuilder::spawn), where only `is_stopping` tells.
+    /// The system's error if there are no more file descriptors, and
+    /// [`Unsupported`](io::ErrorKind::Unsupported) in a worker process that was started by a
+    /// [command](crate::loader::ProcessBuilder::spawn), where only `is_stopping` is available.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         let alarm = &*self.alarm;
         if alarm.ends.get().is_none() {
@@ -87,9 +93,9 @@ impl StopToken {
                     return Err(io::Error::last_os_error());
                 }
             }
-            // Another thread may have been faster.
+            // Another thread may have set its pipe first.
             _ = alarm.ends.set(ends);
-            // Either this sees the flag, or `ring` sees the ends.
+            // With the fence in `ring`, either this thread sees the flag, or `ring` sees the pipe.
             fence(Ordering::SeqCst);
             if self.is_stopping() {
                 self.ring();
@@ -98,30 +104,31 @@ impl StopToken {
         Ok(alarm.ends.get().expect("it was just made").0.as_fd())
     }
 
-    /// Makes the descriptor readable. Allowed in a signal handler.
+    /// Makes the file descriptor readable. Allowed in a signal handler.
     fn ring(&self) {
         fence(Ordering::SeqCst);
-        // A forked process would wake its parent's threads.
+        // A forked process must not wake its parent's threads.
         if let Some((_, end)) = self.alarm.ends.get()
             && self.alarm.process.is_this()
         {
-            // If the pipe is full, it is readable already.
+            // If the pipe is full, it is already readable.
             _ = (&*end).write(&[0]);
         }
     }
 
-    /// Makes a token of a flag in memory that processes share. A process that is forked after this has the descriptor, too.
+    /// Makes a token from a flag in memory that processes share. A process that is forked later
+    /// inherits the file descriptor.
     pub(crate) fn shared(flag: Placed<CancelFlag>, alarm: SharedAlarm) -> Self {
         Self { flag, alarm: alarm.0 }
     }
 
-    /// The flag alone.
+    /// Returns the flag.
     #[inline(always)]
     pub(crate) fn flag(&self) -> &CancelFlag {
         &self.flag
     }
 
-    /// Whether the loader was stopped permanently.
+    /// Returns whether the loader was stopped permanently.
     #[inline]
     pub(crate) fn is_stopped(&self) -> bool {
         self.flag.is_stopped()
@@ -148,20 +155,20 @@ impl StopToken {
     }
 }
 
-/// The file descriptor of a token whose flag processes share.
+/// The pipe of a token whose flag is in memory that processes share.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedAlarm(Arc<Alarm>);
 
 impl SharedAlarm {
-    /// Makes it in the loader's process, before any other is forked.
+    /// Makes the pipe, in the loader's process before any worker process is forked.
     pub(crate) fn new() -> Self {
         let token = StopToken::default();
-        // Without it, only the flag tells.
+        // If the pipe cannot be made, workers can check only the flag.
         _ = token.fd();
         Self(token.alarm)
     }
 
-    /// Makes none, in a process that was not forked from the loader's.
+    /// Makes a value without a pipe, for a process that was not forked from the loader's.
     pub(crate) fn remote() -> Self {
         Self(Arc::new(Alarm { is_remote: true, ..Alarm::default() }))
     }

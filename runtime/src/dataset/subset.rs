@@ -15,13 +15,13 @@ use crate::sample::{Fields, RowsMut};
 use crate::sampler::Order;
 
 /// The samples of a dataset at the given indices, in that order, with repetitions (torch's `Subset`).
+/// Sample `i` is the dataset's sample at the `i`-th of these indices. Its random numbers depend on
+/// its position in the pass over the subset. Each index takes 4 bytes (8 if the dataset has more
+/// than 2³² samples). Clones, and the parts of a [`random_split`](super::random_split), share one
+/// table of indices.
 ///
-/// Sample `i` is the dataset's sample at the `i`-th of these indices, with the random numbers of its position in the
-/// pass over the subset. Each index takes 4 bytes (8 if the dataset has more than 2³² samples). Clones, and the other
-/// parts of a [`random_split`](super::random_split), share the table.
-///
-/// torch reports an invalid index when it is read; here it is an error at construction. There are no negative indices
-/// that count from the end, as torch has: indices are `usize`.
+/// An invalid index is an error at construction (torch reports it when the sample is read). Unlike
+/// in torch, there are no negative indices that count from the end: indices are `usize`.
 ///
 /// ```
 /// use slotline::Dataset;
@@ -37,17 +37,17 @@ use crate::sampler::Order;
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
-/// To make several subsets of one dataset, give each an `Arc` of it.
+/// To make several subsets of one dataset, pass an `Arc` of it to each.
 #[derive(Clone)]
 pub struct Subset<D> {
     dataset: D,
-    /// Indices that were below the dataset's length when they were checked.
+    /// Indices that were below the dataset's length at construction.
     table: Arc<Order>,
-    /// The range of the table that belongs to this subset; always inside the table.
+    /// The range of the table that belongs to this subset. It is always inside the table.
     range: Range<usize>,
 }
 
-/// Why a [`Subset`] could not be made.
+/// The error for a [`Subset`] that cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubsetError {
@@ -67,7 +67,7 @@ pub enum SubsetError {
         with_causes(source)
     )]
     Memory {
-        /// The size of the table in bytes, as far as it is known (`usize::MAX` if it is more than that).
+        /// The size of the table in bytes; `usize::MAX` if it is larger than that or unknown.
         bytes: usize,
         /// The allocator's error.
         r#source: TryReserveError,
@@ -124,35 +124,38 @@ fn collect<I: IndexWord>(
 }
 
 impl<D> Subset<D> {
-    /// Returns the dataset that the samples are from.
+    /// Returns the dataset that the samples are taken from.
     pub fn dataset(&self) -> &D {
         &self.dataset
     }
 
-    /// Returns the dataset's indices of the samples, in order.
+    /// Returns the indices that the samples have in the dataset, in order.
     pub fn indices(&self) -> impl ExactSizeIterator<Item = usize> + DoubleEndedIterator + FusedIterator + '_ {
         self.range.clone().map(|place| self.table.index(place))
     }
 
-    /// Returns the dataset's index of sample `index`, or `None` if it is out of range.
+    /// Returns the index that sample `index` has in the dataset, or `None` if `index` is out of
+    /// range.
     #[inline]
     fn locate(&self, index: usize) -> Option<usize> {
         (index < self.range.len()).then(|| self.table.index(self.range.start + index))
     }
 
-    /// Calls `read` with the dataset's indices of these samples.
+    /// Calls `read` with the indices that these samples have in the dataset.
     fn with_located(
         &self,
         indices: &[usize],
         cx: &mut Context,
         read: impl FnOnce(&[usize], &mut Context) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
-        // Taken out of the context, which the dataset needs, and returned for the next call.
+        // The list is taken out of the context, which the dataset needs, and put back for the next
+        // call.
         let mut inner = cx.local::<Scratch>().0.pop().unwrap_or_default();
         inner.clear();
         ManyError::reserve(&mut inner, indices.len())?;
         inner.extend(indices.iter().map_while(|&index| self.locate(index)));
-        // An index that is out of range is the error of its own sample; the samples before it come first.
+        // An index that is out of range is an error only of its own sample, so the samples before
+        // it are read first.
         let mut outcome = if inner.is_empty() { Ok(()) } else { read(&inner, cx) };
         if let (Ok(()), Some(&index)) = (&outcome, indices.get(inner.len())) {
             outcome = Err(OutOfRange::error("Subset", index, self.range.len()));
@@ -218,7 +221,6 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// Shows the length and the first few indices.
 impl<D> fmt::Debug for Subset<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first: Vec<usize> = self.indices().take(8).collect();
@@ -233,7 +235,7 @@ mod tests {
     use super::*;
     use crate::dataset::from_fn;
 
-    /// Returns the indices as samples, and records the requested ones.
+    /// A dataset whose samples are the indices. It records the indices of each bulk read.
     #[derive(Default)]
     struct Noted(Mutex<Vec<Vec<usize>>>);
 
@@ -288,7 +290,7 @@ mod tests {
         assert_eq!(format!("{even:?}"), "Subset { len: 50, first: [0, 2, 4, 6, 8, 10, 12, 14], .. }");
     }
 
-    /// Records the samples that are put.
+    /// Returns a `put` that records the samples.
     fn note(got: &mut Vec<i64>) -> impl FnMut(i64) -> Result<(), BoxError> + '_ {
         |sample| {
             got.push(sample);

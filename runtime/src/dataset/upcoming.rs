@@ -23,12 +23,12 @@ pub struct Upcoming {
 }
 
 impl Upcoming {
-    /// Makes the indices of a pass of this many positions from a function of the position.
+    /// Makes the indices of a pass of `len` positions. `index` returns the index at a position.
     pub fn new(len: usize, index: impl Fn(usize) -> Option<usize> + Send + Sync + 'static) -> Self {
         Self { positions: 0..len, index: Arc::new(index) }
     }
 
-    /// Makes the indices of these positions of an order.
+    /// Makes the indices at these positions of an order.
     pub(crate) fn of(order: Order, positions: Range<usize>) -> Self {
         Self { positions, index: Arc::new(move |position| order.get(position)) }
     }
@@ -38,14 +38,15 @@ impl Upcoming {
         self.positions.clone()
     }
 
-    /// Returns the index of the sample at a position; `None` if the pass does not read one from this dataset there,
-    /// which happens where it reads from several.
+    /// Returns the index of the sample at a position; `None` if the position is not in this pass,
+    /// or its sample comes from another dataset (in a pass over several).
     pub fn index(&self, position: usize) -> Option<usize> {
         if self.positions.contains(&position) { (self.index)(position) } else { None }
     }
 
-    /// Returns the same positions with other indices, for a dataset that reads from another one: `inner` returns the
-    /// index in the other dataset, or `None` if the sample is not there.
+    /// Returns the same positions with other indices, for a dataset that reads from another one.
+    /// `inner` converts an index to the index in the other dataset, or returns `None` if the sample
+    /// is not there.
     pub fn map(&self, inner: impl Fn(usize) -> Option<usize> + Send + Sync + 'static) -> Self {
         let outer = self.index.clone();
         let index = move |position| outer(position).and_then(&inner);

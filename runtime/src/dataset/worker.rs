@@ -1,4 +1,4 @@
-//! The identity of the current worker.
+//! Information about the current worker.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -30,28 +30,29 @@ impl WorkerInfo {
         self.num_workers
     }
 
-    /// Returns the worker's seed: the base seed of the pass plus the worker's number.
+    /// Returns the worker's seed, which is the base seed of the pass plus the worker's number.
     ///
-    /// Use it for random numbers that must differ between workers. For the random numbers of a sample prefer
-    /// [`Context::rng`](super::Context::rng), which does not depend on the worker that reads it.
+    /// Use it for random numbers that must differ between workers. For the random numbers of a
+    /// sample use [`Context::rng`](super::Context::rng), which does not depend on the worker that
+    /// reads it.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Returns this worker's part of `len` items: consecutive runs of `len / num_workers` items, rounded up; the last
-    /// workers get what remains.
+    /// Returns this worker's part of `len` items: a run of `len / num_workers` items, rounded up.
+    /// The last workers get fewer if the number of items is not a multiple.
     ///
     /// ```
     /// use slotline::WorkerInfo;
     ///
-    /// /// Which of ten lines to read here.
+    /// The lines, of ten, that this worker reads.
     /// fn lines(worker: Option<WorkerInfo>) -> std::ops::Range<usize> {
     ///     worker.map_or(0..10, |worker| worker.share(10))
     /// }
     /// # assert_eq!(lines(None), 0..10);
     /// ```
     ///
-    /// If the number of items is unknown, let each worker take every `num_workers`-th:
+    /// If the number of items is unknown, each worker can take every `num_workers`-th item:
     ///
     /// ```
     /// use slotline::WorkerInfo;
@@ -69,16 +70,16 @@ impl WorkerInfo {
     }
 }
 
-/// Returns the worker that runs on the current thread (torch's `get_worker_info`), or `None` on any other thread, such
-/// as that of the training loop.
+/// Returns information about the worker that runs on the current thread (torch's
+/// `get_worker_info`), or `None` on any other thread, such as that of the training loop.
 ///
-/// torch's info also has the worker's copy of the dataset. Here all workers share one dataset, which is `self` in the
-/// dataset's own methods.
+/// torch's info also contains the worker's copy of the dataset. Here all workers share one dataset,
+/// which is `self` in the dataset's own methods.
 pub fn worker_info() -> Option<WorkerInfo> {
     CURRENT.with(Cell::get)
 }
 
-/// Sets the worker that runs on this thread.
+/// Sets the information about the worker that runs on this thread.
 pub(crate) fn set_worker_info(info: Option<WorkerInfo>) {
     CURRENT.with(|current| current.set(info));
 }

@@ -1,10 +1,10 @@
-//! A replacement for the crate `half`: 16-bit floating-point types that can be moved and compared, but not computed
-//! with.
+//! A replacement for the crate `half`: 16-bit floating-point types that can be moved and compared,
+//! but not used in computations.
 
 #![allow(non_camel_case_types)] // The names of the crate's types.
 
-/// Defines a number by its bits: the lowest `$mantissa` bits are the mantissa, the highest one the sign, the others the
-/// exponent.
+/// Defines a floating-point type: the lowest `$mantissa` bits are the mantissa, the highest bit is
+/// the sign, and those between are the exponent.
 macro_rules! half {
     ($($name:ident $mantissa:literal)*) => {$(
         #[derive(Debug, Clone, Copy)]

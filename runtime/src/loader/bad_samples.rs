@@ -13,12 +13,14 @@ use crate::loader::metrics::bad_samples::{BadSample, BadSampleReport};
 use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::trace;
 
-/// What a loader does about a bad sample, which is one that cannot be read, or cannot be written into its row, because
-/// of an error or a panic (unless a program is built with `panic = "abort"`, which a panic ends). It is the same for
-/// threads, processes and streams. So is a sample that a [collate](crate::loader::Builder::collate) function cannot take
-/// in, where it does that in [`next_as`](crate::loader::Samples::next_as) or
-/// [`for_each`](crate::loader::Samples::for_each). Another error of that function is an error of the batch and always
-/// raises.
+/// What a loader does about a bad sample.
+///
+/// A sample is bad if it cannot be read, or cannot be written into its row, because of an error or
+/// a panic (in a program that unwinds). A sample is also bad if a
+/// [collate](crate::loader::Builder::collate) function fails for it in
+/// [`next_as`](crate::loader::Samples::next_as) or [`for_each`](crate::loader::Samples::for_each).
+/// Any other error of the collate function is an error of the batch and is always raised. All this
+/// holds for threads, processes and iterable datasets alike.
 ///
 /// ```
 /// use slotline::Loader;
@@ -45,44 +47,49 @@ pub enum OnError {
     /// The batch becomes an error that names the sample: [`Error::Sample`] or [`Error::Panic`].
     #[default]
     Raise,
-    /// The batch is returned without the sample, one row shorter; if no sample is left, the batch is skipped (but
-    /// delivered empty if replicas [share](crate::loader::Builder::ranks) the pass). With an iterable dataset the next
-    /// sample takes its place.
+    /// The batch is returned without the sample, one row shorter. If no sample is left, the batch
+    /// is skipped (but delivered empty if several [ranks](crate::loader::Builder::ranks) share the
+    /// pass). With an iterable dataset the next sample takes the place of the bad one.
     Skip(Budget),
-    /// Another sample replaces it. Its index is a function of the seed, the pass, the position, and the number of
-    /// substitutes that were bad themselves, so that batches keep their number and sizes, on every rank. In batches
-    /// [by length](crate::sampler::Sampler::lengths) it is not longer than what it replaces. After 8 bad substitutes the batch becomes an [`Error::Sample`]. Not available for iterable datasets.
+    /// Another sample replaces the bad one. Its index is a function of the seed, the pass, the
+    /// position, and the number of substitutes that were bad themselves, so that batches keep their
+    /// number and sizes, on every rank. In batches [by length](crate::sampler::Sampler::lengths)
+    /// the substitute is not longer than the sample that it replaces. After 8 bad substitutes the
+    /// batch becomes an [`Error::Sample`]. Not available for iterable datasets.
     Replace(Budget),
 }
 
-/// How many bad samples a pass may have, before batches with more of them become [`Error::BadSamples`].
+/// How many bad samples a pass may have. A batch with bad samples beyond that becomes an
+/// [`Error::BadSamples`].
 ///
-/// They are counted when their batches, or errors instead of batches, are delivered, in the order of delivery. So with
-/// [`in_order(false)`](crate::loader::Builder::in_order) a different batch may exceed the budget each time. Bad
-/// substitutes count, too.
+/// Bad samples are counted when their batches, or errors instead of batches, are delivered, in the
+/// order of delivery. So with [`in_order(false)`](crate::loader::Builder::in_order) it may be
+/// another batch that exceeds the budget each time. Bad substitutes count, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Budget {
-    /// Any number, while not more than half of the samples are bad: from the first bad sample on, they are counted until
-    /// there are 1,000, good or bad, and the next bad sample begins a new count. If more than half of them are bad, the
-    /// batch becomes an [`Error::MostlyBad`].
+    /// Any number, as long as at most half of the samples are bad. Counting starts at a bad sample.
+    /// Once 1,000 samples, good or bad, have been counted, the batch becomes an
+    /// [`Error::MostlyBad`] if more than half of them were bad; the next bad sample starts a new
+    /// count.
     #[default]
     Minority,
     /// This number of samples.
     Samples(usize),
-    /// This share of the pass's samples, from 0 to 1, rounded down. The length of a pass must be known, which it is not
-    /// with an iterator of indices, or over an iterable dataset that does not return its length.
+    /// This share of the pass's samples, from 0 to 1, rounded down. The number of samples in a pass
+    /// must be known; it is unknown with an iterator of indices, and over an iterable dataset that
+    /// does not return its length.
     Share(f64),
 }
 
 impl OnError {
-    /// Whether any batch with a bad sample is an error, without a budget.
+    /// Whether the first bad sample of a batch fails the batch.
     #[inline]
     pub(crate) fn is_raise(self) -> bool {
         self == Self::Raise
     }
 
-    /// How many bad samples a pass may have.
+    /// Returns how many bad samples a pass may have.
     pub(crate) fn budget(self) -> Budget {
         match self {
             Self::Raise => Budget::Samples(0),
@@ -91,21 +98,22 @@ impl OnError {
     }
 }
 
-/// In the place of the number of bad samples of a pass: they may be any [minority](Budget::Minority).
+/// The value of `BadSampleLog::budget` that stands for [`Budget::Minority`].
 pub(crate) const NO_NUMBER: usize = usize::MAX;
 
-/// The number of samples of which not more than half may be bad.
+/// The least number of samples after which [`Budget::Minority`] is checked.
 pub(crate) const WINDOW: usize = 1000;
 
 impl Budget {
-    /// Returns the number of bad samples for a pass with `pass` samples, if that is known; or [`NO_NUMBER`].
+    /// Returns how many samples of a pass with `pass` samples (if that is known) may be bad, or
+    /// [`NO_NUMBER`].
     fn of(self, pass: Option<usize>) -> usize {
         match self {
             Self::Minority => NO_NUMBER,
             Self::Samples(samples) => samples.min(NO_NUMBER - 1),
             Self::Share(share) => {
                 let pass = pass.unwrap_or_default();
-                // 0.29 is slightly less than 29 %, but of 100 samples it must allow 29.
+                // 0.29 is slightly less than 29 % as a float, but must allow 29 bad samples of 100.
                 let samples = share * pass as f64 * (1.0 + 4.0 * f64::EPSILON);
                 (samples as usize).min(pass)
             }
@@ -113,16 +121,17 @@ impl Budget {
     }
 }
 
-/// The bad samples that a loader has seen.
+/// Counts the bad samples that a loader has met, and reports them.
 #[derive(Debug, Default)]
 pub(crate) struct BadSampleLog {
     on_error: OnError,
-    /// Whether each worker makes its own pass, with sample numbers as indices.
+    /// Whether each worker makes its own pass. Then an index is the number of a sample in its
+    /// worker's stream.
     own_passes: bool,
-    /// Whether the pass is one of several replicas' shares. Then a batch of which no sample is left is delivered, so
-    /// that all of them have as many.
+    /// Whether the pass is one of several ranks' shares. Then a batch without samples is delivered,
+    /// so that all ranks have the same number of batches.
     is_shared: bool,
-    /// The bad samples in this pass, and how many are allowed.
+    /// The number of bad samples in this pass, and how many are allowed.
     bad: usize,
     budget: usize,
     window: Window,
@@ -130,21 +139,22 @@ pub(crate) struct BadSampleLog {
     listener: Listener,
 }
 
-/// The samples from a bad one on, until there are enough to tell whether most of them are bad.
+/// The current count of [`Budget::Minority`], which began at a bad sample.
 #[derive(Debug, Default)]
 struct Window {
     bad: usize,
-    /// The good samples that the loader had delivered before.
+    /// The number of good samples that the loader had delivered when this count began.
     begun: u64,
 }
 
 impl Window {
-    /// Adds the samples of a batch, after `delivered` good ones. Returns the numbers of bad samples and of all, if these
-    /// are enough and most are bad.
+    /// Adds `bad` bad samples and `rows` good ones of a batch, before which `delivered` good
+    /// samples were delivered. Returns the numbers of bad samples and of all samples, if at least
+    /// `WINDOW` were counted and most of them are bad.
     fn add(&mut self, bad: usize, rows: usize, delivered: u64) -> Option<(usize, usize)> {
         let before = self.len(delivered);
         if self.bad == 0 || before >= WINDOW {
-            // Good samples may have been the last ones of it.
+            // The good samples delivered since the last call may have completed the count.
             let bad = std::mem::replace(self, Self { bad: 0, begun: delivered }).bad;
             if bad > before / 2 {
                 return Some((bad, before));
@@ -163,7 +173,7 @@ impl Window {
     }
 }
 
-/// The number of bad samples whose causes are kept (the last ones), and the maximum bytes of each cause.
+/// How many causes of bad samples are kept (the last ones), and the maximum bytes of each cause.
 const LAST: usize = 8;
 const MESSAGE: usize = 512;
 
@@ -172,8 +182,8 @@ impl BadSampleLog {
         Self { on_error, own_passes, listener, ..Self::default() }
     }
 
-    /// Begins a pass with this many samples, if that is known, of which `bad` were bad before it was resumed. Returns
-    /// the budget.
+    /// Begins a pass. `pass` is its number of samples, if known, and `bad` the number of bad
+    /// samples before the point where it is resumed. Returns the budget.
     pub(crate) fn begin(&mut self, pass: Option<usize>, bad: usize, is_shared: bool) -> usize {
         self.is_shared = is_shared;
         (self.bad, self.budget) = (bad, self.on_error.budget().of(pass));
@@ -181,7 +191,8 @@ impl BadSampleLog {
         self.budget
     }
 
-    /// Whether each worker makes its own pass, with sample numbers as indices.
+    /// Whether each worker makes its own pass. Then an index is the number of a sample in its
+    /// worker's stream.
     pub(crate) fn own_passes(&self) -> bool {
         self.own_passes
     }
@@ -191,13 +202,13 @@ impl BadSampleLog {
         self.bad
     }
 
-    /// The report that any thread may read.
+    /// The report, which any thread may read.
     pub(crate) fn report(&self) -> &Arc<BadSampleReport> {
         &self.report
     }
 
-    /// Counts the bad samples of a batch with errors, and returns what is delivered instead: the rest of the batch, an
-    /// error, or `None` if no sample is left.
+    /// Counts the bad samples of a batch that has errors. Returns what is delivered instead: the
+    /// rest of the batch, an error, or `None` if no sample is left.
     pub(crate) fn settle<P: Storage>(
         &mut self,
         lease: Lease<P>,
@@ -206,7 +217,8 @@ impl BadSampleLog {
         let tag = lease.tag();
         match self.count(lease.state().take_errors(), tag, stats.samples()) {
             Ok(empty) => {
-                // SAFETY: no other thread has the lease, and its batch has `tag.rows` rows, each written or left empty.
+                // SAFETY: no other thread has access to the cell, and its batch has `tag.rows`
+                // rows, each written or left empty.
                 unsafe { lease.payload().compact_rows(&empty, tag.rows) };
                 let rows = tag.rows - empty.len();
                 let can_be_empty = !tag.single && lease.payload().region().is_some();
@@ -218,7 +230,7 @@ impl BadSampleLog {
                 Some(Ok(lease))
             }
             Err(error) => {
-                // A panic here is reported only by the panic hook.
+                // The panic hook has reported a panic in here; nothing else is done about it.
                 quietly(|| lease.payload().discard());
                 stats.fail();
                 Some(Err(error))
@@ -226,15 +238,17 @@ impl BadSampleLog {
         }
     }
 
-    /// Counts the bad samples of a batch, after `delivered` good ones. Returns the rows that they left empty, or the batch's
-    /// error.
+    /// Counts the bad samples of a batch, before which `delivered` good samples were delivered.
+    /// Returns the rows that the bad samples left empty, or the error instead of the batch.
     fn count(&mut self, mut errors: SlotErrors, tag: Tag, delivered: u64) -> Result<Vec<usize>, Error> {
         let Tag { task, rows, .. } = tag;
         let (failure, mut bad) = (errors.failure.take(), std::mem::take(&mut errors.bad));
-        // Parts come in any order. All attempts at one position are from one part, and in sequence.
+        // The parts of a batch finish in any order. All attempts at one position are made by one
+        // part, in sequence.
         bad.sort_by_key(|bad| bad.failure.position);
         if let Some(failure) = &failure {
-            // Ignore what other parts found after the failure: with fewer parts those samples would not have been read.
+            // Ignore bad samples after the failure in other parts: without parts they would not
+            // have been read.
             let after = bad.partition_point(|bad| bad.failure.position <= failure.position);
             dispose_each(bad.drain(after..));
         }
@@ -265,7 +279,7 @@ impl BadSampleLog {
         })
     }
 
-    /// Records a bad sample with its cause, and warns about it once.
+    /// Records a bad sample with its cause. Warns about it if its index was not bad before.
     fn note(&mut self, failure: &Failure, task: usize) {
         let Failure { position, index, by, cause } = failure;
         let worker = match by {
@@ -275,7 +289,8 @@ impl BadSampleLog {
         let mut message = cause.with_sources();
         message.truncate(message.floor_char_boundary(MESSAGE));
         let sample = BadSample { index: *index, batch: task, by: *by, message: message.clone() };
-        // The message is made before the lock is taken, and the user's subscriber runs after it is released.
+        // The message is made before the lock is taken, and the user's subscriber runs after the
+        // lock is released.
         let Some(mut met) = self.report.lock() else { return };
         met.total = met.total.saturating_add(1);
         if met.last.len() == LAST {
@@ -320,10 +335,10 @@ mod tests {
         assert_eq!(window.add(600, 0, 5000), None);
         assert_eq!(window.add(1, 398, 5000), None, "999 samples");
         assert_eq!(window.add(1, 0, 5398), Some((602, 1000)));
-        // Good samples complete a count.
+        // Good samples complete the count.
         assert_eq!(window.add(998, 0, 5398), None);
         assert_eq!(window.add(1, 0, 5400), Some((998, 1000)));
-        // A new count begins after that, and after 1,000 samples of which half are bad.
+        // A new count begins after a report, and after 1,000 samples of which half are bad.
         assert_eq!(window.add(500, 500, 5400), None);
         assert_eq!(window.add(999, 0, 5900), None);
         assert_eq!(window.add(1, 1000, 5900), None);

@@ -1,68 +1,73 @@
 //! The loader: a dataset, a sampler, worker threads and a ring of slots.
 //!
-//! [`Loader::builder`] takes torch's options under torch's names, and [`Loader::epoch`] starts a pass, which is an
-//! iterator over batches. A batch is a lease on the memory that it was written into. The loader uses that memory again
-//! once the batch is dropped; until then the batch does not change ([`OnHeld`]).
+//! [`Loader::builder`] takes torch's options under torch's names, and [`Loader::epoch`] starts a
+//! pass (an epoch), which is an iterator over batches. A batch gives access to the memory that the
+//! workers wrote it into. The loader uses that memory again once the batch is dropped; until then
+//! the batch does not change. [`OnHeld`] says what happens if a loop keeps many batches.
 //!
 //! # How it works
 //!
-//! `build` reads one sample to learn the fields, unless [`Dataset::fields`](crate::Dataset::fields) returns them. It
-//! maps the memory of all batches and touches that of the first one (with `pin_memory`, a `timeout`, or no workers, all
-//! of it). It then starts `num_workers` threads, which live as long as the loader, and returns once they run. The
-//! workers touch the rest of the memory before they do anything else.
+//! [`build`](Builder::build) reads one sample to learn the fields, unless
+//! [`Dataset::fields`](crate::Dataset::fields) returns them. It maps the memory of all batches and
+//! touches the pages of the first batch. (With `pin_memory`, with a `timeout` or without workers it
+//! touches all pages.) It then starts `num_workers` threads, which live as long as the loader, and
+//! returns once they run. Before they do anything else, the workers touch the remaining pages.
 //!
-//! In a pass, workers claim rows of the next free slot, read the samples and write them there. The thread that iterates
-//! does the same work while it would otherwise wait, unless [`help`](Builder::help) is off (the default with
-//! `in_order(false)`) or there is a [`timeout`](Builder::timeout). With `num_workers` 0 it does all the work. As long
-//! as that thread alone makes batches faster than they could be passed between cores (about 0.2 µs each), the workers
-//! sleep, for up to a millisecond at a time.
+//! In a pass, workers claim rows of the next free slot, read the samples and write them there. The
+//! thread that iterates does the same work while it would otherwise wait, unless
+//! [`help`](Builder::help) is off (the default with `in_order(false)`) or there is a
+//! [`timeout`](Builder::timeout). With `num_workers` 0 it does all the work. While that thread
+//! alone makes batches faster than they could be passed between cores (about 0.2 µs each), the
+//! workers sleep, for up to a millisecond at a time.
 //!
-//! After the first lap of the ring the loader allocates nothing, in this pass and in later ones, with two exceptions:
-//! packed samples that spill, where that is [allowed](Overflow::Spill), and batches that are kept beyond
-//! [`hold`](Builder::hold).
+//! Once each slot of the ring has been used, the loader allocates nothing more, in this pass and in
+//! later ones, with two exceptions: packed samples that spill, where that is
+//! [allowed](Overflow::Spill), and batches that are kept beyond [`hold`](Builder::hold).
 //!
-//! The batches of a pass, and their order, depend only on the dataset, the sampler, the seed and `batch_size`. They do
-//! not depend on the number of workers, `prefetch_factor`, `part_size`, affinity or timing (except that
-//! `in_order(false)` may reorder whole batches), nor on whether a pass was interrupted and
-//! [resumed](Loader::load_state).
+//! The batches of a pass, and their order, depend only on the dataset, the sampler, the seed and
+//! `batch_size`. They do not depend on the number of workers, `prefetch_factor`, `part_size`,
+//! affinity or timing (except that `in_order(false)` may reorder whole batches), nor on whether a
+//! pass was interrupted and [resumed](Loader::load_state).
 //!
-//! The loader always counts what it does and what it waits for ([`Loader::stats`]). It also emits `tracing` spans: of
-//! passes (`pass`, at debug level), of rows being filled (`fill`) and of waiting (`wait`, both at trace level). Without
-//! a subscriber for them they cost next to nothing. A [`watchdog`](Builder::watchdog) adds one thread.
+//! The loader always counts what it does and what it waits for ([`Loader::stats`]). It also emits
+//! `tracing` spans: of passes (`pass`, at debug level), of rows being filled (`fill`) and of
+//! waiting (`wait`, both at trace level). Without a subscriber for them they cost next to nothing.
+//! A [`watchdog`](Builder::watchdog) adds one thread.
 //!
 //! # Shared and separate rings
 //!
-//! Batches of a dataset by index come through one ring that all workers share, as described above. Each worker has a
-//! separate ring if there is no index ([`Loader::iterable`]) or if batches are dealt out as torch does
-//! ([`round_robin`](Builder::round_robin)). Then each batch is made by one worker, and the calling thread loads only if
-//! there are no workers.
+//! If the dataset has indices, all workers share one ring, as described above. Each worker has a
+//! ring of its own if there is no index ([`Loader::iterable`]), or if the workers take batches in
+//! turn as torch's do ([`round_robin`](Builder::round_robin)). Then each batch is made by one
+//! worker, and the calling thread loads only if there are no workers.
 //!
 //! # When things go wrong
 //!
-//! Panics are errors where the program unwinds. If it is built with `panic = "abort"`, the first one ends it, whatever
-//! the tables below say; each loader then has a [`Warning::PanicAborts`].
+//! A panic becomes an error if the program unwinds. In a program built with `panic = "abort"`, the
+//! first panic ends the process, whatever the tables below say; each loader then has a
+//! [`Warning::PanicAborts`].
 //!
 //! | what | outcome |
 //! |---|---|
-//! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] instead of its batch, with index and worker; the next batch comes |
-//! | the same with [`on_error`](Builder::on_error) | the sample is left out or replaced, and reported once; beyond the budget [`Error::BadSamples`] or [`Error::MostlyBad`], and the next batch comes |
+//! | a sample's error or panic | [`Error::Sample`] or [`Error::Panic`] instead of its batch, with index and worker; the next batch comes |
+//! | a sample's error or panic, with [`on_error`](Builder::on_error) | the sample is left out or replaced, and reported once; if there are more bad samples than the budget allows, [`Error::BadSamples`] or [`Error::MostlyBad`], and the next batch comes |
 //! | a sample that takes long | with a [`watchdog`](Builder::watchdog) a warning that names it, and an entry in [`Stats::stuck`]; nothing is stopped |
 //! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
 //! | more batches kept than [`hold`](Builder::hold) allows | the loader allocates more memory, counts it and warns once; or, depending on [`on_held`](Builder::on_held), it waits or returns [`Error::Held`] |
-//! | no more memory for them, because of the [limit](Builder::memory_limit) or the system | [`Error::Held`] from each call, with the batch that was kept longest; once any batch is dropped, the next one comes |
+//! | more batches kept than `hold` allows, and no more memory, because of the [limit](Builder::memory_limit) or the system | [`Error::Held`] from each call, with the batch that was kept longest; once any batch is dropped, the next one comes |
 //! | `worker_init` fails in a worker | [`Error::WorkerInit`] before the first batch; the pass continues with the other workers, if there are any |
 //! | a user's iterator of indices panics, or returns an error | [`Error::Sampler`] or [`Error::BatchSampler`] instead of the batch; the pass ends |
-//! | a state that does not fit, or is damaged | [`StateError`] from [`Loader::load_state`], and the loader is unchanged; [`Error::State`] from `epoch` if this shows only when the pass is drawn |
+//! | a state that does not fit, or is damaged | [`StateError`] from [`Loader::load_state`], and the loader is unchanged; [`Error::State`] from `epoch` if this is found out only when the order of the pass is drawn |
 //! | a pass dropped half-way | workers stop after their current sample; the next pass starts clean |
 //! | a panic in the `drop` of a collate function's result, while the rest of a pass is discarded | the next `epoch` panics with it; further such panics come from the calls of `epoch` after that. The first `epoch` that returns starts clean |
-//! | a [`Stopper`] used | [`Error::Stopped`] from `next`, which returns at once if it waits, and from every `epoch`; workers end after their current sample; batches already delivered stay valid |
-//! | a loader dropped | the same, and the threads end. A thread that is stuck in user code (including destructors of thread-locals and subscribers of `tracing`) is abandoned with the memory it can touch; dropping takes at most [`GRACE`] in all, or [`close_timeout`](Builder::close_timeout) |
-//! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | the same; the thread does not wait for itself, and ends later |
-//! | a worker that ends with a panic in the loader's own code | the other workers take over its share. If no worker is left and the caller does not load, or if each worker has a separate ring: [`Error::WorkerDied`], then and from every `epoch` |
-//! | a [worker process](Builder::processes) that ends, by a signal or an exit | [`Error::Sample`] in the place of its batch, which names the signal or the exit code; the other workers go on. With [`restart_workers`](ProcessBuilder::restart_workers) it is replaced, and its samples are read again. With [`on_error`](Builder::on_error) the sample that it was reading is left out or replaced instead. If no worker is left: [`Error::WorkerDied`] |
-//! | a worker process that takes longer than [`sample_timeout`](ProcessBuilder::sample_timeout) for a sample | it is killed and replaced, and the sample is reported, left out or replaced as above |
+//! | the loader is stopped by a [`Stopper`] | [`Error::Stopped`] from `next`, which returns at once if it is waiting, and from every `epoch`; workers end after their current sample; batches already delivered stay valid |
+//! | a loader dropped | workers stop after their current sample, and the threads end; batches already delivered stay valid. A thread that is stuck in user code (including destructors of thread-locals and subscribers of `tracing`) is abandoned with the memory it can touch; dropping takes at most [`GRACE`] in all, or [`close_timeout`](Builder::close_timeout) |
+//! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | as for any dropped loader, but the thread does not wait for itself, and ends later |
+//! | a worker that ends with a panic in the loader's own code | the other workers take over its share. If no worker is left and the caller does not load, or if each worker has a ring of its own: [`Error::WorkerDied`], then and from every `epoch` |
+//! | a [worker process](Builder::processes) that ends, by a signal or an exit | [`Error::Sample`] in the place of its batch, which names the signal or the exit code; the other workers go on. With [`restart_workers`](ProcessBuilder::restart_workers) the process is replaced, and its samples are read again. With [`on_error`](Builder::on_error) the sample that the process was reading is left out or replaced instead. If no worker is left: [`Error::WorkerDied`] |
+//! | a worker process that takes longer than [`sample_timeout`](ProcessBuilder::sample_timeout) for a sample | it is killed and replaced, and the sample is an [`Error::Sample`] in the place of its batch, or with [`on_error`](Builder::on_error) it is left out or replaced |
 //! | a command that cannot be started as a [worker](ProcessBuilder::spawn) | [`BuildError::Command`] |
-//! | a command that ends without becoming a worker, or makes another dataset than the loader's, or none | [`Error::WorkerDied`] with the reason, once no worker is left; it is not replaced |
+//! | a command that ends without becoming a worker, or makes no dataset, or another one than the loader's | [`Error::WorkerDied`] with the reason, once no worker is left; the command is not started again |
 //! | a command that neither ends nor becomes a worker | with a [`timeout`](Builder::timeout) [`Error::Timeout`]; it is killed when the loader is dropped |
 //! | a worker process that writes over memory at random | batches with other contents, errors, or [`Error::Stopped`]; the program does not crash |
 //! | packed samples that do not fit into their batch | [`Error::Sample`] for the first sample without room, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
@@ -73,7 +78,7 @@
 //! | where | outcome |
 //! |---|---|
 //! | `get`, `get_many`, `prefetch`, a cursor's `next`, writing a sample, a collate function, and the `drop` of samples, in a worker or a caller that loads | [`Error::Panic`] instead of the batch; the next batch comes |
-//! | a subscriber of `tracing`, at the span `fill` | the same: the message is the subscriber's, the sample is the first one of the rows that were filled |
+//! | a subscriber of `tracing`, at the span `fill` | [`Error::Panic`] instead of the batch, with the subscriber's message and the first sample of the rows that were filled |
 //! | a subscriber at other spans or at events, including the `Display` of an error that it formats | only the span or the event is lost; the panic is caught |
 //! | `worker_init` | [`Error::WorkerInit`] |
 //! | an iterable dataset's `iter` and `resume` | [`Error::Start`] |
@@ -86,7 +91,8 @@
 //! | [`Memory`](crate::arena::Memory)'s functions, or the `drop` of what the closure of [`Builder::memory`] captures | an error of `build`, or of [growing](OnHeld::Grow); for the `drop`, nothing |
 //! | a panic hook, the destructor of a thread-local, a `drop` while another panic unwinds | aborts the process, as everywhere in Rust. (A global allocator must not panic at all) |
 //!
-//! "Nothing" means that the loader continues and nothing is lost; the panic hook has reported the panic.
+//! "Nothing" means that the loader continues and nothing is lost; the panic hook has reported the
+//! panic.
 //!
 //! Failures of the system (on Linux, where each of these is tested):
 //!
@@ -97,7 +103,7 @@
 //! | no thread can be started | [`BuildError::Thread`] with the worker, or [`BuildError::Watchdog`]; the threads that were started end first. If the system provides a thread but not the page that std wants with it, std aborts the process |
 //! | memory cannot be locked | [`Warning::NotLocked`] with the limit; the memory is used unlocked |
 //! | workers cannot be bound to cores | [`Warning::NotBound`], or [`Warning::UnknownCores`]; they run on any core |
-//! | no `membarrier`, or no way to populate pages in advance | other fences, and pages that are populated when they are first written. (If `membarrier` is forbidden once a loader is built, a thread that is about to sleep panics: `next` does, and a worker ends as above) |
+//! | no `membarrier`, or no way to populate pages in advance | other fences are used, and pages are populated when they are first written. (If `membarrier` is forbidden after a loader was built, a thread that is about to sleep panics: `next` panics, and a worker ends with a panic in the loader's own code) |
 //! | a mapped file that is truncated or written to (which breaks the safety contract of mapping it), removed, or replaced | see [`map_npy`](crate::source::map_npy) for each of these |
 //! | a signal while a thread waits | the thread keeps waiting, and no timeout comes early |
 //! | a worker, or the whole process, suspended for a while | with a `timeout` [`Error::Timeout`] that names the worker and its sample; everything continues when it does |
@@ -107,26 +113,31 @@
 //!
 //! # After a fork
 //!
-//! A child process has a copy of its parent's memory, and of its threads only the one that called `fork`. There:
+//! A child process has a copy of its parent's memory, and of its threads only the one that called
+//! `fork`. There:
 //!
-//! - A loader with workers still returns the batches that are ready, then [`Error::Forked`]; `epoch` returns that at
-//!   once. A [`Stopper`] stops a loader only if it has no workers, or workers with separate rings.
-//! - A loader without workers continues, and batches can be kept as before. Its memory is no longer locked: `mlock`
-//!   ends with a fork.
-//! - A loader in memory from [`Builder::memory`] (page-locked for a device, for example), with workers or without,
-//!   returns [`Error::Forked`] from `next` and `epoch` at once, since the child may lack that memory, or may share it
-//!   with its parent. Reading a batch in such memory panics; tensors of one that were borrowed before the fork must not
-//!   be read.
-//! - Dropping a value in the child gives back nothing of its parent's, waits for no thread that exists only in the
-//!   parent, and touches no memory that may be absent: spilled memory, and memory from [`Builder::memory`], is leaked.
-//!   A dataset, and the result of a collate function, is dropped like any other value if it has no other owner.
-//! - A loader that is built in the child works normally. If another thread held a generator at the fork, the child's
-//!   copy is reseeded with an unpredictable seed ([`SharedGenerator`](crate::rng::SharedGenerator),
+//! - A loader with workers still returns the batches that are ready, then [`Error::Forked`];
+//!   `epoch` returns that error at once. A [`Stopper`] stops a loader only if it has no workers, or
+//!   if each worker has a ring of its own.
+//! - A loader without workers continues, and its batches can be kept as usual. Its memory is not
+//!   locked in the child: `mlock` ends with a fork.
+//! - A loader whose batches are in memory from [`Builder::memory`] (page-locked for a device, for
+//!   example) returns [`Error::Forked`] from `next` and `epoch` at once, with or without workers:
+//!   the child may lack that memory, or may share it with its parent. Reading a batch in such
+//!   memory panics. Tensors that were borrowed from such a batch before the fork must not be read.
+//! - Dropping a value in the child frees nothing that belongs to the parent, waits for no thread
+//!   that exists only in the parent, and touches no memory that may be absent: spilled memory, and
+//!   memory from [`Builder::memory`], is leaked. A dataset, and the result of a collate function,
+//!   is dropped like any other value if it has no other owner.
+//! - A loader that is built in the child works normally. If another thread had a generator locked
+//!   when the process forked, the child's copy of the generator is reseeded with an unpredictable
+//!   seed ([`SharedGenerator`](crate::rng::SharedGenerator),
 //!   [`default_generator`](crate::rng::default_generator)).
 //!
-//! This holds for forks by the C library's `fork`, which `std` and others use too; a bare `clone` cannot be detected.
-//! Locks of other code that were held at the fork stay locked: those of a subscriber of `tracing`, of `stdout`, or a
-//! dataset's own mutex. glibc takes care of the allocator.
+//! This holds for forks by the C library's `fork`, which `std` and others use too; a bare `clone`
+//! cannot be detected. Locks of other code that were held at the fork stay locked: those of a
+//! subscriber of `tracing`, of `stdout`, or a dataset's own mutex. glibc takes care of the
+//! allocator.
 
 mod assembly;
 mod backend;

@@ -1,9 +1,11 @@
-//! The `tracing` spans that make a timeline: of a pass, of claims being filled, and of waiting.
+//! The loader's `tracing` spans: of a pass, of rows being filled, and of waiting.
 //!
-//! Without a subscriber, each costs a check of the level; claims that are not timed have no span at all.
+//! Without a subscriber, a span costs a check of the level. Only some of the claims of quick
+//! samples are timed; the others have no span.
 //!
-//! A subscriber is user code, and may panic. While a batch is filled, this fails the batch. Anywhere else the span or
-//! the event is lost, and the loader continues: the panic hook has reported the panic.
+//! A subscriber is user code, and may panic. While a batch is filled, such a panic fails the batch.
+//! Anywhere else the span or the event is lost, and the loader continues; the panic hook has
+//! reported the panic.
 
 use tracing::span::Span;
 
@@ -12,7 +14,8 @@ use crate::loader::error::guard::{dispose, guarded, quietly};
 use crate::loader::error::warning::{Warning, Warnings};
 use crate::sync::thread::{self, ThreadId};
 
-/// A span that this thread is in until it [leaves](Self::leave) it or drops this value.
+/// A span that this thread has entered. The thread exits it by [`leave`](Self::leave), or by
+/// dropping this value.
 #[derive(Debug)]
 pub(crate) struct Entered(Span);
 
@@ -60,7 +63,8 @@ impl Entered {
         }
         let span = std::mem::replace(&mut self.0, Span::none());
         let left = guarded(|| Ok(span.with_subscriber(|(id, subscriber)| subscriber.exit(id))));
-        // Each separately: a second panic while the first one unwinds would abort the process.
+        // Guard the two separately: a second panic while the first one unwinds would abort the
+        // process.
         let closed = guarded(|| {
             drop(span);
             Ok(())
@@ -82,23 +86,24 @@ pub(crate) fn wanted() -> bool {
     tracing::level_filters::LevelFilter::current() >= tracing::Level::TRACE
 }
 
-/// Enters the span of filling a claim of batch `task`.
+/// Enters the span `fill` for the rows of a claim of batch `task`.
 pub(crate) fn fill(task: usize) -> (Entered, Result<(), Cause>) {
     Entered::new(|| tracing::trace_span!("fill", batch = task, rows = tracing::field::Empty))
 }
 
-/// Enters the span of waiting: of a worker for something to do, or of the consumer for a batch.
+/// Enters the span `wait`, in which a worker waits for something to do, or the consumer for a
+/// batch.
 pub(crate) fn wait() -> Entered {
     Entered::new(|| tracing::trace_span!("wait")).0
 }
 
-/// Runs `say`, which emits an event through `tracing`, and catches its panic.
+/// Runs `say`, which emits a `tracing` event, and catches a panic of the subscriber.
 pub(crate) fn tell(say: impl FnOnce()) {
     quietly(say);
 }
 
 impl Warnings {
-    /// Reports a warning, and adds it to the list.
+    /// Emits a warning through `tracing` and to the user's listener, and adds it to the list.
     pub(crate) fn add(&mut self, warning: Warning) {
         tell(|| tracing::warn!("{warning}"));
         self.listener.hear(|| warning.clone());
@@ -106,13 +111,13 @@ impl Warnings {
     }
 }
 
-/// The span of a pass, from its beginning until this is dropped. Everything that the loop does in this thread until
-/// then is inside the span.
+/// The span of a pass, which ends when this value is dropped. Everything that the training loop
+/// does in this thread until then is inside the span.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct PassSpan {
     span: Entered,
-    /// The thread that entered the span, and must leave it.
+    /// The thread that entered the span, and must exit it.
     thread: Option<ThreadId>,
 }
 
@@ -126,7 +131,7 @@ impl PassSpan {
 
 impl Drop for PassSpan {
     fn drop(&mut self) {
-        // Another thread is not in the span.
+        // Another thread than the one that entered the span must not exit it.
         if self.thread.is_some_and(|thread| thread != thread::current().id()) {
             dispose(std::mem::replace(&mut self.span.0, Span::none()));
         }

@@ -1,9 +1,11 @@
-//! The variables with which launchers tell processes their ranks.
+//! The environment variables with which launchers tell processes their ranks.
 //!
-//! Launchers can be nested: `srun` starts a torchrun or MPI's daemon on each machine, which starts the processes. The
-//! inner one knows the processes, so its variables count, and come first here. The outer one numbers something else,
-//! and only one thing can be checked: the inner one has at least as many processes. Otherwise a copy of it runs in each
-//! task and believes that it is alone.
+//! Launchers can be nested: `srun` can start torchrun or MPI's daemon on each machine, which then
+//! starts the processes. The variables of the inner launcher are used, since it numbers the
+//! processes; inner launchers come first in the list below. The outer launcher numbers something
+//! else. Only one thing can be checked: the inner launcher must have at least as many processes as
+//! the outer one. Otherwise a separate inner launcher runs in each task of the outer one, and each
+//! assumes that it is the only one.
 
 use std::ffi::CStr;
 
@@ -11,7 +13,8 @@ use super::{Found, Ranks, RanksError};
 
 struct Launcher {
     name: &'static CStr,
-    /// Whether it numbers the processes of an MPI job. Two such launchers cannot be nested.
+    /// Whether the launcher numbers the processes of an MPI job. Two such launchers cannot be
+    /// nested.
     is_mpi: bool,
     rank: &'static str,
     world_size: &'static str,
@@ -60,7 +63,7 @@ const LAUNCHERS: [Launcher; 5] = [
         rank: "SLURM_PROCID",
         world_size: "SLURM_STEP_NUM_TASKS",
         local_rank: "SLURM_LOCALID",
-        local_world_size: None, // Slurm only lists those of all machines.
+        local_world_size: None, // Slurm only has a variable that lists those of all machines.
     },
 ];
 
@@ -72,8 +75,9 @@ fn number(get: Get<'_>, variable: &'static str) -> Result<Option<usize>, RanksEr
 }
 
 impl Launcher {
-    /// Whether its variables are not about processes of the user: a batch script has some of Slurm's, too. The name of the
-    /// job says nothing: that of `srun bash train.sh` is `bash`, as in a shell, from which a program may be started by `srun`.
+    /// Returns whether the launcher's variables do not describe this process: a batch script also
+    /// has some of Slurm's variables. The name of the job does not help: it is `bash` for
+    /// `srun bash train.sh`, and also in a shell from which `srun` may start a program.
     fn is_absent(&self, get: Get<'_>) -> bool {
         self.name == SLURM && get(self.world_size).is_none()
     }
@@ -176,7 +180,7 @@ mod tests {
         // srun -n 4 bash train.sh
         let script = [("SLURM_PROCID", "2"), ("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_JOB_NAME", "bash")];
         says(&script, "rank 2 of 4 (SLURM_PROCID and SLURM_STEP_NUM_TASKS of Slurm)");
-        // The shell of salloc has the job's number of tasks, but is one.
+        // The shell that `salloc` starts has the job's number of tasks, but is a single process.
         let shell = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_NTASKS", "4")];
         says(&shell, "rank 0 of 1 (SLURM_PROCID and SLURM_STEP_NUM_TASKS of Slurm)");
     }

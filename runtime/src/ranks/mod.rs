@@ -1,12 +1,14 @@
-//! The processes that load a dataset together.
+//! The processes that load a dataset together in distributed training.
 //!
-//! In distributed training each process (rank) has a loader of its own, and each pass is divided among them. A loader
-//! that is given its [`Ranks`] does that by itself ([`Builder::ranks`](crate::loader::Builder::ranks)); the samplers
-//! of [`sampler`](crate::sampler) can also be divided by hand. [`Ranks::from_env`] reads what the launcher of the
-//! processes has put into their environment.
+//! In distributed training each process (rank) has its own loader, and each pass is distributed
+//! among the ranks. A loader that receives its [`Ranks`] distributes its passes itself
+//! ([`Builder::ranks`](crate::loader::Builder::ranks)). Alternatively, use a
+//! [`DistributedSampler`](crate::sampler::DistributedSampler). [`Ranks::from_env`] reads the rank
+//! that the launcher of the process has put into its environment.
 //!
-//! If ranks may have different numbers of batches, as streams that end at different times do, the loop must ask the
-//! others before each step, or it would wait for them forever: [`while_all`], [`while_any`] and [`repeat_while_any`] do.
+//! If ranks may have different numbers of batches, as with streams that end at different times, the
+//! loop must ask the other ranks before each step, or it would wait for them forever.
+//! [`while_all`], [`while_any`] and [`repeat_while_any`] do so.
 
 mod env;
 mod steps;
@@ -20,7 +22,8 @@ use std::ops::Range;
 
 use crate::dataset::WorkerInfo;
 
-/// One of the processes that load a dataset together: its rank, and their number (the world size).
+/// The rank of one of the processes that load a dataset together, and the number of these processes
+/// (the world size).
 ///
 /// ```
 /// use slotline::Ranks;
@@ -39,7 +42,7 @@ pub struct Ranks {
     found: Option<Found>,
 }
 
-/// Where [`Ranks::from_env`] found them.
+/// The variables in which [`Ranks::from_env`] found the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Found {
     launcher: &'static CStr,
@@ -48,7 +51,7 @@ struct Found {
 }
 
 impl Ranks {
-    /// Makes the ranks of process `rank` out of `world_size`.
+    /// Makes the value for process `rank` of `world_size` processes.
     ///
     /// # Errors
     ///
@@ -61,12 +64,13 @@ impl Ranks {
         }
     }
 
-    /// A process that loads everything alone; the default.
+    /// The value for a single process that loads everything; the default.
     pub const ALONE: Self = Self { rank: 0, world_size: 1, local_rank: None, local_world_size: None, found: None };
 
-    /// Reads what the launcher of this process has put into its environment; `None` if there is no launcher.
+    /// Reads the values that the launcher of this process has put into its environment. Returns
+    /// `None` if there is no launcher.
     ///
-    /// The first of these that is set counts:
+    /// The first of these launchers whose variables are set is used:
     ///
     /// | launcher | variables |
     /// |---|---|
@@ -76,11 +80,14 @@ impl Ranks {
     /// | MVAPICH | `MV2_COMM_WORLD_RANK`, `…_SIZE`, `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
     /// | Slurm's `srun` | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, `SLURM_LOCALID` |
     ///
-    /// Slurm's variables are ignored in a batch script outside of `srun`. In a shell that `srun --pty` has started with
-    /// several tasks, a program without `srun` is taken for one of these tasks. torchrun may number the processes differently than the launcher that starts it on each machine.
+    /// Slurm's variables are ignored in a batch script outside of `srun`. In a shell that
+    /// `srun --pty` has started with several tasks, a program that is started without `srun` is treated
+    /// as one of these tasks. torchrun may number the processes differently than the launcher that
+    /// starts it on each machine.
     ///
-    /// Nothing is divided because of the environment alone: give the ranks to
-    /// [`Builder::ranks`](crate::loader::Builder::ranks), and log them, as they say where they come from:
+    /// The environment has no effect by itself: pass the ranks to
+    /// [`Builder::ranks`](crate::loader::Builder::ranks). Log them as well, since their text says
+    /// where they were found:
     ///
     /// ```
     /// let ranks = slotline::Ranks::from_env()?.unwrap_or_default();
@@ -90,13 +97,14 @@ impl Ranks {
     ///
     /// # Errors
     ///
-    /// If only one of rank and world size is set, if a value is not a number or not possible, or if two launchers
-    /// contradict each other.
+    /// If only one of rank and world size is set, if a value is not a number or not possible, or if
+    /// two launchers contradict each other.
     pub fn from_env() -> Result<Option<Self>, RanksError> {
         Self::from_vars(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// Works like [`from_env`](Self::from_env), with an environment that is given as a function from names to values.
+    /// Works like [`from_env`](Self::from_env), with a function that returns the value of a
+    /// variable, instead of the environment.
     ///
     /// # Errors
     ///
@@ -115,15 +123,16 @@ impl Ranks {
         self.world_size
     }
 
-    /// Returns which of `len` items this rank reads, or a worker of it: every (world size × workers)-th, so that all
-    /// ranks and their workers together read each of them once. It is for streams, which are not divided by the loader:
+    /// Returns which of `len` items this rank reads, or a worker of it: every (world size ×
+    /// workers)-th, so that all ranks and their workers together read each item once. For iterable
+    /// datasets, which the loader does not distribute:
     ///
     /// ```
     /// use slotline::{Ranks, worker_info};
     ///
     /// let files = ["a.txt", "b.txt", "c.txt", "d.txt", "e.txt"];
     /// let ranks = Ranks::new(1, 2)?;
-    /// let mine = ranks.share(files.len(), worker_info()).map(|i| files[i]); // as a dataset's `iter` does it
+    /// in a dataset's `iter`
     /// assert!(mine.eq(["b.txt", "d.txt"]));
     /// # Ok::<(), slotline::ranks::RanksError>(())
     /// ```
@@ -135,12 +144,12 @@ impl Ranks {
         (first.min(len)..len).step_by(self.world_size.saturating_mul(workers))
     }
 
-    /// Returns the number of this process among those on its machine, if the launcher says so.
+    /// Returns the number of this process among those on its machine, if the launcher provides it.
     pub const fn local_rank(&self) -> Option<usize> {
         self.local_rank
     }
 
-    /// Returns the number of processes on this machine, if the launcher says so.
+    /// Returns the number of processes on this machine, if the launcher provides it.
     pub const fn local_world_size(&self) -> Option<usize> {
         self.local_world_size
     }
@@ -150,7 +159,7 @@ impl Ranks {
         self.launcher_c_str().and_then(|launcher| launcher.to_str().ok())
     }
 
-    /// Returns the same for C.
+    /// Returns the launcher like [`launcher`](Self::launcher), for the C interface.
     #[doc(hidden)]
     pub fn launcher_c_str(&self) -> Option<&'static CStr> {
         self.found.map(|found| found.launcher)
@@ -175,7 +184,7 @@ impl fmt::Display for Ranks {
     }
 }
 
-/// Ranks that are not possible.
+/// The error for impossible or contradictory ranks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RanksError {
@@ -194,7 +203,7 @@ pub enum RanksError {
     NotANumber {
         /// The variable.
         variable: &'static str,
-        /// Its value.
+        /// The value of the variable.
         value: String,
     },
     /// Only one of a pair of variables is set.
@@ -202,29 +211,29 @@ pub enum RanksError {
     Incomplete {
         /// The variable that is set.
         set: &'static str,
-        /// The variable that is not.
+        /// The variable that is missing.
         missing: &'static str,
     },
-    /// A launcher's numbers are not possible.
+    /// A launcher's rank is not below its number of ranks.
     #[error("the environment has {rank}={value}, but {world_size}={count}; ranks count from 0 to {world_size} - 1")]
     Impossible {
         /// The variable with the rank.
         rank: &'static str,
-        /// Its value.
+        /// The rank.
         value: usize,
         /// The variable with the number of ranks.
         world_size: &'static str,
-        /// Its value.
+        /// The number of ranks.
         count: usize,
     },
     /// Two launchers contradict each other.
     #[error("{first} and {second} contradict each other{why}; unset one's variables, or pass the ranks explicitly")]
     Contradiction {
-        /// What the first one says.
+        /// The values of the first launcher.
         first: String,
-        /// What the second one says.
+        /// The values of the second launcher.
         second: String,
-        /// What follows from that, if it is not obvious.
+        /// The consequence of the contradiction, if it is not obvious; otherwise empty.
         why: &'static str,
     },
 }

@@ -3,11 +3,12 @@
 use crate::loader::Output;
 use crate::{BoxError, Error, Loader};
 
-/// Returns an iterator that ends for all ranks when it ends for one of them.
+/// Returns an iterator over batches that ends on all ranks as soon as one rank has no more batches.
 ///
-/// `all` is called once for each step with whether this rank has another batch, and returns whether all ranks have: an
-/// all-reduce with a logical and (the minimum of zeros and ones). When a rank has none, the batches that the others
-/// have for that step are dropped, so up to one batch of each rank is read without being used.
+/// `all` is called once for each step with whether this rank has another batch, and must return
+/// whether all ranks have one. It is usually an all-reduce with a logical and (the minimum of zeros
+/// and ones). When a rank has no more batches, the batches of the other ranks for that step are
+/// dropped, so each of them reads one batch that is not used.
 ///
 /// ```
 /// use slotline::ranks::while_all;
@@ -55,11 +56,13 @@ impl<I: Iterator, F: FnMut(bool) -> Result<bool, BoxError>> Iterator for WhileAl
     }
 }
 
-/// Returns an iterator that ends for all ranks when it has ended for all of them. It returns `None` for a step for which
-/// only other ranks have a batch: take that step without data, such as with a loss of 0.
+/// Returns an iterator over batches that ends on all ranks when the last rank has no more batches.
+/// It yields `None` for a step for which only other ranks have a batch. Take part in that step
+/// without data, for example with a loss of 0.
 ///
-/// `any` is called once for each step with whether this rank has another batch, and returns whether any rank has: an
-/// all-reduce with a logical or (the maximum of zeros and ones).
+/// `any` is called once for each step with whether this rank has another batch, and must return
+/// whether any rank has one. It is usually an all-reduce with a logical or (the maximum of zeros
+/// and ones).
 ///
 /// ```
 /// use slotline::ranks::while_any;
@@ -83,7 +86,7 @@ where
 /// The iterator that [`while_any`] returns.
 #[derive(Debug)]
 pub struct WhileAny<I, F> {
-    /// `None` after its end.
+    /// `None` after the iterator's end.
     batches: Option<I>,
     any: F,
     ended: bool,
@@ -110,12 +113,13 @@ impl<I: Iterator, F: FnMut(bool) -> Result<bool, BoxError>> Iterator for WhileAn
     }
 }
 
-/// Works like [`while_any`], but begins another pass where this rank has no more batches, so each step has one. The
-/// iterator ends when each rank has ended its first pass, and abandons the pass that it has begun last. Whatever is
-/// repeated, the next pass has the number after that of the first one, as on all other ranks.
+/// Works like [`while_any`], but begins another pass when this rank has no more batches, so that
+/// each step has a batch. The iterator ends when each rank has finished its first pass, and
+/// abandons the pass that it has begun last. However many passes were repeated, the number of the
+/// next pass is the one after the first pass, as on all other ranks.
 ///
-/// A [state](crate::loader::State) that is saved after the first pass does not know that it is a repetition, so after a
-/// resume, this rank's pass counts as its first one.
+/// A [state](crate::loader::State) that is saved after the first pass does not contain that the
+/// pass is a repetition. So after resuming, this rank's pass counts as its first one.
 ///
 /// ```
 /// use slotline::dataset::TensorDataset;
@@ -134,8 +138,8 @@ impl<I: Iterator, F: FnMut(bool) -> Result<bool, BoxError>> Iterator for WhileAn
 /// # Ok::<(), BoxError>(())
 /// ```
 ///
-/// An error of `any` is returned instead of the batch, and the iterator ends; so does it with an error if there is
-/// nothing to repeat.
+/// An error of `any` is returned instead of the batch, and the iterator ends. It also ends with an
+/// error if a repeated pass has no batches.
 ///
 /// # Errors
 ///
@@ -155,7 +159,7 @@ where
 pub struct RepeatWhileAny<'a, B: Output, F> {
     loader: &'a mut Loader<B>,
     any: F,
-    /// The number of the pass after the first one.
+    /// The number of the pass that follows the first one.
     next_epoch: u32,
     /// Whether the first pass has ended.
     repeats: bool,
@@ -163,7 +167,7 @@ pub struct RepeatWhileAny<'a, B: Output, F> {
 }
 
 impl<B: Output, F> RepeatWhileAny<'_, B, F> {
-    /// Returns the first batch of another pass.
+    /// Begins another pass, and returns its first batch.
     fn repeat(&mut self) -> Result<Result<B::Item, Error>, BoxError> {
         if let Err(error) = self.loader.begin_epoch() {
             return Ok(Err(error));

@@ -1,15 +1,15 @@
-//! The position of a generator in its sequence, and how it is saved.
+//! The position of a generator in its sequence, and its text form in saved states.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::Generator;
 
-/// The position of a generator in its sequence. As text it is `seed:drawn`, as in `42:1248`.
+/// The position of a generator in its sequence. Its text form is `seed:drawn`, such as `42:1248`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GeneratorState {
     pub(crate) seed: u64,
-    /// The number of 32-bit words drawn.
+    /// The number of 32-bit words drawn since seeding.
     pub(crate) drawn: u64,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for GeneratorState {
     }
 }
 
-/// The error for a string that is not a position.
+/// The error for a string that is not the text form of a position.
 #[derive(Debug, thiserror::Error)]
 #[error("expected a generator's seed and the number of words drawn, as 42:1248")]
 pub(crate) struct NoPlace;
@@ -62,7 +62,7 @@ mod saved {
 
     impl<'de> Deserialize<'de> for GeneratorState {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            /// `Parts` is the format of version 1 of states.
+            /// `Parts` is the format in version 1 of saved states.
             #[derive(Deserialize)]
             #[serde(untagged, expecting = "a generator's position, as 42:1248")]
             enum Saved {

@@ -1,21 +1,24 @@
-//! Jumps far ahead in the sequence of mt19937.
+//! Jumps far ahead in the sequence of the Mersenne Twister mt19937.
 //!
-//! The recurrence is linear over the field of two elements, and its characteristic polynomial p has degree 19,937. So the
-//! words of the sequence n places further on are sums of its next 19,937 words: those at the exponents of t^n modulo p.
-//! Powers of t are made by squaring, which takes 2n steps of a few microseconds for a number of n bits.
+//! The recurrence is linear over the field of two elements, and its characteristic polynomial p has
+//! degree 19,937. So a word of the sequence n places ahead is a sum of the next 19,937 words: those
+//! whose places are the exponents of t^n modulo p. The power of t is computed by squaring, which
+//! takes up to 2b steps of a few microseconds for an n of b bits.
 //!
-//! Sources: the polynomial is the one in the paper named in [`mt19937`](super::mt19937), section 3; the method is that of
-//! H. Haramoto, M. Matsumoto, T. Nishimura, F. Panneton and P. L'Ecuyer, "Efficient jump ahead for F2-linear random number
-//! generators", INFORMS Journal on Computing 20(3), 2008, without its faster sums.
+//! Sources: the polynomial is that of section 3 of the paper cited in [`mt19937`](super::mt19937).
+//! The method is that of H. Haramoto, M. Matsumoto, T. Nishimura, F. Panneton and P. L'Ecuyer,
+//! "Efficient jump ahead for F2-linear random number generators", INFORMS Journal on Computing
+//! 20(3), 2008, without its faster computation of the sums.
 
 use super::mt19937::{BLOCK, MATRIX, SHIFT, next_word};
 
-/// The degree of the characteristic polynomial, and the words of 64 bits that hold the square of a remainder.
+/// The degree of the characteristic polynomial. `SQUARE` is the number of 64-bit words that hold
+/// the square of a remainder.
 const DEGREE: usize = 19_937;
 const SQUARE: usize = (2 * DEGREE).div_ceil(64) + 1;
 
-/// Returns the block that begins `words` words after that of `state`, which must not be the seeded one: the lower bits of
-/// its first word are not part of the recurrence.
+/// Returns the block that begins `words` words after the block `state`. `state` must not be the
+/// seeded block, since the lower bits of its first word are not part of the recurrence.
 pub(super) fn jump(state: &[u32; BLOCK], words: u64) -> [u32; BLOCK] {
     let exponents = power(words);
     let mut sequence = Vec::with_capacity(BLOCK + DEGREE);
@@ -32,10 +35,10 @@ pub(super) fn jump(state: &[u32; BLOCK], words: u64) -> [u32; BLOCK] {
     sum
 }
 
-/// Returns the exponents of the characteristic polynomial below its degree.
+/// Returns the exponents of the characteristic polynomial that are below its degree.
 fn characteristic() -> Vec<usize> {
-    // With u = t^624 + t^397 and v = t^623 + t^396, and the bits a of the matrix from the lowest one on, it is
-    // u v^31 + a0 u v^30 + ... + a30 u + a31.
+    // With u = t^624 + t^397 and v = t^623 + t^396, and the bits a0, a1, ... of the matrix from the
+    // lowest one on, the polynomial is u v^31 + a0 u v^30 + ... + a30 u + a31.
     let times = |polynomial: &[bool], high: usize, low: usize, constant: bool| {
         let mut product = vec![false; polynomial.len() + high];
         for (i, _) in polynomial.iter().enumerate().filter(|(_, is_set)| **is_set) {
@@ -53,13 +56,13 @@ fn characteristic() -> Vec<usize> {
     (0..DEGREE).filter(|&i| polynomial[i]).collect()
 }
 
-/// Returns t^n modulo the characteristic polynomial, as bits.
+/// Returns t^n modulo the characteristic polynomial, with one bit for each exponent.
 fn power(n: u64) -> Vec<u64> {
     let characteristic = characteristic();
     let mut bits = vec![0; SQUARE];
     bits[0] = 1;
     for bit in (0..64 - n.leading_zeros()).rev() {
-        // A square has the bits at twice the places.
+        // A square has each term at twice its exponent.
         for i in (0..SQUARE / 2 + 1).rev() {
             let word = bits[i];
             for (half, at) in [(word >> 32, 2 * i + 1), (word & u64::from(u32::MAX), 2 * i)] {
@@ -78,7 +81,7 @@ fn power(n: u64) -> Vec<u64> {
     bits
 }
 
-/// Puts the lower 32 bits of a word at its even places.
+/// Spreads the lower 32 bits of a word over its even bit positions.
 fn spread(word: u64) -> u64 {
     let step = |word: u64, shift: u32, mask: u64| (word | word << shift) & mask;
     let word = step(word, 16, 0x0000_ffff_0000_ffff);
@@ -88,7 +91,8 @@ fn spread(word: u64) -> u64 {
     step(word, 1, 0x5555_5555_5555_5555)
 }
 
-/// Takes the remainder of a polynomial, 64 terms at a time: the second term of the divisor is 227 below the first one.
+/// Reduces a polynomial modulo the characteristic polynomial, 64 terms at a time. That is possible
+/// because the second exponent of the characteristic polynomial is 227 below the first one.
 fn reduce(bits: &mut [u64], characteristic: &[usize]) {
     let chunks = (64 * (bits.len() - 1) - DEGREE) / 64;
     for at in (0..=chunks).rev().map(|chunk| DEGREE + 64 * chunk) {
@@ -103,7 +107,7 @@ fn reduce(bits: &mut [u64], characteristic: &[usize]) {
     }
 }
 
-/// Adds 64 terms of a polynomial, from an exponent on.
+/// Adds 64 terms to a polynomial, from the exponent `at` on.
 fn add(bits: &mut [u64], at: usize, terms: u64) {
     let (word, shift) = (at / 64, at % 64);
     bits[word] ^= terms << shift;

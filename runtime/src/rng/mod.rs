@@ -1,14 +1,15 @@
 //! Random numbers, from two generators for two purposes.
 //!
-//! [`Generator`] determines the *order* of a pass. It is torch's CPU generator bit for bit, so the same seed gives the
-//! same order as torch. It is a sequence, so its results depend on the order of draws; that is why only one thread
-//! draws from it, once per pass.
+//! [`Generator`] determines the *order* of a pass. It is torch's CPU generator bit for bit, so the
+//! same seed gives the same order as in torch. It draws from a sequence, so its results depend on
+//! the order of draws. Therefore only one thread draws from it, when a pass starts.
 //!
-//! [`SampleRng`] determines what happens *inside* a sample, such as where a random crop starts. It is a pure function
-//! of (seed, epoch, position), so augmentation never depends on the worker that made a sample, or on timing.
+//! [`SampleRng`] determines what happens *inside* a sample, such as the position of a random crop.
+//! It depends only on seed, epoch and position, so augmentation does not depend on the worker that
+//! makes a sample, or on timing.
 //!
-//! Both implement [`rand_core`]'s traits, so they work with all code written for those, such as the distributions of
-//! the `rand` crate.
+//! Both implement [`rand_core`]'s traits, so they work with code written for those, such as the
+//! distributions of the `rand` crate.
 
 mod generator_state;
 mod jump;

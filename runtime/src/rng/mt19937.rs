@@ -1,12 +1,13 @@
-//! The Mersenne Twister mt19937, a block at a time.
+//! The Mersenne Twister mt19937, computed one block at a time.
 //!
 //! Source: M. Matsumoto and T. Nishimura, "Mersenne Twister: a 623-dimensionally equidistributed uniform
 //! pseudo-random number generator", ACM TOMACS 8(1), 1998; the seeding is `init_genrand` of their 2002 revision.
 //!
-//! A new block is made in place. Word i depends on the old words i, i+1 and i+397; where i+397 wraps around, that word
-//! is already new. Three loops over constant ranges express this, so no index needs a modulo or a bounds check, and
-//! each loop reads only words that are at least 227 steps behind or not yet written: the compiler vectorizes the loops.
-//! It also vectorizes the tempering, which is done for a whole block at once.
+//! A new block is computed in place. Word i depends on the old words i, i+1 and i+397. Where i+397
+//! wraps around, it refers to a word that is already new. Three loops over constant ranges compute
+//! the block, so no index needs a modulo or a bounds check. Each loop reads only words that were
+//! written at least 227 steps earlier, or are not yet written, so the compiler can vectorize it. It
+//! can also vectorize the tempering, which is done for a whole block at once.
 
 use super::jump::jump;
 
@@ -19,18 +20,20 @@ pub(super) const SHIFT: usize = 397;
 /// The last row of the matrix of the recurrence.
 pub(super) const MATRIX: u32 = 0x9908_b0df;
 
-/// From this number of words on, a jump takes less time than making them.
+/// The number of words from which a jump takes less time than computing them.
 const FAR: u64 = 1 << 24;
 
-/// The engine: its state, and the tempered words of the current block.
+/// A generator of 32-bit words: its state, and the tempered words of the current block.
 #[derive(Clone)]
 pub(crate) struct Mt19937 {
     state: [u32; BLOCK],
-    /// The block's output. Words before `next` have been drawn. Undefined before the first refill.
+    /// The output of the current block. Words before `next` have been drawn. Unspecified before the
+    /// first block is made.
     words: [u32; BLOCK],
-    /// In 0 ..= BLOCK. BLOCK means that the next draw makes a new block.
+    /// The index of the next word to draw. `BLOCK` means that the next draw makes a new block.
     next: usize,
-    /// The number of blocks made since seeding. At a billion blocks per second it wraps after centuries.
+    /// The number of blocks made since seeding. At a billion blocks per second it wraps after
+    /// centuries.
     blocks: u64,
 }
 
@@ -48,7 +51,7 @@ impl Mt19937 {
 
     /// Returns the number of words drawn since seeding.
     pub(crate) fn drawn(&self) -> u64 {
-        // Before the first block `next` is BLOCK, which the addition cancels.
+        // Before the first block is made, `next` is `BLOCK`, which makes the result 0.
         self.blocks.wrapping_mul(BLOCK as u64).wrapping_add(self.next as u64).wrapping_sub(BLOCK as u64)
     }
 
@@ -62,8 +65,8 @@ impl Mt19937 {
         word
     }
 
-    /// Draws between 1 and `most` words, as many as the block still has; for loops over whole blocks. Returns an empty
-    /// slice only for `most` = 0.
+    /// Draws between 1 and `most` words, as many as the current block still has, for loops that
+    /// process whole blocks. Returns an empty slice only if `most` is 0.
     #[inline]
     pub(crate) fn run(&mut self, most: usize) -> &[u32] {
         if self.next >= BLOCK && most > 0 {
@@ -74,7 +77,7 @@ impl Mt19937 {
         &self.words[start..self.next]
     }
 
-    /// Skips `count` words, at about half a nanosecond per word, but in no more than a few milliseconds.
+    /// Skips `count` words. Takes about half a nanosecond per word, but at most a few milliseconds.
     pub(crate) fn discard(&mut self, mut count: u64) {
         if count >= FAR {
             if self.blocks == 0 {
@@ -113,7 +116,7 @@ impl Mt19937 {
         self.blocks = self.blocks.wrapping_add(1);
     }
 
-    /// Makes the output of the state.
+    /// Computes the output words from the state.
     fn temper(&mut self) {
         for (word, &state) in self.words.iter_mut().zip(&self.state) {
             *word = temper(state);
@@ -121,12 +124,14 @@ impl Mt19937 {
     }
 }
 
-/// Returns the word that follows the block of `first` and `second`, with the word [`SHIFT`] places after `first`.
+/// Returns the word that follows a block. `first` and `second` are the first two words of the
+/// block, and `shifted` is the word [`SHIFT`] places after `first`.
 pub(super) fn next_word(first: u32, second: u32, shifted: u32) -> u32 {
     shifted ^ twist(first, second)
 }
 
-/// Returns the matrix product of the recurrence, for the highest bit of `high` and the other bits of `low`.
+/// Returns the product of the recurrence's matrix with a word that has the highest bit of `high`
+/// and the other bits of `low`.
 #[inline(always)]
 fn twist(high: u32, low: u32) -> u32 {
     let mixed = (high & 0x8000_0000) | (low & 0x7fff_ffff);
@@ -146,7 +151,7 @@ fn temper(mut y: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Returns the words of the recurrence as the paper writes it, one word at a time on a growing list.
+    /// Returns the words of the recurrence as the paper writes it, one at a time in a growing list.
     fn reference(seed: u32, count: usize) -> Vec<u32> {
         let mut x = vec![seed];
         for j in 1..BLOCK as u32 {
@@ -171,7 +176,8 @@ mod tests {
         }
     }
 
-    /// The C++ standard fixes the 10000th word of a default-constructed `std::mt19937` (seed 5489).
+    /// The C++ standard specifies the 10000th word of a default-constructed `std::mt19937` (seed
+    /// 5489).
     #[test]
     fn the_ten_thousandth_word_is_the_one_the_cpp_standard_names() {
         let mut engine = Mt19937::new(5489);
@@ -197,7 +203,7 @@ mod tests {
                 assert_eq!(jumping.next_u32(), walking.next_u32(), "word {word} after {before} and {count}");
             }
         }
-        // Further than anyone can walk, in two ways.
+        // A jump of 2⁶⁴ - 1 words, in one step and in five.
         let (mut one, mut two) = (Mt19937::new(7), Mt19937::new(7));
         one.discard(u64::MAX);
         (0..5).for_each(|_| two.discard(u64::MAX / 5));

@@ -1,14 +1,16 @@
-//! torch's `randperm`, into memory that is reused.
+//! torch's `randperm`, into memory that can be reused.
 //!
-//! torch has two algorithms, chosen by the length. Below 2³²/20 entries it goes forward: step i swaps entry i with one
-//! of the entries from i on, chosen by a 32-bit word, in n - 1 steps (Fisher and Yates; the modern form is R.
-//! Durstenfeld's, CACM 7(7), 1964). For longer permutations it goes inside out: step i moves the entry at a place z ≤ i
-//! to place i, and puts i at place z, with 64 bits for z, in n steps.
+//! torch has two algorithms, selected by the length n. Below 2³²/20 entries it uses the *forward*
+//! form: step i swaps entry i with one of the entries from i on, selected by a 32-bit word, in n -
+//! 1 steps (Fisher and Yates; the modern form is R. Durstenfeld's, CACM 7(7), 1964). For longer
+//! permutations it uses the *inside-out* form: step i moves the entry at a place z ≤ i to place i,
+//! and puts i at place z, which is selected by 64 bits, in n steps.
 //!
-//! torch's samplers often draw a permutation and use only its start, or nothing. The generator must still advance by
-//! the same amount. In the forward form, step i does not touch the entries before i, so [`randperm_prefix`] stops once
-//! the wanted entries are final and discards the words of the remaining steps; [`skip_randperm`] discards all of them.
-//! In the inside-out form every step may change any entry, so even the start requires all steps.
+//! torch's samplers often draw a permutation and use only its start, or nothing, but the generator
+//! must still advance by the same amount. In the forward form, step i does not change the entries
+//! before i, so [`randperm_prefix`] stops once the wanted entries are final, and discards the words
+//! of the remaining steps. [`skip_randperm`] discards all of them. In the inside-out form every
+//! step may change any entry, so even the start requires all steps.
 
 use std::collections::TryReserveError;
 use std::fmt;
@@ -22,12 +24,12 @@ use crate::causes::with_causes;
 /// The length from which torch uses the inside-out form.
 const INSIDE_OUT: usize = (u32::MAX / 20) as usize;
 
-/// An unsigned integer type for tables of indices: `u32`, which halves the memory, or `u64`.
+/// An unsigned integer type for tables of indices: `u32`, which takes half the memory, or `u64`.
 pub trait IndexWord: sealed::Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     /// The size in bits.
     const BITS: u32;
 
-    /// Whether every index below `n` fits in this type.
+    /// Returns whether every index below `n` fits in this type.
     fn fits(n: usize) -> bool;
 
     /// Converts from an index, keeping its lowest [`BITS`](Self::BITS) bits.
@@ -38,7 +40,7 @@ pub trait IndexWord: sealed::Sealed + Copy + fmt::Debug + Send + Sync + 'static 
 }
 
 mod sealed {
-    /// Sealed, so that the methods here can rely on lossless conversions.
+    /// Restricts the trait to types for which the conversions here are lossless.
     pub trait Sealed {}
     impl Sealed for u32 {}
     impl Sealed for u64 {}
@@ -68,7 +70,7 @@ macro_rules! index_word {
 index_word!(u32);
 index_word!(u64);
 
-/// Why a permutation could not be made.
+/// The error for a permutation that cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RandpermError {
@@ -88,14 +90,14 @@ pub enum RandpermError {
     Memory {
         /// The requested length.
         n: usize,
-        /// The size of the table in bytes (`usize::MAX` if it is more than that).
+        /// The size of the table in bytes; `usize::MAX` if it is larger than that.
         bytes: usize,
         /// The allocator's error.
         r#source: TryReserveError,
     },
 }
 
-/// Implements [`Generator::randperm_into`].
+/// Draws a permutation; see [`Generator::randperm_into`].
 pub(super) fn randperm_into<I: IndexWord>(
     generator: &mut Generator,
     n: usize,
@@ -112,27 +114,28 @@ pub(super) fn randperm_into<I: IndexWord>(
     Ok(())
 }
 
-/// Empties `table` and makes room for `len` entries. Allocates only if its capacity is smaller.
+/// Empties `table` and reserves memory for `len` entries. Allocates only if its capacity is
+/// smaller.
 pub(crate) fn reserve_table<I: IndexWord>(table: &mut Vec<I>, len: usize) -> Result<(), TryReserveError> {
     table.clear();
     table.try_reserve_exact(len)
 }
 
-/// Appends 0 .. `n` to `table`, `times` times: the input of [`randperm_prefix`].
+/// Appends the sequence 0 .. `n` to `table` `times` times, as input for [`randperm_prefix`].
 pub(crate) fn fill_table<I: IndexWord>(table: &mut Vec<I>, times: usize, n: usize) {
     for _ in 0..times {
         table.extend((0..n).map(I::from_index));
     }
 }
 
-/// Permutes `entries`, which contain 0, 1, 2, …; only the first `wanted` entries of the result are valid.
-///
-/// Draws as much as torch draws for the whole permutation, for any `wanted`.
+/// Permutes `entries`, which must contain 0, 1, 2, and so on. Only the first `wanted` entries of
+/// the result are valid. Draws as many words as torch does for the whole permutation, for any
+/// `wanted`.
 pub(crate) fn randperm_prefix<I: IndexWord>(generator: &mut Generator, entries: &mut [I], wanted: usize) {
     randperm_by_length(generator, entries, wanted, INSIDE_OUT);
 }
 
-/// Draws the words of a permutation of `n` entries without making it.
+/// Draws the words of a permutation of `n` entries without computing it.
 pub(crate) fn skip_randperm(generator: &mut Generator, n: usize) {
     generator.discard(words_of_randperm(n, INSIDE_OUT));
 }
@@ -142,7 +145,8 @@ fn words_of_randperm(n: usize, inside_out: usize) -> u64 {
     if n < inside_out { (n as u64).saturating_sub(1) } else { (n as u64).saturating_mul(2) }
 }
 
-/// Selects the form: inside out from `inside_out` entries on, which is lower in tests.
+/// Permutes entries in the form for their number: inside-out from `inside_out` entries on. Tests
+/// use a lower bound than [`INSIDE_OUT`].
 fn randperm_by_length<I: IndexWord>(g: &mut Generator, entries: &mut [I], wanted: usize, inside_out: usize) {
     let n = entries.len();
     if n >= inside_out {
@@ -154,14 +158,15 @@ fn randperm_by_length<I: IndexWord>(g: &mut Generator, entries: &mut [I], wanted
     }
 }
 
-/// Runs the first `steps` steps of the forward form. `entries` has more than `steps` and fewer than 2³² entries.
+/// Runs the first `steps` steps of the forward form. `entries` must have more than `steps` and
+/// fewer than 2³² entries.
 fn permute_forward<I: IndexWord>(generator: &mut Generator, entries: &mut [I], steps: usize) {
     let n = entries.len();
     debug_assert!(steps < n && n <= u32::MAX as usize);
     let mut i = 0;
     while i < steps {
-        // One block of words at a time: the swaps of a block depend only on each other, so the processor can have many
-        // of their cache misses in flight at once.
+        // One block of words at a time. The swaps of a block depend only on each other, so the
+        // processor can have many of their cache misses in flight at once.
         for &word in generator.run(steps - i) {
             let z = word % (n - i) as u32;
             entries.swap(i, i + z as usize);
@@ -170,7 +175,7 @@ fn permute_forward<I: IndexWord>(generator: &mut Generator, entries: &mut [I], s
     }
 }
 
-/// Runs the inside-out form. The contents of `entries` don't matter.
+/// Runs the inside-out form. The contents of `entries` are ignored.
 fn permute_inside_out<I: IndexWord>(generator: &mut Generator, entries: &mut [I]) {
     for i in 0..entries.len() {
         let z = (generator.next_u64() % (i as u64 + 1)) as usize;
@@ -184,7 +189,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// torch's two algorithms, written out: the forward form, and the one for large n.
+    /// Returns the permutation by torch's two algorithms, in their simplest form.
     fn reference(g: &mut Generator, n: usize, inside_out: usize) -> Vec<u64> {
         let mut r: Vec<u64> = (0..n as u64).collect();
         if n < inside_out {

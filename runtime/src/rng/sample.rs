@@ -3,14 +3,16 @@
 //! Source: J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3",
 //! SC '11, 2011, and the known-answer tests of its library, Random123.
 //!
-//! Philox is a bijection on 128-bit counters, selected by a 64-bit key. Here the key is the seed, and the counter is
+//! Philox is a bijection on 128-bit counters, selected by a 64-bit key. Here the key is the seed,
+//! and the counter consists of four 32-bit words:
 //!
 //! | word | 0     | 1     | 2            | 3             |
 //! |------|-------|-------|--------------|---------------|
 //! | is   | block | epoch | position low | position high |
 //!
-//! Two samples of a run never share a block: their counters differ, and under one key a bijection maps different
-//! counters to different blocks. There is no state between samples, and none shared between threads.
+//! Two samples of a run never share a block, since their counters differ, and with one key a
+//! bijection maps different counters to different blocks. No state is kept between samples, and
+//! none is shared between threads.
 
 use std::convert::Infallible;
 
@@ -19,11 +21,12 @@ use rand_core::{TryRng, utils};
 /// The number of words in a block.
 const WORDS: usize = 4;
 
-/// The random numbers of one sample: a pure function of (seed, epoch, position).
+/// The random numbers of one sample, which depend only on seed, epoch and position.
 ///
-/// Augmentation that draws from it produces the same sample on any worker, at any time, with any number of workers, and
-/// after a resume. Construction is cheap; the first block is computed at the first draw. The sequence has 2³⁴ 32-bit
-/// words and then repeats. It uses no heap memory. It is not cryptographically secure.
+/// Augmentation that draws from this generator produces the same sample on any worker, at any time,
+/// with any number of workers, and after resuming. Making the generator is cheap, as the first
+/// block is computed at the first draw. The sequence has 2³⁴ 32-bit words and then repeats. It uses
+/// no heap memory. It is not cryptographically secure.
 ///
 /// Draw through [`rand_core::Rng`], or the `rand` crate's extensions of it.
 ///
@@ -34,7 +37,7 @@ const WORDS: usize = 4;
 /// let mut rng = SampleRng::new(42, 0, 1000);
 /// let flip = rng.next_u32() & 1 == 1;
 ///
-/// let mut again = SampleRng::new(42, 0, 1000); // on any thread, in any run
+/// on any thread, in any run
 /// assert_eq!(again.next_u32() & 1 == 1, flip);
 /// ```
 #[derive(Clone, Debug)]
@@ -43,7 +46,8 @@ pub struct SampleRng {
     /// The counter of the next block.
     counter: [u32; WORDS],
     block: [u32; WORDS],
-    /// The number of words of `block` that were drawn, in 0 ..= WORDS. WORDS means that the next draw computes a block.
+    /// The number of words of `block` that were drawn. `WORDS` means that the next draw computes a
+    /// block.
     used: usize,
 }
 
@@ -98,7 +102,7 @@ fn philox4x32_10(mut counter: [u32; WORDS], mut key: [u32; 2]) -> [u32; WORDS] {
     counter
 }
 
-/// Returns the high and the low half of a product.
+/// Returns the high and the low half of the product of `a` and `b`.
 #[inline(always)]
 fn wide_product(a: u32, b: u32) -> [u32; 2] {
     let product = u64::from(a) * u64::from(b);
@@ -124,7 +128,8 @@ mod tests {
         }
     }
 
-    /// Fixes the layout of the counter and the key: changing it would change the results of existing runs.
+    /// Checks the layout of the counter and the key. Changing it would change the results of
+    /// existing runs.
     #[test]
     fn coordinates_select_the_blocks_of_a_sample() {
         let mut rng = SampleRng::new(0x299f_31d0_a409_3822, 0x85a3_08d3, 0x0370_7344_1319_8a2e);

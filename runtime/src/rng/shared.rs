@@ -1,13 +1,13 @@
 //! Generators that several parts of a program draw from.
 //!
-//! In torch a generator is shared by reference: a DataLoader and its sampler draw from the same one, in turn, and both
-//! fall back to the process's default generator if none is given. Here a shared generator is behind a lock, which is
-//! held while drawing.
+//! In torch a generator is shared by reference: a DataLoader and its sampler can draw from the same
+//! one, in turn, and both use the process's default generator if none is given. Here a shared
+//! generator is behind a lock, which is held while drawing.
 //!
-//! A process may be forked while another thread draws. That thread does not exist in the child: the lock stays locked,
-//! and the state behind it may be half updated. So each process has its own lock, made when it is first needed. It
-//! starts with a copy of the parent's state if no thread held the parent's lock at the fork, and with a new seed
-//! otherwise.
+//! A process may be forked while another thread draws. That thread does not exist in the child, so
+//! the lock stays locked, and the state behind it may be half updated. So each process has a lock
+//! of its own, made when it is first needed. Its generator starts as a copy of the parent's if no
+//! thread held the parent's lock at the fork, and otherwise with an unpredictable seed.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -21,10 +21,11 @@ use crate::fork::Process;
 
 static DEFAULT: Shared = Shared::new();
 
-/// A generator with several owners, such as a loader and its sampler. A clone is the same generator.
+/// A generator with several owners, such as a loader and its sampler. Clones share one generator.
 ///
-/// In a forked process it is a separate generator that continues from the same point. If another thread held it at the
-/// fork, it starts over with an unpredictable seed, because that thread's progress is unknown.
+/// In a forked process, the generator is separate and continues from the same point. If another
+/// thread had locked it at the fork, it restarts with an unpredictable seed in the forked process,
+/// because that thread's progress is unknown.
 ///
 /// ```
 /// use slotline::rng::{Generator, SharedGenerator};
@@ -40,7 +41,7 @@ pub struct SharedGenerator(Arc<Shared>);
 impl SharedGenerator {
     /// Locks the generator for this thread until the guard is dropped.
     ///
-    /// A thread that requests a second guard while it holds one deadlocks.
+    /// A thread deadlocks if it calls this while it holds a guard of the same generator.
     pub fn lock(&self) -> MutexGuard<'_, Generator> {
         self.0.lock()
     }
@@ -54,14 +55,16 @@ impl From<Generator> for SharedGenerator {
     }
 }
 
-/// Locks the process's default generator for this thread until the guard is dropped (`torch.default_generator`).
+/// Locks the process's default generator (`torch.default_generator`) for this thread until the
+/// guard is dropped.
 ///
-/// Like torch's, it starts with an unpredictable seed, made from the operating system's randomness at the first use;
-/// [`manual_seed`] sets a known one. A thread deadlocks if it holds a guard and requests a second one, which every
-/// function that draws from the default generator does.
+/// As in torch, the generator starts with an unpredictable seed, made from the operating system's
+/// randomness at the first use; [`manual_seed`] sets another seed. A thread that holds a guard
+/// deadlocks if it requests a second one, which every function that draws from the default
+/// generator does.
 ///
-/// In a forked process it continues from the same point. If another thread held it at the fork, it starts over with an
-/// unpredictable seed.
+/// In a forked process, the generator continues from the same point. If another thread had locked
+/// it at the fork, it restarts with an unpredictable seed.
 pub fn default_generator() -> MutexGuard<'static, Generator> {
     DEFAULT.lock()
 }
@@ -78,9 +81,10 @@ pub fn manual_seed(seed: u64) {
 
 /// A generator behind a lock that belongs to the current process.
 struct Shared {
-    /// Null until it is first locked. Each `Locked` stays allocated as long as this value, since guards may borrow it.
+    /// The lock of the current process; null until it is first locked. Each `Locked` stays
+    /// allocated as long as this value, since guards may borrow it.
     current: AtomicPtr<Locked>,
-    /// The process in which a thread makes, or made, the lock: see [`Process::number`].
+    /// The [number](Process::number) of the last process in which a thread began to make the lock.
     maker: AtomicU64,
 }
 
@@ -92,10 +96,10 @@ struct Locked {
     parents: *mut Locked,
 }
 
-// SAFETY: the parent's `Locked` is only accessed through `&Locked`, of which all but the pointer is `Sync`, and freed
-// with `Shared`.
+// SAFETY: the parent's `Locked` is only accessed through `&Locked`, all of whose fields except the
+// pointer are `Sync`, and it is freed together with `Shared`.
 unsafe impl Send for Locked {}
-// SAFETY: as above.
+// SAFETY: the pointer is only read, and the other fields are `Sync`.
 unsafe impl Sync for Locked {}
 
 impl Locked {
@@ -109,14 +113,15 @@ impl Shared {
         Self { current: AtomicPtr::new(null_mut()), maker: AtomicU64::new(0) }
     }
 
-    /// Locks even after a panic under the lock: every draw leaves the generator in a valid state.
+    /// Locks the generator, even if a thread panicked while it held the lock: every draw leaves the
+    /// generator in a valid state.
     fn lock(&self) -> MutexGuard<'_, Generator> {
         loop {
             if let Some(locked) = self.current().filter(|locked| locked.process.is_this()) {
                 return locked.generator.lock().unwrap_or_else(PoisonError::into_inner);
             }
-            // The thread that makes it locks the parent's lock briefly, which must not look as if it had been held at
-            // the fork.
+            // Only one thread makes the lock. It briefly locks the parent's lock, which would look
+            // to a second thread as if it had been held at the fork.
             let process = Process::this().number();
             if self.maker.swap(process, Ordering::Relaxed) == process {
                 thread::yield_now();
@@ -127,11 +132,11 @@ impl Shared {
     }
 
     fn current(&self) -> Option<&Locked> {
-        // SAFETY: the pointer is null, or from a box that `put` leaked and only `drop` frees.
+        // SAFETY: the pointer is null, or from a box that `put` leaked and that only `drop` frees.
         unsafe { self.current.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Makes this process's lock. Called by one thread of the process, once.
+    /// Makes the lock of this process. Only one thread of the process may call it, once.
     #[cold]
     fn make(&self) {
         let whole = self.current().and_then(|parents| match parents.generator.try_lock() {
@@ -152,7 +157,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let mut next = *self.current.get_mut();
         while !next.is_null() {
-            // SAFETY: `put` leaked the box, each is in the list once, and guards of it would borrow `self`.
+            // SAFETY: `put` leaked the box, each box is in the list once, and a guard of it would
+            // borrow `self`.
             next = unsafe { Box::from_raw(next) }.parents;
         }
     }
@@ -167,10 +173,11 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Returns a seed of 53 bits, like torch's unpredictable seeds, so that it survives a conversion to f64.
+/// Returns an unpredictable seed of 53 bits, as torch does, so that it can be converted to f64 and
+/// back.
 fn unpredictable_seed() -> u64 {
-    // The only access to the system's randomness in the standard library: the keys of a hash map's hasher. A forked
-    // process inherits its parent's keys.
+    // The standard library gives access to the system's randomness only through the keys of a hash
+    // map's hasher. A forked process inherits its parent's keys, so the process's number is hashed.
     RandomState::new().hash_one(std::process::id()) >> 11
 }
 
@@ -178,7 +185,8 @@ fn unpredictable_seed() -> u64 {
 mod tests {
     use super::*;
 
-    /// The only test that uses the process's default generator, since tests of one process run concurrently.
+    /// This is the only test that uses the process's default generator, since the tests of a
+    /// process run concurrently.
     #[test]
     fn the_default_generator_can_be_seeded() {
         let seed = default_generator().initial_seed();

@@ -1,8 +1,9 @@
 //! torch's CPU generator.
 //!
-//! The engine is mt19937, seeded with the low 32 bits of the seed. torch's *numbers* follow from how each kind of draw
-//! consumes words: 64 bits are two words, the high one first; a bounded integer is a plain remainder; a uniform f64 is
-//! the low 53 bits of 64. No draw keeps state for the next one.
+//! The generator is mt19937, seeded with the low 32 bits of the seed. To draw torch's numbers, each
+//! kind of draw must use its words as torch does: 64 bits are two words, the high one first; a
+//! bounded integer is a plain remainder; a uniform f64 is the low 53 of 64 bits. No draw keeps
+//! state for the next one.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -21,11 +22,12 @@ const WIDE_RANDINT: u64 = 1 << 28;
 
 /// torch's CPU random number generator, bit for bit (`torch.Generator`).
 ///
-/// It takes about 5 KiB and no heap memory. It is not cryptographically secure. A clone is an independent generator at
-/// the same point of the same sequence.
+/// It takes about 5 KiB and no heap memory. It is not cryptographically secure. A clone is an
+/// independent generator at the same point of the same sequence.
 ///
-/// Through [`rand_core`]'s traits, `next_u32` and `next_u64` are torch's `random()` and `random64()`, and
-/// `fill_bytes` writes 32-bit words, little-endian. The numbers of `rand`'s own distributions are not torch's.
+/// Through [`rand_core`]'s traits, `next_u32` and `next_u64` are torch's `random()` and
+/// `random64()`, and `fill_bytes` writes 32-bit words, little-endian. The distributions of the
+/// crate `rand` do not give torch's numbers.
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -47,10 +49,11 @@ impl Generator {
 
     /// Makes a generator with the given seed, like `torch.Generator().manual_seed(seed)`.
     ///
-    /// Only the low 32 bits reach the engine, as in torch; the others only appear in
-    /// [`initial_seed`](Self::initial_seed). torch's negative seeds wrap: its -1 is `u64::MAX`.
+    /// As in torch, only the low 32 bits affect the numbers. The other bits only appear in
+    /// [`initial_seed`](Self::initial_seed). Negative seeds of torch wrap: -1 is `u64::MAX`.
     ///
-    /// (The trait [`SeedableRng`] has a function of the same name that takes the seed as eight bytes, little-endian.)
+    /// (The trait [`SeedableRng`] has a function of the same name, which takes the seed as eight
+    /// bytes, little-endian.)
     pub fn from_seed(seed: u64) -> Self {
         Self { engine: Mt19937::new(seed as u32), seed }
     }
@@ -67,8 +70,9 @@ impl Generator {
 
     /// Returns the number of 32-bit words drawn since seeding.
     ///
-    /// Together with [`initial_seed`](Self::initial_seed) it is the generator's whole state, in 16 bytes: a new
-    /// generator with that seed that [discards](Self::discard) this many words is at the same point.
+    /// The result and [`initial_seed`](Self::initial_seed) are the generator's whole state, in 16
+    /// bytes: a new generator with that seed that [discards](Self::discard) this many words is at
+    /// the same point.
     ///
     /// ```
     /// use slotline::rng::Generator;
@@ -85,24 +89,25 @@ impl Generator {
         self.engine.drawn()
     }
 
-    /// Skips the next `words` 32-bit words. The time is proportional to `words`: about a second per few billion.
+    /// Skips the next `words` 32-bit words. Takes a few milliseconds at most.
     pub fn discard(&mut self, words: u64) {
         self.engine.discard(words);
     }
 
-    /// Draws an integer from 0 to 2⁶³-1, like `tensor.random_()` on int64. torch makes its seeds with it.
+    /// Draws an integer from 0 to 2⁶³-1, like `tensor.random_()` on int64. torch makes its seeds in
+    /// this way.
     pub fn random_i64(&mut self) -> i64 {
         (self.next_u64() & (u64::MAX >> 1)) as i64
     }
 
     /// Draws an integer from 0 to `n` - 1, like `torch.randint(n, ())`.
     ///
-    /// It is the remainder of 32 random bits if `n` is below 2²⁸, and of 64 bits otherwise, with the resulting (tiny)
-    /// bias.
+    /// The result is the remainder of 32 random bits if `n` is below 2²⁸, and of 64 bits otherwise.
+    /// It has the (tiny) bias that follows from that.
     #[inline]
     pub fn randint(&mut self, n: NonZero<u64>) -> u64 {
         if n.get() < WIDE_RANDINT {
-            // A 32-bit division is much cheaper than a 64-bit one on many processors.
+            // On many processors, a 32-bit division is much faster than a 64-bit one.
             u64::from(self.engine.next_u32() % n.get() as u32)
         } else {
             self.next_u64() % n
@@ -115,15 +120,16 @@ impl Generator {
         (self.next_u64() & (BITS - 1)) as f64 / BITS as f64
     }
 
-    /// Replaces the contents of `out` by a random permutation of 0 .. `n`, the one that `torch.randperm(n)` returns.
+    /// Replaces the contents of `out` with a random permutation of 0 .. `n`, the one that
+    /// `torch.randperm(n)` returns.
     ///
-    /// The memory of `out` is reused: nothing is allocated if its capacity is at least `n`. `u32` entries take half the
-    /// memory of `u64`; the permutation is the same.
+    /// The memory of `out` is reused, and nothing is allocated if its capacity is at least `n`.
+    /// `u32` entries take half the memory of `u64`, and give the same permutation.
     ///
     /// # Errors
     ///
-    /// If an index would not fit in `out`'s type, or the memory cannot be allocated. Then nothing was drawn and `out`
-    /// is empty.
+    /// If an index would not fit in `out`'s type, or the memory cannot be allocated. Nothing is
+    /// drawn then, and `out` is empty.
     ///
     /// ```
     /// use slotline::rng::Generator;
@@ -183,7 +189,7 @@ impl SeedableRng for Generator {
         Self::from_seed(u64::from_le_bytes(seed))
     }
 
-    /// Uses the seed as torch does, without the scrambling that other generators do here.
+    /// Uses the seed as torch does, without the scrambling that [`SeedableRng`] recommends.
     fn seed_from_u64(seed: u64) -> Self {
         Self::from_seed(seed)
     }

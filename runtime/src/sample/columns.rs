@@ -1,4 +1,4 @@
-//! Reading the columns of a batch.
+//! Access to the fields of a batch as tensors.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,16 +12,16 @@ use crate::dtype::Element;
 use crate::shape::Shape;
 use crate::tensor::{AnyTensorView, TensorView};
 
-/// The columns of a batch: one tensor for each field, in declaration order.
+/// The fields of a batch as tensors, in declaration order.
 ///
 /// For an unbatched sample, each tensor has the field's own shape, without a first dimension for the rows.
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
     columns: &'a [Column],
     slot: *const u8,
-    /// The number of rows of the batch, at most the layout's.
+    /// The number of rows of the batch, at most `layout_rows`.
     rows: usize,
-    /// The layout's.
+    /// The number of rows of a full batch.
     layout_rows: usize,
     /// Whether the tensors have a first dimension for the rows. If not, there is one row.
     batched: bool,
@@ -29,19 +29,19 @@ pub struct Columns<'a> {
     memory: PhantomData<&'a u8>,
 }
 
-/// The position of a batch's field in [`Columns::bytes`]. Positions are multiples of 256 bytes, relative to the first
-/// one.
+/// The position of a batch's field in [`Columns::bytes`]. Each tensor begins at a multiple of 256
+/// bytes from the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The byte range of the elements.
     pub data: Range<usize>,
     /// The shape of the elements, as in [`Columns::get`].
     pub shape: Shape,
-    /// The byte range of [`lengths`](Columns::lengths) or [`offsets`](Columns::offsets), one `i64` each, if the field
-    /// has them.
+    /// The byte range of [`lengths`](Columns::lengths) or [`offsets`](Columns::offsets), one `i64`
+    /// each, if the field has them.
     pub ends: Option<Range<usize>>,
-    /// Whether the elements are on the heap instead, which [happens](crate::loader::Overflow::Spill) if the batch had
-    /// no room for them; `data` is then empty.
+    /// Whether the elements are on the heap instead, because the batch had [no
+    /// room](crate::loader::Overflow::Spill) for them. `data` is then empty.
     pub spilled: bool,
 }
 
@@ -50,7 +50,8 @@ impl<'a> Columns<'a> {
     ///
     /// # Safety
     ///
-    /// The same as for [`Row::new`], with the first `rows` rows fully written and read-only for `'a`.
+    /// Those of [`Row::new`]. The first `rows` rows must be fully written, and no code may write to
+    /// them for `'a`.
     #[inline]
     pub(crate) unsafe fn new(layout: &'a Layout, slot: *const u8, rows: usize) -> Self {
         debug_assert!(rows <= layout.rows);
@@ -65,11 +66,11 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Makes the columns of row 0 alone, without the first dimension for the rows.
+    /// Makes the columns of row 0 only, without the first dimension for the rows.
     ///
     /// # Safety
     ///
-    /// The same as for [`new`](Self::new), with one row.
+    /// Those of [`new`](Self::new), with one row.
     #[inline]
     pub(crate) unsafe fn single(layout: &'a Layout, slot: *const u8) -> Self {
         // SAFETY: the caller upholds the contract of `new` for one row.
@@ -81,7 +82,7 @@ impl<'a> Columns<'a> {
         self.columns.len()
     }
 
-    /// Whether there are no fields.
+    /// Returns whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
@@ -91,16 +92,17 @@ impl<'a> Columns<'a> {
         self.columns.get(i).map(|column| &column.field)
     }
 
-    /// Returns field `i` of the batch, with shape `[rows, …]` (`[…]` for an unbatched sample); `None` if there is no
-    /// field `i`. The rows of a padded field include the padding. A packed field has the concatenated items of all rows, with
-    /// shape `[total, …]`.
+    /// Returns field `i` of the batch, with shape `[rows, …]` (`[…]` for an unbatched sample);
+    /// `None` if there is no field `i`. The rows of a padded field include the padding. A packed
+    /// field has the concatenated items of all rows, with shape `[total, …]`.
     #[inline]
     pub fn get(&self, i: usize) -> Option<AnyTensorView<'a>> {
         self.columns.get(i).map(|column| self.tensor(column))
     }
 
-    /// Returns the number of the field with this name; `None` if there is none. A field of a derived sample has the
-    /// name of the struct's field, and a field of a tuple its index: `0`, `1`, …
+    /// Returns the number of the field with this name; `None` if there is none. The fields of a
+    /// struct that derives `Sample` keep their names, and those of a tuple are named by their
+    /// indices: `0`, `1`, and so on.
     ///
     /// ```
     /// use slotline::dataset::from_fn;
@@ -126,9 +128,9 @@ impl<'a> Columns<'a> {
 
     /// Returns the memory of field `i`, with the same shape as [`get`](Self::get); `None` if there is no field `i`.
     ///
-    /// The memory is returned as a pointer, for foreign code (FFI). Such code may write to it until the batch is
-    /// dropped, as long as nothing else reads the field. When the batch is dropped or copied, the elements must be
-    /// valid for the field's dtype (for `Bool`, only 0 and 1).
+    /// The memory is returned as a pointer, for foreign code (FFI). Such code may write to it until
+    /// the batch is dropped, as long as nothing else reads the field. When the batch is dropped or
+    /// copied, the elements must be valid for the field's dtype (for `Bool`, only 0 and 1).
     #[inline]
     pub fn raw(&self, i: usize) -> Option<(Shape, NonNull<[u8]>)> {
         let column = self.columns.get(i)?;
@@ -137,9 +139,10 @@ impl<'a> Columns<'a> {
         Some((shape, NonNull::slice_from_raw_parts(start, elements * column.field.dtype.size())))
     }
 
-    /// Returns the number of rows, and the memory of field `i`, if it has as many rows of the field's own shape: like
-    /// [`raw`](Self::raw), for code that keeps the shape. `None` if there is no field `i`, if the lengths of its rows vary, or
-    /// for an unbatched sample.
+    /// Returns the number of rows and a pointer to the memory of field `i`, if each row has exactly
+    /// the field's declared shape. Works like [`raw`](Self::raw), for code that already knows the
+    /// shape. Returns `None` if there is no field `i`, if the field is padded or packed, or for an
+    /// unbatched sample.
     #[inline]
     pub fn raw_rows(&self, i: usize) -> Option<(usize, NonNull<u8>)> {
         let column = self.columns.get(i).filter(|column| self.batched && column.field.kind == Kind::Fixed)?;
@@ -148,19 +151,20 @@ impl<'a> Columns<'a> {
         Some((self.rows, NonNull::new(start.cast_mut())?))
     }
 
-    /// Returns the number of elements in each row of field `i`; `None` if the field is not padded.
+    /// Returns the length of each row of field `i`, in elements; `None` if the field is not padded.
     pub fn lengths(&self, i: usize) -> Option<&'a [i64]> {
         self.columns.get(i).filter(|column| column.field.is_padded()).map(|column| self.ends(column))
     }
 
-    /// Returns the start of each row of field `i`, in items, followed by the end of the last row: one more entry than
-    /// there are rows. Returns `None` if the field is not packed.
+    /// Returns the start of each row of field `i`, in items, followed by the end of the last row.
+    /// There is one more entry than there are rows. Returns `None` if the field is not packed.
     pub fn offsets(&self, i: usize) -> Option<&'a [i64]> {
         self.columns.get(i).filter(|column| column.field.is_packed()).map(|column| self.ends(column))
     }
 
-    /// Returns the memory of all fields as one slice, to be copied as a whole: from the start of the first field to the
-    /// end of the last one, with the gaps between them. [`place`](Self::place) returns the position of each field.
+    /// Returns the memory of all fields as one slice, so that it can be copied as a whole. It
+    /// extends from the start of the first field to the end of the last one, including the gaps
+    /// between them. [`place`](Self::place) returns the position of each field.
     pub fn bytes(&self) -> &'a [u8] {
         let first = self.first();
         let end = |i| self.place(i).map_or(0, |place| place.ends.map_or(place.data.end, |ends| ends.end));
@@ -176,7 +180,7 @@ impl<'a> Columns<'a> {
         let from = |offset: usize, len: usize| offset - self.first()..offset - self.first() + len;
         let packed = usize::from(column.field.is_packed());
         let ends = (column.ends > 0).then(|| from(column.ends, (packed + self.rows) * size_of::<i64>()));
-        // A batch without rows did not overwrite the state of an earlier batch.
+        // If there are no rows, the spill may still have the state of an earlier batch.
         let spilled = elements > 0 && self.spill(column).is_some();
         let bytes = if spilled { 0 } else { elements * column.field.dtype.size() };
         Some(Place { data: from(column.offset, bytes), shape, ends, spilled })
@@ -187,17 +191,20 @@ impl<'a> Columns<'a> {
         self.columns.first().map_or(INDICES, |column| column.offset)
     }
 
-    /// Takes the next field, in declaration order; for [`Schema::tensors`](super::Schema::tensors).
+    /// Takes the next field, in declaration order. For implementations of
+    /// [`Schema::tensors`](super::Schema::tensors).
     ///
     /// # Panics
     ///
-    /// If there are no more fields, or the elements are not `T`: then the sample's `tensors` contradicts its `declare`.
-    #[inline(always)] // So that a shape that is not used is not made.
+    /// If there are no more fields, or the elements are not of type `T`, which means that the
+    /// schema's `tensors` contradicts the sample's `declare`.
+    #[inline(always)] // The caller's compiler can then omit an unused shape.
     pub fn take<T: Element>(&mut self) -> TensorView<'a, T> {
         let column = self.advance();
         assert!(column.field.dtype == T::DTYPE, "field {} is not {}", column.field, T::DTYPE);
         let (start, shape, elements) = self.extent(column);
-        // SAFETY: the column has this many elements of `T` there, written or zero, and aligned (see `Row::fill`).
+        // SAFETY: the column has this many elements of `T`, which are aligned, and written or zero
+        // (see `Row::fill`).
         let data = unsafe { std::slice::from_raw_parts(start.cast(), elements) };
         TensorView::from_checked(data, shape)
     }
@@ -212,12 +219,12 @@ impl<'a> Columns<'a> {
         self.tensor(column)
     }
 
-    /// Takes the next field, which must be padded: its elements, padded to `[rows, max]` or `[rows, longest]` (`[max]` or
-    /// `[longest]` for an unbatched sample), and each row's length.
+    /// Takes the next field, which must be padded. Returns its elements, padded to `[rows, max]` or
+    /// `[rows, longest]` (`[max]` or `[longest]` for an unbatched sample), and each row's length.
     ///
     /// # Panics
     ///
-    /// The same as [`take`](Self::take), and if the field is not padded.
+    /// If there are no more fields, the elements are not of type `T`, or the field is not padded.
     pub fn take_padded<T: Element>(&mut self) -> (TensorView<'a, T>, &'a [i64]) {
         let data = self.take();
         let column = &self.columns[self.next - 1];
@@ -225,12 +232,12 @@ impl<'a> Columns<'a> {
         (data, self.ends(column))
     }
 
-    /// Takes the next field, which must be packed: the items of all rows, `[total, …]`, and the start of each row and
-    /// the end of the last one, in items.
+    /// Takes the next field, which must be packed. Returns the items of all rows, with shape
+    /// `[total, …]`, and the start of each row followed by the end of the last one, in items.
     ///
     /// # Panics
     ///
-    /// The same as [`take`](Self::take), and if the field is not packed.
+    /// If there are no more fields, the elements are not of type `T`, or the field is not packed.
     pub fn take_packed<T: Element>(&mut self) -> (TensorView<'a, T>, &'a [i64]) {
         let data = self.take();
         let column = &self.columns[self.next - 1];
@@ -261,9 +268,9 @@ impl<'a> Columns<'a> {
         column
     }
 
-    /// Returns the start of this column's tensor, its shape, and its number of elements. `Layout::new` has checked that
-    /// the first dimension can be added.
-    #[inline(always)] // A call would pass the shape through memory, twice.
+    /// Returns the start of this column's tensor, its shape, and its number of elements. The first
+    /// dimension can be added to the shape, as `Layout::new` has checked.
+    #[inline(always)] // A call would copy the shape through memory twice.
     fn extent(&self, column: &Column) -> (*const u8, Shape, usize) {
         let shape = &column.field.shape;
         // SAFETY: the column begins inside the slot.
@@ -276,8 +283,9 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Like [`extent`](Self::extent), for a column that is padded to the longest row. This and the next one are separate
-    /// functions, so that they cost other columns nothing.
+    /// Works like [`extent`](Self::extent), for a column that is padded to the longest row. This
+    /// function and [`packed`](Self::packed) are not inlined, so that they cost other columns
+    /// nothing.
     #[inline(never)]
     fn longest(&self, column: &Column) -> (*const u8, Shape, usize) {
         // SAFETY: the slot is one of this layout, and no code writes it for `'a`.
@@ -288,7 +296,8 @@ impl<'a> Columns<'a> {
         (items.cast_const(), shape, elements)
     }
 
-    /// Like [`extent`](Self::extent), for a packed column. The total is within the capacity (`Row::room`).
+    /// Works like [`extent`](Self::extent), for a packed column. `Row::room` ensures that the total
+    /// is within the memory.
     #[inline(never)]
     fn packed(&self, column: &Column) -> (*const u8, Shape, usize) {
         let shape = &column.field.shape;
@@ -300,15 +309,17 @@ impl<'a> Columns<'a> {
 
     /// Returns the memory of a packed column's items on the heap, if they are there.
     fn spill(&self, column: &Column) -> Option<*const u8> {
-        // SAFETY: `Layout::spilling` put a spill there, and no code writes it while the rows are read.
+        // SAFETY: `Layout::spilling` put a spill at this offset, and no code writes it while the
+        // rows are read.
         let spill = unsafe { &*self.slot.add(column.spill?).cast::<Spill>() };
         spill.memory().map(|(start, _)| start.cast_const())
     }
 
-    /// Returns the packed fields whose items did not fit in the batch, and their number of items.
+    /// Returns the packed fields and fields padded to the longest whose elements did not fit in the
+    /// batch, and their numbers of items or elements.
     pub(crate) fn spilled(&self) -> impl Iterator<Item = (&'a Field, usize)> {
         let spilled = self.columns.iter().filter(|column| self.spill(column).is_some());
-        // A batch without rows did not overwrite the state of an earlier batch.
+        // If there are no rows, the spill may still have the state of an earlier batch.
         let items = |column: &'a Column| match column.field.kind {
             Kind::Packed => self.ends(column)[self.rows] as usize,
             _ => self.extent(column).2,
@@ -319,17 +330,19 @@ impl<'a> Columns<'a> {
     #[inline]
     fn tensor(&self, column: &'a Column) -> AnyTensorView<'a> {
         let (start, shape, elements) = self.extent(column);
-        // SAFETY: the same as in `take`.
+        // SAFETY: the column has this many elements of its dtype, which are aligned, and written or
+        // zero.
         unsafe {
             let bytes = std::slice::from_raw_parts(start, elements * column.field.dtype.size());
             AnyTensorView::from_raw_parts(column.field.dtype, shape, bytes)
         }
     }
 
-    /// Returns the ends of the rows of a padded or packed field.
+    /// Returns the lengths of the rows of a padded field, or the offsets of a packed one.
     fn ends(&self, column: &Column) -> &'a [i64] {
         let first = usize::from(column.field.is_packed());
-        // SAFETY: such a column has an i64 for each row there, and a packed one an additional 0 before them.
+        // SAFETY: the column has an i64 for each row at this offset, and a packed one an additional
+        // 0 before them.
         unsafe { std::slice::from_raw_parts(self.slot.add(column.ends).cast(), first + self.rows) }
     }
 }
@@ -340,7 +353,8 @@ impl fmt::Debug for Columns<'_> {
     }
 }
 
-/// Takes its argument by value: a reference would force the original into memory.
+/// Panics with the number of fields. The argument is passed by value, since a reference would force
+/// the original into memory.
 #[cold]
 #[inline(never)]
 fn no_more_fields(fields: usize) -> ! {

@@ -1,4 +1,4 @@
-//! Fields that samples declare.
+//! Functions by which samples declare their fields.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,27 +14,30 @@ impl Fields {
         fields
     }
 
-    /// Adds the fields of a part of the sample, under the part's name.
+    /// Adds the fields of a part of the sample. Their names begin with `name`.
     pub fn named(&mut self, name: impl fmt::Display, part: &impl Sample) {
         self.named_by(name, |fields| part.declare(fields));
     }
 
-    /// Adds the fields of parts whose number is known only at run time, as a run: a batch returns these fields together.
+    /// Adds the fields of parts whose number is known only at run time, as a
+    /// [run](Self::named_run).
     pub(crate) fn run(&mut self, parts: impl Iterator<Item = impl Sample>) {
         let first = self.list.len();
         parts.enumerate().for_each(|(i, part)| self.named(i, &part));
         self.end_run(first);
     }
 
-    /// Adds the fields of a sample whose parts are known only at run time, as a *run*: a batch returns these fields
-    /// together, as [`Dynamic`](super::Dynamic), which has an example.
+    /// Adds the fields of a sample whose parts are known only at run time, as a *run*, which is a
+    /// group of fields that a batch returns together. See [`Dynamic`](super::Dynamic) for an
+    /// example.
     ///
-    /// There must be at least one part. Each part must have exactly one field, such as a number or a tensor, and the names
-    /// of the parts must differ. [`Row::next_part`](super::Row::next_part) returns a part's name when a sample is written.
-    /// If a part is the whole sample, its name is empty, and its field has the sample's name.
+    /// There must be at least one part. Each part must have exactly one field, such as a number or
+    /// a tensor, and the names of the parts must differ. When a sample is written,
+    /// [`Row::next_part`](super::Row::next_part) returns the name of the next part. If a part is
+    /// the whole sample, its name is empty, and its field has the sample's name.
     ///
-    /// A sample that declares a run must declare nothing else, since its batch is the run. (A tuple can combine it with
-    /// other samples.)
+    /// A sample that declares a run must declare nothing else, since its batch consists of the run.
+    /// (A tuple can combine it with other samples.)
     pub fn named_run(&mut self, parts: impl IntoIterator<Item = (String, impl Sample)>) {
         let first = self.list.len();
         for (name, part) in parts {

@@ -3,14 +3,14 @@
 #[cfg(doc)]
 use super::Text;
 
-/// Derives [`Sample`](trait@super::Sample) for a struct, and makes a struct for batches of it.
+/// Derives [`Sample`](trait@super::Sample) for a struct, and generates a struct for batches of it.
 ///
-/// The batch struct has the sample's name with the suffix `Batch`, its visibility, and its fields: each has the type
-/// that a batch of that field has, as listed in the [table](super). If the sample borrows, the batch borrows only from
-/// its slot.
+/// The batch struct has the sample's name with the suffix `Batch`, the same visibility and the same
+/// fields. The type of each field is that of a batch of the sample's field, as listed in the
+/// [table](super). If the sample borrows, the batch borrows only from its own memory.
 ///
-/// [`Batch::tensors`](crate::Batch::tensors) returns that struct. The type of the batch names the sample itself, with
-/// `'static` for its lifetimes: `Batch<Face<'static>>`.
+/// [`Batch::tensors`](crate::Batch::tensors) returns the batch struct. The type of the batch
+/// contains the type of the sample, with `'static` for its lifetimes: `Batch<Face<'static>>`.
 ///
 /// ```
 /// use slotline::dataset::{Context, Dataset};
@@ -67,9 +67,9 @@ use super::Text;
 ///
 /// # What does not compile
 ///
-/// An enum, since every sample of a batch must have the same fields:
-///
-/// ```compile_fail
+/// The batch struct of a tuple struct is a tuple struct. It has the type parameters of the sample,
+/// which must be `'static`, and the struct must declare the bounds that make its fields samples.
+/// Batch structs are `Debug` if all their fields are. The crate `slotline` must not be renamed.
 /// #[derive(slotline::Sample)]
 /// enum Either {
 ///     Left(i64),

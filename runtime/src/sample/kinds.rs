@@ -1,4 +1,4 @@
-//! The samples that need no code of the user: numbers, arrays, slices, tensors, lazily decoded ones, tuples.
+//! Implementations of `Sample` for numbers, arrays, slices, tensors and tuples, and [`Lazy`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ impl<T: Element> Sample for T {
         fields.fixed(T::DTYPE, &[]);
     }
 
-    #[inline(always)] // Like `MapJob::next`.
+    #[inline(always)] // For the same reason as `MapJob::next`.
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         Ok(row.write_one(self)?)
     }
@@ -32,13 +32,13 @@ impl<T: Element> Schema for T {
     }
 }
 
-/// Implements `Sample` for types that are a slice of one element type with a shape.
+/// Implements `Sample` for types that hold a slice of one element type and its shape.
 macro_rules! dense {
     ($({$($generics:tt)*} $type:ty, $element:ty, |$it:ident| $data:expr, $shape:expr;)*) => {$(
         impl<$($generics)*> Sample for $type {
             type Schema = $element;
 
-            #[allow(unused_variables)] // Arrays have a constant shape.
+            #[allow(unused_variables)] // Arrays have a constant shape, and do not use it.
             fn declare(&self, fields: &mut Fields) {
                 let $it = self;
                 fields.fixed(<$element as Element>::DTYPE, $shape);
@@ -111,7 +111,8 @@ impl Schema for AnyTensorView<'static> {
 /// }
 /// ```
 ///
-/// The function must write every element: the memory contains those of an earlier batch.
+/// The function must write every element, since the memory still contains elements of an earlier
+/// batch.
 pub struct Lazy<T, F, const N: usize> {
     shape: [usize; N],
     decode: F,

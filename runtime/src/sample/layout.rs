@@ -1,4 +1,5 @@
-//! The fields that samples declare, and the positions of the fields in a slot's memory.
+//! The fields that samples declare, and their positions in a slot. Here a slot is the memory of one
+//! batch.
 
 use std::fmt;
 
@@ -10,12 +11,12 @@ use crate::shape::{Shape, ShapeError};
 /// The alignment of tensors in a slot, suitable for GPU copy engines and vector units.
 pub(crate) const FIELD_ALIGN: usize = 256;
 
-/// How the samples of a batch are arranged in a field.
+/// The way in which the samples of a batch are arranged in a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// All samples have the field's shape.
     Fixed,
-    /// Each sample has its own length, and is padded with zeros to the field's shape.
+    /// Each sample has its own length, and is padded to the field's shape.
     PaddedToMax,
     /// Each sample has its own length, and is padded to the longest one of the batch.
     PaddedToLongest,
@@ -41,14 +42,16 @@ pub struct Field {
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
     pub(crate) kind: Kind,
-    /// The number of fields in the run (see [`Fields::named_run`]) that begins with this field; 0 if none does.
+    /// The number of fields in the run (see [`Fields::named_run`]) that begins with this field; 0
+    /// if none begins here.
     pub(crate) run: usize,
-    /// The sample's name for this field, in a run of named fields; empty if the field is the whole run.
+    /// The name of this field's part in a run of named parts; empty if the part is the whole
+    /// sample. `None` outside of such runs.
     pub(crate) part: Option<String>,
 }
 
 impl Field {
-    /// Returns the field's name: the name in the sample's type, or its index (`0`, `1.0`).
+    /// Returns the field's name: that of the struct's field, or its index in a tuple (`0`, `1.0`).
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -58,35 +61,38 @@ impl Field {
         self.dtype
     }
 
-    /// Returns the shape of the field in one sample. For a field that is padded to a maximum it is that maximum; for one that is
-    /// padded to the longest sample of the batch, and for a packed one, it is the room that a batch reserves for each of its
-    /// samples, which share it.
+    /// Returns the shape of the field in one sample. For a field that is padded to a maximum, the
+    /// maximum. For a field that is packed or padded to the longest sample, the first dimension is
+    /// the number of items or elements that a batch reserves for each sample; the samples of a
+    /// batch share this memory.
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }
 
-    /// Returns the size of an item of a packed field, in bytes. [`Layout::new`] has checked that it does not overflow.
+    /// Returns the size of an item of a packed field, in bytes, or of an element of a field that is
+    /// padded to the longest sample. [`Layout::new`] has checked that it does not overflow.
     pub(crate) fn item_bytes(&self) -> usize {
         self.shape.row_elements() * self.dtype.size()
     }
 
-    /// Whether samples have individual lengths and are padded, to `shape` or to the longest sample of the batch, with their
-    /// lengths stored next to them.
+    /// Returns whether samples have individual lengths and are padded, to `shape` or to the longest
+    /// sample of the batch. Their lengths are then stored as well.
     pub fn is_padded(&self) -> bool {
         matches!(self.kind, Kind::PaddedToMax | Kind::PaddedToLongest)
     }
 
-    /// Whether samples have individual lengths and are padded to the longest sample of the batch.
+    /// Returns whether samples have individual lengths and are padded to the longest sample of the batch.
     pub fn is_padded_to_longest(&self) -> bool {
         self.kind == Kind::PaddedToLongest
     }
 
-    /// Whether the samples of a batch share its room.
+    /// Returns whether the samples of a batch share the memory reserved for the field.
     pub(crate) fn shares_room(&self) -> bool {
         matches!(self.kind, Kind::PaddedToLongest | Kind::Packed)
     }
 
-    /// Whether samples have individual lengths and are concatenated, with their offsets stored next to them.
+    /// Returns whether samples have individual lengths and are concatenated. Their offsets are then
+    /// stored as well.
     pub fn is_packed(&self) -> bool {
         self.kind == Kind::Packed
     }
@@ -108,9 +114,9 @@ impl fmt::Display for Field {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
     pub(super) list: Vec<Field>,
-    /// The names of the structs and tuples that are being declared.
+    /// The names of the structs and tuples around the field that is declared next.
     path: Vec<String>,
-    /// Whether packed fields may spill for any [`Overflow`](crate::loader::Overflow).
+    /// Whether fields may spill for any [`Overflow`](crate::loader::Overflow) option of the loader.
     spills: bool,
     error: Option<LayoutError>,
 }
@@ -131,49 +137,53 @@ impl Fields {
         self.push(dtype, Shape::new(&[max]), Kind::PaddedToMax);
     }
 
-    /// Adds a field that has any number of elements in each sample, and is padded to the longest sample of the batch. A
-    /// full batch has room for `room` elements per sample, with the padding.
+    /// Adds a field that has any number of elements in each sample, and is padded to the longest
+    /// sample of the batch. A full batch has room for `room` elements per sample, including the
+    /// padding.
     ///
-    /// The longest sample is known only when all have been written. So each batch is filled by one thread.
+    /// The longest sample is known only when all have been written, so each batch is filled by one
+    /// thread.
     pub fn padded_to_longest(&mut self, dtype: DType, room: usize) {
         self.push(dtype, Shape::new(&[room]), Kind::PaddedToLongest);
     }
 
-    /// Adds a field that has any number of items of shape `item` in each sample. The samples are concatenated, with
-    /// room for `room` items per sample of a full batch.
+    /// Adds a field that has any number of items of shape `item` in each sample. The samples are
+    /// concatenated. A full batch has room for `room` items per sample.
     ///
-    /// The start of a sample is known only when the previous one has been written. So each batch is filled by one
-    /// thread.
+    /// The start of a sample is known only when the previous one has been written, so each batch is
+    /// filled by one thread.
     pub fn packed(&mut self, dtype: DType, item: &[usize], room: usize) {
         self.push(dtype, Shape::new(item).and_then(|item| item.stacked(room)), Kind::Packed);
     }
 
-    /// Lets the packed fields [spill](crate::loader::Overflow::Spill), even if the loader was not asked to. For samples
-    /// whose sizes are known, where room for the largest ones would waste most of the memory, and too little room must
-    /// not be an error.
+    /// Lets the packed fields [spill](crate::loader::Overflow::Spill) to the heap regardless of the
+    /// loader's option. For samples of known sizes, if room for the largest ones would waste most
+    /// of the memory, but samples that do not fit must not be errors.
     ///
     /// Workers that are processes cannot spill.
     pub fn spill(&mut self) {
         self.spills = true;
     }
 
-    /// Whether the packed fields may spill for any option of the loader.
+    /// Returns whether fields may spill for any option of the loader.
     pub(crate) fn spills(&self) -> bool {
         self.spills
     }
 
-    /// Adds the fields that `declare` adds, under a name.
+    /// Adds the fields that `declare` adds. Their names begin with `name`.
     pub fn named_by(&mut self, name: impl fmt::Display, declare: impl FnOnce(&mut Self)) {
         self.path.push(name.to_string());
         declare(self);
         self.path.pop();
     }
 
-    /// Adds the fields of a part of the sample, which are known without a sample, under the part's name.
+    /// Adds the fields of a part of the sample, which are known without a sample. Their names begin
+    /// with `name`.
     pub(crate) fn named_fields(&mut self, name: impl fmt::Display, part: Self) {
         let alone = part.list.len() == 1;
         for mut field in part.list {
-            // A field whose only name is its index gets the part's name, like a sample that declares itself.
+            // A single field whose name is only its index gets the part's name, as in
+            // [`named`](Self::named).
             let nameless = alone && field.name == "0";
             field.name = if nameless { name.to_string() } else { format!("{name}.{}", field.name) };
             self.list.push(field);
@@ -189,8 +199,9 @@ impl Fields {
         }
     }
 
-    /// Returns the fields of datasets in sequence, of which some are empty; `None` if the first one with samples doesn't know
-    /// them. If they differ, a loader can't be built with them.
+    /// Returns fields that fit the samples of several datasets, given whether each is empty and a
+    /// function that returns its fields. Returns `None` if the first dataset with samples doesn't
+    /// know its fields. If the fields of datasets differ, building a loader with them fails.
     pub(crate) fn of_all<F: FnOnce() -> Option<Fields>>(datasets: impl Iterator<Item = (bool, F)>) -> Option<Self> {
         let mut datasets = datasets.enumerate().filter(|(_, (is_empty, _))| !is_empty);
         let (first, (_, fields)) = datasets.next()?;
@@ -203,12 +214,14 @@ impl Fields {
         Some(all)
     }
 
-    /// Adds what the samples of another dataset need, if they are to be in one batch: a packed or padded field gets the
-    /// larger room of the two, and fields spill if those of one do. Everything else must be the same; the places of the
-    /// datasets are for the error.
+    /// Extends these fields so that the samples of another dataset fit, too: a packed or padded
+    /// field gets the larger room of the two, and fields may spill if those of either dataset may.
+    /// Everything else must be equal. `first` and `place` are the numbers of the two datasets, for
+    /// the error.
     fn include(&mut self, [first, place]: [usize; 2], other: Self) {
         let other_len = other.list.len();
-        // The lengths of runs differ, too, which the texts of fields don't say: the names do.
+        // The lengths of runs can also differ. The fields' texts don't show that, but their names
+        // do.
         let names = (other_len != self.list.len()).then(|| {
             let names = |fields: &Self| fields.list.iter().map(Field::name).collect::<Vec<_>>().join(", ");
             (names(self), names(&other))
@@ -243,8 +256,8 @@ impl Fields {
         self.error = self.error.take().or(other.error);
     }
 
-    /// Records that the sample can't be written into a batch. Building the loader then fails with this error; if there
-    /// are several errors, with the first one.
+    /// Records that the sample can't be written into a batch, so that building the loader fails
+    /// with this error. Only the first error is kept.
     pub fn fail(&mut self, error: LayoutError) {
         self.error.get_or_insert(error);
     }
@@ -269,34 +282,38 @@ pub(crate) struct Column {
     pub(crate) field: Field,
     /// The number of bytes from the start of the slot to row 0; a multiple of `FIELD_ALIGN`.
     pub(crate) offset: usize,
-    /// The number of elements in one row (for a padded field the maximum, for a packed one the room).
+    /// The number of elements in one row (the maximum for a padded field, the room for a packed
+    /// field).
     pub(crate) elements: usize,
-    /// The number of bytes from row to row. A packed field has as many for each row, but the rows share them.
+    /// The number of bytes from one row to the next. The rows of a packed field, or of one padded
+    /// to the longest, share `rows` times this many bytes.
     pub(crate) stride: usize,
-    /// The number of bytes from the start of the slot to the i64s for the ends of the rows: for a padded field each
-    /// row's length, followed by the [`State`](super::width::State) if it is padded to the longest; for a packed one a 0
-    /// and then the end of each row, in items.
+    /// The number of bytes from the start of the slot to the i64s that describe the rows. For a
+    /// padded field they are each row's length, followed by the [`State`](super::width::State) if
+    /// it is padded to the longest. For a packed field they are a 0 and then the end of each row,
+    /// in items.
     pub(crate) ends: usize,
-    /// The number of bytes from the start of the slot to a packed column's [`Spill`], if it may have one.
+    /// The number of bytes from the start of the slot to the column's [`Spill`], if its elements
+    /// may spill.
     pub(crate) spill: Option<usize>,
 }
 
-/// The positions of everything in a slot.
+/// The positions of all fields and indices in a slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) columns: Box<[Column]>,
-    /// The number of rows in a whole batch.
+    /// The number of rows in a full batch.
     pub(crate) rows: usize,
     /// The size of a slot, in bytes.
     pub(crate) size: usize,
-    /// Whether long copies into rows go [past the caches](crate::streaming).
+    /// Whether long copies into rows [bypass the caches](crate::streaming).
     pub(crate) streaming: bool,
 }
 
-/// The offset of the indices of the rows, an i64 each, which come first in each slot.
+/// The offset of the dataset indices of the rows, one i64 each, at the start of each slot.
 pub(crate) const INDICES: usize = 0;
 
-/// Why fields have no valid layout.
+/// The error for fields that have no valid layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The shape of a field is invalid.
@@ -340,7 +357,7 @@ pub enum LayoutError {
         /// The number of fields that it has.
         fields: usize,
     },
-    /// Datasets in sequence have samples with different fields.
+    /// The datasets of a sequence have samples with different fields.
     #[error(
         "dataset {dataset} has {found}, but dataset {first} has {declared}; datasets in sequence must have the same \
          fields, in the same order"
@@ -348,11 +365,11 @@ pub enum LayoutError {
     Differs {
         /// The dataset whose samples differ, counted from 0.
         dataset: usize,
-        /// Its field, or its number of fields.
+        /// The field of this dataset that differs, or its number of fields.
         found: String,
-        /// The first dataset that has samples.
+        /// The first dataset that is not empty, counted from 0.
         first: usize,
-        /// What the samples of the datasets before have there.
+        /// The corresponding field, or number of fields, of the datasets before.
         declared: String,
     },
     /// A part of a sample has no fixed size, or no fields.
@@ -360,7 +377,7 @@ pub enum LayoutError {
         "{found} has no place of fixed size in a batch; give the loader a collate function (for values, collate_values of slotline-value)"
     )]
     NoPlace {
-        /// The part, and its position in the sample.
+        /// Which part it is, and where it is in the sample.
         found: String,
     },
 }
@@ -392,10 +409,10 @@ impl Layout {
                 if field.shape.row_dims().contains(&0) {
                     return Err(LayoutError::EmptyItems { field: field.to_string() });
                 }
-                // With room for no items, an item's size would not be checked elsewhere.
+                // If the room is 0, an item's size is not checked elsewhere.
                 bytes(field.shape.row().elements().ok_or_else(too_large_sample)?)?;
             } else {
-                // The batch has one more dimension. Views count its elements with zeros left out.
+                // The batch has one more dimension. `elements` ignores zeros, as views do.
                 field.shape.stacked(rows)?.elements().ok_or_else(too_large)?;
             }
             let elements = field.shape.elements().ok_or_else(too_large_sample)?;
@@ -414,7 +431,8 @@ impl Layout {
         Ok(Self { columns: columns.into(), rows, size: end, streaming: false })
     }
 
-    /// Adds a spill for each column whose rows share their room, which records that its items are on the heap.
+    /// Adds a spill for each column whose rows share their memory. The spill records whether the
+    /// column's items are on the heap.
     pub(crate) fn spilling(mut self) -> Result<Self, LayoutError> {
         for column in self.columns.iter_mut().filter(|column| column.field.shares_room()) {
             let at = self.size.checked_next_multiple_of(align_of::<Spill>());
@@ -426,21 +444,21 @@ impl Layout {
         Ok(self)
     }
 
-    /// Whether packed columns may spill.
+    /// Returns whether columns may spill.
     pub(crate) fn spills(&self) -> bool {
         self.columns.iter().any(|column| column.spill.is_some())
     }
 
-    /// Frees the heap memory of a slot's packed columns.
+    /// Frees the heap memory of a slot's columns.
     ///
     /// # Safety
     ///
-    /// `slot` must be the start of a slot with this layout, as for [`Row::new`](super::Row::new), and the caller must
-    /// have it exclusively.
+    /// `slot` must be the start of a slot with this layout, as for [`Row::new`](super::Row::new),
+    /// to which the caller must have exclusive access.
     pub(crate) unsafe fn free_spills(&self, slot: *mut u8) {
         for at in self.columns.iter().filter_map(|column| column.spill) {
-            // SAFETY: `spilling` put an aligned spill there, for which zeros are valid; the caller has the slot
-            // exclusively.
+            // SAFETY: `spilling` put an aligned spill at this offset, for which zeros are valid,
+            // and the caller has exclusive access to the slot.
             unsafe { &mut *slot.add(at).cast::<Spill>() }.free();
         }
     }
@@ -453,22 +471,24 @@ impl Layout {
     ///
     /// # Safety
     ///
-    /// At `from` and `to` there must be [`size`](Self::size) bytes, aligned like slots. `from` must be a slot with this
-    /// layout that no code writes during the call. The caller must have `to` exclusively, and it must have no heap
-    /// memory.
+    /// At `from` and `to` there must be [`size`](Self::size) bytes, aligned like slots. `from` must
+    /// be a slot with this layout that no code writes during the call. The caller must have
+    /// exclusive access to `to`, which must have no heap memory.
     pub(crate) unsafe fn copy(&self, from: *const u8, to: *mut u8) {
         // The spills come after everything else, in the order of the columns.
         let spills = self.columns.iter().filter_map(|column| column.spill);
-        // SAFETY: the caller guarantees both slots' sizes; new memory does not overlap existing memory.
+        // SAFETY: the caller guarantees both slots' sizes, and that `to` does not overlap `from`.
         unsafe { std::ptr::copy_nonoverlapping(from, to, spills.clone().next().unwrap_or(self.size)) };
         for at in spills {
-            // SAFETY: `spilling` put an aligned spill there in each of the slots, and zeros are a valid spill.
+            // SAFETY: `spilling` put an aligned spill at this offset in each of the slots, and
+            // zeros are a valid spill.
             let (theirs, ours) = unsafe { (&*from.add(at).cast::<Spill>(), &mut *to.add(at).cast::<Spill>()) };
             *ours = theirs.copy().expect("the heap memory can be allocated");
         }
     }
 
-    /// Whether the rows of a slot must be written in sequence, by one thread: where a row begins depends on those before.
+    /// Returns whether the rows of a slot must be written in sequence, by one thread, because the
+    /// position of a row depends on the rows before it.
     pub(crate) fn is_sequential(&self) -> bool {
         self.columns.iter().any(|column| column.field.shares_room())
     }

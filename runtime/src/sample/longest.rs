@@ -1,11 +1,12 @@
 //! Rows that are padded to the longest one of their batch.
 //!
-//! The rows of such a column are written in sequence, by one thread. The rows written so far are always contiguous, each
-//! as wide as the longest of them. When a longer row is written, the rows before it are moved apart and padded again. If
-//! lengths are in random order, the i-th row is the longest so far with a probability of 1/i, so that moving costs about
-//! as much as writing; if the longest row comes first, nothing is moved.
+//! The rows of such a column are written in sequence, by one thread. The rows written so far are
+//! always contiguous, and each is as wide as the longest of them. When a longer row is written, the
+//! rows before it are moved apart and padded again. If lengths are in random order, the i-th row is
+//! the longest so far with a probability of 1/i, so that moving costs about as much as writing. If
+//! the longest row comes first, nothing is moved.
 //!
-//! A [`State`], which is stored after the lengths of the rows, records how wide they are.
+//! A [`State`], stored after the lengths of the rows, records the current width.
 
 use super::layout::{Column, Kind};
 use super::mismatch::{Mismatch, Problem};
@@ -15,15 +16,17 @@ use super::width::State;
 use crate::dtype::{Element, for_dtype};
 use crate::tensor::AnyTensorView;
 
-/// Returns the memory of a column's rows, in its slot or on the heap; its size in bytes; and the distance in bytes from
-/// one row to the next. The distance is 0 if `rows` rows would not fit, which is the case only if another process has
-/// overwritten the state.
+/// Returns a pointer to a column's rows, in its slot or on the heap; the size of that memory in
+/// bytes; and the distance in bytes from one row to the next. The distance is 0 if `rows` rows
+/// would not fit, which happens only if another process has overwritten the state.
 ///
 /// # Safety
 ///
-/// The same as for [`State::of`], with a slot of `all` rows, and no other thread may write the slot during the call.
+/// Those of [`State::of`], with a slot of `all` rows, which no other thread may write during the
+/// call.
 pub(super) unsafe fn rows(column: &Column, slot: *mut u8, all: usize, rows: usize) -> (*mut u8, usize, usize) {
-    // SAFETY: the caller guarantees that it is a column with a state, and `Layout::spilling` that there is a spill.
+    // SAFETY: the caller guarantees that the column has a state, and `Layout::spilling` put a spill
+    // at this offset.
     let (width, start, bytes) = unsafe {
         let spilled = column.spill.and_then(|at| (*slot.add(at).cast::<Spill>()).memory());
         let (start, bytes) = spilled.unwrap_or_else(|| (slot.add(column.offset), column.stride * all));
@@ -34,7 +37,8 @@ pub(super) unsafe fn rows(column: &Column, slot: *mut u8, all: usize, rows: usiz
     (start, bytes, width.filter(fits).unwrap_or(0))
 }
 
-/// Changes the width of rows: moves them, and pads them if they become wider.
+/// Changes the width of the first `rows` rows from `from` to `to`: moves them, and adds padding if
+/// they become wider.
 #[inline]
 pub(super) fn respread<T: Copy>(items: &mut [T], rows: usize, from: usize, to: usize, padding: T) {
     if from < to {
@@ -50,24 +54,26 @@ pub(super) fn respread<T: Copy>(items: &mut [T], rows: usize, from: usize, to: u
 }
 
 impl Row<'_> {
-    /// Returns the memory of the next field, which must be [padded](super::Fields::padded_to_longest) to the longest sample of the
-    /// batch, for `len` elements, which must all be written. Each row of the batch is as long as its longest sample, rounded
-    /// up to a multiple of `multiple`, and is filled up with `padding`.
+    /// Returns memory for `len` elements of the next field, which must be
+    /// [padded](super::Fields::padded_to_longest) to the longest sample of the batch. The caller
+    /// must write all `len` elements. Each row of the batch becomes as long as its longest sample,
+    /// rounded up to a multiple of `multiple`, and is padded with `padding`.
     ///
-    /// If this sample is longer than all before it, their rows are moved and padded again. A batch therefore costs least if
-    /// its longest sample comes first.
+    /// If this sample is longer than all before it, the rows before it are moved and padded again.
+    /// A batch is therefore fastest to write if its longest sample comes first.
     ///
     /// # Errors
     ///
-    /// If the field's dtype is not `T`, or if the batch does not have enough room and the loader does not let the elements
-    /// [spill](crate::loader::Overflow::Spill).
+    /// If the field's dtype is not `T`, or if the batch does not have enough room and the loader
+    /// does not let the elements [spill](crate::loader::Overflow::Spill).
     pub fn fill_padded<T: Element>(&mut self, len: usize, padding: T, multiple: usize) -> Result<&mut [T], Mismatch> {
         let column = self.column_of::<T>(Kind::PaddedToLongest, &[len])?;
         let (row, rows) = (self.row, self.layout.rows);
-        // SAFETY: such a column has its state after the lengths, and the row has the slot exclusively, as the layout is
-        // sequential.
+        // SAFETY: the column has its state after the lengths, and the row has exclusive access to
+        // the slot, as the layout is sequential.
         let state = unsafe { &mut *State::of(column, self.slot, rows) };
-        // SAFETY: the column has an i64 for each row there, exclusive as before.
+        // SAFETY: the column has an i64 for each row at this offset, and the row has exclusive
+        // access to the slot.
         let lengths = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows) };
         let was = state.before(row, &lengths[..row]);
         let width = len.checked_next_multiple_of(multiple.max(1)).map(|own| own.max(was.needed));
@@ -75,14 +81,14 @@ impl Row<'_> {
         let (Some(width), Some(end)) = (width, end) else {
             return Err(self.wide(column, usize::MAX));
         };
-        // Other processes may have written anything into the state.
+        // Other processes may have written anything into the state, so it is checked.
         let room = column.field.shape.rows() * rows;
         if column.spill.is_none() && (end > room || was.stride.checked_mul(row).is_none_or(|before| before > room)) {
             return Err(self.wide(column, width));
         }
         let bytes = size_of::<T>();
-        // SAFETY: the column begins inside the slot, and the slot is exclusive. The rows before this one are there, at the
-        // distance of the stride.
+        // SAFETY: the column begins inside the slot, to which the row has exclusive access. The
+        // rows before this one are at multiples of the stride.
         let items = unsafe {
             let items = self.slot.add(column.offset);
             match column.spill {
@@ -93,8 +99,8 @@ impl Row<'_> {
                 None => items,
             }
         };
-        // SAFETY: there is room for as many elements (the checks above, or `room_for`), which are zeros or elements of this
-        // column.
+        // SAFETY: there is room for this many elements (by the checks above, or `room_for`), which
+        // are zeros or elements of this column.
         let items = unsafe { std::slice::from_raw_parts_mut(items.cast::<T>(), end.max(row * was.stride)) };
         respread(items, row, was.stride, width, padding);
         lengths[row] = len as i64;
@@ -111,7 +117,8 @@ impl Row<'_> {
         Problem::Wide { width, rows, all, room: declared.shape.rows() * all, declared }.into()
     }
 
-    /// Writes the next field like a sample that left this state.
+    /// Writes the next field from a sample that another row has written, which left `state` behind:
+    /// with the same padding and multiple.
     pub(crate) fn write_padded_like(&mut self, data: &AnyTensorView<'_>, state: State) -> Result<(), Mismatch> {
         fn typed<T: Element>(
             row: &mut Row<'_>,
@@ -128,23 +135,24 @@ impl Row<'_> {
         for_dtype!(column.field.dtype, T => typed::<T>(self, column, data, state))
     }
 
-    /// Leaves the row without elements in the fields that are padded to the longest, even if some were written: the rows
-    /// before it are as wide as before.
+    /// Leaves the row empty in the fields that are padded to the longest sample, even if elements
+    /// were written. The rows before it get the width that they had without it.
     pub(super) fn leave_empty_longest(self) {
         let (layout, row) = (self.layout, self.row);
         for column in layout.columns.iter().filter(|column| column.field.kind == Kind::PaddedToLongest) {
-            // SAFETY: the same as for `fill_padded`.
+            // SAFETY: see `fill_padded`.
             let (state, lengths) = unsafe {
                 let lengths = std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows);
                 (&mut *State::of(column, self.slot, layout.rows), lengths)
             };
-            // SAFETY: as before.
+            // SAFETY: the column has a state, and the row has exclusive access to the slot.
             let (start, bytes, stride) = unsafe { rows(column, self.slot, layout.rows, row) };
             let was = state.leave_empty(row, &lengths[..row]);
             lengths[row] = 0;
             let needed = was.needed.saturating_mul(column.field.dtype.size());
             if needed < stride {
-                // SAFETY: this is the memory of the rows, which belongs to this row, as the layout is sequential.
+                // SAFETY: this is the memory of all rows, to which this row has exclusive access,
+                // as the layout is sequential.
                 let items = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
                 respread(items, row, stride, needed, 0);
             }
@@ -197,7 +205,7 @@ mod tests {
             let numbers: Vec<u16> = (0..12).collect();
             let mut slot = if spills { Slot::spilling(&padded(&[]), 4) } else { Slot::new(&padded(&[]), 4) };
             for batch in batches {
-                // Rows that are written, left empty, written and then left empty, or written twice.
+                // Each row is written, left empty, written and then left empty, or written twice.
                 let (mut rows, mut empty): (Vec<&[u16]>, Vec<usize>) = (Vec::new(), Vec::new());
                 for (row, &(len, how)) in batch.iter().enumerate() {
                     let longest = rows.iter().map(|row| row.len()).max().unwrap_or(0);

@@ -1,10 +1,10 @@
-//! Errors for samples that do not match their declared fields.
+//! The error for samples that do not match their declared fields.
 
 use super::layout::{Field, Kind};
 use crate::dtype::DType;
 use crate::shape::Shape;
 
-/// A sample that does not match its declared fields.
+/// The error for a sample that does not match its declared fields.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Mismatch(Box<Problem>);
@@ -48,7 +48,8 @@ pub(super) enum Problem {
     Kind { declared: Field },
 }
 
-/// Returns advice for samples that differ only in their shapes.
+/// Returns advice for samples whose shape alone differs from the declaration; an empty string for
+/// others.
 fn advice(declared: &Field, dtype: DType, shape: &Shape) -> &'static str {
     let (declared, ndim) = ((declared.kind, declared.dtype, declared.shape().len()), shape.dims().len());
     if declared != (Kind::Fixed, dtype, ndim) {

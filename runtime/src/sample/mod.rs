@@ -1,7 +1,8 @@
 //! Samples: what a dataset returns for an index, and how it becomes a row of a batch.
 //!
-//! A [`Sample`] declares its fields (dtype and shape) and writes itself into a row, field by field, directly into the
-//! memory of the batch. No other collation step is needed: the position of a row stacks it along a new first dimension.
+//! A [`Sample`] declares its fields (dtype and shape) and writes itself into a row, field by field,
+//! directly into the memory of the batch. No separate collation step is needed, since the rows of a
+//! batch are stored one after another, which stacks them along a new first dimension.
 //!
 //! | sample | field | batch of B |
 //! |---|---|---|
@@ -15,12 +16,12 @@
 //! | `Value` of the crate `slotline-value` | its numbers and tensors, in sequence | [`Columns`] |
 //! | [`PaddedToMax`] | up to a given maximum length | [`PaddedTensor`] `[B, max]` |
 //! | [`PaddedToLongest`] | any length, padded to the longest of the batch | [`PaddedTensor`] `[B, longest]` |
-//! | [`Mask`] | as long as one of these, and padded like it | [`PaddedTensor`] |
+//! | [`Mask`] | as long as a [`PaddedToMax`] or [`PaddedToLongest`], and padded like it | [`PaddedTensor`] |
 //! | [`Text`] | up to a given number of bytes | [`Texts`] |
 //! | [`Packed`] | any length, samples concatenated | [`PackedTensor`] |
-//! | [`PackedText`] | the same for strings | [`PackedTexts`] |
-//! | tuples of these | in sequence | a tuple |
-//! | your own struct, [derived](derive@Sample) | in sequence, by name | a struct |
+//! | [`PackedText`] | a string of any length, samples concatenated | [`PackedTexts`] |
+//! | tuples of these | those of its elements, in sequence | a tuple |
+//! | your own struct, [derived](derive@Sample) | those of its fields, in sequence | a struct |
 //! | your own type that implements [`Sample`](trait@Sample) | as declared | as its schema defines |
 //!
 //! A struct becomes a sample with [`#[derive(Sample)]`](derive@Sample), which also makes a struct for its batches:
@@ -46,9 +47,9 @@
 //! # Ok::<(), BoxError>(())
 //! ```
 //!
-//! To implement it manually, write the two functions of [`Sample`](trait@Sample), with [`Fields::named`] and then
-//! [`write`](Sample::write) for each field, and the function of a [`Schema`], with [`tensors`](Schema::tensors) for
-//! each field. That is for structs whose batches should look different.
+//! If batches should be read differently, implement [`Sample`](trait@Sample) manually. Its two
+//! functions call [`Fields::named`] and [`write`](Sample::write) for each field, and the function
+//! of its [`Schema`] calls [`tensors`](Schema::tensors) for each field.
 
 mod columns;
 mod compact_rows;
@@ -94,9 +95,9 @@ use crate::array::{AnyArray, Array};
 use crate::tensor::{AnyTensorView, TensorView};
 
 /// A type that can declare its fields and write them into a row.
-///
-/// The two functions and [`Schema::tensors`] must agree: the same fields in the same order. If `write` does not match
-/// the fields that another sample of the dataset declared, the batch is an error that names the sample.
+/// The functions of this trait and [`Schema::tensors`] must have the same fields in the same order.
+/// If `write` does not match the fields that the dataset's first sample declared, the batch becomes
+/// an error that names the sample.
 #[diagnostic::on_unimplemented(
     note = "numbers are `i64` or `u64` instead of `usize`; text is `Text`, which borrows from the dataset or its `Context`, instead of `String`",
     note = "the documentation of `slotline::sample` lists the types that are samples"
@@ -105,10 +106,11 @@ pub trait Sample {
     /// The type of a batch of these samples: that of another sample, or a custom type.
     type Schema: Schema;
 
-    /// Lists the fields.
+    /// Lists the fields of this sample.
     fn declare(&self, fields: &mut Fields);
 
-    /// Writes every field, in declaration order. Decode data here: the memory is that of the batch.
+    /// Writes every field, in declaration order, directly into the memory of the batch. Data should
+    /// be decoded here.
     ///
     /// # Errors
     ///
@@ -116,7 +118,8 @@ pub trait Sample {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError>;
 }
 
-/// The type of a batch, without the lifetimes of its samples: the `S` of a [`Batch<S>`](crate::Batch).
+/// The type of a batch, without the lifetimes of its samples. It is the `S` of a
+/// [`Batch<S>`](crate::Batch).
 ///
 /// | sample | its schema |
 /// |---|---|
@@ -127,7 +130,8 @@ pub trait Sample {
 /// | a [derived](derive@Sample) struct | the struct itself, with `'static` for its lifetimes |
 /// | a type whose fields are known only at run time | [`Dynamic`] |
 ///
-/// So images with labels, from arrays, slices or samples that decode themselves, are a `Batch<(u8, i64)>`:
+/// So a batch of images with labels is a `Batch<(u8, i64)>`, whether the samples are arrays, slices
+/// or decode themselves:
 ///
 /// ```
 /// use slotline::dataset::TensorDataset;
@@ -151,10 +155,10 @@ pub trait Sample {
     note = "the documentation of `slotline::sample::Schema` lists the schemas"
 )]
 pub trait Schema {
-    /// A batch, read as tensors.
+    /// The type by which a batch is read.
     type Tensors<'b>;
 
-    /// Takes the fields of a batch, in the order declared.
+    /// Takes the fields of a batch, in the order in which they were declared.
     ///
     /// # Panics
     ///
@@ -162,10 +166,11 @@ pub trait Schema {
     fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b>;
 }
 
-/// The batch of a sample, read as tensors.
+/// The type by which a batch of samples `S` is read.
 pub type TensorsOf<'b, S> = <<S as Sample>::Schema as Schema>::Tensors<'b>;
 
-/// The schema of batches whose fields are known only at run time; they are read through their [`Columns`].
+/// The schema of batches whose fields are known only at run time. Such batches are read as
+/// [`Columns`].
 ///
 /// A sample with this schema declares its fields with [`Fields::named_run`], and writes them with [`Row::write_run`]:
 ///

@@ -1,4 +1,4 @@
-//! A single sample outside of any batch.
+//! Memory for a single sample outside of any batch.
 
 use std::fmt;
 use std::io;
@@ -11,10 +11,11 @@ use crate::arena::{Memory, Pages};
 use crate::causes::with_causes;
 use crate::tensor::AnyTensorView;
 
-/// The fields of one sample in separate memory: it can be written, read, and copied into a batch.
+/// Memory for the fields of one sample, which can be written, read, and copied into a batch.
 ///
-/// Use it if a sample must exist before there is a row for it, or if samples are written by foreign code (FFI). The
-/// memory is reused for the next sample; packed fields have as much room as they need.
+/// Use this if a sample must exist before there is a row for it, or if samples are written by
+/// foreign code (FFI). The memory is reused for the next sample. Packed fields get as much memory
+/// as they need.
 ///
 /// ```
 /// use slotline::sample::{OwnedSample, Fields, Packed, Sample};
@@ -32,7 +33,7 @@ pub struct OwnedSample {
     pages: Pages,
 }
 
-/// Why memory for an [`OwnedSample`] cannot be allocated.
+/// The error for an [`OwnedSample`] that cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OwnedSampleError {
@@ -68,8 +69,8 @@ impl OwnedSample {
     ///
     /// The error of `write`, or a [`Mismatch`](super::Mismatch) if it did not write all fields.
     pub fn fill(&mut self, write: impl FnOnce(&mut Row<'_>) -> Result<(), BoxError>) -> Result<(), BoxError> {
-        // SAFETY: the pages were zeroed, are aligned and exclusively owned, and only rows of this layout are written
-        // there.
+        // SAFETY: the pages were zeroed, are aligned, belong to `self`, and only rows of this
+        // layout are written there.
         let mut row = unsafe { Row::new(&self.layout, self.pages.start().as_ptr(), 0) };
         write(&mut row)?;
         Ok(row.finish()?)
@@ -81,7 +82,7 @@ impl OwnedSample {
         unsafe { Columns::single(&self.layout, self.pages.start().as_ptr()) }
     }
 
-    /// Returns the elements of field `i` that the sample has, without padding.
+    /// Returns the elements of field `i`, without padding.
     fn elements(&self, i: usize) -> AnyTensorView<'_> {
         let columns = self.columns();
         let all = columns.get(i).expect("the field exists");
@@ -94,7 +95,7 @@ impl OwnedSample {
 
 impl Drop for OwnedSample {
     fn drop(&mut self) {
-        // SAFETY: the pages are exclusively owned, and written by rows of this layout.
+        // SAFETY: the pages belong to `self`, and only rows of this layout were written there.
         unsafe { self.layout.free_spills(self.pages.start().as_ptr()) };
     }
 }
@@ -117,7 +118,8 @@ impl Sample for &OwnedSample {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         for (i, column) in self.layout.columns.iter().enumerate() {
             if column.field.kind == Kind::PaddedToLongest {
-                // SAFETY: the pages are a slot of this layout, and nobody writes them.
+                // SAFETY: the pages are a slot of this layout, which no code writes while `self` is
+                // borrowed.
                 let state = unsafe { State::of(column, self.pages.start().as_ptr(), self.layout.rows).read() };
                 row.write_padded_like(&self.elements(i), state)?;
             } else {

@@ -5,11 +5,13 @@ use crate::BoxError;
 use crate::dtype::{DType, Element};
 use crate::tensor::{TensorView, no_such_row};
 
-/// A run of items; in the batch it begins where the previous sample ends (torch's jagged layout: values and offsets).
+/// Items of one sample, which in the batch begin where those of the previous sample end (torch's
+/// jagged layout of values and offsets).
 ///
-/// Items are elements, or arrays of elements that all have the same shape. The batch has room for `room` items per
-/// sample of a full batch, and its samples share that room: a long one may use what short ones left. Choose what the
-/// average sample of a batch needs, plus a margin. A batch that needs more is an error that says how much, or allocates
+/// An item is an element, or an array of elements; all items have the same shape. The memory of a
+/// batch has room for `room` items per sample of a full batch, and its samples share that room: a
+/// long sample can use what short ones leave. Set `room` to the average number of items per sample
+/// in a batch, plus a margin. A batch that needs more is an error that says how much, or takes
 /// memory from the heap ([`Builder::on_overflow`](crate::loader::Builder::on_overflow)).
 ///
 /// ```
@@ -44,8 +46,9 @@ use crate::tensor::{TensorView, no_such_row};
 /// # Ok::<(), BoxError>(())
 /// ```
 ///
-/// The start of a sample is known only when the previous one has been written. So a batch with a packed field is filled
-/// by one thread, for any part size of the loader; several threads fill several batches.
+/// The start of a sample is known only when the previous one has been written. So a batch with a
+/// packed field is filled by one thread, whatever the loader's part size. Several threads can fill
+/// different batches.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'a, T> {
     data: &'a [T],
@@ -55,16 +58,18 @@ pub struct Packed<'a, T> {
 }
 
 impl<'a, T: Element> Packed<'a, T> {
-    /// Makes a sample of these elements, in a field with room for `room` of them per sample of a full batch.
+    /// Makes a sample of these elements. A batch has room for `room` elements per sample of a full
+    /// batch.
     pub fn new(data: &'a [T], room: usize) -> Self {
         Self { data, item: &[], room }
     }
 
-    /// Makes a sample of these elements as items of shape `trailing`, in a field with room for `room` items per sample
-    /// of a full batch. For example, boxes of four numbers have the shape `[4]`.
+    /// Makes a sample of these elements, as items of shape `trailing`. A batch has room for `room`
+    /// items per sample of a full batch. For example, items that are boxes of four numbers have the
+    /// shape `[4]`.
     ///
-    /// If the data is not a whole number of items, writing it is an error. A shape with a dimension of length 0 is an
-    /// error when the loader is built.
+    /// Writing the sample fails if the last item is incomplete. Building the loader fails if
+    /// `trailing` contains a 0.
     pub fn with_shape(data: &'a [T], trailing: &'a [usize], room: usize) -> Self {
         Self { data, item: trailing, room }
     }
@@ -108,7 +113,8 @@ impl<T: Element> Schema for Packed<'static, T> {
 #[derive(Clone, Debug)]
 pub struct PackedTensor<'b, T: Element> {
     values: TensorView<'b, T>,
-    /// The start of each row and the end of the last one, from 0 to the length of `values`.
+    /// The start of each row and the end of the last one, in items, from 0 to the length of
+    /// `values`.
     offsets: &'b [i64],
 }
 
@@ -144,7 +150,7 @@ impl<'b, T: Element> PackedTensor<'b, T> {
     }
 }
 
-/// A string of any length; in the batch it begins where the previous sample ends.
+/// A string of any length. In the batch it begins where the previous string ends.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedText<'a> {
     text: &'a str,
@@ -152,8 +158,8 @@ pub struct PackedText<'a> {
 }
 
 impl<'a> PackedText<'a> {
-    /// Makes a sample of this string, in a field with room for `room` bytes of UTF-8 per sample of a full batch, which
-    /// the samples share; see [`Packed`].
+    /// Makes a sample of this string. A batch has room for `room` bytes of UTF-8 per sample of a
+    /// full batch, which its samples share; see [`Packed`].
     pub fn new(text: &'a str, room: usize) -> Self {
         Self { text, room }
     }

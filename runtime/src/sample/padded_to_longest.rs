@@ -6,14 +6,15 @@ use super::{Columns, Fields, PaddedTensor, PaddedToMax, Row, Sample, Schema};
 use crate::BoxError;
 use crate::dtype::{Element, element};
 
-/// A run of elements; in the batch it is padded to the longest one, and its length is stored (Hugging Face's
-/// `DataCollatorWithPadding`).
+/// Elements of one sample, which are padded to the longest sample of the batch. The sample's own
+/// length is stored, too. (Hugging Face's `DataCollatorWithPadding` pads like this.)
 ///
-/// A batch is a [`PaddedTensor`] of `[B, longest]`, contiguous. It has room for `room` elements per sample of a full
-/// batch, with the padding: that of the longest sample is enough for every batch. If batches have samples of similar
-/// lengths, less is enough, such as the budget of a `LengthBatchSampler` (in `slotline-sequences`) divided by
-/// its maximum batch size. A batch that needs more is an error that says how much, or takes memory from the heap
-/// ([`Builder::on_overflow`](crate::loader::Builder::on_overflow)).
+/// A batch is a contiguous [`PaddedTensor`] of shape `[B, longest]`. Its memory has room for `room`
+/// elements per sample of a full batch, including the padding. The length of the dataset's longest
+/// sample is enough for every batch. If the samples of a batch have similar lengths, less is
+/// enough, such as the budget of a `LengthBatchSampler` (in `slotline-sequences`) divided by its
+/// maximum batch size. A batch that needs more is an error that says how much, or takes memory from
+/// the heap ([`Builder::on_overflow`](crate::loader::Builder::on_overflow)).
 ///
 /// ```
 /// use slotline::dataset::{Context, Dataset};
@@ -53,9 +54,9 @@ use crate::dtype::{Element, element};
 /// # Ok::<(), BoxError>(())
 /// ```
 ///
-/// How long the rows are is known only when the last one has been written. So a batch with such a field is filled by one
-/// thread, for any part size of the loader; several threads fill several batches. A row that is longer than those before
-/// it moves them apart.
+/// The length of the rows is known only when the last one has been written. So a batch with such a
+/// field is filled by one thread, whatever the loader's part size. Several threads can fill
+/// different batches. Writing a row that is longer than those before it moves them apart.
 #[derive(Clone, Debug)]
 pub struct PaddedToLongest<'a, T: Element> {
     data: Cow<'a, [T]>,
@@ -65,8 +66,8 @@ pub struct PaddedToLongest<'a, T: Element> {
 }
 
 impl<'a, T: Element> PaddedToLongest<'a, T> {
-    /// Makes a sample of these elements, in a field with room for `room` of them per sample of a full batch. The padding is
-    /// zeros.
+    /// Makes a sample of these elements, padded with zeros. A batch has room for `room` elements
+    /// per sample of a full batch.
     pub fn new(data: &'a [T], room: usize) -> Self {
         Self { data: Cow::Borrowed(data), room, padding: None, multiple: 1 }
     }
@@ -78,8 +79,8 @@ impl<'a, T: Element> PaddedToLongest<'a, T> {
         self
     }
 
-    /// Pads to a multiple of this number, at least the longest (`pad_to_multiple_of`); 0 is like 1. All samples must
-    /// have the same.
+    /// Rounds the length of padded rows up to a multiple of this number (`pad_to_multiple_of`); 0
+    /// works like 1. All samples must have the same multiple.
     #[must_use]
     pub fn multiple_of(mut self, multiple: usize) -> Self {
         self.multiple = multiple;
@@ -92,7 +93,8 @@ impl<'a, T: Element> PaddedToLongest<'a, T> {
         &self.data
     }
 
-    /// Makes a mask for this sample: `present` for each of its elements, and zeros for the padding.
+    /// Makes a mask for this sample, with `present` for each of its elements and zeros for the
+    /// padding.
     pub fn mask<M: Element>(&self, present: M) -> Mask<M> {
         Mask { present, len: self.data.len(), room: self.room, multiple: Some(self.multiple) }
     }
@@ -127,15 +129,16 @@ impl<T: Element> Schema for PaddedToLongest<'static, T> {
     }
 }
 
-/// As many equal elements as another sample has, padded with zeros as that one is: which elements of a batch are not
-/// padding. Made by [`PaddedToLongest::mask`] and [`PaddedToMax::mask`]; `true`, `1_i64` and `1_f32` are usual.
+/// A mask that shows which elements of another sample are not padding: as many equal elements as
+/// that sample has, padded with zeros to the same length. Made by [`PaddedToLongest::mask`] and
+/// [`PaddedToMax::mask`]. The element is usually `true`, `1_i64` or `1_f32`.
 #[derive(Clone, Copy, Debug)]
 pub struct Mask<T> {
     present: T,
     len: usize,
-    /// The room per sample, or the maximum length.
+    /// The room per sample, or the maximum length, in elements.
     room: usize,
-    /// What lengths are padded to a multiple of; `None` if they are padded to the maximum.
+    /// The number that padded lengths are a multiple of; `None` if they are padded to the maximum.
     multiple: Option<usize>,
 }
 

@@ -7,7 +7,8 @@ use crate::BoxError;
 use crate::dtype::{DType, Element};
 use crate::tensor::{TensorView, no_such_row};
 
-/// A run of at most `max` elements; in the batch it is padded to that length, and its own length is stored.
+/// Elements of one sample, at most `max`, which are padded to `max` in the batch. The sample's own
+/// length is stored, too.
 ///
 /// [`PaddedToLongest`](super::PaddedToLongest) pads to the longest sample of the batch instead.
 #[derive(Clone, Debug)]
@@ -18,8 +19,8 @@ pub struct PaddedToMax<'a, T: Element> {
 }
 
 impl<'a, T: Element> PaddedToMax<'a, T> {
-    /// Makes a sample of these elements, in a field whose samples have at most `max`. If it is longer, writing it is an
-    /// error. The padding is zeros.
+    /// Makes a sample of these elements, padded with zeros to `max`. Writing it fails if there are
+    /// more elements.
     pub fn new(data: &'a [T], max: usize) -> Self {
         Self { data: Cow::Borrowed(data), max, padding: None }
     }
@@ -37,7 +38,8 @@ impl<'a, T: Element> PaddedToMax<'a, T> {
         &self.data
     }
 
-    /// Makes a mask for this sample: `present` for each of its elements, and zeros for the padding.
+    /// Makes a mask for this sample, with `present` for each of its elements and zeros for the
+    /// padding.
     pub fn mask<M: Element>(&self, present: M) -> Mask<M> {
         Mask::to_maximum(present, self.data.len(), self.max)
     }
@@ -84,8 +86,8 @@ pub struct PaddedTensor<'b, T: Element> {
 }
 
 impl<'b, T: Element> PaddedTensor<'b, T> {
-    /// Returns all rows with their padding: shape `[B, max]`, or `[B, longest]` if they are padded to the longest one; for an
-    /// unbatched sample, `[max]` or `[longest]`.
+    /// Returns all rows with their padding. The shape is `[B, max]`, or `[B, longest]` if they are
+    /// padded to the longest row; for an unbatched sample, `[max]` or `[longest]`.
     pub fn padded(&self) -> TensorView<'b, T> {
         self.padded.clone()
     }
@@ -116,8 +118,8 @@ pub struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// Makes a sample of this string, in a field whose samples have at most `max` bytes of UTF-8. If it is longer,
-    /// writing it is an error.
+    /// Makes a sample of this string, whose field has `max` bytes of UTF-8. Writing it fails if the
+    /// string is longer.
     pub fn new(text: &'a str, max: usize) -> Self {
         Self { text, max }
     }

@@ -1,4 +1,4 @@
-//! Writing one sample into its row.
+//! Functions by which a sample writes itself into its row.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -20,25 +20,26 @@ pub struct Row<'a> {
     pub(super) layout: &'a Layout,
     /// The start of the slot.
     pub(super) slot: *mut u8,
-    /// Below `layout.rows`.
+    /// The number of the row, below `layout.rows`.
     pub(super) row: usize,
-    /// The next field.
+    /// The number of the next field.
     pub(super) next: usize,
-    /// The row has exclusive access to its bytes.
+    /// Stands for exclusive access to the row's bytes.
     memory: PhantomData<&'a mut u8>,
 }
 
 impl<'a> Row<'a> {
-    /// Makes the row `row` of a slot.
+    /// Makes the row with number `row` of a slot.
     ///
     /// # Safety
     ///
-    /// `slot` must be the start of a slot with this layout, aligned to its fields, with every byte initialised by zeros
-    /// or by rows of this layout. `row` must be one of its rows. For `'a`, no other code may read or write that row,
-    /// nor, if the layout is sequential, any other row.
+    /// `slot` must be the start of a slot with this layout, aligned to its fields, with every byte
+    /// initialised by zeros or by rows of this layout. `row` must be below the layout's number of
+    /// rows. For `'a`, no other code may read or write that row. If the layout is sequential, no
+    /// other code may read or write any other row, either.
     ///
-    /// Rows of a sequential layout should be written from first to last. Out of order they contain wrong items, but
-    /// only items of the field.
+    /// The rows of a sequential layout should be written from first to last. In another order they
+    /// get wrong items, but every item is one that was written into the field.
     #[inline]
     pub(crate) unsafe fn new(layout: &'a Layout, slot: *mut u8, row: usize) -> Self {
         debug_assert!(row < layout.rows);
@@ -48,11 +49,12 @@ impl<'a> Row<'a> {
     /// Records the dataset index of the row's sample.
     #[inline]
     pub(crate) fn set_index(&mut self, index: i64) {
-        // SAFETY: the indices of all rows come first in the slot, and this one belongs to this row.
+        // SAFETY: the indices of all rows come first in the slot, and this index belongs to this
+        // row.
         unsafe { self.slot.add(INDICES).cast::<i64>().add(self.row).write(index) }
     }
 
-    /// Writes the next field: `data`, in C order, of exactly the declared `shape`.
+    /// Writes the next field from `data`, in C order, which must have exactly the declared `shape`.
     ///
     /// # Errors
     ///
@@ -64,12 +66,12 @@ impl<'a> Row<'a> {
             return Err(column.other(T::DTYPE, &[data.len()]));
         }
         self.next += 1;
-        // SAFETY: the same as for `fill`; the row is exclusive, so `data` is not part of it.
+        // SAFETY: see `fill`; the row is exclusive, so `data` is not part of it.
         unsafe { self.copy(data.as_ptr().cast(), self.place(column), size_of_val(data)) };
         Ok(())
     }
 
-    /// Writes the next field, one number.
+    /// Writes the next field, which must be one number.
     ///
     /// # Errors
     ///
@@ -80,8 +82,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Returns the memory of the next field, to be written in place. Every element must be written, since the memory
-    /// still holds the elements of an earlier batch.
+    /// Returns the memory of the next field, which the caller must write. Every element must be
+    /// written, since the memory still contains elements of an earlier batch.
     ///
     /// # Errors
     ///
@@ -99,24 +101,26 @@ impl<'a> Row<'a> {
     /// If the dtype or shape differs from the declaration.
     #[inline]
     pub fn write_any(&mut self, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
-        // SAFETY: a tensor has as many valid elements of its dtype as its shape says.
+        // SAFETY: a tensor has as many valid elements of its dtype as its shape requires.
         unsafe { self.write_tensor(data.dtype(), data.shape(), data.bytes()) }
     }
 
-    /// Writes the next field from row `i` of an array. A view of the row would need a copy of its shape; this does not.
+    /// Writes the next field from row `i` of an array, without copying the shape of the row as a
+    /// view would.
     ///
     /// # Panics
     ///
     /// If the array has no such row.
     #[inline]
     pub(super) fn write_row_of(&mut self, array: &AnyArray, i: usize) -> Result<(), Mismatch> {
-        // SAFETY: a row of an array is a tensor of this shape.
+        // SAFETY: a row of an array is a tensor of this dtype and shape.
         unsafe { self.write_tensor(array.dtype(), array.row_shape(), array.row_bytes(i)) }
     }
 
-    /// Makes field `i`, in declaration order, the next one; for samples whose fields come in another order, or all at
-    /// once. This is not checked: a field that is never written keeps the contents of an earlier batch. The caller must
-    /// write every field, and then move past the last one.
+    /// Makes field `i`, in declaration order, the next one. For samples whose fields come in
+    /// another order, or all at once. This is not checked: a field that is never written keeps the
+    /// contents of an earlier batch. The caller must write every field, and at the end move past
+    /// the last one.
     pub fn go_to(&mut self, i: usize) {
         self.next = i;
     }
@@ -126,10 +130,12 @@ impl<'a> Row<'a> {
         self.next
     }
 
-    /// Returns the memory of the next field as bytes, for a fixed shape and any dtype. The field counts as written.
+    /// Returns the memory of the next field as bytes, for a field of fixed shape and any dtype. The
+    /// field counts as written.
     ///
-    /// This is a pointer, for foreign code (FFI). Such code must write valid elements of the dtype (for `Bool`, only
-    /// 0 and 1), and may write only while it borrows the row.
+    /// The memory is returned as a pointer, for foreign code (FFI). Such code must write valid
+    /// elements of the dtype (for `Bool`, only 0 and 1), and may write only while it borrows the
+    /// row.
     ///
     /// # Errors
     ///
@@ -144,13 +150,14 @@ impl<'a> Row<'a> {
         Ok(NonNull::slice_from_raw_parts(start, column.stride))
     }
 
-    /// Writes the next field, of any kind, from all elements of `data` in C order. The shape of `data` does not matter,
-    /// only its number of elements: exactly that of a field of fixed shape, at most the maximum of one that is padded to a
-    /// maximum, any number for one that is padded to the longest sample, whole items of a packed field.
+    /// Writes the next field, of any kind, from all elements of `data` in C order. The shape of
+    /// `data` is ignored. Its number of elements must be exactly that of a field of fixed shape, at
+    /// most the maximum of a field that is padded to a maximum, any number for a field that is
+    /// padded to the longest sample, and a multiple of the item size of a packed field.
     ///
     /// # Errors
     ///
-    /// The same as those of [`write`](Self::write), [`write_padded_to_max`](Self::write_padded_to_max) and
+    /// Those of [`write`](Self::write), [`write_padded_to_max`](Self::write_padded_to_max) and
     /// [`write_packed`](Self::write_packed).
     pub fn write_elements(&mut self, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
         fn typed<T: Element>(row: &mut Row<'_>, column: &Column, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
@@ -166,8 +173,8 @@ impl<'a> Row<'a> {
         for_dtype!(column.field.dtype, T => typed::<T>(self, column, data))
     }
 
-    /// Writes the next field, which must be [padded to a maximum](super::Fields::padded_to_max): `data`, then zeros up to the
-    /// maximum, and its length.
+    /// Writes the next field, which must be [padded to a maximum](super::Fields::padded_to_max):
+    /// writes `data`, zeros up to the maximum, and the length.
     ///
     /// # Errors
     ///
@@ -180,8 +187,8 @@ impl<'a> Row<'a> {
         }
         self.next += 1;
         let to = self.place(column);
-        // SAFETY: the same as for `fill`, with at most `elements` elements; zero bytes are a value of every element
-        // type. The lengths are separate from the elements, an i64 for each row.
+        // SAFETY: see `fill`. There are at most `elements` elements, and zero bytes are a value of
+        // every element type. The lengths, an i64 for each row, are separate from the elements.
         unsafe {
             self.copy(data.as_ptr().cast(), to, size_of_val(data));
             std::ptr::write_bytes(to.add(size_of_val(data)), 0, column.stride - size_of_val(data));
@@ -190,8 +197,9 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Returns the memory of the next field, which must be [padded to a maximum](super::Fields::padded_to_max), up to that
-    /// maximum, and sets its length. Every element must be written, also those of the padding.
+    /// Returns the memory of the next field, which must be [padded to a
+    /// maximum](super::Fields::padded_to_max), with room for the maximum, and sets its length to
+    /// `len`. Every element must be written, including the padding.
     ///
     /// # Errors
     ///
@@ -201,13 +209,13 @@ impl<'a> Row<'a> {
         if len > column.elements {
             return Err(Problem::TooLong { declared: column.field.clone(), found: len }.into());
         }
-        // SAFETY: the lengths are separate from the elements, an i64 for each row.
+        // SAFETY: the lengths, an i64 for each row, are separate from the elements.
         unsafe { self.slot.add(column.ends).cast::<i64>().add(self.row).write(len as i64) };
         Ok(self.elements(column))
     }
 
-    /// Writes the next field, which must be packed: `data`, whole items of the declared shape `item` in C order,
-    /// directly after those of the previous row.
+    /// Writes the next field, which must be packed. `data` consists of items of the declared shape
+    /// `item` in C order, which follow directly after those of the previous row.
     ///
     /// # Errors
     ///
@@ -219,13 +227,14 @@ impl<'a> Row<'a> {
             return Err(Problem::Items { declared: column.field.clone(), found: item.into() }.into());
         }
         let to = self.extend(column, data.len())?;
-        // SAFETY: there is room for as many elements of `T` (`extend`).
+        // SAFETY: `extend` has made room for this many elements of `T`.
         unsafe { self.copy(data.as_ptr().cast(), to, size_of_val(data)) };
         Ok(())
     }
 
-    /// Writes the next field from the bytes of its elements in the machine's order, aligned or not: all those of a
-    /// field of fixed shape, or any number of whole items of a packed field.
+    /// Writes the next field from the bytes of its elements, which are in the machine's byte order
+    /// and need not be aligned. There must be exactly as many as a field of fixed shape has, or any
+    /// number of complete items of a packed field.
     ///
     /// # Errors
     ///
@@ -233,7 +242,8 @@ impl<'a> Row<'a> {
     /// nor 1, or a packed field has no room (see [`write_packed`](Self::write_packed)).
     pub fn write_bytes(&mut self, dtype: DType, bytes: &[u8]) -> Result<(), Mismatch> {
         let column = self.column()?;
-        // A division takes longer than all else that a number needs.
+        // Computed only for an error, since a division takes longer than everything else that
+        // writing a number needs.
         let elements = || bytes.len() / dtype.size();
         if column.field.dtype != dtype {
             return Err(column.other(dtype, &[elements()]));
@@ -250,51 +260,52 @@ impl<'a> Row<'a> {
             Kind::Fixed | Kind::Packed => return Err(column.other(dtype, &[elements()])),
             Kind::PaddedToMax | Kind::PaddedToLongest => return Err(column.otherwise()),
         };
-        // SAFETY: the same as for `fill`, or there is room for as many elements (`extend`); the bytes are valid
-        // elements, since any bits are a value of every element type except bool, whose values were checked.
+        // SAFETY: see `fill`, or `extend` has made room for this many elements. The bytes are valid
+        // elements, since any bits are a value of every element type except bool, whose values were
+        // checked.
         unsafe { self.copy(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }
 
-    /// Extends the next field, which is the packed `column`, by this many elements, which the caller must write there.
-    /// The field counts as written.
+    /// Extends the next field, which is the packed `column`, by this many elements, and returns a
+    /// pointer to where the caller must write them. The field counts as written.
     #[inline(always)]
     fn extend(&mut self, column: &Column, elements: usize) -> Result<*mut u8, Mismatch> {
-        // `Layout::new` rejects empty items.
+        // `Layout::new` rejects empty items, so `size` is not 0.
         let (size, rows, row) = (column.field.shape.row_elements(), self.layout.rows, self.row);
         if !elements.is_multiple_of(size) {
             return Err(Problem::Uneven { declared: column.field.clone(), found: elements }.into());
         }
         let found = elements / size;
-        // SAFETY: a packed column has an i64 for each row there and one more, all of them exclusive to this row
-        // (`new`).
+        // SAFETY: a packed column has one i64 more than it has rows at this offset, all of them
+        // exclusive to this row (`new`).
         let ends = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows + 1) };
         let before = ends[row] as usize;
-        // SAFETY: this row has the slot exclusively, as the layout is sequential.
+        // SAFETY: this row has exclusive access to the slot, as the layout is sequential.
         let items = unsafe { self.room(column, ends, found)? };
         self.next += 1;
         ends[row + 1] = (before + found) as i64;
-        // SAFETY: there is room for item `before` and `found` more items (`room`).
+        // SAFETY: `room` returned memory for `before` items and `found` more.
         Ok(unsafe { items.add(before * column.field.item_bytes()) })
     }
 
-    /// Returns the memory of a packed column's items, with the `ends` of the rows before this one and room for `found`
-    /// more items.
+    /// Returns a pointer to a packed column's items. The memory contains the items of the rows
+    /// before this one, and has room for `found` more items.
     ///
-    /// The memory always has room for all of the column's `ends`, even those of earlier batches: `ends` counts items
-    /// that were written at some time, room only grows, and when memory is freed, the ends are cleared.
-    ///
+    /// The memory always has room for all items that the column's `ends` count, including those of
+    /// earlier batches: the items counted there were written at some time, room only grows, and
+    /// when heap memory is freed, `ends` are cleared.
     /// # Safety
     ///
-    /// No other code may read or write the slot, and `ends` must be the column's.
+    /// No other code may read or write the slot, and `ends` must be those of the column.
     #[inline]
     unsafe fn room(&self, column: &Column, ends: &mut [i64], found: usize) -> Result<*mut u8, Mismatch> {
         let (before, room) = (ends[self.row] as usize, column.field.shape.rows() * self.layout.rows);
         // SAFETY: the column begins inside the slot.
         let items = unsafe { self.slot.add(column.offset) };
         match column.spill {
-            // SAFETY: the caller has the slot exclusively; `Layout::spilling` put a spill there, and zeros are a valid
-            // spill.
+            // SAFETY: the caller has exclusive access to the slot. `Layout::spilling` put a spill
+            // at this offset, and zeros are a valid spill.
             Some(at) => unsafe {
                 let spill = &mut *self.slot.add(at).cast::<Spill>();
                 self.room_or_spill(column, spill, items, ends, found)
@@ -304,11 +315,12 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The same for a column that may spill: moves items from the slot to the heap, or to a larger heap allocation.
+    /// Works like [`room`](Self::room), for a column that may spill: if the items do not fit, moves
+    /// them from the slot to the heap, or to a larger heap allocation.
     ///
     /// # Safety
     ///
-    /// The same as for `room`. `spill` must be the column's, and `items` the column's memory in the slot.
+    /// Those of `room`. `spill` must be the column's, and `items` the column's memory in the slot.
     unsafe fn room_or_spill(
         &self,
         column: &Column,
@@ -318,22 +330,24 @@ impl<'a> Row<'a> {
         found: usize,
     ) -> Result<*mut u8, Mismatch> {
         let before = ends[self.row] as usize;
-        // These are the first items of another batch.
+        // No items before this row: a new batch begins.
         if before == 0 && spill.free() {
             ends.fill(0);
         }
         let kept = before * column.field.item_bytes();
-        // SAFETY: the caller upholds the contract. The items before this row are there (see `room`).
+        // SAFETY: the caller upholds the contract, and the items before this row were written there
+        // (see `room`).
         unsafe { self.room_for(column, spill, items, kept, before.saturating_add(found), false) }
     }
 
-    /// Returns memory for `items` items of a column that may spill, with the first `kept` bytes of its items: the slot's, or
-    /// on the heap. Heap memory is freed when the first items of another batch come (`is_first`), or with the slot.
+    /// Returns a pointer to memory for `items` items of a column that may spill, in the slot or on
+    /// the heap. The first `kept` bytes of its items are preserved. If `is_first`, these are the
+    /// first items of another batch, and the heap memory is freed before.
     ///
     /// # Safety
     ///
-    /// The same as for `room`. `spill` must be the column's, and `start` the column's memory in the slot. The first
-    /// `kept` bytes must be there or on the heap, where they were written.
+    /// Those of `room`. `spill` must be the column's, and `start` the column's memory in the slot.
+    /// The first `kept` bytes must have been written there or on the heap.
     pub(super) unsafe fn room_for(
         &self,
         column: &Column,
@@ -351,13 +365,13 @@ impl<'a> Row<'a> {
             Some((memory, bytes)) => (memory, bytes / item),
             None => (start, column.field.shape.rows() * self.layout.rows),
         };
-        // Rows that were left empty may be beyond the room.
+        // Rows that were left empty may lie beyond the room.
         let kept = kept.min(room * item);
         if items <= room {
             return Ok(start);
         }
         let bytes = items.saturating_mul(item);
-        // SAFETY: the caller guarantees the kept bytes.
+        // SAFETY: the caller guarantees that the kept bytes can be read.
         let grown = unsafe { spill.grow(start, kept, bytes) };
         grown.ok_or_else(|| Problem::NoMemory { declared: column.field.clone(), bytes }.into())
     }
@@ -368,12 +382,12 @@ impl<'a> Row<'a> {
         Problem::Full { declared, row: self.row, rows: self.layout.rows, before, found, room }.into()
     }
 
-    /// Leaves the row without items in the packed fields, even if items were written: the next row begins where this
-    /// one does.
+    /// Leaves the row empty in the packed fields, even if items were written. The next row begins
+    /// where this one does.
     pub(crate) fn leave_empty(self) {
         let (layout, row) = (self.layout, self.row);
         for column in layout.columns.iter().filter(|column| column.field.kind == Kind::Packed) {
-            // SAFETY: the same as for `write_packed`.
+            // SAFETY: see `write_packed`.
             let ends =
                 unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows + 1) };
             ends[row + 1] = ends[row];
@@ -381,14 +395,15 @@ impl<'a> Row<'a> {
         self.leave_empty_longest();
     }
 
-    /// Writes a [run](super::Fields::named_run) of fields with `write`, and checks that it wrote the whole run that was
-    /// declared here. If it wrote one field less, the next part of the sample would be written into the rest of the
-    /// run.
+    /// Writes a [run](super::Fields::named_run) of fields with `write`, and checks that it wrote
+    /// the whole run that was declared here. Otherwise, if it wrote one field too few, the next
+    /// part of the sample would be written into the rest of the run.
     ///
     /// # Errors
     ///
-    /// The error of `write`, or a [`Mismatch`] if it wrote a different number of fields than the run has. If no run was
-    /// declared (a dataset may list its fields itself), the number is not checked.
+    /// The error of `write`, or a [`Mismatch`] if it wrote a different number of fields than the
+    /// run has. If no run was declared (the dataset may list its fields itself), the number is not
+    /// checked.
     pub fn write_run(&mut self, write: impl FnOnce(&mut Self) -> Result<(), BoxError>) -> Result<(), BoxError> {
         let first = self.next;
         let declared = self.layout.columns.get(first).map_or(0, |column| column.field.run);
@@ -399,9 +414,9 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Returns the name that the next field has in a [run](super::Fields::named_run); `None` if it has no name, or
-    /// there are no more fields. A sample compares it with the name that it declared itself, since two fields may have the
-    /// same dtype and shape.
+    /// Returns the name of the next field's part in a [run](super::Fields::named_run); `None` if it
+    /// has no name, or there are no more fields. A sample should compare it with its own name for
+    /// the part, since two fields may have the same dtype and shape.
     pub fn next_part(&self) -> Option<&'a str> {
         let layout = self.layout;
         layout.columns.get(self.next)?.field.part.as_deref()
@@ -414,8 +429,8 @@ impl<'a> Row<'a> {
         if declared == found { Ok(()) } else { Err(Problem::Count { declared, found }.into()) }
     }
 
-    /// Returns the next field. `next` is only advanced when the field is written, so that `finish` detects a sample
-    /// that ignores an error.
+    /// Returns the next field. `next` is advanced only when the field is written, so that `finish`
+    /// detects a sample that ignores an error.
     #[inline(always)]
     pub(super) fn column(&self) -> Result<&'a Column, Mismatch> {
         let (layout, next) = (self.layout, self.next);
@@ -423,7 +438,8 @@ impl<'a> Row<'a> {
         layout.columns.get(next).ok_or_else(|| count().into())
     }
 
-    /// Returns the next field, if it has this kind and dtype `T`; `shape` is the sample's.
+    /// Returns the next field, if it has this kind and dtype `T`. `shape` is the sample's shape,
+    /// for the error.
     #[inline]
     pub(super) fn column_of<T: Element>(&self, kind: Kind, shape: &[usize]) -> Result<&'a Column, Mismatch> {
         let column = self.column()?;
@@ -436,7 +452,7 @@ impl<'a> Row<'a> {
         Ok(column)
     }
 
-    /// Returns the next field, if it has exactly this fixed shape.
+    /// Returns the next field, if it has exactly this dtype and fixed shape.
     #[inline(always)]
     fn fixed(&self, dtype: DType, shape: &[usize]) -> Result<&'a Column, Mismatch> {
         let column = self.column()?;
@@ -451,51 +467,53 @@ impl<'a> Row<'a> {
     fn elements<T: Element>(&mut self, column: &Column) -> &mut [T] {
         debug_assert_eq!(column.field.dtype, T::DTYPE);
         self.next += 1;
-        // SAFETY: the column has `elements` elements of `T` in each row; its offset and stride keep their alignment,
-        // and their bytes were only ever zeros or elements of this column. The row is exclusive (`new`).
+        // SAFETY: the column has `elements` elements of `T` in each row, aligned by its offset and
+        // stride. Only zeros and elements of this column were ever written there. The row is
+        // exclusive (`new`).
         unsafe { std::slice::from_raw_parts_mut(self.place(column).cast(), column.elements) }
     }
 
-    /// Writes the next field.
+    /// Writes the next field from the bytes of a tensor.
     ///
     /// # Safety
     ///
-    /// The bytes must be those of valid elements of this dtype, as many as a tensor of this shape has.
+    /// The bytes must be valid elements of this dtype, as many as a tensor of this shape has.
     #[inline]
     unsafe fn write_tensor(&mut self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<(), Mismatch> {
         let column = self.fixed(dtype, shape)?;
         debug_assert_eq!(bytes.len(), column.stride);
         self.next += 1;
-        // SAFETY: the same as for `fill`; the field has as many bytes as a tensor of its shape.
+        // SAFETY: see `fill`; the field has as many bytes as a tensor of its shape.
         unsafe { self.copy(bytes.as_ptr(), self.place(column), bytes.len()) };
         Ok(())
     }
 
-    /// Copies bytes into the row.
+    /// Copies bytes into the row, past the caches if the layout asks for it and there are enough of
+    /// them.
     ///
     /// # Safety
     ///
-    /// The same as for [`copy_nonoverlapping`](std::ptr::copy_nonoverlapping).
+    /// Those of [`copy_nonoverlapping`](std::ptr::copy_nonoverlapping).
     #[inline(always)]
     pub(super) unsafe fn copy(&self, from: *const u8, to: *mut u8, len: usize) {
         if len >= streaming::MIN && self.layout.streaming {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             unsafe { streaming::copy(from, to, len) }
         } else {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
         }
     }
 
     #[inline]
     pub(super) fn place(&self, column: &Column) -> *mut u8 {
-        // SAFETY: the row is below the layout's rows, so this stays inside the slot.
+        // SAFETY: the row is below the layout's number of rows, so the result is inside the slot.
         unsafe { self.slot.add(column.offset + self.row * column.stride) }
     }
 }
 
 impl Column {
-    /// Makes the error for a sample that has another dtype or shape here.
+    /// Makes the error for a sample with another dtype or shape than this column.
     #[cold]
     pub(super) fn other(&self, dtype: DType, shape: &[usize]) -> Mismatch {
         let declared = self.field.clone();
@@ -507,14 +525,15 @@ impl Column {
         }
     }
 
-    /// Makes the error for a sample that has another kind of field here.
+    /// Makes the error for a sample with another kind of field than this column.
     #[cold]
     fn otherwise(&self) -> Mismatch {
         Problem::Kind { declared: self.field.clone() }.into()
     }
 }
 
-/// Whether two shapes are equal. Uses a loop, since a call of `memcmp` would be slower for so short slices.
+/// Returns whether two shapes are equal. Uses a loop, since a call of `memcmp` is slower for such
+/// short slices.
 #[inline]
 fn same(a: &[usize], b: &[usize]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)

@@ -1,4 +1,4 @@
-//! Rows of arrays as samples, as a [`TensorDataset`](crate::dataset::TensorDataset) returns them.
+//! Rows of arrays as samples. A [`TensorDataset`](crate::dataset::TensorDataset) returns them.
 
 use super::{Dynamic, Fields, Row, Sample};
 use crate::BoxError;
@@ -34,7 +34,7 @@ use crate::tensor::{AnyTensorView, TensorView};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ArrayRow<'a, T> {
-    /// As many elements as the shape has.
+    /// Has as many elements as the shape.
     data: &'a [T],
     shape: &'a [usize],
 }
@@ -110,7 +110,7 @@ impl<T: Element> Sample for ArrayRow<'_, T> {
 #[derive(Clone, Copy, Debug)]
 pub struct AnyRow<'a> {
     arrays: &'a [AnyArray],
-    /// Below the length of each array.
+    /// The number of the row, below the length of each array.
     index: usize,
 }
 
@@ -126,7 +126,7 @@ impl<'a> AnyRow<'a> {
         self.arrays.len()
     }
 
-    /// Whether there are no tensors.
+    /// Returns whether there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.arrays.is_empty()
     }

@@ -12,34 +12,36 @@ use crate::BoxError;
 use crate::dataset::ManyError;
 use crate::dtype::DType;
 
-/// The rows of a batch that a dataset [writes together](crate::Dataset::write_many), from first to last: each from a sample
-/// ([`push`](Self::push)), or some of them field by field ([`fields`](Self::fields)).
+/// The rows of a batch that a dataset writes in [one call](crate::Dataset::write_many), from first
+/// to last. Each is written from a sample ([`push`](Self::push)), or several are written field by
+/// field ([`fields`](Self::fields)).
 pub struct RowsMut<'a> {
     layout: &'a Layout,
     /// The start of the slot.
     slot: *mut u8,
-    /// The next row. The caller also needs it after a panic.
+    /// The number of the next row. Borrowed, because the caller needs it after a panic.
     next: &'a mut usize,
-    /// The row of the first index.
+    /// The number of the row that the first of `indices` belongs to.
     first: usize,
     /// The dataset index of each row.
     indices: &'a [usize],
-    /// The rows for the dataset at hand, from `first` on.
+    /// The rows that may be written, counted from `first`. A dataset that consists of others
+    /// restricts them to one of these.
     part: Range<usize>,
-    /// Whether fields of `u8` take elements of any type.
+    /// Whether fields of `u8` accept elements of any dtype.
     untyped: bool,
-    /// Called before a sample is written (true), and after it.
+    /// A callback that is called with true before a sample is written, and with false after it.
     watch: Option<&'a dyn Fn(bool)>,
-    /// The rows have exclusive access to their bytes.
+    /// Stands for exclusive access to the rows' bytes.
     memory: PhantomData<&'a mut u8>,
 }
 
 impl<'a> RowsMut<'a> {
-    /// Makes the rows from `next` on, one for each index. `next` moves past those that were written.
+    /// Makes the rows from `next` on, one for each index. Writing rows advances `next`.
     ///
     /// # Safety
     ///
-    /// As for [`Row::new`], for each of the rows.
+    /// Those of [`Row::new`], for each of the rows.
     pub(crate) unsafe fn new(
         layout: &'a Layout,
         slot: *mut u8,
@@ -67,7 +69,8 @@ impl<'a> RowsMut<'a> {
     ///
     /// # Errors
     ///
-    /// Any error of the sample, such as a [`Mismatch`] with the declared fields; or if no row is left.
+    /// Any error of the sample, such as a [`Mismatch`] with the declared fields, or an error if no
+    /// row is left.
     #[inline]
     pub fn push(&mut self, sample: impl Sample) -> Result<(), BoxError> {
         if self.left() == 0 {
@@ -75,7 +78,7 @@ impl<'a> RowsMut<'a> {
         }
         let index = self.indices[self.written()];
         self.watch.inspect(|watch| watch(true));
-        // SAFETY: the row is one of these (`new`).
+        // SAFETY: the row is one of those that `new` received.
         let mut row = unsafe { Row::new(self.layout, self.slot, *self.next) };
         row.set_index(index as i64);
         sample.write(&mut row)?;
@@ -85,8 +88,8 @@ impl<'a> RowsMut<'a> {
         Ok(())
     }
 
-    /// Lets the [`fields`](Self::fields) of `u8` that have a fixed shape take elements of any type, as their bytes. For
-    /// datasets that declare all fields of a fixed shape as bytes.
+    /// Lets [`fields`](Self::fields) of dtype `u8` and fixed shape accept the bytes of elements of
+    /// any dtype. For datasets that declare all fields of a fixed shape as bytes.
     pub fn untyped(&mut self) {
         self.untyped = true;
     }
@@ -103,11 +106,11 @@ impl<'a> RowsMut<'a> {
         Ok(FieldsMut { rows: self, len: rows, field: 0 })
     }
 
-    /// Has `write` write the next `rows` rows, and checks that it did.
+    /// Calls `write` to write the next `rows` rows, and checks that it wrote all of them.
     ///
     /// # Errors
     ///
-    /// That of `write`, or if it wrote fewer rows, or if fewer are left.
+    /// The error of `write`, or an error if it wrote fewer rows or fewer are left.
     pub(crate) fn only(
         &mut self,
         rows: usize,
@@ -134,18 +137,19 @@ impl<'a> RowsMut<'a> {
     }
 }
 
-/// The fields of some rows of a batch, for data that is stored by field. The rows count as written once
-/// [`finish`](Self::finish) returns.
+/// The fields of several rows of a batch, for data that is stored by field. The rows count as
+/// written when [`finish`](Self::finish) returns.
 pub struct FieldsMut<'r, 'a> {
     rows: &'r mut RowsMut<'a>,
     len: usize,
-    /// The next field.
+    /// The number of the next field.
     field: usize,
 }
 
 impl FieldsMut<'_, '_> {
-    /// Writes the next field, which must have a fixed shape, from the bytes of its elements in the machine's order, aligned
-    /// or not: those of all rows, in pieces of any length.
+    /// Writes the next field of all rows, which must have a fixed shape. `pieces` are the bytes of
+    /// its elements, row after row, cut at any place. They are in the machine's byte order and need
+    /// not be aligned.
     ///
     /// # Errors
     ///
@@ -174,9 +178,11 @@ impl FieldsMut<'_, '_> {
             if dtype == DType::Bool && piece.iter().any(|&byte| byte > 1) {
                 return Err(Problem::Bool { declared: column.field.clone() }.into());
             }
-            // SAFETY: the rows are exclusive, and have room for `len` bytes in this column, one row after another; the bytes
-            // are valid elements, since any bits are a value of every element type except bool, whose values were checked.
-            // Most pieces are one number; a copy of a length that is not known takes several times as long.
+            // SAFETY: the rows are exclusive, and have room for `len` bytes in this column, one row
+            // after another. The bytes are valid elements, since any bits are a value of every
+            // element type except bool, whose values were checked. Most pieces are one number,
+            // which is copied with a constant length, since a copy of variable length takes several
+            // times as long.
             unsafe {
                 let (from, to) = (piece.as_ptr(), start.add(written));
                 match piece.len() {
@@ -207,12 +213,13 @@ impl FieldsMut<'_, '_> {
         }
     }
 
-    /// Writes the next field of each row, from the bytes of its elements as [`Row::write_bytes`] does. Text is `u8`, and must
-    /// be UTF-8, which is not checked: reading the batch panics otherwise.
+    /// Writes the next field of each row from one value each, the bytes of its elements, as
+    /// [`Row::write_bytes`] does. Text has dtype `u8`, and must be UTF-8. This is not checked here,
+    /// and reading the batch panics otherwise.
     ///
     /// # Errors
     ///
-    /// As [`Row::write_bytes`], or if there are fewer values than rows, or more.
+    /// Those of [`Row::write_bytes`], or an error if there are fewer or more values than rows.
     pub fn write_each<'b>(&mut self, dtype: DType, values: impl IntoIterator<Item = &'b [u8]>) -> Result<(), BoxError> {
         let mut values = values.into_iter();
         for given in 0..self.len {
@@ -232,14 +239,14 @@ impl FieldsMut<'_, '_> {
         Ok(())
     }
 
-    /// Returns the type that elements are taken as.
+    /// Returns the dtype as which elements of `dtype` are written into the column.
     #[inline]
     fn taken_as(&self, column: &Column, dtype: DType) -> DType {
         let as_bytes = self.rows.untyped && (column.field.dtype, column.field.kind) == (DType::U8, Kind::Fixed);
         if as_bytes { DType::U8 } else { dtype }
     }
 
-    /// Counts the rows as written.
+    /// Marks the rows as written.
     ///
     /// # Errors
     ///
@@ -256,10 +263,11 @@ impl FieldsMut<'_, '_> {
         Ok(())
     }
 
-    /// Returns the row with this number among these, at the next field.
+    /// Returns row number `place` of these rows, with the next field as its next.
     #[inline]
     fn row(&self, place: usize) -> Row<'_> {
-        // SAFETY: it is one of the rows (`RowsMut::new`), and of a packed field they are written from first to last.
+        // SAFETY: the row is one of those that `RowsMut::new` received. Rows of a packed field are
+        // written from first to last.
         let mut row = unsafe { Row::new(self.rows.layout, self.rows.slot, *self.rows.next + place) };
         row.go_to(self.field);
         row

@@ -1,9 +1,10 @@
-//! Heap memory for the items of a packed column that do not fit in the slot.
+//! Heap memory for the items of a column that do not fit in the slot.
 //!
-//! A slot whose packed columns may spill has a [`Spill`] for each of them after everything else. A zeroed spill, as in
-//! a new slot, means that the items are in the column. Code that writes the slot's rows may move the items to the heap,
-//! and must free that memory before the next batch. Code that reads the rows finds the items through the spill. The
-//! owner of the slot frees it.
+//! If the columns of a slot may spill, the slot ends with a [`Spill`] for each column that is
+//! packed or padded to the longest sample. A zeroed spill, as in a new slot, means that the items
+//! are in the column. Code that writes rows may move the items to the heap, and must free that
+//! memory before the next batch. Code that reads rows finds the items through the spill. The owner
+//! of the slot frees the heap memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -11,13 +12,14 @@ use std::ptr::NonNull;
 use super::layout::FIELD_ALIGN;
 use crate::arena::has_room;
 
-/// The location of a packed column's items, if they are not in the column.
+/// The location of a column's items, if they are not in the column.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Spill {
-    /// Aligned like columns. `None`, which is all zeros, if the items are in the column.
+    /// The start of the heap memory, aligned like columns. `None`, which is all zeros, if the items
+    /// are in the column.
     start: Option<NonNull<u8>>,
-    /// The size of the memory, in bytes, all initialised; a multiple of the alignment.
+    /// The size of the memory, in bytes, which are all initialised. A multiple of the alignment.
     bytes: usize,
 }
 
@@ -28,12 +30,13 @@ impl Spill {
         Some((self.start?.as_ptr(), self.bytes))
     }
 
-    /// Allocates memory for `needed` bytes plus half as many, and copies the first `kept` bytes of the items there.
-    /// Returns `None` if the memory cannot be allocated; then nothing changes.
+    /// Allocates memory for `needed` bytes plus half as many, and copies the first `kept` bytes of
+    /// the items there. Returns `None` if the memory cannot be allocated, and then changes nothing.
     ///
     /// # Safety
     ///
-    /// At `from` there must be `kept` readable bytes, at most `needed`: in the column, or in this spill's memory.
+    /// At `from` there must be `kept` readable bytes, at most `needed`, in the column or in this
+    /// spill's memory.
     #[cold]
     pub(crate) unsafe fn grow(&mut self, from: *const u8, kept: usize, needed: usize) -> Option<*mut u8> {
         let bytes = needed.checked_add(needed / 2)?.max(1).checked_next_multiple_of(FIELD_ALIGN)?;
@@ -46,8 +49,8 @@ impl Spill {
         Some(start)
     }
 
-    /// Allocates zeroed bytes. `bytes` is a multiple of the alignment and not 0. Returns `None` if the allocation
-    /// fails.
+    /// Allocates zeroed bytes. `bytes` must be a multiple of the alignment and not 0. Returns
+    /// `None` if the allocation fails.
     fn new(bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes, FIELD_ALIGN).ok()?;
         // SAFETY: the size is not 0.
@@ -55,11 +58,12 @@ impl Spill {
         Some(Self { start: Some(start), bytes })
     }
 
-    /// Copies the memory; `None` if the allocation fails.
+    /// Copies the memory. Returns `None` if the allocation fails.
     pub(crate) fn copy(&self) -> Option<Self> {
         let Some((from, bytes)) = self.memory() else { return Some(Self::default()) };
         let copy = if has_room(bytes) { Self::new(bytes)? } else { return None };
-        // SAFETY: both have this many initialised bytes, and new memory overlaps nothing.
+        // SAFETY: both memories have this many initialised bytes, and the new one does not overlap
+        // the other.
         unsafe { std::ptr::copy_nonoverlapping(from, copy.start?.as_ptr(), bytes) };
         Some(copy)
     }
@@ -67,7 +71,8 @@ impl Spill {
     /// Frees the memory, if there is any, and returns whether there was.
     pub(crate) fn free(&mut self) -> bool {
         let Some(start) = self.start.take() else { return false };
-        // SAFETY: `new` has checked this layout and allocated the memory with it; only this value owns the memory.
+        // SAFETY: `new` has checked this layout and allocated the memory with it, and only this
+        // value owns the memory.
         unsafe { dealloc(start.as_ptr(), Layout::from_size_align_unchecked(self.bytes, FIELD_ALIGN)) };
         true
     }

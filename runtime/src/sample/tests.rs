@@ -6,7 +6,7 @@ use crate::array::{AnyArray, Array};
 use crate::dtype::{DType, Element};
 use crate::tensor::{AnyTensorView, TensorView};
 
-/// A slot for samples like a given one.
+/// A slot for samples with the fields of a given one.
 pub(super) struct Slot {
     layout: Layout,
     pages: Pages,
@@ -36,25 +36,25 @@ impl Slot {
 
     pub(super) fn leave_empty(&mut self, row: usize) {
         assert!(row < self.layout.rows);
-        // SAFETY: as in `write`.
+        // SAFETY: see `write`.
         unsafe { Row::new(&self.layout, self.pages.start().as_ptr(), row) }.leave_empty();
     }
 
-    /// Removes rows that were left empty, of the first `rows`.
+    /// Removes the rows `empty`, which were left empty, from the first `rows` rows.
     pub(super) fn compact_rows(&mut self, empty: &[usize], rows: usize) {
         assert!(rows <= self.layout.rows);
-        // SAFETY: as in `write`, for all rows.
+        // SAFETY: see `write`, for all rows.
         unsafe { super::compact_rows(&self.layout, self.pages.start().as_ptr(), empty, rows) };
     }
 
-    /// Returns the first `rows` rows. Unwritten rows are zeros.
+    /// Returns the first `rows` rows as a batch. Unwritten rows are zeros.
     pub(super) fn batch(&self, rows: usize) -> Columns<'_> {
         assert!(rows <= self.layout.rows);
         // SAFETY: no code writes while the slot is borrowed.
         unsafe { Columns::new(&self.layout, self.pages.start().as_ptr(), rows) }
     }
 
-    /// Returns the slot as an unbatched sample. Unwritten rows are zeros.
+    /// Returns row 0 as an unbatched sample. An unwritten row is zeros.
     fn single(&self) -> Columns<'_> {
         // SAFETY: no code writes while the slot is borrowed.
         unsafe { Columns::single(&self.layout, self.pages.start().as_ptr()) }
@@ -68,7 +68,7 @@ impl Drop for Slot {
     }
 }
 
-/// Passes an unbatched sample to `look`.
+/// Writes a sample into a slot of its own, and passes it to `look` as an unbatched sample.
 #[track_caller]
 fn alone<S: Sample>(sample: S, look: impl FnOnce(TensorsOf<'_, S>, Columns<'_>)) {
     let mut slot = Slot::new(&sample, 1);
@@ -167,10 +167,10 @@ fn packed_rows_out_of_order_stay_in_the_field() {
         let (data, fixed) = sample(byte, n);
         slot.write(row, (Packed::new(&data, 3), fixed)).map_err(|error| error.to_string())
     };
-    // An earlier batch, which leaves its offsets: 0, 3, 6, 9, 12.
+    // An earlier batch, whose offsets 0, 3, 6, 9 and 12 remain.
     (0..4).for_each(|row| write(&mut slot, row, 1, 3).unwrap());
     assert_eq!(slot.batch(4).offsets(0), Some(&[0, 3, 6, 9, 12][..]));
-    // From the last row to the first, each as long as the whole field.
+    // Write from the last row to the first, each as long as the whole field.
     for row in (1..4).rev() {
         let error = write(&mut slot, row, 2, 12).unwrap_err();
         assert!(
@@ -184,7 +184,7 @@ fn packed_rows_out_of_order_stay_in_the_field() {
     write(&mut slot, 1, 5, 0).unwrap();
     let columns = slot.batch(2);
     assert_eq!(columns.get(0).unwrap().bytes(), [3; 12]);
-    // The memory after the field: its offsets, and the next field.
+    // Check the memory after the field: its offsets, and the next field.
     assert_eq!(columns.offsets(0), Some(&[0, 12, 12][..]));
     assert_eq!(slot.batch(4).get(1).unwrap().bytes(), [[3; 4], [5; 4], [1; 4], [1; 4]].as_flattened());
 }
@@ -212,12 +212,12 @@ fn packed_rows_spill_in_any_order() {
     let numbers = columns.get(1).unwrap();
     let expected = [vec![1_u64; 4], vec![2; 4], vec![3; 4], vec![4; 600]].concat();
     assert_eq!(numbers.typed::<u64>().unwrap().as_slice(), expected);
-    // Write row 2 again, longer. The items after it were written before.
+    // Write row 2 again, longer. The items after it are from before.
     write(&mut slot, 2, 1_000);
     assert_eq!(offsets(&slot), (vec![0, 2, 4, 1_004, 306], vec![0, 4, 8, 2_008, 612]));
     assert_eq!(slot.batch(3).get(0).unwrap().typed::<u16>().unwrap().as_slice()[4..], [3; 1_000]);
     assert_eq!(slot.batch(4).get(1).unwrap().typed::<u64>().unwrap().len(), 612);
-    // Start another batch: its heap memory is freed, and no offset points beyond the fields.
+    // Start another batch: the heap memory is freed, and no offset points beyond the fields.
     write(&mut slot, 0, 1);
     assert_eq!(offsets(&slot), (vec![0, 1, 0, 0, 0], vec![0, 2, 0, 0, 0]));
     assert_eq!(spilled(&slot), []);
@@ -231,7 +231,8 @@ fn long_rows_written_past_the_caches_are_those_written_through_them() {
     let rows: Vec<Vec<u8>> = (0..3).map(|row| (0..LEN).map(|i| (row * 13 + i * 7 % 251) as u8).collect()).collect();
     let mut slot = Slot::new(&(rows[0].as_slice(), 0_i64), rows.len());
     slot.layout.streaming = true;
-    // Last to first, so that a row that wrote into its neighbour would be seen.
+    // From last to first, so that a row that is written beyond its end would change one that was
+    // written before.
     for (i, row) in rows.iter().enumerate().rev() {
         slot.write(i, (row.as_slice(), i as i64)).unwrap();
     }

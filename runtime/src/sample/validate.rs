@@ -5,29 +5,32 @@ use crate::sample::layout::{Column, Kind, Layout};
 use crate::sample::width::State;
 
 impl Layout {
-    /// Whether rows of this layout can have contents that must not be read.
+    /// Returns whether rows of this layout can contain bytes that must not be read.
     pub(crate) fn can_be_invalid(&self) -> bool {
         self.columns.iter().any(|column| column.field.kind != Kind::Fixed || column.field.dtype == DType::Bool)
     }
 
-    /// Whether the first `rows` rows of a slot can be read, whatever bytes were written there: the ends of rows are
-    /// within the slot, and `bool`s are 0 or 1.
+    /// Returns whether the first `rows` rows of a slot can be read, for any bytes that were written
+    /// there: the ends of rows are within the slot, and each `bool` is 0 or 1.
     ///
     /// # Safety
     ///
-    /// `slot` must be the start of a slot with this layout and at least this many rows, and without spills. Nobody may
-    /// write it during the call.
+    /// `slot` must be the start of a slot with this layout and at least this many rows, and without
+    /// spills. No code may write it during the call.
     pub(crate) unsafe fn is_valid(&self, slot: *const u8, rows: usize) -> bool {
         debug_assert!(rows <= self.rows);
         // SAFETY: the caller upholds the contract.
         self.columns.iter().all(|column| unsafe { self.is_column_sound(column, slot, rows) })
     }
 
+    /// Returns whether the first `rows` rows of one column can be read.
+    ///
     /// # Safety
     ///
-    /// As for [`is_valid`](Self::is_valid).
+    /// Those of [`is_valid`](Self::is_valid).
     unsafe fn is_column_sound(&self, column: &Column, slot: *const u8, rows: usize) -> bool {
-        // SAFETY: a column that is not fixed has an i64 for each row there, and a packed one another one before them.
+        // SAFETY: a column that is not fixed has an i64 for each row at this offset, and a packed
+        // one another i64 before them.
         let ends = |count| unsafe { std::slice::from_raw_parts(slot.add(column.ends).cast::<i64>(), count) };
         let elements = match column.field.kind {
             Kind::Fixed => rows * column.elements,
@@ -39,10 +42,10 @@ impl Layout {
                 rows * column.elements
             }
             Kind::PaddedToLongest => {
-                // SAFETY: such a column has its state after the lengths.
+                // SAFETY: the column has its state after the lengths.
                 let state = unsafe { State::of(column, slot.cast_mut(), self.rows).read() };
                 let (lengths, room) = (ends(rows), column.field.shape.rows() * self.rows);
-                // Rows at the end that were left empty need no room.
+                // Rows at the end that were left empty need no memory.
                 let last = lengths.iter().rposition(|&length| length != 0).map_or(0, |row| row + 1);
                 let needed = usize::try_from(state.width).ok().and_then(|width| width.checked_mul(last));
                 let are_lengths = lengths.iter().all(|&length| (0..=state.width).contains(&length));
@@ -60,7 +63,7 @@ impl Layout {
                 }
             }
         };
-        // SAFETY: the column has this many elements there, of one byte.
+        // SAFETY: the column has this many elements, of one byte each.
         let bytes = || unsafe { std::slice::from_raw_parts(slot.add(column.offset), elements) };
         column.field.dtype != DType::Bool || bytes().iter().all(|&byte| byte <= 1)
     }
@@ -83,7 +86,7 @@ mod tests {
         let mut slot = vec![0_u64; layout.size.div_ceil(8)];
         let [bools, padded, packed, longest] = &layout.columns[..] else { panic!() };
         let mut check = |at: usize, bytes: &[u8], rows: usize| {
-            // SAFETY: the bytes are in the slot, which nobody else uses.
+            // SAFETY: the bytes are in the slot, which no other code uses.
             unsafe {
                 let slot = slot.as_mut_ptr().cast::<u8>();
                 let before = std::slice::from_raw_parts(slot.add(at), bytes.len()).to_vec();
@@ -112,7 +115,7 @@ mod tests {
         items[3] = 2;
         items.append(&mut all);
         assert!(!check(packed.offset, &items, 3));
-        // The room of 15 elements has three rows of five; the state is after the lengths.
+        // The 15 elements of room are three rows of five. The state is stored after the lengths.
         let state = |lengths: [i64; 3], width| words(&[&lengths[..], &[width, 1, 3, 0]].concat());
         assert!(check(longest.ends, &state([5, 0, 3], 5), 3) && check(longest.ends, &state([7, 0, 9], 7), 2));
         for (lengths, width) in [([5, 0, 6], 5), ([5, 0, -1], 5), ([6, 6, 6], 6), ([0; 3], -1), ([0, 1, 0], i64::MAX)] {

@@ -1,4 +1,4 @@
-//! The width of rows that are padded to the longest one of their batch.
+//! The width of rows that are padded to the longest row of their batch.
 
 use super::layout::Column;
 use crate::dtype::Element;
@@ -7,21 +7,23 @@ use crate::dtype::Element;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct State {
-    /// The stride from row to row, in elements.
+    /// The distance from one row to the next, in elements.
     pub(crate) width: i64,
-    /// The width is a multiple of this.
+    /// The number that the width is a multiple of.
     pub(crate) unit: i64,
-    /// The number of rows that `width` accounts for. A row that is written again is counted already.
+    /// The number of rows that `width` accounts for. A row that is written again is already
+    /// counted.
     pub(crate) written: i64,
     padding: [u8; 8],
 }
 
-/// The width of the rows before the next one to write.
+/// The width of the rows before the row that is written next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
-    /// The current stride from row to row, in elements.
+    /// The current distance from one row to the next, in elements.
     pub(super) stride: usize,
-    /// The stride that these rows need. It is smaller if a row that failed has widened them.
+    /// The distance that these rows need. It is smaller than `stride` if a row that failed has
+    /// widened them.
     pub(super) needed: usize,
 }
 
@@ -36,30 +38,31 @@ impl State {
     ///
     /// # Safety
     ///
-    /// The column must be one that is padded to the longest, and `slot` the start of a slot of its layout, of this many
-    /// rows.
+    /// The column must be padded to the longest row, and `slot` must be the start of a slot of its
+    /// layout, which has this many rows.
     #[inline]
     pub(crate) unsafe fn of(column: &Column, slot: *mut u8, rows: usize) -> *mut Self {
-        // SAFETY: `Layout::new` has put it there, aligned, as the lengths are.
+        // SAFETY: `Layout::new` placed the state after the lengths, which have the same alignment.
         unsafe { slot.add(column.ends).cast::<i64>().add(rows).cast() }
     }
 
-    /// Returns the padding, if the last row had elements of this type; zeros before.
+    /// Returns the padding that the last row was written with, as an element of type `T`. Zeros if
+    /// no row was written yet.
     pub(super) fn padding<T: Element>(&self) -> T {
         let bytes = &self.padding[..size_of::<T>()];
         let valid = crate::dtype::from_bytes(bytes).or_else(|| crate::dtype::from_bytes(&[0; 8][..size_of::<T>()]));
         valid.and_then(|padding| padding.first().copied()).expect("zeros are an element")
     }
 
-    /// Returns the width of the rows before `row`, which have these lengths. Numbers that no row can have written
-    /// become a width that is too large for any batch.
+    /// Returns the width of the rows before `row`, which have these lengths. If the state is one
+    /// that no row can have written, the width is too large for any batch.
     #[inline]
     pub(super) fn before(&self, row: usize, lengths: &[i64]) -> Width {
         if row == 0 {
             return Width { stride: 0, needed: 0 };
         }
         let stride = usize::try_from(self.width).unwrap_or(usize::MAX);
-        // A row that failed may have made it wider.
+        // A row that failed may have widened the rows.
         let needed = if self.written == row as i64 { stride } else { self.needed(lengths) };
         Width { stride, needed }
     }
@@ -71,7 +74,8 @@ impl State {
         longest.checked_next_multiple_of(unit).unwrap_or(usize::MAX)
     }
 
-    /// Records that `row`, which may have been written before, is left empty. Returns the width of the rows before it.
+    /// Records that `row`, which may have been written already, is left empty. Returns the width of
+    /// the rows before it.
     pub(super) fn leave_empty(&mut self, row: usize, lengths: &[i64]) -> Width {
         let was = self.before(row, lengths);
         if row == 0 {

@@ -1,4 +1,4 @@
-//! Lists of indices, as grouped by torch's BatchSampler.
+//! Groups a sampler's indices into batches, as torch's `BatchSampler` does.
 
 use std::iter::FusedIterator;
 use std::num::NonZero;
@@ -12,8 +12,8 @@ const NAME: &str = "BatchSampler";
 
 /// Groups another sampler's indices into batches (`torch.utils.data.BatchSampler`).
 ///
-/// It keeps the order of its last pass and reuses the memory: from the second pass on only the lists themselves are
-/// allocated, and with [`Batches::next_into`] not even those.
+/// The sampler keeps the memory of its last pass. From the second pass on only the lists of indices
+/// are allocated, and with [`Batches::next_into`] not even those.
 ///
 /// ```
 /// use slotline::sampler::{BatchSampler, SequentialSampler};
@@ -33,7 +33,8 @@ pub struct BatchSampler<S> {
 }
 
 impl<S: Sampler> BatchSampler<S> {
-    /// Groups `sampler`'s indices into batches of `batch_size`. With `drop_last` a last, smaller batch is left out.
+    /// Groups `sampler`'s indices into batches of `batch_size`. With `drop_last`, the last batch is
+    /// left out if it is smaller.
     ///
     /// # Errors
     ///
@@ -43,7 +44,7 @@ impl<S: Sampler> BatchSampler<S> {
         Ok(Self { sampler, batch_size, drop_last, order: Order::default() })
     }
 
-    /// Returns the sampler, the batch size, and whether a last, smaller batch is left out.
+    /// Returns the sampler, the batch size, and whether a smaller last batch is left out.
     pub fn into_parts(self) -> (S, usize, bool) {
         (self.sampler, self.batch_size.get(), self.drop_last)
     }
@@ -53,13 +54,13 @@ impl<S: Sampler> BatchSampler<S> {
         batches_of(self.sampler.len(), self.batch_size, self.drop_last)
     }
 
-    /// Whether a pass has no batches.
+    /// Returns whether a pass has no batches.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the size of the memory for the order of a pass, in bytes, which is kept between passes: the wrapped
-    /// sampler's [`memory`](Sampler::memory).
+    /// Returns the size in bytes of the memory for the order of a pass, which is kept between
+    /// passes: the wrapped sampler's [`memory`](Sampler::memory).
     pub fn memory(&self) -> usize {
         self.sampler.memory()
     }
@@ -78,7 +79,7 @@ impl<S: Sampler> BatchSampler<S> {
         self.batches_by(&mut default_generator())
     }
 
-    /// Like [`batches`](Self::batches), with another generator instead of the default one.
+    /// Works like [`batches`](Self::batches), with another generator instead of the default one.
     ///
     /// # Errors
     ///
@@ -90,22 +91,23 @@ impl<S: Sampler> BatchSampler<S> {
     }
 }
 
-/// A sampler that also decides the batches, for [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler): made from
-/// a [`BatchSampler`], or from a sampler that [plans](Self::planned) batches of different sizes.
+/// A sampler together with its batches, for
+/// [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler). Made from a [`BatchSampler`],
+/// or from a sampler that [plans](Self::planned) batches of different sizes.
 pub struct SampledBatches {
     pub(crate) sampler: Box<dyn Sampler>,
-    /// The number of samples in a whole batch, or the maximum if the sampler decides.
+    /// The number of samples in a full batch, or the maximum if the sampler plans the batches.
     pub(crate) batch_size: usize,
     pub(crate) drop_last: bool,
-    /// Whether the sampler decides which positions a batch has ([`Sampler::spans`]).
+    /// Whether the sampler plans which positions a batch has ([`Sampler::spans`]).
     pub(crate) is_planned: bool,
 }
 
 impl SampledBatches {
-    /// Makes the batches that a sampler plans: [`Sampler::spans`] says which positions of each order they have. None has
-    /// more than `max_batch_size` samples.
+    /// Makes the batches that a sampler plans. [`Sampler::spans`] returns which positions of each
+    /// order belong to which batch. No batch may have more than `max_batch_size` samples.
     ///
-    /// [`Sampler::restore`] then receives a range of batch numbers instead of positions.
+    /// [`Sampler::restore`] then receives a range of batch numbers instead of one of positions.
     ///
     /// ```
     /// use slotline::Loader;
@@ -113,7 +115,7 @@ impl SampledBatches {
     /// use slotline::rng::Generator;
     /// use slotline::sampler::{Order, SampledBatches, Sampler, SamplerError, Spans};
     ///
-    /// /// Chapters as batches, in order.
+    /// Chapters of a book as batches, in order.
     /// struct Chapters(Vec<u32>);
     ///
     /// impl Sampler for Chapters {
@@ -197,7 +199,7 @@ impl Batches<'_> {
         true
     }
 
-    /// Returns the positions of an existing batch.
+    /// Returns the positions of batch `number`, which must exist.
     fn positions(&self, number: usize) -> Range<usize> {
         let start = number * self.batch_size.get();
         start..start.saturating_add(self.batch_size.get()).min(self.order.len())

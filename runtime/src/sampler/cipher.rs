@@ -1,8 +1,8 @@
-//! Random order without a table.
+//! Random order that is computed, without a table of indices.
 //!
-//! [`RandomSampler`](super::RandomSampler) needs 4 bytes for each sample, and time to shuffle them before a pass can
-//! start. Here a pass draws one number from the generator, and each index is computed when it is needed; see [`Cipher`]
-//! for details.
+//! [`RandomSampler`](super::RandomSampler) needs 4 bytes for each sample, and time to shuffle them
+//! before a pass can start. This sampler draws one number from the generator for each pass, and
+//! computes each index when it is needed; see [`Cipher`].
 
 use std::ops::Range;
 
@@ -11,13 +11,15 @@ use super::{Cipher, Order, Sampler, SamplerError, with_generator};
 use crate::BoxError;
 use crate::rng::{Generator, SharedGenerator};
 
-/// Visits each sample once in random order, without using memory: for datasets of billions of samples.
+/// Visits each sample once in random order, without memory for the order. For datasets of billions
+/// of samples.
 ///
-/// torch has no such sampler, and the order differs from RandomSampler's. Each pass draws one `random_()` from the
-/// generator, and is [`Cipher::new`] with that seed and epoch 0. An index costs about fifty nanoseconds for any length
-/// (below 256 up to four times that), on the worker that loads the sample. The dataset may be empty.
+/// torch has no such sampler, and the order differs from that of `RandomSampler`. Each pass draws
+/// one `random_()` from the generator and uses it as the seed of [`Cipher::new`], with epoch 0.
+/// Computing an index takes about 50 ns for any length (up to four times that for fewer than 256
+/// samples), on the worker that loads the sample. The dataset may be empty.
 ///
-/// At most 2⁶³ of the n! permutations are possible, as for any generator that is seeded with one number.
+/// At most 2⁶³ of the n! permutations are possible, since a pass is determined by one number.
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -42,7 +44,8 @@ impl CipherSampler {
         Self { dataset_len, generator: None }
     }
 
-    /// Sets the generator to draw from: the sampler's own [`Generator`], or a [`SharedGenerator`].
+    /// Sets the generator to draw from: a [`Generator`] that only this sampler uses, or a
+    /// [`SharedGenerator`].
     ///
     /// A clone of the sampler draws from the same generator.
     #[must_use]

@@ -1,15 +1,17 @@
-//! One replica's share of a dataset, as in torch's DistributedSampler.
+//! Distributes a dataset among replicas, as torch's `DistributedSampler` does.
 //!
-//! Every replica makes the same list: 0 .. n, or its permutation by a generator with seed + epoch. The list is made
-//! divisible by the number of replicas R, by repeating entries from its start or by dropping some from its end, and
-//! rank r takes every R-th entry from the r-th on. No other generator is used, and no message is sent.
+//! Every replica makes the same list: 0 .. n, or its permutation by a generator seeded with seed +
+//! epoch. The list is made divisible by the number of replicas R, by repeating entries from its
+//! start or by dropping some from its end. Rank r gets entries r, r + R, r + 2R, and so on. No
+//! other generator is used, and the replicas exchange no messages.
 //!
-//! A share is gathered in the list's own memory. Its entry j comes from place r + jR, which is not before j, so in
-//! ascending order no place is overwritten before it is read. Only the last entry can be a repeated one, from the start
-//! of the list: fewer than R are repeated, and each rank has one place in the last R. It is read first.
+//! A replica gathers its share in the memory of the list. Entry j of the share comes from entry r +
+//! jR of the list, which is not before j, so in ascending order no entry is overwritten before it
+//! is read. Only the last entry of a share can be a repeated one from the start of the list, since
+//! fewer than R entries are repeated, and each rank has one of the last R. It is read first.
 //!
-//! The list may also be 0 .. n itself, or the order of another sampler. Then the share is not gathered: its places are
-//! computed, and looked up in that order.
+//! If the list is not shuffled, or is the order of another sampler, the share is not gathered. Then
+//! each lookup computes the position of the entry in the list.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -24,71 +26,77 @@ use crate::rng::{Generator, IndexWord, fill_table, randperm_prefix};
 
 /// The sampler's name in errors.
 const NAME: &str = "DistributedSampler";
-/// The name of the other sampler's state in the saved one.
+/// The name of the wrapped sampler's state in the saved state.
 const OF: &str = "over";
 
 /// Visits one replica's share of a dataset (`torch.utils.data.DistributedSampler`).
 ///
-/// The order is the same as torch's for the same arguments. All replicas have the same number of samples, so that they
-/// make the same number of steps: if the dataset isn't divisible, some samples are repeated or, with
-/// [`drop_last`](Self::drop_last), dropped. Every replica must have the same seed, and the same epoch in each pass.
+/// The order is the same as torch's for the same arguments. All replicas have the same number of
+/// samples, so that they make the same number of steps. If the number of samples isn't divisible by
+/// the number of replicas, some samples are repeated or, with [`drop_last`](Self::drop_last),
+/// dropped. Every replica must have the same seed, and the same epoch in each pass.
 ///
-/// As in torch, a pass's permutation depends only on seed and epoch, and the epoch does not change by itself: without
-/// [`set_epoch`](Self::set_epoch) all passes have the same order (the second shuffled one logs a warning). A loader
-/// owns its sampler, so the epoch can also be set through a handle that was taken before:
+/// As in torch, the permutation of a pass depends only on seed and epoch, and the epoch does not
+/// change by itself: without [`set_epoch`](Self::set_epoch) all passes have the same order (the
+/// second shuffled one logs a warning). A loader owns its sampler, so take a handle to the epoch
+/// before the loader is built:
 ///
 /// ```
 /// use slotline::sampler::{DistributedSampler, Sampler};
 ///
 /// let sampler = DistributedSampler::new(10, 3, 0)?.seed(42);
 /// let epoch = sampler.epoch();
-/// let mut owner: Box<dyn Sampler> = Box::new(sampler); // like a loader
+/// a loader does the same
 /// assert!(owner.indices()?.eq([2, 8, 0, 7]));
 /// epoch.set(1);
 /// assert!(!owner.indices()?.eq([2, 8, 0, 7]));
 /// # Ok::<(), slotline::sampler::SamplerError>(())
 /// ```
 ///
-/// A [state](crate::loader::Loader::state) of any replica, taken when all replicas had delivered the same number of
-/// batches, can be loaded by any number of replicas. The rest of the pass is distributed among them again, and later
-/// passes are as usual. (This does not work if batches come [as they are finished](crate::loader::Builder::in_order)
-/// and some were skipped.) The epoch is then that of the state, and must not be changed for the rest of that pass.
+/// A [state](crate::loader::Loader::state) of any replica can be loaded by any number of replicas,
+/// if it was taken when all replicas had delivered the same number of batches. The rest of the pass
+/// is then distributed among the new replicas, and later passes are distributed as usual. (This is
+/// not possible if batches are delivered [as they are finished](crate::loader::Builder::in_order)
+/// and some were skipped.) The epoch is then that of the state, and must not be changed for the
+/// rest of that pass.
 ///
-/// The random numbers of a sample are a function of its place in the distributed list, so they are the same for any
-/// number of replicas ([`places`](Sampler::places)), if all loaders also have the same
-/// [`seed`](crate::loader::Builder::seed). A repeated sample has its own place and numbers.
+/// The random numbers of a sample depend on its *place*, which is its position in the list before
+/// that is distributed ([`places`](Sampler::places)). So they are the same for any number of
+/// replicas, if all loaders have the same [`seed`](crate::loader::Builder::seed). A repeated sample
+/// has a place of its own, and so different random numbers.
 ///
-/// [`over`](Self::over) distributes the order of any other sampler in the same way.
+/// [`over`](Self::over) distributes the order of another sampler in the same way.
 ///
-/// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes all of
-/// them. Without shuffle it takes no memory; [over](Self::over) a [`CipherSampler`](super::CipherSampler), random order
-/// doesn't either.
+/// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), since each
+/// replica permutes all samples. Without shuffling it takes no memory. For random order without
+/// memory, use [`over`](Self::over) with a [`CipherSampler`](super::CipherSampler).
 #[derive(Clone, Debug)]
 pub struct DistributedSampler {
-    /// The number of entries of the list.
+    /// The number of entries in the list.
     dataset_len: usize,
-    /// Makes the list, if it is not 0 .. dataset_len.
+    /// The sampler that makes the list; `None` if the list is 0 .. `dataset_len`, or its
+    /// permutation.
     of: Option<Inner>,
     num_replicas: NonZero<usize>,
-    /// In 0 .. num_replicas.
+    /// The number of this replica, below `num_replicas`.
     rank: usize,
     shuffle: bool,
     drop_last: bool,
     seed: u64,
     epoch: EpochHandle,
-    /// Whether each pass that is drawn adds 1 to the epoch.
+    /// Whether drawing a pass adds 1 to the epoch.
     advances: bool,
-    /// The state of the next pass, after a restore in the middle of it.
+    /// The state of the next pass, if it was restored in the middle.
     resumed: Option<Resumed>,
-    /// How the list of the last drawn pass was distributed.
+    /// How the list of the last drawn pass is distributed.
     drawn: Deal,
-    /// The epoch of that pass.
+    /// The epoch of the last drawn pass.
     drawn_epoch: Option<u64>,
-    /// Whether the warning about two passes with the same epoch was logged.
+    /// Whether the warning that two passes have the same epoch was logged.
     warned: bool,
 }
 
-/// The sampler whose order is distributed.
+/// The wrapped sampler whose order is distributed.
 #[derive(Clone)]
 struct Inner(Arc<Mutex<dyn Sampler>>);
 
@@ -104,32 +112,36 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// A pass to resume.
+/// A pass that is resumed.
 #[derive(Clone, Copy, Debug)]
 struct Resumed {
     epoch: u64,
     deal: Deal,
 }
 
-/// How much of the list had been distributed when it was first distributed among these replicas.
+/// How much of the list had already been distributed, among any numbers of replicas, when it was
+/// last distributed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Deal {
-    /// The position at which the share of this distribution begins.
+    /// The position in this replica's pass at which the current share begins.
     position: usize,
-    /// The number of entries that were distributed before, including those repeated at the list's end.
+    /// The number of entries of the list that were distributed before, including entries repeated
+    /// at its end.
     dealt: usize,
 }
 
 /// The epoch of a [`DistributedSampler`], which can be set while a loader owns the sampler.
 ///
-/// A clone is the same epoch. A pass uses the epoch that was set last when it starts; running passes are not affected.
+/// Clones share one epoch. A pass uses the epoch that was set last when it starts; changes do not
+/// affect running passes.
 #[derive(Clone, Debug, Default)]
 pub struct EpochHandle(Arc<AtomicU64>);
 
 impl EpochHandle {
     /// Sets the epoch.
     pub fn set(&self, epoch: u64) {
-        // It publishes nothing else, and a thread that sets it and then starts a pass orders the two anyway.
+        // Relaxed is enough: nothing else is published, and the thread that sets the epoch also
+        // starts the next pass, or synchronises with the one that does.
         self.0.store(epoch, Relaxed);
     }
 
@@ -140,9 +152,9 @@ impl EpochHandle {
 }
 
 impl DistributedSampler {
-    /// Makes a sampler of the share of replica `rank` out of `num_replicas`, shuffled, with seed 0 and epoch 0.
+    /// Makes a sampler for replica `rank` of `num_replicas`, with shuffling, seed 0 and epoch 0.
     ///
-    /// The dataset may be empty; then so is the share.
+    /// The dataset may be empty, and then so is the replica's share.
     ///
     /// # Errors
     ///
@@ -169,13 +181,14 @@ impl DistributedSampler {
         })
     }
 
-    /// Makes a sampler of the share of replica `rank` in the order of another sampler: replica r visits the entries r,
-    /// r + R, r + 2R, … of R replicas. Together they visit what the other sampler alone would, so that a batch of each
-    /// of them is a piece of that order.
+    /// Makes a sampler that distributes the order of another sampler: replica r of R replicas
+    /// visits entries r, r + R, r + 2R, … of that order. So the batches with one number of all
+    /// replicas together are a contiguous piece of the order.
     ///
-    /// Each pass is drawn with a generator of seed + epoch in place of the default one, so that all replicas draw the
-    /// same. A sampler with a generator of its own must have the same one on all replicas. Nothing is copied: this
-    /// takes the memory of the other sampler's order. A clone shares the other sampler.
+    /// Each pass is drawn with a generator of seed + epoch in place of the default one, so that all
+    /// replicas draw the same order. If the other sampler has a generator of its own, that must be
+    /// the same on all replicas. The order is not copied, so the memory is that of the other
+    /// sampler's order. Clones share the other sampler.
     ///
     /// ```
     /// use slotline::sampler::{DistributedSampler, RandomSampler, Sampler};
@@ -195,73 +208,76 @@ impl DistributedSampler {
         Ok(Self { of: Some(Inner(Arc::new(Mutex::new(sampler)))), ..made })
     }
 
-    /// Sets whether the dataset is permuted before it is distributed; true by default. Without effect
-    /// [over](Self::over) another sampler.
+    /// Sets whether the dataset is permuted before it is distributed; true by default. Has no
+    /// effect on a sampler made by [`over`](Self::over).
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
         self
     }
 
-    /// Sets whether samples at the end are dropped if the dataset isn't divisible, instead of repeating some from the
-    /// start; false by default.
+    /// Sets whether samples at the end are dropped if their number isn't divisible by the number of
+    /// replicas; false by default, which repeats samples from the start instead.
     #[must_use]
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
         self
     }
 
-    /// Sets the seed of the permutations, which must be the same on all replicas; 0 by default. The epoch is added to
-    /// it, wrapping.
+    /// Sets the seed of the permutations, which must be the same on all replicas; 0 by default. The
+    /// epoch is added to it, with wrapping.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Uses the epoch of an existing handle, for samplers that share one epoch.
+    /// Uses the epoch of an existing handle, so that several samplers share one epoch.
     #[must_use]
     pub fn follow(mut self, epoch: &EpochHandle) -> Self {
         self.epoch = epoch.clone();
         self
     }
 
-    /// Sets the epoch, like its [handle](Self::epoch).
+    /// Sets the epoch, like [`EpochHandle::set`].
     pub fn set_epoch(&self, epoch: u64) {
         self.epoch.set(epoch);
     }
 
-    /// Returns a handle to the epoch, for the code that starts the passes. A clone of the sampler has the same epoch.
+    /// Returns a handle to the epoch, for the code that starts the passes. Clones of the sampler
+    /// share the epoch.
     pub fn epoch(&self) -> EpochHandle {
         self.epoch.clone()
     }
 
-    /// Counts the epoch up with each pass, for a loader that divides its passes by itself.
+    /// Increments the epoch with each pass. For a loader that distributes its passes among ranks
+    /// itself.
     pub(crate) fn advancing(mut self) -> Self {
         self.advances = true;
         self
     }
 
-    /// Whether the indices fit in u32.
+    /// Returns whether the indices fit in u32.
     fn is_narrow(&self) -> bool {
         u32::fits(self.dataset_len)
     }
 
-    /// Returns the share of each of `replicas` replicas in the rest of the list.
+    /// Returns the number of entries that each of `replicas` replicas gets of the rest of the list.
     fn share(&self, deal: Deal, replicas: NonZero<usize>) -> usize {
         let left = self.dataset_len.saturating_sub(deal.dealt);
         if self.drop_last { left / replicas } else { left.div_ceil(replicas.get()) }
     }
 
-    /// Returns the place in the list of the share's last entry, or `None` if the share is empty.
+    /// Returns the position in the list of the share's last entry, or `None` if the share is empty.
     fn last_place(&self, deal: Deal) -> Option<usize> {
         let before = self.share(deal, self.num_replicas).checked_sub(1)? * self.num_replicas.get() + deal.dealt;
-        // At least 1: all ranks' places before `before` are in the list, and at least one rank has a place after them.
+        // At least 1: in the rounds before `before` all ranks have entries of the list, and at
+        // least one rank has one after them.
         let left = self.dataset_len - before;
         Some(if self.rank < left { before + self.rank } else { (self.rank - left) % self.dataset_len })
     }
 
-    /// Draws a pass of another sampler, and returns its share.
+    /// Draws a pass of the wrapped sampler, and returns this replica's share.
     fn draw_over(&self, deal: Deal, sampler: &mut dyn Sampler) -> Result<Order, SamplerError> {
         let mut list = Order::default();
         sampler.order(&mut Generator::from_seed(self.seed.wrapping_add(self.epoch.get())), &mut list)?;
@@ -273,21 +289,24 @@ impl DistributedSampler {
         Ok(self.share_of(deal, list))
     }
 
-    /// Returns the share of a list that is kept, or computed.
+    /// Returns this replica's share of a list as an order that computes each entry's position in
+    /// the list.
     fn share_of(&self, deal: Deal, list: Order) -> Order {
         let (start, share, step) = (deal.position, self.share(deal, self.num_replicas), self.num_replicas.get());
-        // A damaged state may have any number here. Then there is no last place, and no first one is used.
+        // A damaged state may contain any number here. Then there is no last entry, and `first` is
+        // not used.
         let (first, last_place) = (deal.dealt.saturating_add(self.rank), self.last_place(deal));
         let (end, memory) = (start + share, list.memory());
         Order::computed(end, memory, move |position| match (position.checked_sub(start), last_place) {
             (Some(_), Some(last)) if position + 1 == end => list.index(last),
             (Some(j), Some(_)) => list.index(first + j * step),
-            // It was delivered before.
+            // This position was delivered before the pass was resumed.
             _ => 0,
         })
     }
 
-    /// Draws a permutation into a table: placeholders for what was distributed before, and then the share of the rest.
+    /// Draws a permutation into a table, which then contains placeholders for positions that were
+    /// delivered before, followed by this replica's share of the rest.
     fn draw<I: IndexWord>(&self, deal: Deal, table: &mut Vec<I>) -> Result<(), SamplerError> {
         let (start, share, step) = (deal.position, self.share(deal, self.num_replicas), self.num_replicas.get());
         make_room(NAME, table, self.dataset_len.max(start + share))?;
@@ -324,7 +343,7 @@ impl Sampler for DistributedSampler {
         self.dataset_len.saturating_mul(entry)
     }
 
-    /// Does not use the default generator.
+    /// Draws the order. Does not use the default generator.
     fn order(&mut self, _default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         let epoch = self.epoch.get();
         if let Some(was) = self.resumed.map(|resumed| resumed.epoch).filter(|&was| was != epoch) {
@@ -359,7 +378,7 @@ impl Sampler for DistributedSampler {
         Ok(())
     }
 
-    /// Returns the places in the list of all replicas.
+    /// Returns the places, which are positions in the list of all replicas.
     fn places(&self) -> ReplicaStride {
         let (Deal { position, dealt }, step) = (self.drawn, self.num_replicas.get() as u64);
         let first = dealt.saturating_add(self.rank) as u64;
@@ -388,7 +407,7 @@ impl Sampler for DistributedSampler {
     }
 
     fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
-        // The other sampler's own state comes last.
+        // The wrapped sampler's own state comes last.
         let (saved, inner) = match saved.split_once(&format!(" {OF}=")) {
             Some((saved, inner)) => (saved, Some(inner)),
             None => (saved, None),
@@ -405,7 +424,7 @@ impl Sampler for DistributedSampler {
             return Err(saved.impossible("dealt", dealt, "that contradicts the saved position"));
         }
         let mut deal = Deal { position, dealt };
-        // The last batch of a pass may be smaller.
+        // `seen` is in whole batches, but the last batch of a pass may be smaller.
         let end = position + self.share(deal, replicas);
         let (first, next) = (seen.start.min(end), seen.end.min(end));
         if first < position {
@@ -413,7 +432,7 @@ impl Sampler for DistributedSampler {
         }
         if first == next {
             let dealt = dealt.saturating_add((next - position).saturating_mul(replicas.get()));
-            // A finished pass has nothing left, not even dropped samples.
+            // A finished pass has nothing left, not even samples to drop.
             let dealt = if next == end { dealt.max(self.dataset_len) } else { dealt };
             deal = Deal { position: next, dealt };
         } else if replicas != self.num_replicas {
@@ -540,7 +559,7 @@ mod tests {
         assert_eq!(order_of(&mut one), [0]);
     }
 
-    /// torch's algorithm, written out with a list that is padded or cut.
+    /// Returns a rank's share by torch's algorithm, which pads or cuts the list.
     fn reference(n: usize, replicas: usize, rank: usize, shuffle: bool, drop_last: bool, seed: u64) -> Vec<usize> {
         let mut list: Vec<u64> = (0..n as u64).collect();
         if shuffle {

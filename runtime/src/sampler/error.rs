@@ -5,11 +5,11 @@ use std::collections::TryReserveError;
 use crate::BoxError;
 use crate::causes::with_causes;
 
-/// Why a sampler could not be made, or could not draw an order.
+/// The error for a sampler that cannot be made, or cannot draw an order.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SamplerError {
-    /// A sampler that draws has an empty dataset.
+    /// The dataset is empty, and the sampler draws from it at random.
     #[error("{sampler}: the dataset is empty; add at least one sample, or use a SequentialSampler, which may be empty")]
     EmptyDataset {
         /// The sampler's name.
@@ -99,12 +99,12 @@ pub enum SamplerError {
     Memory {
         /// The sampler's name.
         sampler: &'static str,
-        /// The size of the order in bytes (`usize::MAX` if it is more than that).
+        /// The size of the order in bytes; `usize::MAX` if it is larger than that.
         bytes: usize,
         /// The allocator's error.
         r#source: TryReserveError,
     },
-    /// A custom sampler failed, for any reason; made from a [`BoxError`] by `into`.
+    /// A custom sampler failed. Made from a [`BoxError`] by `into`.
     #[error("{}", with_causes(&**_0))]
     Other(BoxError),
 }

@@ -1,33 +1,40 @@
-//! A permutation of 0 .. n that is computed index by index, in constant memory and time.
+//! A permutation of 0 .. n whose entries are computed one by one, in constant memory and time.
 //!
-//! 0 .. n is written row by row into a table of a = ⌈√n⌉ rows and b = ⌈n / a⌉ columns, so that index l·b + r is in row
-//! l and column r. A generalised Feistel network permutes the cells: rounds alternately replace l by (l + f(r)) mod a
-//! and r by (r + f(l)) mod b, which is invertible for any f. (Source: J. Black and P. Rogaway, "Ciphers with arbitrary
-//! finite domains", CT-RSA
-//! 2002. M. Luby and C. Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", SIAM Journal
-//!       on Computing 17(2), 1988: four rounds are enough for large sides and random functions.)
+//! 0 .. n is written row by row into a table of a = ⌈√n⌉ rows and b = ⌈n / a⌉ columns, so that index
+//! l·b + r is in row l and column r. A generalised Feistel network permutes the cells: rounds
+//! alternately replace l by (l + f(r)) mod a and r by (r + f(l)) mod b, which is invertible for any
+//! f. Four rounds are enough for large sides and random functions. (Sources: J. Black and P.
+//! Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002. M. Luby and C. Rackoff, "How to
+//! construct pseudorandom permutations from pseudorandom functions", SIAM Journal on Computing
+//! 17(2), 1988.)
 //!
-//! b is a or a - 1, and only the last row has cells beyond n, fewer than b. A result beyond n is encrypted again, until
-//! the result is below n. That is a permutation of 0 .. n, and the walk ends, as the cycle leads back to the start,
-//! which is below n. Fewer than one lookup in √n takes a second step: from n = 256 on (smaller tables have more rounds,
-//! see below) the cost of a lookup does not depend on n.
+//! b is a or a - 1, and only the last row has cells whose index is n or more, fewer than b. A
+//! result of n or more is encrypted again, until the result is below n. This is still a permutation
+//! of 0 .. n, and it ends, because the cycle of the larger permutation leads back to the start,
+//! which is below n. Fewer than one lookup in √n takes a second step. So from n = 256 on (smaller
+//! tables have more rounds, see below) the cost of a lookup does not depend on n.
 //!
-//! f of round i is number i·2³² + r of the SplitMix64 sequence that starts at the key, mapped to 0 .. a as the high
-//! half of its product with a. No two rounds share a number, as a and b are at most 2³², and no table of round keys is
-//! needed. SplitMix64's last step is left out, as it changes only bits that rarely affect the high half. (Source: G. L.
-//! Steele, D. Lea and C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.)
+//! f of round i is element i·2³² + r of the SplitMix64 sequence that starts at the key. The high half
+//! of its product with a maps it to the range 0 .. a. (In odd rounds, l and b take the place of r
+//! and a.) No two rounds share an element, as a and b are at most 2³², so no table of round keys is
+//! needed. The last step of SplitMix64 is left out, as it changes only bits that rarely affect the
+//! high half. (Source: G. L. Steele, D. Lea and C. H. Flood, "Fast splittable pseudorandom number
+//! generators", OOPSLA 2014.)
 //!
-//! A rotation of an odd number of cells is an even permutation. If a and b are odd and n = a·b, half of all
-//! permutations would be impossible, so one bit of the key decides whether positions 0 and 1 are swapped first.
+//! A rotation of an odd number of cells is an even permutation. If a and b are odd and n = a·b,
+//! half of all permutations would therefore be impossible, so one bit of the key decides whether
+//! positions 0 and 1 are swapped first.
 //!
-//! Small tables get more rounds: the remaining correlation between two cells shrinks by about the length of a side with
-//! every two rounds. The cipher is for shuffling; it is not secure.
+//! Small tables get more rounds, since every two rounds reduce the remaining correlation between
+//! two cells only by a factor of about the length of a side. The cipher is for shuffling and is not
+//! secure.
 
-/// A random permutation of 0 .. `len` that is computed per index, in O(1) memory and time for any length.
+/// A random permutation of 0 .. `len` that is computed per index, in O(1) memory and time.
 ///
-/// It is a pure function of (length, seed, epoch), the same on all machines and in all versions. It is used through
-/// [`Order::Cipher`](super::Order::Cipher) and drawn by [`CipherSampler`](super::CipherSampler). It is useful on its
-/// own if any process must be able to compute any position of a shuffle. It is not cryptographically secure.
+/// It depends only on length, seed and epoch, and is the same on all machines and in all versions.
+/// [`CipherSampler`](super::CipherSampler) draws it as an [`Order::Cipher`](super::Order::Cipher).
+/// It is also useful on its own if any process must be able to compute any position of a shuffle.
+/// It is not cryptographically secure.
 ///
 /// ```
 /// use slotline::sampler::Cipher;
@@ -50,7 +57,7 @@ pub struct Cipher {
 
 /// The increment of SplitMix64: 2⁶⁴ over the golden ratio, made odd.
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The distance from one round's numbers to the next round's: 2³² increments.
+/// The distance between the numbers of consecutive rounds: 2³² increments.
 const ROUND: u64 = GOLDEN << 32;
 
 impl Cipher {
@@ -70,7 +77,7 @@ impl Cipher {
         self.len
     }
 
-    /// Whether there are no indices.
+    /// Returns whether there are no indices.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -79,7 +86,7 @@ impl Cipher {
     ///
     /// # Panics
     ///
-    /// If `position` is not below [`len`](Self::len), like a slice.
+    /// If `position` is not below [`len`](Self::len).
     pub fn index(&self, position: usize) -> usize {
         assert!(position < self.len, "position {position} is out of range for a permutation of {}", self.len);
         let mut block = position as u64;
@@ -109,7 +116,8 @@ impl Cipher {
     }
 }
 
-/// Returns `place` (below `side`) plus `random` mapped to 0 .. `side`, modulo `side`.
+/// Returns `(place + f) mod side`, where f is `random` mapped to 0 .. `side`. `place` must be below
+/// `side`.
 #[inline]
 fn shift(place: u64, random: u64, side: u64) -> u64 {
     let sum = place + below(side, random);
@@ -124,7 +132,8 @@ fn below(side: u64, random: u64) -> u64 {
     ((u128::from(random) * u128::from(side)) >> 64) as u64
 }
 
-/// Returns number `index` of the sequence that starts at `start`, except for the last step.
+/// Returns element `index` of the sequence that starts at `start`, without the last step of
+/// SplitMix64.
 #[inline]
 fn number(start: u64, index: u64) -> u64 {
     almost_mix(start.wrapping_add(index.wrapping_mul(GOLDEN)))
@@ -136,7 +145,7 @@ pub fn mix(z: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// The same function without the last step.
+/// Computes [`mix`] without its last step.
 #[inline]
 fn almost_mix(mut z: u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -175,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Returns the position of `index`: inverts the rounds, last to first.
+    /// Returns the position of `index`, by inverting the rounds from last to first.
     fn position_of(cipher: &Cipher, index: usize) -> usize {
         let Cipher { len, key, rows, columns, pairs } = *cipher;
         let back = |place: u64, random: u64, side: u64| (place + side - below(side, random)) % side;
@@ -204,7 +213,8 @@ mod tests {
         }
     }
 
-    /// SplitMix64's first number from 0 is published; the rest fixes the meaning of seeds.
+    /// SplitMix64's first number from 0 is a published value. The others make sure that the meaning
+    /// of a seed does not change.
     #[test]
     fn the_numbers_do_not_change() {
         assert_eq!(mix(GOLDEN), 0xe220_a839_7b1d_cdaf);
@@ -264,7 +274,8 @@ mod tests {
         }
     }
 
-    /// From one position to the next the index changes by each of 1 .. n-1 (modulo n) equally often.
+    /// Checks that from one position to the next the index changes by each of 1 .. n-1 (modulo n)
+    /// equally often.
     #[test]
     fn adjacent_differences_are_uniform() {
         for n in [7_usize, 9, 16, 17, 33, 65, 100, 129, 257, 513, 1000, 1025] {

@@ -1,12 +1,13 @@
-//! Samplers: which indices of a dataset a pass visits, and in which order.
+//! Samplers, which decide which indices of a dataset a pass visits, and in which order.
 //!
-//! A sampler is called once per pass, by the thread that starts the pass, and returns an [`Order`]: the indices, looked
-//! up by position, without locks and from any number of threads. Workers look up the index of the position that they
-//! work on; indices are never sent to them.
+//! A sampler is called once per pass, by the thread that starts the pass, and returns an [`Order`]:
+//! the indices by position, which any number of threads can look up without locks. Workers look up
+//! the index of the position that they work on; indices are never sent to them.
 //!
-//! torch's samplers draw little by little while a pass runs; slotline's draw everything when the pass starts. The
-//! indices are the same. Only if a pass is left early *and* the sampler has its own generator, the next pass differs:
-//! torch's continues from what the loader had fetched by that time, slotline's from a full pass.
+//! torch's samplers draw indices while a pass runs. slotline's samplers draw all of them when the
+//! pass starts, and get the same indices. There is one difference: if a pass is left early *and*
+//! the sampler has its own generator, the next pass in torch continues from the state of the
+//! generator at that time, and in slotline from the state after a full pass.
 //!
 //! | Sampler | a pass visits | bytes for each of n samples (n < 2³²) |
 //! |---|---|---|
@@ -15,16 +16,17 @@
 //! | [`SubsetRandomSampler`] | a permutation of given indices | 4 |
 //! | [`WeightedRandomSampler`] | draws by weight, with or without replacement | 8, and 4 for each sample drawn |
 //! | [`DistributedSampler`] | one replica's share of a permutation that all replicas compute, or of 0, 1, 2, … | 4, or 0 |
-//! | [`CipherSampler`] | a permutation computed position by position; torch has none | 0 |
+//! | [`CipherSampler`] | a permutation computed position by position (not in torch) | 0 |
 //!
-//! [`BatchSampler`] groups the indices of any of them into lists. The crate `slotline-sequences` has samplers that mix
-//! datasets, shuffle shards, and make batches by length.
+//! [`BatchSampler`] groups the indices of any of these into lists. The crate `slotline-sequences`
+//! has samplers that mix datasets, shuffle shards, and make batches by length.
 //!
 //! # Samplers of your own
 //!
-//! A type that implements [`Sampler`] is used like those of this crate. One that also plans the batches, in different
-//! sizes, is passed to a loader as [`SampledBatches`]. [`with_generator`] draws from the sampler's own generator or the
-//! loader's, [`make_room`] allocates a table, and [`put`] and [`Saved`] write and read what a state has of the sampler.
+//! A type that implements [`Sampler`] is used like those of this crate. A sampler that also plans
+//! batches, of different sizes, is passed to a loader as [`SampledBatches`]. [`with_generator`]
+//! draws from the sampler's own generator or the loader's, [`make_room`] allocates a table, and
+//! [`put`] and [`Saved`] write and read a sampler's part of a loader's state.
 
 mod batch;
 mod cipher;
@@ -60,12 +62,12 @@ use std::sync::Arc;
 use crate::BoxError;
 use crate::rng::{Generator, IndexWord, SharedGenerator, default_generator, reserve_table};
 
-/// The name in states of a sampler that does not set one.
+/// The name that a sampler has in states if it does not set one.
 pub(crate) const UNNAMED: &str = "custom";
 
 /// Decides which indices a pass visits, and in which order.
 ///
-/// A custom sampler fills the [`Order`] that it receives, which reuses the order's memory:
+/// A custom sampler fills the [`Order`] that it receives, reusing its memory:
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -98,33 +100,37 @@ pub trait Sampler: Send {
     /// Returns the number of indices in a pass.
     fn len(&self) -> usize;
 
-    /// Whether a pass has no indices.
+    /// Returns whether a pass has no indices.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the size of the memory that an order needs while it is made and used, in bytes; `usize::MAX` if it is
-    /// more than that.
+    /// Returns the number of bytes that an order needs while it is made and used; `usize::MAX` if
+    /// it is more than that.
     fn memory(&self) -> usize;
 
     /// Draws the order of the next pass.
     ///
-    /// Its random numbers come from the sampler's own generator, if it has one. Otherwise it uses `default`, which is
-    /// the locked default generator of the process, or a generator that the loader passes instead. If the sampler
-    /// shares its generator, the caller must not hold that generator's lock.
+    /// If the sampler has its own generator, it draws from that. Otherwise it draws from `default`,
+    /// which is the locked default generator of the process, or a generator that the loader passes
+    /// instead. If the sampler shares its generator, the caller must not hold that generator's
+    /// lock.
     ///
-    /// The former contents of `order` are dropped and its memory is reused: if each pass gets the same `order`, nothing
-    /// is allocated from the second pass on.
+    /// The former contents of `order` are dropped and its memory is reused. If each pass receives
+    /// the same `order`, nothing is allocated from the second pass on.
     ///
     /// # Errors
     ///
-    /// If the memory for the order cannot be allocated. `order` is then valid, but not a pass.
+    /// If the memory for the order cannot be allocated. The contents of `order` are then
+    /// unspecified.
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError>;
 
-    /// Returns where the positions of the last drawn order are in the pass over all replicas: their places.
+    /// Returns the *places* of the last drawn order, which are the positions of its entries in the
+    /// pass over all replicas.
     ///
-    /// The random numbers of a sample are a function of its place, so that they are the same for any number of
-    /// replicas. The default is right for a sampler that is not one of several replicas.
+    /// The random numbers of a sample depend on its place, so that they are the same for any number
+    /// of replicas. The default is right for a sampler that does not distribute samples among
+    /// replicas.
     fn places(&self) -> ReplicaStride {
         ReplicaStride::default()
     }
@@ -135,37 +141,42 @@ pub trait Sampler: Send {
         None
     }
 
-    /// Returns the lengths of all samples of the dataset, if one that [replaces](crate::loader::OnError::Replace) another in
-    /// a batch must not be longer, so that the batch keeps to its budget. Only asked of samplers that plan the batches.
+    /// Returns the lengths of all samples of the dataset. A sampler that plans batches by length
+    /// returns them so that a sample that [replaces](crate::loader::OnError::Replace) a bad one is
+    /// not longer, and the batch does not exceed its budget. Only called for samplers that plan
+    /// batches.
     fn lengths(&self) -> Option<Arc<[u32]>> {
         None
     }
 
-    /// Returns the sampler's name in states of a loader: a loader rejects a state if its sampler has another name.
+    /// Returns the sampler's name in states of a loader. A loader rejects a state if its sampler
+    /// has another name.
     ///
-    /// Set your own name to keep the states of different kinds of samplers apart. It must not change while there are
-    /// states with it. The samplers of this crate are named after their types.
+    /// Set a name to distinguish the states of different kinds of samplers. It must not change as
+    /// long as there are states with it. The samplers of this crate are named after their types.
     fn name(&self) -> &str {
         UNNAMED
     }
 
-    /// Writes what [`restore`](Self::restore) needs to continue with the same next [`order`](Self::order), for the
-    /// [state of a loader](crate::loader::Loader::state). Returns whether the sampler supports this.
+    /// Writes the sampler's state, from which [`restore`](Self::restore) can continue with the same
+    /// next [`order`](Self::order), for the [state of a loader](crate::loader::Loader::state).
+    /// Returns whether the sampler supports this.
     ///
-    /// It is called before each pass. `to` is empty, and reuses the memory of the previous save. By default a sampler
-    /// does not support it. Such a sampler is restored by drawing all earlier orders again, if necessary, and the
-    /// loader warns.
+    /// This is called before each pass. `to` is empty, and reuses the memory of the previous save.
+    /// By default a sampler does not support saving. Such a sampler is restored by drawing all
+    /// earlier orders again, if necessary, and the loader logs a warning.
     fn save(&self, to: &mut String) -> bool {
         let _ = to;
         false
     }
 
-    /// Continues from what another sampler of its kind has [saved](Self::save): the next [`order`](Self::order) is the
-    /// one that was next there.
+    /// Restores the state that a sampler of the same kind has [saved](Self::save): the next
+    /// [`order`](Self::order) is the one that would have been next there.
     ///
-    /// In that order, positions before `seen.start` were delivered, those from `seen.end` on were not, and of those in
-    /// between some were. (`seen` is empty if batches are delivered in order.) Delivered positions are never read, so they
-    /// may have any indices; all others must have the correct ones.
+    /// In that order, positions before `seen.start` were delivered, those from `seen.end` on were
+    /// not, and those in between may have been. (`seen` is empty if batches are delivered in
+    /// order.) Delivered positions are never read, so they may have any indices. All others must
+    /// have the correct ones.
     ///
     /// # Errors
     ///
@@ -175,9 +186,8 @@ pub trait Sampler: Send {
         Err(format!("the sampler {:?} does not save its state, so it cannot be restored", self.name()).into())
     }
 
-    /// Returns the indices of the next pass, for code that needs only those.
-    ///
-    /// Draws them all now. Locks the process's default generator while drawing, even if it is not used.
+    /// Draws all indices of the next pass and returns them, for code that needs only the indices.
+    /// Locks the process's default generator while drawing, even if the sampler does not use it.
     ///
     /// # Errors
     ///
@@ -227,10 +237,10 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
     }
 }
 
-/// Maps the positions of one replica's pass to the pass of all replicas: position `p` is at `first + p × step`,
-/// wrapping.
+/// Maps the positions of one replica's pass to places, which are positions in the pass over all
+/// replicas: position `p` is at place `first + p × step`, with wrapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)] // Processes share it.
+#[repr(C)] // Worker processes share this type.
 pub struct ReplicaStride {
     /// The place of position 0.
     pub first: u64,
@@ -245,21 +255,20 @@ impl ReplicaStride {
         self.first.wrapping_add((position as u64).wrapping_mul(self.step))
     }
 
-    /// Returns the places from a position on.
+    /// Returns the places of the positions from `position` on.
     #[inline]
     pub(crate) fn from(self, position: usize) -> Self {
         Self { first: self.of(position), ..self }
     }
 }
 
-/// Maps each position to itself.
 impl Default for ReplicaStride {
     fn default() -> Self {
         Self { first: 0, step: 1 }
     }
 }
 
-/// Calls `draw` with a sampler's own generator, locked, or if it has none with the one that [`Sampler::order`] was given.
+/// Calls `draw` with a sampler's own generator, locked, or with `default` if it has none.
 pub fn with_generator<T>(
     given: Option<&SharedGenerator>,
     default: &mut Generator,
@@ -271,11 +280,12 @@ pub fn with_generator<T>(
     }
 }
 
-/// Empties `table` and makes room for `entries`. Allocates only if its capacity is smaller.
+/// Empties `table` and reserves memory for `entries` entries. Allocates only if its capacity is
+/// smaller.
 ///
 /// # Errors
 ///
-/// [`SamplerError::Memory`], with the name of the `sampler`, if the memory cannot be allocated.
+/// [`SamplerError::Memory`], with the name `sampler`, if the memory cannot be allocated.
 pub fn make_room<I: IndexWord>(sampler: &'static str, table: &mut Vec<I>, entries: usize) -> Result<(), SamplerError> {
     reserve_table(table, entries).map_err(|source| {
         let bytes = entries.saturating_mul(size_of::<I>());
@@ -283,7 +293,7 @@ pub fn make_room<I: IndexWord>(sampler: &'static str, table: &mut Vec<I>, entrie
     })
 }
 
-/// Returns the next pass of `sampler`; for tests.
+/// Draws the next pass of `sampler`, and returns its indices.
 #[cfg(test)]
 fn order_of(sampler: &mut impl Sampler, default: &mut Generator) -> Vec<usize> {
     let mut order = Order::default();

@@ -11,9 +11,10 @@ use crate::rng::IndexWord;
 
 /// The indices of one pass, looked up by position.
 ///
-/// Any number of threads can read it through a shared reference. A lookup is one load, about 50 ns of arithmetic for a
-/// [`Cipher`], or a call of the function for a [computed](Order::computed) order. The owner returns the order to the
-/// sampler for the next pass, which reuses the memory.
+/// Any number of threads can read an order through a shared reference. A lookup is one load from a
+/// table, about 50 ns of arithmetic for a [`Cipher`], or a function call for a
+/// [computed](Order::computed) order. When a pass ends, the order is given back to the sampler,
+/// whose next pass reuses the memory.
 ///
 /// ```
 /// use slotline::sampler::Order;
@@ -24,7 +25,7 @@ use crate::rng::IndexWord;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Order {
-    /// A number of positions, each of which is its own index.
+    /// Each position is its own index. Contains the number of positions.
     Range(usize),
     /// A table whose indices are below 2³².
     U32(Vec<u32>),
@@ -37,10 +38,11 @@ pub enum Order {
 }
 
 impl Order {
-    /// Makes an order of `len` positions whose indices `index` computes, on the thread that needs them. It is called
-    /// with positions below `len`, and must always return the same index for a position.
+    /// Makes an order of `len` positions whose indices `index` computes, on the threads that look
+    /// them up. `index` is called with positions below `len`, and must always return the same index
+    /// for the same position.
     ///
-    /// `memory` is the size of what the function keeps on the heap, in bytes.
+    /// `memory` is the size of the heap memory that the function owns, in bytes.
     ///
     /// ```
     /// use slotline::sampler::Order;
@@ -63,7 +65,7 @@ impl Order {
         }
     }
 
-    /// Whether there are no positions.
+    /// Returns whether there are no positions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -72,7 +74,7 @@ impl Order {
     ///
     /// # Panics
     ///
-    /// If `position` is not below [`len`](Self::len), like a slice; see [`get`](Self::get).
+    /// If `position` is not below [`len`](Self::len). See also [`get`](Self::get).
     #[inline]
     pub fn index(&self, position: usize) -> usize {
         match self {
@@ -103,7 +105,8 @@ impl Order {
         }
     }
 
-    /// Makes this an empty table of `u32` to write indices to. Reuses the memory if it already was one.
+    /// Replaces this order with an empty table of `u32`, and returns it so that indices can be
+    /// written to it. If it already was such a table, its memory is reused.
     pub fn u32_table(&mut self) -> &mut Vec<u32> {
         if !matches!(self, Self::U32(_)) {
             *self = Self::U32(Vec::new());
@@ -113,7 +116,8 @@ impl Order {
         table
     }
 
-    /// Makes this an empty table of `u64` to write indices to. Reuses the memory if it already was one.
+    /// Replaces this order with an empty table of `u64`, and returns it so that indices can be
+    /// written to it. If it already was such a table, its memory is reused.
     pub fn u64_table(&mut self) -> &mut Vec<u64> {
         if !matches!(self, Self::U64(_)) {
             *self = Self::U64(Vec::new());
@@ -129,7 +133,7 @@ impl Order {
     }
 }
 
-/// A function from positions to indices; made by [`Order::computed`]. A clone shares the function.
+/// A function from positions to indices. Made by [`Order::computed`]. A clone shares the function.
 #[derive(Clone)]
 pub struct Computed {
     len: usize,
@@ -142,14 +146,14 @@ impl Computed {
     ///
     /// # Panics
     ///
-    /// If `position` is not below the number of positions, like a slice.
+    /// If `position` is not below the number of positions.
     pub fn index(&self, position: usize) -> usize {
         assert!(position < self.len, "position {position} is out of range for an order of {}", self.len);
         (self.index)(position)
     }
 }
 
-// The function returns the same index for a position also after a panic.
+// The function must return the same index for a position even after a panic.
 impl UnwindSafe for Computed {}
 impl RefUnwindSafe for Computed {}
 
@@ -159,7 +163,6 @@ impl fmt::Debug for Computed {
     }
 }
 
-/// An order without positions.
 impl Default for Order {
     fn default() -> Self {
         Self::Range(0)
@@ -184,7 +187,7 @@ impl From<Cipher> for Order {
     }
 }
 
-/// Shows the kind, the length and the first few indices: an order may have billions.
+/// Shows the kind, the length and only the first few indices, as an order may have billions.
 impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self {
@@ -208,7 +211,7 @@ impl IntoIterator for Order {
     }
 }
 
-/// An iterator over the indices of an [`Order`] that it owns.
+/// An iterator over the indices of an [`Order`], which it owns.
 #[derive(Clone, Debug)]
 pub struct Indices {
     order: Order,

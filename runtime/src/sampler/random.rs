@@ -1,12 +1,13 @@
-//! Random order, as torch's RandomSampler draws it.
+//! Random order, as torch's `RandomSampler` draws it.
 //!
-//! With replacement, a pass of k samples is k calls of `randint`. (torch draws 32 at a time, which gives the same
-//! numbers.) Without replacement it is k / n whole permutations of the n indices, and then ALWAYS one more, of which
-//! the first k % n entries are used. So the usual pass, k = n, draws two permutations and uses one; the second only
-//! advances the generator, and is not made.
+//! With replacement, a pass of k samples is drawn by k calls of `randint`. (torch draws 32 at a
+//! time, which gives the same numbers.) Without replacement, a pass consists of ⌊k / n⌋
+//! permutations of the n indices and the first k % n entries of one more, which is drawn even if k
+//! % n is 0. So a pass with k = n draws two permutations and uses one. The second one only advances
+//! the generator, and is not made.
 //!
-//! If the sampler has a generator, it draws from that one. Otherwise it takes a seed from the default generator for
-//! each pass, and draws from a new generator with that seed.
+//! If the sampler has a generator, it draws from that. Otherwise it draws a seed from the default
+//! generator for each pass, and then draws from a new generator with that seed.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -21,9 +22,10 @@ const NAME: &str = "RandomSampler";
 
 /// Visits the samples of a dataset in random order (`torch.utils.data.RandomSampler`).
 ///
-/// The order is the same as torch's for the same generator. An order takes 4 bytes for each sample (8 for datasets of
-/// more than 2³² samples). Without replacement, `num_samples` is rounded up to a multiple of the dataset's length for
-/// this, as the last permutation is made in full before it is cut.
+/// The order is the same as torch's for the same generator. An order takes 4 bytes for each sample
+/// (8 for datasets of more than 2³² samples). Without replacement, memory is needed for
+/// `num_samples` rounded up to a multiple of the dataset's length, as the last permutation is made
+/// in full before it is cut.
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -36,7 +38,7 @@ const NAME: &str = "RandomSampler";
 #[derive(Clone, Debug)]
 pub struct RandomSampler {
     dataset_len: NonZero<usize>,
-    /// `None`: as many as the dataset has.
+    /// The number of samples in a pass; `None` for the length of the dataset.
     num_samples: Option<NonZero<usize>>,
     replacement: bool,
     generator: Option<SharedGenerator>,
@@ -62,7 +64,8 @@ impl RandomSampler {
 
     /// Sets the number of samples in a pass; the length of the dataset by default.
     ///
-    /// It may be more than the dataset has: without replacement a pass is then several permutations in sequence.
+    /// It may exceed the length of the dataset. Without replacement a pass is then several
+    /// permutations in sequence.
     ///
     /// # Errors
     ///
@@ -72,7 +75,8 @@ impl RandomSampler {
         Ok(self)
     }
 
-    /// Sets the generator to draw from: the sampler's own [`Generator`], or a [`SharedGenerator`].
+    /// Sets the generator to draw from: a [`Generator`] that only this sampler uses, or a
+    /// [`SharedGenerator`].
     ///
     /// A clone of the sampler draws from the same generator.
     #[must_use]
@@ -81,12 +85,12 @@ impl RandomSampler {
         self
     }
 
-    /// Returns the number of table entries while the table is made, or `None` if that overflows.
+    /// Returns the number of table entries that drawing a pass needs, or `None` if that overflows.
     fn entries(&self) -> Option<usize> {
         if self.replacement { Some(self.len()) } else { self.len().checked_next_multiple_of(self.dataset_len.get()) }
     }
 
-    /// Whether the indices fit in u32.
+    /// Returns whether the indices fit in u32.
     fn is_narrow(&self) -> bool {
         u32::fits(self.dataset_len.get())
     }
@@ -152,14 +156,15 @@ impl Sampler for RandomSampler {
     }
 }
 
-/// Fills the empty `table`, which has capacity, with `k` draws from 0 .. `n`.
+/// Fills the empty `table`, whose capacity is at least `k`, with `k` draws from 0 .. `n`.
 fn draw_with_replacement<I: IndexWord>(g: &mut Generator, n: NonZero<usize>, k: usize, table: &mut Vec<I>) {
     // No usize is wider than 64 bits, and the maximum is not 0.
     let bound = NonZero::<u64>::try_from(n).unwrap_or(NonZero::<u64>::MAX);
     table.extend((0..k).map(|_| I::from_index(g.randint(bound) as usize)));
 }
 
-/// Fills the empty `table`, which has capacity for whole permutations, with their first `k` entries.
+/// Fills the empty `table` with the first `k` entries of permutations of 0 .. `n`. It has capacity
+/// for whole permutations.
 fn draw_permutations<I: IndexWord>(generator: &mut Generator, n: usize, k: usize, table: &mut Vec<I>) {
     let rest = k % n;
     fill_table(table, k.div_ceil(n), n);

@@ -1,4 +1,4 @@
-//! The saved state of samplers: names and values, as `len=10 generator=42:1248`.
+//! The text format of samplers' saved states: names and values, such as `len=10 generator=42:1248`.
 
 use std::fmt::{Display, Write};
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::BoxError;
 use crate::rng::{GeneratorState, SharedGenerator};
 
-/// Why a sampler cannot be restored from a state.
+/// The error for a sampler that cannot be restored from a state.
 #[derive(Debug, thiserror::Error)]
 enum SavedError {
     #[error("{sampler}: {name} was {saved} in the saved state, but is {own}; create the sampler with the same options")]
@@ -17,13 +17,14 @@ enum SavedError {
     Impossible { sampler: &'static str, name: &'static str, saved: String, reason: String },
 }
 
-/// Appends a value to what a sampler [saves](super::Sampler::save). Neither has spaces.
+/// Appends a named value to the state that a sampler [saves](super::Sampler::save). Neither the
+/// name nor the value may contain spaces.
 pub fn put(to: &mut String, name: &str, value: impl Display) {
     let space = if to.is_empty() { "" } else { " " };
     write!(to, "{space}{name}={value}").expect("writing to a string does not fail");
 }
 
-/// Appends the position of a sampler's own generator, if it has one.
+/// Appends the position of a sampler's own generator, or `none` if it has no generator.
 pub fn put_generator(to: &mut String, generator: Option<&SharedGenerator>) {
     match generator.map(SharedGenerator::lock) {
         Some(generator) => put(to, "generator", GeneratorState::of(&generator)),
@@ -31,12 +32,14 @@ pub fn put_generator(to: &mut String, generator: Option<&SharedGenerator>) {
     }
 }
 
-/// What a sampler has saved with [`put`], to be [restored](super::Sampler::restore). All errors name the sampler and the value.
+/// The values that a sampler has saved with [`put`], from which it is
+/// [restored](super::Sampler::restore). All errors contain the names of the sampler and of the
+/// value.
 #[derive(Clone, Copy, Debug)]
 pub struct Saved<'a> {
     /// The sampler's name in errors.
     pub sampler: &'static str,
-    /// What the sampler has saved.
+    /// The text that the sampler has saved.
     pub text: &'a str,
 }
 
@@ -47,7 +50,7 @@ impl<'a> Saved<'a> {
         value.ok_or(SavedError::Unreadable { sampler: self.sampler, name })
     }
 
-    /// Parses a value.
+    /// Parses the value with this name.
     ///
     /// # Errors
     ///
@@ -57,7 +60,7 @@ impl<'a> Saved<'a> {
         value.map_err(|_| SavedError::Unreadable { sampler: self.sampler, name }.into())
     }
 
-    /// Checks that a value is equal to the sampler's own.
+    /// Checks that the value with this name is equal to `own`, that of the sampler.
     ///
     /// # Errors
     ///
@@ -70,14 +73,14 @@ impl<'a> Saved<'a> {
         Ok(())
     }
 
-    /// Makes the error for an impossible value.
+    /// Makes the error for a value that no sampler can have saved.
     pub fn impossible(&self, name: &'static str, saved: impl Display, reason: impl Into<String>) -> BoxError {
         let (saved, reason) = (saved.to_string(), reason.into());
         SavedError::Impossible { sampler: self.sampler, name, saved, reason }.into()
     }
 
-    /// Restores the position of the sampler's own generator. Must come after all other checks, since the sampler must
-    /// not change if one fails.
+    /// Restores the position of the sampler's own generator. Call this after all other checks,
+    /// since a failed check must leave the sampler unchanged.
     ///
     /// # Errors
     ///
@@ -103,11 +106,12 @@ impl<'a> Saved<'a> {
     }
 }
 
-/// Hashes a sequence of words. Equal sequences have equal digests, and different ones almost certainly differ. The
-/// result is the same on every machine and in every version of this crate (FNV-1a, 64 bits at a time, with a rotation).
+/// Hashes a sequence of words. Equal sequences have equal digests, and different sequences almost
+/// certainly have different ones. The result is the same on every machine and in every version of
+/// this crate (FNV-1a, 64 bits at a time, with a rotation).
 ///
-/// A custom sampler can [save](super::Sampler::save) the digest of its list in a few bytes, and refuse to be restored
-/// with another list.
+/// A custom sampler can [save](super::Sampler::save) the digest of its list in a few bytes, and
+/// refuse to be restored with another list.
 ///
 /// ```
 /// use slotline::sampler::digest;

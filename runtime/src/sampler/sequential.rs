@@ -7,7 +7,8 @@ use super::{Order, Sampler, SamplerError};
 use crate::BoxError;
 use crate::rng::Generator;
 
-/// Visits 0, 1, 2, … once each (`torch.utils.data.SequentialSampler`). It needs no memory and draws no random numbers.
+/// Visits 0, 1, 2, … once each (`torch.utils.data.SequentialSampler`). Needs no memory and draws no
+/// random numbers.
 ///
 /// ```
 /// use slotline::sampler::{Sampler, SequentialSampler};

@@ -1,4 +1,4 @@
-//! Batches of different sizes: which positions of a drawn order belong to which batch.
+//! The positions of an order that belong to each batch, for batches of different sizes.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -7,34 +7,37 @@ use std::sync::Arc;
 use super::SamplerError;
 use crate::BoxError;
 
-/// The batches of a pass, for a sampler that plans them ([`SampledBatches::planned`](super::SampledBatches::planned)):
-/// where each batch ends in the order.
+/// The batches of a pass, for a sampler that plans them
+/// ([`SampledBatches::planned`](super::SampledBatches::planned)). A batch is a range of consecutive
+/// positions of the order.
 ///
-/// All replicas have the same list of batches, one after another in the order, and each takes its own. Positions are
-/// those of the order, so that a sample has the same position, and the same random numbers, for any number of replicas.
+/// All replicas have the same order and the same list of batches, and each replica takes its share
+/// of the list. So a sample has the same position, and the same random numbers, for any number of
+/// replicas.
 ///
 /// ```
 /// use slotline::sampler::Spans;
 ///
 /// let mut batches = Spans::new(vec![2, 3, 7]);
 /// assert!((0..batches.len()).map(|task| batches.of(task)).eq([0..2, 2..3, 3..7]));
-/// // The second of two replicas has batches 1, 3, 5, … of the list, which begins again at its end.
+/// The second of two replicas has batches 1, 3, 5, … of the list, which begins again at its end.
 /// batches = batches.replicas(2.try_into()?, 1, false);
 /// assert!((0..batches.len()).map(|task| batches.of(task)).eq([2..3, 0..2]));
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Spans {
-    /// Where each batch of the list ends.
+    /// The position after the last one of each batch in the list.
     ends: Arc<Vec<u32>>,
-    /// The number of batches of this replica's pass.
+    /// The number of batches in this replica's pass.
     len: usize,
-    /// The number of replicas, which this one is, and whether batches that they cannot have equally are dropped.
+    /// The number of replicas. `rank` is the number of this one, and `drop_last` says whether
+    /// batches at the end are dropped if their number isn't divisible by it.
     replicas: NonZero<usize>,
     rank: usize,
     drop_last: bool,
-    /// The number of this replica's first batch of the rest of a resumed pass, and the number of batches of the list that
-    /// were given out before.
+    /// The number of this replica's first batch after a pass was resumed. `dealt` is the number of
+    /// batches of the list that were distributed before.
     position: usize,
     dealt: usize,
 }
@@ -46,24 +49,25 @@ impl Default for Spans {
 }
 
 impl Spans {
-    /// Makes a list of batches, each of which ends before this position of the order and begins where the previous one
-    /// ends. All of them are given to one replica.
+    /// Makes a list of batches from their ends: each batch begins where the previous one ends, the
+    /// first at position 0, and ends before its entry of `ends`. All batches belong to one replica.
     pub fn new(ends: Vec<u32>) -> Self {
         let (len, replicas) = (ends.len(), NonZero::<usize>::MIN);
         Self { ends: Arc::new(ends), len, replicas, rank: 0, drop_last: false, position: 0, dealt: 0 }
     }
 
-    /// Gives replica `rank` its share of the list: batches `rank`, `rank + replicas`, …, **as many as every other
-    /// replica**. If the batches are not divisible, those from the start of the list are repeated, or with `drop_last` some
-    /// at the end are dropped.
+    /// Restricts the batches to those of replica `rank`: `rank`, `rank + replicas`, and so on. All
+    /// replicas get the same number of batches. If the number isn't divisible, batches from the
+    /// start of the list are repeated, or with `drop_last` some at the end are dropped.
     #[must_use]
     pub fn replicas(mut self, replicas: NonZero<usize>, rank: usize, drop_last: bool) -> Self {
         (self.replicas, self.rank, self.drop_last) = (replicas, rank, drop_last);
         self.counted()
     }
 
-    /// Gives the replicas the rest of a pass of which each had `position` batches, of whatever number of replicas, and
-    /// `dealt` batches of the list were given out in all. The numbers of the batches continue from `position`.
+    /// Restricts the batches to the rest of a pass that is resumed, possibly with another number of
+    /// replicas. Each replica had `position` batches before, and `dealt` batches of the list were
+    /// distributed in all. The numbers of the remaining batches continue from `position`.
     #[must_use]
     pub fn after(mut self, position: usize, dealt: usize) -> Self {
         (self.position, self.dealt) = (position, dealt);
@@ -77,33 +81,34 @@ impl Spans {
         self
     }
 
-    /// Returns where the batches end, to reuse the memory; an empty vector if a clone of these batches is alive.
+    /// Returns the ends of the batches, so that their memory can be reused. Returns an empty vector
+    /// if a clone of these batches exists.
     pub fn into_ends(self) -> Vec<u32> {
         Arc::into_inner(self.ends).unwrap_or_default()
     }
 
-    /// Returns the number of batches of the pass.
+    /// Returns the number of batches in this replica's pass.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no batches.
+    /// Returns whether there are no batches.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the positions of batch `task`; none if there is no such batch, or it was delivered before the pass was
-    /// [resumed](Self::after).
+    /// Returns the positions of batch `task`. The range is empty if there is no such batch, or it
+    /// was delivered before the pass was [resumed](Self::after).
     pub fn of(&self, task: usize) -> Range<usize> {
         let Some(place) = task.checked_sub(self.position).filter(|_| task < self.len) else { return 0..0 };
-        // At the end, the batches from the start of the list come again.
+        // After the end of the list, its batches are repeated from the start.
         let batch = (self.dealt + self.rank + place * self.replicas.get()) % self.ends.len();
         let start = batch.checked_sub(1).map_or(0, |before| self.ends[before]);
         start as usize..self.ends[batch] as usize
     }
 
-    /// Returns the number of samples of the pass, or of the rest that was resumed. A batch must have 1 to `most` of an
-    /// order's `positions`.
+    /// Returns the number of samples in the pass, or in the rest of a resumed one. Fails if a batch
+    /// has no positions, more than `most`, or any that are not below `positions`.
     pub(crate) fn samples(&self, positions: usize, most: usize) -> Result<usize, SamplerError> {
         let mut samples = 0;
         for task in self.position..self.len {

@@ -1,7 +1,7 @@
-//! A random permutation of given indices, as torch's SubsetRandomSampler draws it.
+//! A random permutation of given indices, as torch's `SubsetRandomSampler` draws it.
 //!
-//! Each pass draws one `randperm`, from the sampler's generator if it has one, and otherwise directly from the default
-//! generator (RandomSampler only takes a seed from that one).
+//! Each pass draws one `randperm` from the sampler's generator, or from the default generator if it
+//! has none. (`RandomSampler` draws only a seed from the default generator.)
 
 use std::ops::Range;
 
@@ -15,9 +15,9 @@ const NAME: &str = "SubsetRandomSampler";
 
 /// Visits the given indices in random order, without replacement (`torch.utils.data.SubsetRandomSampler`).
 ///
-/// The order is the same as torch's for the same generator. The list of indices may be empty, and an index that is
-/// given twice is visited twice. The sampler keeps the indices, each as a `usize`. An order takes 4 more bytes per
-/// index, or 8 if an index or the number of indices is beyond 2³².
+/// The order is the same as torch's for the same generator. The list of indices may be empty, and
+/// an index that occurs twice is visited twice. The sampler keeps the indices, each as a `usize`.
+/// An order takes 4 more bytes per index, or 8 if an index or the number of indices is beyond 2³².
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -31,17 +31,19 @@ const NAME: &str = "SubsetRandomSampler";
 #[derive(Clone)]
 pub struct SubsetRandomSampler {
     indices: Vec<usize>,
-    /// Whether the indices, and positions among them, fit in u32.
+    /// Whether the indices, and their positions in the list, fit in `u32`.
     narrow: bool,
-    /// A digest of the indices, to detect other indices.
+    /// A digest of the indices, by which a state for other indices is detected.
     digest: u64,
     generator: Option<SharedGenerator>,
 }
 
 impl SubsetRandomSampler {
-    /// Makes a sampler of these indices, which draws from the default generator. A `Vec<usize>` is used without a copy.
+    /// Makes a sampler of these indices, which draws from the default generator. A `Vec<usize>` is
+    /// used without a copy.
     ///
-    /// The indices are not checked here. If one is beyond the dataset's length, reading that sample fails.
+    /// The indices are not checked here. If one is not below the dataset's length, reading that
+    /// sample fails.
     pub fn new(indices: impl IntoIterator<Item = usize>) -> Self {
         let indices: Vec<usize> = indices.into_iter().collect();
         let narrow = u32::fits(indices.len()) && indices.iter().all(|&index| u32::try_from(index).is_ok());
@@ -49,7 +51,8 @@ impl SubsetRandomSampler {
         Self { indices, narrow, digest, generator: None }
     }
 
-    /// Sets the generator to draw from: the sampler's own [`Generator`], or a [`SharedGenerator`].
+    /// Sets the generator to draw from: a [`Generator`] that only this sampler uses, or a
+    /// [`SharedGenerator`].
     ///
     /// A clone of the sampler draws from the same generator.
     #[must_use]
@@ -104,7 +107,7 @@ impl Sampler for SubsetRandomSampler {
     }
 }
 
-/// Shows the number of indices and the first few: there may be millions.
+/// Shows the number of indices and only the first few, as there may be millions.
 impl std::fmt::Debug for SubsetRandomSampler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct(NAME)

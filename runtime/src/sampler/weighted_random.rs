@@ -1,17 +1,21 @@
-//! Random draws by weight, as in torch's WeightedRandomSampler (which uses `torch.multinomial` on f64).
+//! Random draws by weight, as in torch's `WeightedRandomSampler` (which calls `torch.multinomial`
+//! on f64).
 //!
-//! With replacement, and at least two samples: the running sum of the weights is divided by the total, and its last
-//! value set to 1. Each sample is one uniform number and the first index whose value is not below it, found by binary
-//! search.
+//! With replacement, for at least two samples: the running sums of the weights are divided by the
+//! total, and the last one is set to 1. For each sample a uniform number is drawn, and the sample
+//! is the first index whose sum is not below it, found by binary search.
 //!
-//! Without replacement, or for a single sample: index i gets one exponential number qᵢ = -ln(1 - uᵢ), and the pass is
-//! the indices of the greatest wᵢ / qᵢ, in descending order. As qᵢ / wᵢ is the time of the first event of a process of
-//! rate wᵢ, that is the order in which n such processes would have their first events, each next one with probability
-//! in proportion to its weight. (Source: P. S. Efraimidis and P. G. Spirakis, "Weighted random sampling with a
-//! reservoir", Information Processing Letters 97(5), 2006.)
+//! Without replacement, or for a single sample: for each index i an exponential number qᵢ = -ln(1 -
+//! uᵢ) is drawn, and the pass consists of the indices with the greatest wᵢ / qᵢ, in descending
+//! order. Since qᵢ / wᵢ is the time of the first event of a process of rate wᵢ, this is the order
+//! in which n such processes would have their first events, and each next index has a probability
+//! in proportion to its weight among those that remain. (Source: P. S. Efraimidis and P. G.
+//! Spirakis, "Weighted random sampling with a reservoir", Information Processing Letters 97(5),
+//! 2006.)
 //!
-//! The logarithm is the C library's, as in torch. Its last bit differs between libraries, so two machines may order
-//! differently if two quotients are equal up to that bit; about one pass in 10¹⁵ / n² has such a pair.
+//! The logarithm is that of the C library, as in torch. Its last bit differs between libraries, so
+//! two machines may have different orders if two quotients are equal up to that bit. About one pass
+//! in 10¹⁵ / n² has such a pair.
 
 use std::collections::TryReserveError;
 use std::num::NonZero;
@@ -27,12 +31,14 @@ const NAME: &str = "WeightedRandomSampler";
 
 /// Draws indices with probabilities in proportion to their weights (`torch.utils.data.WeightedRandomSampler`).
 ///
-/// The order is the same as torch's for the same generator. The weights do not have to add up to 1; an index of weight
-/// 0 is never drawn. It draws with replacement by default, as in torch.
+/// The order is the same as torch's for the same generator. The weights do not have to add up to 1,
+/// and an index of weight 0 is never drawn. By default indices are drawn with replacement, as in
+/// torch.
 ///
-/// Memory: the sampler keeps the weights, 8 bytes each. A pass takes 8 more bytes for each weight, which are kept for
-/// the next pass, and 4 for each sample drawn (without replacement, for each weight above 0, as all of them compete),
-/// or 8 instead of 4 if there are more than 2³² weights.
+/// The sampler keeps the weights, 8 bytes each. A pass takes 8 more bytes for each weight, which
+/// are kept for the next pass. The order takes 4 bytes for each sample drawn (8 if there are more
+/// than 2³² weights); without replacement, 4 bytes for each weight above 0, as all of them are
+/// compared.
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -48,11 +54,11 @@ const NAME: &str = "WeightedRandomSampler";
 /// ```
 #[derive(Clone)]
 pub struct WeightedRandomSampler {
-    /// Finite and not negative, with a finite, positive sum.
+    /// The weights, which are finite and not negative, with a finite, positive sum.
     weights: Vec<f64>,
     /// The number of weights above 0.
     positive: usize,
-    /// A digest of the weights, to detect other weights.
+    /// A digest of the weights, by which a state for other weights is detected.
     digest: u64,
     num_samples: NonZero<usize>,
     replacement: bool,
@@ -88,13 +94,13 @@ impl WeightedRandomSampler {
         Ok(Self { weights, positive, digest, num_samples, replacement: true, generator: None, scratch: Vec::new() })
     }
 
-    /// Sets whether each sample is drawn from all indices, so that indices may repeat; true by default.
+    /// Sets whether indices are drawn with replacement, so that they may repeat; true by default.
     ///
     /// # Errors
     ///
-    /// [`SamplerError::TooFewWeights`] if it is false and fewer weights than samples are above 0. (torch has the same
-    /// requirement, but only checks that there are at least as many *weights* as samples; otherwise it draws indices of
-    /// weight 0.)
+    /// [`SamplerError::TooFewWeights`] if `replacement` is false and fewer weights than samples are
+    /// above 0. (torch has the same requirement, but only checks that there are at least as many
+    /// *weights* as samples, and otherwise draws indices of weight 0.)
     pub fn replacement(mut self, replacement: bool) -> Result<Self, SamplerError> {
         let (num_samples, positive) = (self.len(), self.positive);
         if !replacement && positive < num_samples {
@@ -104,7 +110,8 @@ impl WeightedRandomSampler {
         Ok(self)
     }
 
-    /// Sets the generator to draw from: the sampler's own [`Generator`], or a [`SharedGenerator`].
+    /// Sets the generator to draw from: a [`Generator`] that only this sampler uses, or a
+    /// [`SharedGenerator`].
     ///
     /// A clone of the sampler draws from the same generator.
     #[must_use]
@@ -113,17 +120,18 @@ impl WeightedRandomSampler {
         self
     }
 
-    /// Whether a pass is drawn by binary search; otherwise by comparing all indices.
+    /// Returns whether samples are drawn by binary search in the running sums. Otherwise the
+    /// quotients of all indices are compared.
     fn bisects(&self) -> bool {
         self.replacement && self.num_samples.get() > 1
     }
 
-    /// Returns the number of table entries while the table is made.
+    /// Returns the number of table entries that drawing a pass needs.
     fn entries(&self) -> usize {
         if self.bisects() { self.num_samples.get() } else { self.positive }
     }
 
-    /// Whether the indices fit in u32.
+    /// Returns whether the indices fit in u32.
     fn is_narrow(&self) -> bool {
         u32::fits(self.weights.len())
     }
@@ -184,7 +192,8 @@ impl Sampler for WeightedRandomSampler {
     }
 }
 
-/// Fills `table` with `k` draws with replacement. `sums` and `table` are empty and have capacity.
+/// Fills `table` with `k` draws with replacement. `sums` and `table` are empty and have enough
+/// capacity.
 fn draw_by_sum<I: IndexWord>(
     generator: &mut Generator,
     weights: &[f64],
@@ -209,8 +218,8 @@ fn draw_by_sum<I: IndexWord>(
     }));
 }
 
-/// Fills `table` with `k` draws without replacement. `quotients` and `table` are empty and have capacity; at least `k`
-/// weights are above 0.
+/// Fills `table` with `k` draws without replacement. `quotients` and `table` are empty and have
+/// enough capacity. At least `k` weights are above 0.
 fn draw_by_race<I: IndexWord>(
     generator: &mut Generator,
     weights: &[f64],
@@ -232,7 +241,7 @@ fn draw_by_race<I: IndexWord>(
     table.sort_unstable_by(first_is_greater);
 }
 
-/// Shows the number of weights and the first few: there may be millions.
+/// Shows the number of weights and only the first few, as there may be millions.
 impl std::fmt::Debug for WeightedRandomSampler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct(NAME)
@@ -318,7 +327,8 @@ mod tests {
         assert_eq!((default.drawn(), order.len(), sampler.memory()), (0, 0, usize::MAX));
     }
 
-    /// torch's algorithm for the first position, written out as a scan, where the sampler uses binary search.
+    /// Returns a draw by torch's algorithm, written as a scan, where the sampler uses binary
+    /// search.
     fn first_not_below(weights: &[f64], uniform: f64) -> usize {
         let total: f64 = weights.iter().sum();
         let mut sum = 0.0;

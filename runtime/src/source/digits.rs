@@ -1,12 +1,12 @@
-//! The bundled digits.
+//! The handwritten digits that come with this crate.
 
 use super::parse_idx;
 use crate::array::Array;
 
-/// Returns 1797 handwritten digits and their labels: real data that needs no download.
+/// Returns 1797 handwritten digits and their labels, as data for examples that needs no download.
 ///
-/// Images are u8 `[1797, 8, 8]` with values 0 to 16, 0 for the background; labels are i64 `[1797]`, 0 to 9. Each call
-/// copies the data, about 115 kB.
+/// Images are u8 `[1797, 8, 8]` with values from 0 (the background) to 16. Labels are i64 `[1797]`,
+/// from 0 to 9. Each call copies the data, about 115 kB.
 ///
 /// From "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998,
 /// <https://doi.org/10.24432/C50P49>, under the Creative Commons Attribution 4.0 International license (CC BY 4.0).
@@ -40,7 +40,7 @@ mod tests {
         assert_eq!((images.shape(), labels.shape()), (&[1797, 8, 8][..], &[1797][..]));
         assert_eq!(images.as_slice().iter().max(), Some(&16));
         assert!(labels.as_slice().iter().all(|label| (0..10).contains(label)));
-        // The published count of each digit.
+        // The published number of images of each digit.
         let counts = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180];
         for (digit, count) in counts.into_iter().enumerate() {
             assert_eq!(labels.as_slice().iter().filter(|&&label| label == digit as i64).count(), count);

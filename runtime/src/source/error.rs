@@ -1,4 +1,4 @@
-//! The errors for files, and their messages.
+//! The errors of reading files, and their messages.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::causes::with_causes;
 use crate::shown::shown;
 
-/// Why a file can't be used as an array.
+/// The error for a file that can't be used as an array.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -17,7 +17,7 @@ pub enum SourceError {
         path: PathBuf,
         /// The failed operation: "open", "read" or "map".
         action: &'static str,
-        /// What to do about it.
+        /// Advice for the user.
         advice: &'static str,
         /// The system's error.
         r#source: io::Error,
@@ -27,7 +27,7 @@ pub enum SourceError {
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong with the contents; part of this error's message.
+        /// The problem with the contents, which is part of this error's message.
         problem: FormatError,
     },
 }
@@ -47,7 +47,7 @@ impl SourceError {
         SourceError::Io { path: path.to_owned(), action, advice, source }
     }
 
-    /// Returns the kind of problem if it is in the file's contents.
+    /// Returns the kind of problem if it is in the file's contents; `None` for an I/O error.
     pub fn format_kind(&self) -> Option<FormatErrorKind> {
         match self {
             SourceError::Format { problem, .. } => Some(problem.kind),
@@ -56,7 +56,7 @@ impl SourceError {
     }
 }
 
-/// What is wrong with the bytes of a file: what was expected, what was found, and what to do.
+/// The error for invalid bytes of a file: what was expected, what was found, and advice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found}; {advice}")]
 pub struct FormatError {
@@ -101,13 +101,13 @@ impl FormatError {
         self.kind
     }
 
-    /// Adds the path of the file.
+    /// Makes the error for the file at `path`.
     pub(super) fn of(self, path: &Path) -> SourceError {
         SourceError::Format { path: path.to_owned(), problem: self }
     }
 
-    /// Makes the error for a file that doesn't start like a file of format `expected`; it names the format that it
-    /// looks like.
+    /// Makes the error for a file that doesn't start like the format `expected`. The message names
+    /// the format that the file seems to have.
     pub(super) fn magic(expected: &str, bytes: &[u8]) -> Self {
         let (found, advice) = match KNOWN.iter().find(|(magic, ..)| bytes.starts_with(magic)) {
             Some(&(_, found, advice)) => (found.to_owned(), advice),
@@ -121,7 +121,7 @@ impl FormatError {
     }
 }
 
-/// The first bytes of files that are often passed by mistake, the name of the format, and what to do.
+/// Formats that are often passed by mistake: the first bytes, the name of the format, and advice.
 const KNOWN: &[(&[u8], &str, &str)] = &[
     (b"\x1f\x8b", "a gzip file", "unpack it first, with `gunzip`"),
     (b"PK", "an .npz or other zip archive", "unpack it first, with `unzip`, and name one of the files in it"),
@@ -136,7 +136,7 @@ const KNOWN: &[(&[u8], &str, &str)] = &[
     (b"version https://git-lfs", "a Git LFS pointer", "get the file itself with `git lfs pull`"),
 ];
 
-/// Returns the first line of a string, truncated to a length that fits in a message.
+/// Returns the first line of a string, truncated to a length that is suitable for a message.
 pub(super) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 80;
     let line = text.lines().next().unwrap_or_default();

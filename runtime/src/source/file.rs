@@ -1,4 +1,4 @@
-//! Opening and reading regular files, with the path in every error.
+//! Opens and reads regular files, with the path in every error.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -16,10 +16,10 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Opens a file. It is an error if the path is not a regular file.
+    /// Opens a file. Fails if the path is not a regular file.
     pub(super) fn open(path: &'a Path) -> Result<Self, SourceError> {
         let failed = |error| SourceError::io(path, "open", error);
-        // Checked before opening, which would block on a named pipe without a writer.
+        // Checked first, because opening a named pipe without a writer would block.
         let kind = fs::metadata(path).map_err(failed)?.file_type();
         if kind.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
@@ -32,14 +32,14 @@ impl<'a> Source<'a> {
         Ok(Source { path, file, len })
     }
 
-    /// Reads the first `most` bytes, or all if there are fewer.
+    /// Reads the first `most` bytes, or all bytes if there are fewer.
     pub(super) fn prefix(&mut self, most: u64) -> Result<Vec<u8>, SourceError> {
         let mut bytes = Vec::new();
         let read = (&self.file).take(most.min(self.len)).read_to_end(&mut bytes);
         read.map(|_| bytes).map_err(|error| self.error("read", error))
     }
 
-    /// Reads the `len` bytes from `start` on. The caller has checked that the file has them.
+    /// Reads `len` bytes from `start` on. The caller must have checked that the file has them.
     pub(super) fn read(&mut self, start: usize, len: usize) -> Result<Vec<u8>, SourceError> {
         self.try_read(start, len).map_err(|error| self.error("read", error))
     }
@@ -50,14 +50,15 @@ impl<'a> Source<'a> {
         bytes.try_reserve_exact(len).map_err(refused)?;
         self.file.seek(SeekFrom::Start(start as u64))?;
         (&self.file).take(len as u64).read_to_end(&mut bytes)?;
-        // The system may return zeros for bytes that are being cut off; by then the file is shorter already.
+        // If the file is truncated during the read, the system may return zeros. The file's length
+        // has changed by then.
         if bytes.len() < len || self.file.metadata()?.len() < (start + len) as u64 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(bytes)
     }
 
-    /// Returns the file, to be mapped.
+    /// Returns the file, so that it can be mapped.
     pub(super) fn file(&self) -> &File {
         &self.file
     }

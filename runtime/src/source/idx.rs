@@ -1,7 +1,7 @@
 //! IDX, the format of MNIST's files.
 //!
-//! Two zero bytes, one byte for the type, one for the number of dimensions, their lengths as big-endian u32, then the
-//! elements, big-endian, in C order.
+//! A file consists of two zero bytes, one byte for the type, one for the number of dimensions, the
+//! lengths of the dimensions as big-endian u32, and the elements, big-endian, in C order.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::dtype::DType;
 /// The number of bytes before the lengths of the dimensions.
 const FIXED: usize = 4;
 
-/// The longest possible header: the number of dimensions is one byte.
+/// The length of the longest possible header, in bytes. The number of dimensions is one byte.
 const LONGEST_HEADER: usize = FIXED + 4 * u8::MAX as usize;
 
 /// Reads an IDX file into memory.
@@ -42,7 +42,8 @@ pub fn read_idx(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
     layout.decode_vec(data).map_err(|problem| problem.of(path))
 }
 
-/// Parses the bytes of an IDX file into a new array; like [`read_idx`], for data that is already in memory.
+/// Parses the bytes of an IDX file into a new array. Works like [`read_idx`], for data that is
+/// already in memory.
 ///
 /// ```
 /// use slotline::source::parse_idx;
@@ -54,14 +55,15 @@ pub fn read_idx(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
 ///
 /// # Errors
 ///
-/// Like [`read_idx`], for problems in the bytes.
+/// Those of [`read_idx`] that concern the contents.
 pub fn parse_idx(bytes: &[u8]) -> Result<AnyArray, FormatError> {
     let layout = header(bytes, bytes.len() as u64)?;
     let data = &bytes[layout.data_start..];
     layout.decode(data)
 }
 
-/// Returns the layout that a header describes, from the file's first bytes and its length.
+/// Returns the layout that a header describes. `bytes` are the file's first bytes, and `file_len`
+/// its length in bytes.
 fn header(bytes: &[u8], file_len: u64) -> Result<Layout, FormatError> {
     let magic = || FormatError::magic("an IDX file", bytes);
     let &[0, 0, code, ndim] = bytes.first_chunk::<FIXED>().ok_or_else(magic)? else {

@@ -1,11 +1,13 @@
-//! The data layout from a file's header, checked against the file's size; and decoding of the data.
+//! The position and type of the elements in a file, checked against the file's size, and decoding
+//! of the elements.
 
 use super::error::{FormatError, FormatErrorKind};
 use crate::array::{AnyArray, Array};
 use crate::dtype::{DType, complex64, complex128, for_dtype};
 use crate::shape::{MAX_DIMS, Shape};
 
-/// The order of bytes within a number; a complex element has two, the real part first.
+/// The order of bytes within a number. A complex element consists of two numbers, the real part
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ByteOrder {
     Little,
@@ -17,21 +19,22 @@ impl ByteOrder {
     pub(super) const NATIVE: ByteOrder = if cfg!(target_endian = "big") { ByteOrder::Big } else { ByteOrder::Little };
 }
 
-/// The position and type of the elements in a file. They are exactly the rest of the file.
+/// The position and type of the elements in a file. The elements extend to the end of the file.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     pub(super) dtype: DType,
-    /// The machine's own order for elements of one byte.
+    /// The byte order; the machine's own for elements of one byte.
     pub(super) order: ByteOrder,
     pub(super) shape: Shape,
     /// The number of bytes before the first element.
     pub(super) data_start: usize,
-    /// The number of bytes from there to the end of the file.
+    /// The size of the elements in bytes: from `data_start` to the end of the file.
     pub(super) data_len: usize,
 }
 
 impl Layout {
-    /// Checks the values of a header against the size of the file in bytes.
+    /// Makes a layout from the values of a header, and checks it against the size of the file in
+    /// bytes.
     pub(super) fn new(
         dtype: DType,
         order: ByteOrder,
@@ -54,7 +57,8 @@ impl Layout {
         Ok(Layout { dtype, order, shape, data_start, data_len })
     }
 
-    /// Makes the array; without a copy if the elements are bytes, otherwise like [`decode`](Layout::decode).
+    /// Makes the array from its bytes, without a copy if the elements are bytes, otherwise like
+    /// [`decode`](Layout::decode).
     pub(super) fn decode_vec(self, data: Vec<u8>) -> Result<AnyArray, FormatError> {
         if self.dtype != DType::U8 {
             return self.decode(&data);
@@ -62,7 +66,8 @@ impl Layout {
         array(data, self.shape)
     }
 
-    /// Makes the array from these `data_len` bytes, copied to memory in the machine's byte order.
+    /// Makes the array from its `data_len` bytes, which are copied and converted to the machine's
+    /// byte order.
     pub(super) fn decode(self, data: &[u8]) -> Result<AnyArray, FormatError> {
         match self.dtype {
             DType::Bool => check_bools(data)?,
@@ -70,7 +75,7 @@ impl Layout {
             _ => {}
         }
         for_dtype!(self.dtype, T => {
-            // An incomplete last number is caught by the check of the length.
+            // If the last number is incomplete, the check of the length fails below.
             let (words, _) = data.as_chunks::<{ size_of::<T>() }>();
             let numbers: Vec<T> = match self.order {
                 ByteOrder::Little => words.iter().map(|word| T::from_le_bytes(*word)).collect(),
@@ -81,7 +86,8 @@ impl Layout {
     }
 }
 
-/// Gives the other types the conversion functions that integers and floating-point numbers have.
+/// Gives other element types the conversion functions that integers and floating-point numbers
+/// have.
 trait FromBytes<const SIZE: usize> {
     fn from_le_bytes(bytes: [u8; SIZE]) -> Self;
     fn from_be_bytes(bytes: [u8; SIZE]) -> Self;
@@ -131,7 +137,7 @@ fn array<T: crate::dtype::Element>(data: Vec<T>, shape: Shape) -> Result<AnyArra
     Array::with_shape(data, shape).map(AnyArray::from).map_err(wrong)
 }
 
-/// Checks that the bytes are valid for `bool`: 0 or 1.
+/// Checks that each byte is 0 or 1, as `bool` requires.
 fn check_bools(data: &[u8]) -> Result<(), FormatError> {
     match data.iter().position(|&byte| byte > 1) {
         None => Ok(()),

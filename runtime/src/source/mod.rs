@@ -7,14 +7,15 @@
 //! | [`read_idx`] | IDX, as used by MNIST and similar datasets | in memory |
 //! | [`digits()`] | 1797 handwritten digits that come with this crate | in memory |
 //!
-//! A [`Source`] names one of these as text (`idx:IMAGES,LABELS`), and loads it as a dataset. [`parse_npy`] and
-//! [`parse_idx`] read the same formats from bytes. Everything in a file is checked against the file's real size before
-//! it is used: an invalid file is an error that names the file, what was expected, what was found, and what to do. It
-//! never causes a panic or a large allocation.
+//! A [`Source`] names one of these in text form (`idx:IMAGES,LABELS`), and loads it as a dataset.
+//! [`parse_npy`] and [`parse_idx`] read the same formats from bytes. All values in a file are
+//! checked against the file's actual size before they are used. An invalid file is an error that
+//! names the file, what was expected, what was found, and what to do; it never causes a panic or a
+//! large allocation.
 //!
-//! The modules: `layout` is the common form of both formats' headers, `file` opens and reads, `npy_header` parses
-//! the headers of `.npy` files, `named` has the sources by name, and `error` has the errors and recognizes files of other
-//! kinds.
+//! The modules: `layout` describes the elements of a file in either format, `file` opens and reads
+//! files, `npy_header` parses the headers of `.npy` files, `named` implements [`Source`], and
+//! `error` contains the errors and recognizes files of other formats.
 
 mod digits;
 mod error;

@@ -1,4 +1,4 @@
-//! Sources by name, for command lines and C programs.
+//! Sources of arrays that have a text form, for command lines and C programs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,8 @@ use crate::causes::with_causes;
 use crate::dataset::{LengthMismatch, TensorDataset};
 use crate::shown::shown;
 
-/// A text that names arrays of equal length: `digits`, `idx:FILE[,FILE...]` or `npy:FILE[,FILE...]`.
+/// A source of arrays of equal length. Its text form is `digits`, `idx:FILE[,FILE...]` or
+/// `npy:FILE[,FILE...]`.
 ///
 /// ```
 /// use slotline::dataset::Dataset;
@@ -31,12 +32,12 @@ pub enum Source {
     Digits,
     /// IDX files, [read](read_idx) into memory.
     Idx(Vec<PathBuf>),
-    /// NumPy's files, [read](read_npy) into memory or [mapped](map_npy).
+    /// `.npy` files, [read](read_npy) into memory or [mapped](map_npy).
     Npy(Vec<PathBuf>),
 }
 
 impl Source {
-    /// Reads the arrays into memory. A sample is a row of each array.
+    /// Reads the arrays into memory. A sample of the dataset is a row of each array.
     ///
     /// # Errors
     ///
@@ -52,20 +53,20 @@ impl Source {
         })
     }
 
-    /// Like [`load`](Self::load), but memory-maps NumPy's files, so that a row is read from the disk when it is first
-    /// used.
+    /// Works like [`load`](Self::load), but memory-maps `.npy` files, so that a row is read from
+    /// the disk when it is first used.
     ///
     /// # Errors
     ///
-    /// Like [`load`](Self::load), or if a file cannot be mapped.
+    /// Those of [`load`](Self::load), or if a file cannot be mapped.
     ///
     /// # Safety
     ///
-    /// The files must not change while their arrays live; see [`map_npy`].
+    /// The files must not change while their arrays exist; see [`map_npy`].
     pub unsafe fn map(&self) -> Result<TensorDataset<Vec<AnyArray>>, LoadError> {
         if let Self::Npy(files) = self {
-            // SAFETY: the caller guarantees that the files do not change while their arrays live, as `map_npy`
-            // requires.
+            // SAFETY: the caller guarantees that the files do not change while their arrays exist,
+            // as `map_npy` requires.
             return self.dataset(files.iter().map(|path| unsafe { map_npy(path) }).collect());
         }
         self.load()
@@ -77,33 +78,33 @@ impl Source {
     }
 }
 
-/// Why a [`Source`] can't be loaded.
+/// The error for a [`Source`] that can't be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// One of its files can't be used.
+    /// A file of the source can't be used.
     #[error("cannot load {name}: {}", with_causes(source))]
     File {
-        /// The whole source.
+        /// The source.
         name: Source,
         /// The file and its problem.
         r#source: Box<SourceError>,
     },
-    /// Its arrays have different numbers of rows.
+    /// The arrays of the source have different numbers of rows.
     #[error("the arrays of {name} have different lengths: {}", with_causes(source))]
     Lengths {
-        /// The whole source.
+        /// The source.
         name: Source,
         /// The array whose length differs.
         r#source: LengthMismatch,
     },
 }
 
-/// The error for a string that is not the name of a [`Source`].
+/// The error for a string that is not the text form of a [`Source`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseSourceError {
-    /// The text is neither `digits` nor starts with a known kind of file and a colon.
+    /// The text is not `digits` and does not start with `idx:` or `npy:`.
     #[error("expected digits, idx:FILE[,FILE...] or npy:FILE[,FILE...]")]
     Kind,
     /// A path in the list of files is empty.

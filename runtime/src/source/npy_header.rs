@@ -1,24 +1,26 @@
-//! Headers of .npy files: a Python dictionary as text.
+//! Headers of `.npy` files, which are a Python dictionary as text.
 
 use super::error::{FormatError, FormatErrorKind, excerpt};
 use crate::dtype::{DType, Kind};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The longest text that is parsed, in bytes. NumPy has the same limit for untrusted files.
+/// The length of the longest text that is parsed, in bytes. NumPy has the same limit for untrusted
+/// files.
 const LONGEST_TEXT: usize = 10_000;
 
-/// The longest possible preamble: magic, version, and the text's length as a u32.
+/// The length of the longest possible preamble, in bytes: magic, version, and the text's length as
+/// a u32.
 const LONGEST_PREAMBLE: usize = MAGIC.len() + 2 + 4;
 
-/// The header of a .npy file. The elements follow it, in C order.
+/// The header of a `.npy` file. The elements follow it, in C order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NpyHeader {
     /// The type of the elements.
     pub dtype: DType,
     /// Whether the bytes of each number are in big-endian order.
     pub big_endian: bool,
-    /// The dimensions, as many as the header has, and as large as it says.
+    /// The lengths of the dimensions as stated in the header. They are not checked.
     pub dims: Vec<u64>,
     /// The number of bytes before the first element.
     pub data_start: usize,
@@ -28,13 +30,13 @@ impl NpyHeader {
     /// The length of the longest header that is parsed, in bytes.
     pub const LONGEST: usize = LONGEST_PREAMBLE + LONGEST_TEXT;
 
-    /// Parses a header of version 1 to 3, from the file's first [`LONGEST`](Self::LONGEST) bytes, or all if there are
-    /// fewer.
+    /// Parses a header of version 1 to 3. `bytes` are the file's first [`LONGEST`](Self::LONGEST)
+    /// bytes, or all if there are fewer.
     ///
     /// # Errors
     ///
-    /// If these aren't the first bytes of a .npy file, the header is damaged or too long, its type is not one of
-    /// [`DType`], or the order of the elements is Fortran's.
+    /// If these aren't the first bytes of a `.npy` file, the header is damaged or too long, its
+    /// type is not one of [`DType`], or the elements are in Fortran order.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let (text_len, rest) = text_of(bytes)?;
         let data_start = (bytes.len() - rest.len()).saturating_add(text_len);
@@ -62,7 +64,7 @@ impl NpyHeader {
         let (Some((dtype, big_endian)), Some(fortran_order), Some(dims)) = (descr, fortran_order, shape) else {
             return Err(broken(KEYS, "one without some of them"));
         };
-        // The orders of fewer dimensions are the same.
+        // For fewer dimensions, both orders are the same.
         if fortran_order && dims.len() > 1 {
             return Err(unsupported(
                 "C order",
@@ -74,7 +76,7 @@ impl NpyHeader {
     }
 }
 
-/// Returns the stated length of the header's text, and the bytes from its start on.
+/// Returns the stated length of the header's text, and the bytes from the start of the text on.
 fn text_of(bytes: &[u8]) -> Result<(usize, &[u8]), FormatError> {
     let after_magic = bytes.strip_prefix(MAGIC).ok_or_else(|| FormatError::magic("a NumPy .npy file", bytes))?;
     let cut = || cut_short(LONGEST_PREAMBLE, bytes.len());
@@ -87,11 +89,11 @@ fn text_of(bytes: &[u8]) -> Result<(usize, &[u8]), FormatError> {
     text.ok_or_else(cut)
 }
 
-/// What is left to parse of a header's text.
+/// The part of a header's text that is not parsed yet.
 struct Text<'a>(&'a [u8]);
 
 impl<'a> Text<'a> {
-    /// Skips spaces, then `byte` if it is next; returns whether it was.
+    /// Skips spaces, and then `byte` if it is next. Returns whether it was.
     fn skip(&mut self, byte: u8) -> bool {
         self.0 = self.0.trim_ascii_start();
         let rest = self.0.strip_prefix(&[byte]);
@@ -99,7 +101,8 @@ impl<'a> Text<'a> {
         rest.is_some()
     }
 
-    /// Takes what is next: a sign, or all up to a sign or space. At the end it is empty.
+    /// Takes the next token: a punctuation character, or the characters up to the next one or a
+    /// space. At the end of the text the token is empty.
     fn word(&mut self) -> &'a [u8] {
         let text = self.0.trim_ascii_start();
         let end = text.iter().position(|byte| byte.is_ascii_whitespace() || b",:()[]{}".contains(byte));
@@ -113,7 +116,8 @@ impl<'a> Text<'a> {
         if word == [byte] { Ok(()) } else { Err(unexpected(&quoted(&[byte]), word)) }
     }
 
-    /// Parses items up to the bracket `close`, with a comma after each but the last, where it may be.
+    /// Parses items up to the closing bracket `close`. They are separated by commas, and the last
+    /// one may have a comma, too.
     fn items(
         &mut self,
         close: u8,
@@ -128,7 +132,7 @@ impl<'a> Text<'a> {
         Ok(())
     }
 
-    /// Parses a quoted string, without escapes.
+    /// Parses a quoted string without escapes.
     fn string(&mut self) -> Result<&'a [u8], FormatError> {
         let Some(quote) = [b'\'', b'"'].into_iter().find(|&quote| self.skip(quote)) else {
             return Err(unexpected("a text in quotes", self.word()));
@@ -157,7 +161,7 @@ impl<'a> Text<'a> {
         };
         self.items(close, |text| {
             let word = text.word();
-            // Python 2 wrote long numbers as `3L`.
+            // Python 2 wrote long integers as `3L`.
             let digits = word.strip_suffix(b"L").unwrap_or(word);
             if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
                 return Err(unexpected("whole numbers for shape", word));
@@ -191,7 +195,7 @@ impl<'a> Text<'a> {
             b'c' => Some(Kind::Complex),
             _ => None,
         };
-        // Dates have a unit after the size, and objects no size.
+        // The size of a date is followed by a unit, and an object has no size.
         let size = std::str::from_utf8(size).ok().and_then(|size| size.parse().ok());
         let known = DType::ALL.iter().find(|dtype| Some(dtype.kind()) == kind && Some(dtype.size()) == size);
         let (name, advice) = match (known, letter) {

@@ -1,4 +1,5 @@
-//! Time under shuttle. Nothing here may depend on a real clock, or schedules could not be replayed.
+//! Simulated time for shuttle tests. It must not depend on a real clock, or schedules could not be
+//! replayed.
 
 use std::ops::Sub;
 use std::time::Duration;

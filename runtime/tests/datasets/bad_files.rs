@@ -1,4 +1,5 @@
-//! Invalid files: each is an error that names the file, what is wrong, and what to do.
+//! Tests of invalid files. Each must be an error that names the file, what is wrong, and what to
+//! do.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +15,8 @@ const IDX: Reader = |path| read_idx(path);
 // SAFETY: no process changes the file while it is mapped.
 const NPY: Reader = |path| unsafe { slotline::source::map_npy(path) };
 
-/// Reads a file with these bytes, and checks that the error names the path and contains all of `words`.
+/// Reads a file that consists of `bytes`, and checks that the error names the path and contains all
+/// of `words`.
 #[track_caller]
 fn refused(read: Reader, bytes: &[u8], kind: FormatErrorKind, words: &[&str]) {
     let folder = Folder::new();
@@ -189,7 +191,7 @@ fn long_headers_and_unknown_versions_are_errors() {
     refused(NPY, b"\x93NUMPY\x04\0\x02\0{}", FormatErrorKind::Header, &["1.0, 2.0 or 3.0", "4.0"]);
 }
 
-/// Returns the CPU time of this thread, which does not depend on how busy the machine is.
+/// Returns the CPU time of this thread, which other programs on the machine do not affect.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call only writes to `time`, which outlives it.

@@ -1,4 +1,4 @@
-//! Datasets that read many samples at once, alone and within others.
+//! Tests of datasets that read many samples at once, on their own and as parts of other datasets.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use slotline::{BoxError, Dataset, Error, Loader};
 
 use crate::support::{Bulk, DatasetOf, ReadsMany, chain, from_fn};
 
-/// Ten samples with bulk reads, of which number 7 is bad.
+/// Returns a dataset of ten samples with bulk reads, in which sample 7 is bad.
 fn bulk() -> Bulk {
     Bulk { len: 10, bad: Some(7), ..Bulk::default() }
 }
@@ -31,7 +31,8 @@ fn bulk_reads_of_whole_batches_equal_single_reads() {
             ["[1, 0]", "[5, 4, 3, 2]", "[9, 8, 7, 6]"],
             "the indices are those of the dataset in the subset"
         );
-        // The third sample of the first batch is number 7, and index 2 of the subset.
+        // The third sample of the first batch is bad: it is index 2 of the subset, and index 7 of
+        // the dataset.
         assert!(matches!(outcomes[0], Err(Error::Sample { index: 2, position: 2, task: 0, .. })), "{:?}", outcomes[0]);
         let one_by_one = from_fn(10, |index, cx| Ok((9 - index as i64, cx.rng().next_u64())));
         let mut loader = Loader::builder(one_by_one).batch_size(4).seed(3).build().unwrap();
@@ -79,7 +80,8 @@ fn collate_for_each_reads_in_bulk_only_with_batches() {
     assert_eq!(bulk.asked.all().len(), 1);
 }
 
-/// Texts in memory of the thread, which draw a random number; number 4 is missing.
+/// A dataset of texts in memory of the thread, which draws a random number for each; text 4 cannot
+/// be read.
 struct Texts;
 
 impl Dataset for Texts {
@@ -100,10 +102,10 @@ impl Dataset for Texts {
     }
 }
 
-/// The indices of a batch and the bytes of its fields, or the error in its place.
+/// The indices of a batch and the bytes of its fields, or the batch's error.
 type Outcome = Result<(Vec<i64>, Vec<Vec<u8>>), String>;
 
-/// Returns what a pass over a stack delivers. The parts are `first`, texts, `second` and texts.
+/// Returns the outcomes of a pass over a stack of `first`, texts, `second` and texts.
 fn pass<A, B>(first: A, second: B, workers: usize, on_error: OnError) -> Vec<Outcome>
 where
     A: for<'a> DatasetOf<'a, (i64, u64)>,
@@ -121,7 +123,7 @@ where
                 Ok((batch.indices().to_vec(), bytes.collect()))
             }
             Err(error) => {
-                // Which thread read it may differ.
+                // The thread that read the sample may differ.
                 let text = chain(&error);
                 let (sample, rest) = text.split_once(" failed in ").unwrap();
                 Err(format!("{sample}: {}", rest.split_once(": ").unwrap().1))
@@ -143,7 +145,7 @@ fn a_stack_reads_its_first_dataset_that_can_in_bulk() {
         first.sort();
         if on_error == OnError::Raise {
             assert_eq!(first, ["[0, 1, 2]", "[3, 4, 5]", "[6, 7, 8]", "[9]"]);
-            // Number 4 of the texts, which are read one by one, and number 7 of the bulk read.
+            // Text 4 is bad, which is read on its own, and sample 7 of the bulk read.
             let ok: Vec<_> = want.iter().map(Result::is_ok).collect();
             assert_eq!(ok, [true, false, false, true]);
             assert_eq!(want[1], Err("sample 4 of batch 1: four".into()));
@@ -175,10 +177,10 @@ fn a_stack_reports_a_bulk_read_of_too_few_or_too_many_samples() {
     }
 }
 
-/// Numbers, flags and texts that are stored by field.
+/// A dataset of numbers, flags and texts that are stored by field.
 #[derive(Clone)]
 struct Fielded {
-    /// The number of a row that can't be written with others.
+    /// The number of a row that can't be written together with others.
     bad: Option<usize>,
     texts: Arc<Vec<String>>,
     numbers: Arc<Vec<[u8; 8]>>,
@@ -211,7 +213,7 @@ impl Dataset for Fielded {
 
     fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
         let good = indices.iter().take_while(|&&index| self.bad != Some(index)).count();
-        // Two halves, and the second one row by row.
+        // The first half is written field by field, and the second half row by row.
         let (together, apart) = indices[..good].split_at(good / 2);
         let mut fields = rows.fields(together.len())?;
         fields.write_fixed(DType::I64, together.iter().map(|&index| &self.numbers[index][..]))?;
@@ -226,10 +228,10 @@ impl Dataset for Fielded {
     }
 }
 
-/// The fields of a row.
+/// The values of a row.
 type Fields = (i64, bool, String);
 
-/// Returns the rows of a pass, with their indices, and the error of each batch that has one.
+/// Returns the rows of a pass with their indices, or the error of a batch.
 fn rows_of<D>(dataset: D, on_error: OnError, workers: usize) -> Vec<Result<Vec<(i64, Fields)>, String>>
 where
     D: for<'a> Dataset<Sample<'a> = (i64, bool, PackedText<'a>)>,
@@ -237,7 +239,7 @@ where
     let builder = Loader::builder(dataset).batch_size(6).shuffle(true).seed(2).num_workers(workers).on_error(on_error);
     let mut loader = builder.on_overflow(Overflow::Spill).build().unwrap();
     let rows = |batch: Result<Batch<(i64, bool, PackedText<'static>)>, Error>| {
-        // Which thread it was is left to chance.
+        // The error names the thread, which depends on timing.
         let batch =
             batch.map_err(|error| chain(&error).replace("the consumer's thread", "worker 0").replace('1', "0"))?;
         let (numbers, flags, texts) = batch.tensors();
@@ -267,7 +269,7 @@ fn samples_that_are_written_by_field_are_those_that_are_read() {
 
 type Lie = fn(&[usize], &mut RowsMut<'_>) -> Result<(), BoxError>;
 
-/// Writes fields as a function says.
+/// A dataset whose `write_many` is the given function.
 struct Lying(Lie);
 
 impl Dataset for Lying {
@@ -317,7 +319,7 @@ fn fields_that_are_not_as_declared_are_errors() {
     }
 }
 
-/// Asks another dataset for more rows than there are.
+/// A dataset that asks another dataset for more rows than there are.
 struct Greedy(ConcatDataset<Fielded>);
 
 impl Dataset for Greedy {

@@ -1,4 +1,5 @@
-//! Datasets made of other datasets, loaded with and without workers: the samples are those of the parts.
+//! Tests of datasets made of other datasets, loaded with and without workers. The samples must be
+//! those of the parts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -15,7 +16,8 @@ use slotline::{BoxError, Dataset, Error, Loader};
 
 use crate::support::{Item, chain, dawdle, from_fn, items, pixels, sampler_fn};
 
-/// Passes every batch of shuffled passes to `look`, with and without workers, and checks that each index came once.
+/// Passes every batch of several shuffled passes to `look`, with and without workers, and checks
+/// that each index occurs once per pass.
 #[track_caller]
 fn each_pass<D: Dataset>(make: impl Fn() -> D, mut look: impl FnMut(&BatchOf<D>)) {
     for (workers, part_size) in [(0, 3), (1, 8), (3, 1), (4, 2)] {
@@ -34,7 +36,7 @@ fn each_pass<D: Dataset>(make: impl Fn() -> D, mut look: impl FnMut(&BatchOf<D>)
     }
 }
 
-/// Asserts that sample `index` of a batch is item `of(index)`.
+/// Asserts that sample `index` of a batch is [item](Item) `of(index)`.
 #[track_caller]
 fn items_are<S>(batch: &Batch<S>, of: impl Fn(usize) -> usize) {
     let columns = batch.columns();
@@ -44,7 +46,7 @@ fn items_are<S>(batch: &Batch<S>, of: impl Fn(usize) -> usize) {
     assert!(bytes.typed::<u8>().unwrap().as_slice().iter().copied().eq(want.iter().flat_map(|&i| pixels(i)).flatten()));
 }
 
-/// Returns a dataset whose sample `i` is item `first + i`. Some samples are slow.
+/// Returns a dataset whose sample `i` is item `first + i`. Some samples take longer.
 fn from(first: usize, len: usize) -> impl Dataset + for<'a> crate::support::DatasetOf<'a, Item> {
     from_fn(len, move |index, cx| {
         dawdle(index, cx);
@@ -82,7 +84,8 @@ fn concatenated_datasets_keep_their_order() {
     each_pass(|| all().unwrap(), |batch| items_are(batch, |index| index));
     let two = || from(0, 13).concat(items(30, |_, _| Ok(()))).unwrap();
     each_pass(two, |batch| items_are(batch, |index| if index < 13 { index } else { index - 13 }));
-    // Datasets of different types with the same sample type: a whole one, a subset, and a concatenation.
+    // Datasets of different types with the same sample type: a whole dataset, a subset, and a
+    // concatenation.
     let rows = |n: usize| TensorDataset::new((Array::new(vec![n as u8; n * 2], &[n, 2]).unwrap(), vec![n as i64; n]));
     let mixed = || {
         let some = Subset::new(rows(9).unwrap(), [8, 0]).unwrap();
@@ -97,7 +100,7 @@ fn concatenated_datasets_keep_their_order() {
     });
 }
 
-/// Words of up to `len` bytes, whose fields are known.
+/// A dataset of words of up to `len` bytes, whose fields are known without reading a sample.
 struct Words {
     name: &'static str,
     len: usize,
@@ -170,7 +173,8 @@ fn concatenated_datasets_share_the_largest_room_and_must_have_the_same_fields() 
     }
 }
 
-/// A dataset whose samples borrow from the context: a text and a row of numbers, in memory that the thread keeps.
+/// A dataset whose samples borrow from the context: a text and a row of numbers, both in memory
+/// that belongs to the thread.
 struct Borrowed {
     word: &'static str,
 }
@@ -207,7 +211,7 @@ fn stacked_samples_can_borrow_from_their_contexts() {
     });
 }
 
-/// A stack within a stack also draws numbers that differ from all others.
+/// Also checks that a stack within a stack draws numbers that differ from all others.
 #[test]
 fn stacked_datasets_draw_independent_random_numbers() {
     let noise = || {
@@ -230,7 +234,7 @@ fn stacked_datasets_draw_independent_random_numbers() {
     words.sort_unstable();
     words.dedup();
     assert_eq!(words.len(), 2 * 50 * 4);
-    // Subsets and concatenated datasets draw the numbers of the position in the pass.
+    // Subsets and concatenated datasets use the random numbers of the position in the pass.
     let seed = Generator::from_seed(9).random_i64() as u64;
     let of = Subset::new(noise(), 10..12).unwrap().concat(noise()).unwrap();
     let mut loader = Loader::builder(of).batch_size(4).seed(9).build().unwrap();
@@ -299,7 +303,8 @@ fn invalid_parts_are_errors_that_name_them() {
     assert!(error.to_string().contains("size mismatch between datasets: the first has 3 samples, number 3 has 2"));
 }
 
-/// Loads three batches of single samples from a dataset of two samples, and asserts that the second is an error.
+/// Loads the indices 0, 2 and 1 from a dataset of two samples, and asserts that only the batch of
+/// index 2 is an error.
 #[track_caller]
 fn index_2_is_out_of_range<D: Dataset>(dataset: D, name: &'static str) {
     assert_eq!(dataset.len(), 2);

@@ -1,4 +1,4 @@
-//! Derived samples, loaded and read back.
+//! Tests of samples with `derive(Sample)`, loaded and read back.
 
 // Generated code must not cause warnings.
 #![deny(warnings, missing_debug_implementations, clippy::all)]
@@ -14,10 +14,10 @@ use slotline::{BoxError, Loader, Sample};
 use crate::samples::{LEN, load};
 use crate::support::{DatasetOf, from_fn};
 
-/// A recording, with every kind of field.
+/// A sample with every kind of field.
 #[derive(Sample)]
 struct Clip<'a, 'd> {
-    /// What was heard.
+    /// A field with a doc comment.
     sound: &'a [f32],
     words: Text<'d>,
     marks: PaddedToMax<'d, u16>,
@@ -67,7 +67,8 @@ impl Dataset for Clips {
     }
 }
 
-/// The type of the batch can be named, and borrows only from the slot.
+/// Returns parts of a batch. It compiles only if the batch's type can be named, and if its parts
+/// borrow only from the batch's memory.
 fn kinds<'b>(batch: &ClipBatch<'b>) -> (TensorView<'b, f32>, Texts<'b>, PackedTensor<'b, i32>, PlaceBatch<'b>) {
     let PlaceBatch(first, second) = &batch.place;
     (batch.sound.clone(), batch.words.clone(), batch.tokens.clone(), PlaceBatch(first.clone(), second.clone()))
@@ -94,7 +95,8 @@ fn a_derived_struct_round_trips_every_kind_of_field() {
     });
 }
 
-/// Type parameters, constants, bounds in both places, defaults, and a lifetime with the name of a batch's lifetime.
+/// A sample with type parameters, constants, bounds in both places, defaults, and a lifetime with
+/// the name of a batch's lifetime.
 #[derive(Clone, Copy, Sample)]
 #[allow(explicit_outlives_requirements)]
 struct Window<'b, P: Sample + Copy + 'b, T = f32, const N: usize = 3>
@@ -107,7 +109,7 @@ where
     part: P,
 }
 
-/// A field whose length is an associated constant of the struct.
+/// A sample with a field whose length is an associated constant of the struct.
 #[derive(Sample)]
 struct Block {
     pixels: [u8; Self::LEN],
@@ -131,7 +133,7 @@ impl<T: Element> Dataset for Windows<T> {
     }
 }
 
-/// A generic function over batches of windows.
+/// A generic function over batches of [`Window`].
 fn edge<'b, P: Sample + Copy, T: Element>(batch: &WindowBatch<'b, P, T, 2>, row: usize) -> T {
     batch.edges[[row, 1]]
 }
@@ -178,7 +180,7 @@ fn empty_structs_are_samples_and_batches_can_be_renamed() {
     });
 }
 
-/// A sample implemented by hand, whose batch is not `Debug`.
+/// A manually implemented sample, whose batch is not `Debug`.
 struct Quiet;
 
 struct Silence;
@@ -229,7 +231,8 @@ fn batches_are_debug_if_their_fields_are() {
     assert_eq!(number.as_slice(), [7]);
 }
 
-/// Defines a struct with names that have different hygiene than those at the place of the call.
+/// Defines a sample in a macro, so that its names have a different hygiene than those of the
+/// caller.
 macro_rules! sample {
     ($name:ident, $lifetime:lifetime, $field:ident: $type:ty) => {
         #[derive(Sample)]

@@ -1,11 +1,11 @@
-//! Writes files in the formats that `slotline::source` reads, byte by byte.
+//! Makes files in the formats that `slotline::source` reads, byte by byte.
 #![allow(dead_code, reason = "each test uses some of them")]
 
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A temporary folder, which is removed when it is dropped.
+/// A temporary folder, which is removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Folder(TempDir);
 
@@ -25,7 +25,7 @@ impl Folder {
     }
 }
 
-/// Returns an IDX file with this type code and these dimensions.
+/// Returns the bytes of an IDX file with this type code and these dimensions.
 pub(crate) fn idx(code: u8, dims: &[u32], data: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0, 0, code, dims.len() as u8];
     bytes.extend(dims.iter().flat_map(|dim| dim.to_be_bytes()));
@@ -33,19 +33,20 @@ pub(crate) fn idx(code: u8, dims: &[u32], data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a .npy file of version 1 in C order, padded as NumPy does.
+/// Returns the bytes of a `.npy` file of version 1 in C order, padded as NumPy does.
 pub(crate) fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     npy_header(1, &format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"), data)
 }
 
-/// Returns a .npy file with any text as its header, padded to 64 bytes.
+/// Returns the bytes of a `.npy` file with any text as its header, padded to a multiple of 64
+/// bytes.
 pub(crate) fn npy_header(version: u8, text: &str, data: &[u8]) -> Vec<u8> {
     let preamble = if version == 1 { 10 } else { 12 };
     let padding = 63 - (preamble + text.len()) % 64;
     npy_unpadded(version, &format!("{text}{}\n", " ".repeat(padding)), data)
 }
 
-/// Returns a .npy file with exactly this text as its header.
+/// Returns the bytes of a `.npy` file with exactly this text as its header.
 pub(crate) fn npy_unpadded(version: u8, text: &str, data: &[u8]) -> Vec<u8> {
     let mut bytes = b"\x93NUMPY".to_vec();
     bytes.extend([version, 0]);

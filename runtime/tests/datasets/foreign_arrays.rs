@@ -1,4 +1,4 @@
-//! Arrays over memory that other code owns.
+//! Tests of arrays over memory that other code owns.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

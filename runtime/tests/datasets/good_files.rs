@@ -1,4 +1,4 @@
-//! Valid files of every type, read back.
+//! Tests of valid files of every type, which are written and read back.
 
 use std::path::Path;
 
@@ -139,7 +139,7 @@ fn all_versions_of_npy_are_read() {
     }
 }
 
-/// `npy_headers` has headers of other writers.
+/// The files in `npy_headers` have headers of other programs.
 #[test]
 fn one_dimension_has_the_same_order_in_fortran() {
     let line = "{'descr': '<i4', 'fortran_order': True, 'shape': (2,), }";
@@ -195,7 +195,7 @@ fn a_mapped_array_survives_a_rename_and_crosses_threads() {
     let folder = Folder::new();
     let path = folder.write("x.npy", &npy("<i4", "(2,)", &[1, 0, 0, 0, 2, 0, 0, 0]));
     let array = map_npy(&path).unwrap();
-    // The file is replaced, not written to, so the mapping keeps the old one.
+    // The file is replaced, not written to, so the mapping keeps the old contents.
     std::fs::rename(folder.write("new.npy", &npy("<i4", "(1,)", &[9, 0, 0, 0])), &path).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Iterable datasets without a loader: the tests drive cursors as a worker does.
+//! Tests of iterable datasets without a loader, which call their cursors as a worker does.
 
 use std::io::{BufRead, BufReader, Cursor};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use slotline::dataset::{ChainDataset, Context, IterableDataset, iter_fn};
 use slotline::{BoxError, Loader, WorkerInfo};
 
-/// Returns the rest of a pass: `look` of each sample, and errors as text.
+/// Returns the rest of a pass: the result of `look` for each sample, and errors as text.
 fn rest<D: IterableDataset, T>(
     dataset: &D,
     cursor: &mut D::Cursor,
@@ -23,12 +23,13 @@ fn rest<D: IterableDataset, T>(
     }
 }
 
-/// Returns a whole pass.
+/// Returns a whole pass; see [`rest`].
 fn pass<D: IterableDataset, T>(dataset: &D, look: impl for<'a> Fn(D::Sample<'a>) -> T) -> Vec<Result<T, String>> {
     rest(dataset, &mut dataset.iter(None).unwrap(), look)
 }
 
-/// The lines of a text, borrowed from the cursor that reads them. The line "?" cannot be read, and the text "!" cannot be opened.
+/// A dataset of the lines of a text, borrowed from the cursor that reads them. The line "?" cannot
+/// be read, and the text "!" cannot be opened.
 #[derive(Clone)]
 struct Lines(&'static str);
 
@@ -60,7 +61,8 @@ impl IterableDataset for Lines {
     }
 }
 
-/// Two samples of bytes: the first is borrowed from the dataset, the second from the context.
+/// A dataset of two samples of bytes: the first is borrowed from the dataset, and the second from
+/// the context.
 struct Bytes(Vec<u8>);
 
 impl IterableDataset for Bytes {

@@ -1,4 +1,5 @@
-//! `map` with a loader: the function is called once per sample, on the thread that reads it, with the sample's own random numbers.
+//! Tests of `map` with a loader: the function must be called once per sample, on the thread that
+//! reads the sample, with random numbers that depend on the sample only.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use slotline::{BoxError, Error, Loader};
 
 use crate::support::{Bulk, OneByOne, ReadsMany, dawdle, from_fn};
 
-/// Returns a dataset whose samples are the index, a random number that the dataset drew, and two that mapped functions drew.
+/// Returns a dataset whose samples are the index, a random number drawn by the dataset, and two
+/// drawn by mapped functions.
 fn noisy(len: usize) -> impl for<'a> Dataset<Sample<'a> = (i64, [u64; 3])> {
     let dataset = from_fn(len, |index, cx| {
         dawdle(index, cx);
@@ -23,7 +25,7 @@ fn noisy(len: usize) -> impl for<'a> Dataset<Sample<'a> = (i64, [u64; 3])> {
     twice.map(|(index, [a, b]), cx| Ok((index, [a, b, cx.rng().next_u64()])))
 }
 
-/// Returns the numbers of two shuffled passes.
+/// Returns the indices and random numbers of two shuffled passes.
 fn passes<D>(dataset: D, workers: usize, part_size: usize) -> Vec<(Vec<i64>, Vec<u64>)>
 where
     D: for<'a> Dataset<Sample<'a> = (i64, [u64; 3])>,
@@ -52,7 +54,7 @@ fn random_numbers_do_not_depend_on_the_workers() {
     assert_eq!((drawn.len(), drawn.iter().collect::<HashSet<_>>().len()), (2 * 50 * 3, 2 * 50 * 3));
 }
 
-/// A dataset whose samples borrow from the context, in memory that the thread keeps.
+/// A dataset whose samples borrow from the context, in memory that belongs to the thread.
 struct Words;
 
 impl Dataset for Words {

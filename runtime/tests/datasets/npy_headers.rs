@@ -1,4 +1,4 @@
-//! Headers of `.npy` files as any program may write them.
+//! Tests of headers of `.npy` files as other programs may write them.
 
 use crate::files::npy_header;
 use proptest::collection::vec;

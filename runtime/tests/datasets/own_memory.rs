@@ -1,4 +1,4 @@
-//! Batches in memory that the user allocates, and the bytes of a batch as one slice.
+//! Tests of batches in memory that the user allocates, and of the bytes of a batch as one slice.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use slotline::{BoxError, Loader};
 
 use crate::support::{OneByOne, from_fn};
 
-/// Memory from the heap, which counts how many instances exist.
+/// Memory from the heap, with a counter of the instances that exist.
 #[derive(Debug)]
 struct Heap {
     start: NonNull<u8>,
@@ -43,7 +43,7 @@ unsafe impl Memory for Heap {
 
 // SAFETY: `Heap` never accesses the memory itself; it only returns its address.
 unsafe impl Send for Heap {}
-// SAFETY: as for `Send`.
+// SAFETY: see `Send`.
 unsafe impl Sync for Heap {}
 
 impl Drop for Heap {
@@ -153,7 +153,8 @@ fn places_locate_each_field_in_a_batch() {
     assert!(spilled > 0, "a batch of long samples must spill");
 }
 
-/// Compares the bytes at each place with the column, and returns how many fields have spilled.
+/// Compares the bytes of each [`Place`](slotline::sample::Place) with the column, and returns the
+/// number of fields that have spilled.
 fn check_places(columns: &slotline::sample::Columns<'_>) -> usize {
     let bytes = columns.bytes();
     let mut spilled = 0;

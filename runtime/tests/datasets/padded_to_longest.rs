@@ -1,4 +1,4 @@
-//! Samples that are padded to the longest of their batch, with a loader.
+//! Tests of samples that are padded to the longest sample of their batch, with a loader.
 
 use slotline::Loader;
 use slotline::dataset::{Context, Dataset};
@@ -17,7 +17,8 @@ struct Text<'a> {
     whole_mask: Mask<f32>,
 }
 
-/// Texts of 0 to 40 tokens; some fail before they are written, and some while they are.
+/// A dataset of texts of 0 to 40 tokens. Some fail before they are written, and some while they are
+/// being written.
 #[derive(Clone)]
 struct Texts {
     room: usize,
@@ -51,7 +52,7 @@ impl Dataset for Texts {
     }
 }
 
-/// Checks a batch against its indices.
+/// Checks that a batch has the texts of its indices.
 #[track_caller]
 fn check(batch: &BatchOf<Texts>) {
     let indices: Vec<usize> = batch.indices().iter().map(|&index| index as usize).collect();
@@ -122,7 +123,7 @@ fn a_batch_without_room_is_an_error_or_spills() {
     let error = loader.epoch().unwrap().find_map(Result::err).expect("an error");
     let Error::Sample { source, .. } = &error else { panic!("{error}") };
     let message = source.to_string();
-    // The lengths are 0, 17, 34, which is 36 of three rows.
+    // The lengths are 0, 17 and 34. The three rows are padded to 36.
     assert!(message.contains("3 samples padded to 36 have 108 elements, and the batch has room for 80"), "{message}");
     assert!(message.contains("declare room for at least 14 per sample"), "{message}");
     for workers in [0, 2] {

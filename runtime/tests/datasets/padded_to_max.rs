@@ -1,4 +1,5 @@
-//! Samples of different lengths with a loader: packed, padded and fixed fields together, and their errors.
+//! Tests of samples of different lengths with a loader: packed, padded and fixed fields together,
+//! and their errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,7 +12,7 @@ use slotline::{BoxError, Loader};
 use crate::samples::Dishonest;
 use crate::support::{chain, dawdle};
 
-/// The unit of the room per sample that packed fields declare.
+/// The unit of the `room` that packed fields declare.
 const ROOM: usize = 6;
 
 /// A dataset of samples with 0 to 11 items, each of which encodes the sample's index. One sample in four is empty.
@@ -60,13 +61,13 @@ impl Dataset for Mixed {
     }
 }
 
-/// Returns the offsets of rows of these lengths.
+/// Returns the offsets of rows with these lengths.
 fn ends(lengths: impl Iterator<Item = usize>) -> Vec<i64> {
     let mut end = 0;
     std::iter::once(0).chain(lengths.map(move |length| (end += length as i64, end).1)).collect()
 }
 
-/// Compares every field with a plain loop over the batch's indices.
+/// Compares every field of a batch with a plain loop over the batch's indices.
 #[track_caller]
 fn check(batch: &BatchOf<Mixed>, data: &Mixed) {
     let indices: Vec<usize> = batch.indices().iter().map(|&index| index as usize).collect();
@@ -129,7 +130,7 @@ fn packed_fields_are_concatenated_by_any_number_of_workers() {
 fn a_batch_after_a_failed_one_is_correct() {
     let data = Mixed::new(40);
     for workers in [0, 1, 2] {
-        // In the middle of every second batch.
+        // A sample in the middle of every second batch fails.
         let dataset = Mixed { bad: |index| index % 10 == 3, ..Mixed::new(40) };
         let mut loader = Loader::builder(dataset).batch_size(5).num_workers(workers).build().unwrap();
         for _ in 0..3 {
@@ -147,7 +148,8 @@ fn a_batch_after_a_failed_one_is_correct() {
     }
 }
 
-/// A dataset of packed samples: the number of elements of each, and the shape of their items.
+/// A dataset of packed samples. The fields are the number of elements of each sample, and the shape
+/// of their items.
 struct Runs(Vec<usize>, &'static [usize]);
 
 const NUMBERS: &[i32] = &[7; 40];
@@ -168,8 +170,8 @@ impl Dataset for Runs {
 #[test]
 fn packed_samples_share_the_room_of_their_batch() {
     for workers in [0, 1, 2] {
-        // A batch has room for 3 × 4 elements. The second and the fourth batch need more. The last one has two samples and still
-        // all of the room.
+        // A batch has room for 3 × 4 elements. The second and the fourth batch need more. The last
+        // batch has only two samples, but the same room.
         let lengths = vec![12, 0, 0, 0, 0, 0, 7, 6, 1, 2, 3, 4, 13, 0, 0, 0, 11, 1];
         let mut loader = Loader::builder(Runs(lengths, &[])).batch_size(4).num_workers(workers).build().unwrap();
         for _ in 0..3 {
@@ -242,7 +244,7 @@ fn a_field_of_the_wrong_kind_is_an_error() {
         let error = chain(&loader.epoch().unwrap().next().unwrap().unwrap_err());
         assert!(error.contains(expected), "{error}");
     }
-    // Taking a field as another kind or type panics.
+    // Check that taking a field as another kind or type panics.
     let good: Write = |row| (PackedText::new("abc", 3), Text::new("", 3), [1_u8; 3]).write(row);
     let mut loader =
         Loader::builder(crate::support::from_fn(1, move |_, _| Ok(Dishonest(declare, good)))).build().unwrap();

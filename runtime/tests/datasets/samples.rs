@@ -1,4 +1,5 @@
-//! Every kind of sample, loaded and read back: values, names, shapes, strides, and the alignment of tensors.
+//! Tests of every kind of sample, loaded and read back: values, names, shapes, strides, and the
+//! alignment of tensors.
 
 use std::fmt::Debug;
 
@@ -223,7 +224,8 @@ impl Dataset for Owned {
 fn texts_and_padded_samples_are_padded_with_zeros() {
     let make = || {
         let texts = (0..LEN).map(|i| "å∂".repeat(i % 4) + &"x".repeat(i)[..i.min(4)]).collect();
-        // From 10 down to 0 elements, so that shorter samples overwrite longer ones.
+        // The samples have from 10 down to 0 elements, so that shorter samples overwrite longer
+        // ones.
         Owned(texts, (0..LEN).map(|i| vec![i as u32 + 1; LEN - 1 - i]).collect())
     };
     let data = make();
@@ -320,7 +322,7 @@ fn dynamic_arrays_are_one_part_of_a_tuple() {
             assert_eq!((columns.len(), columns.get(1).unwrap().shape()), (2, &[range.len(), 2, 2][..]));
         },
     );
-    // All columns are `i64`, so that the types do not reveal a wrong column.
+    // All columns are `i64`, so that a wrong column is not detected by its type.
     let make = || {
         let last: Vec<i64> = (300..300 + LEN as i64).collect();
         TensorDataset::new((vec![numbers(0), numbers(100)], vec![numbers(200)], last)).unwrap()
@@ -346,7 +348,8 @@ fn an_array_is_never_written_to_another_datasets_field() {
     assert!(error.contains("a part of 2 fields was declared, but the sample's has 1"), "{error}");
 }
 
-/// Numbers with names that are known only at run time. A number that is not finite cannot be declared.
+/// A sample of numbers with names that are known only at run time. A number that is not finite
+/// makes declaring the sample fail.
 #[derive(Clone)]
 struct Record(Vec<(&'static str, f64)>);
 
@@ -407,7 +410,8 @@ fn records_with_other_names_or_none_are_errors() {
     assert!(matches!(error.downcast_ref(), Some(BuildError::Layout(LayoutError::SameName { .. }))), "{error}");
 }
 
-/// A sample whose fields are known only at run time, which declares and writes with the given functions.
+/// A sample whose fields are known only at run time. It declares and writes them with the given
+/// functions, which may contradict each other.
 pub(crate) struct Dishonest(pub(crate) fn(&mut Fields), pub(crate) fn(&mut Row<'_>) -> Result<(), BoxError>);
 
 impl Sample for Dishonest {
@@ -422,7 +426,8 @@ impl Sample for Dishonest {
     }
 }
 
-/// Returns the first batch of such samples, each followed by a number, or its error.
+/// Returns the first batch, or its error, of samples that consist of a [`Dishonest`] sample and a
+/// number.
 fn dishonest(
     declare: fn(&mut Fields),
     write: fn(&mut Row<'_>) -> Result<(), BoxError>,

@@ -1,4 +1,4 @@
-//! Extreme sizes that users declare: they are computed correctly or refused.
+//! Tests of extreme sizes that users declare. They must be computed correctly or refused.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -68,7 +68,8 @@ impl Dataset for Samples {
     }
 }
 
-/// Returns the product of the dimensions, without the zeros unless `zeros` is set. It is capped at a value beyond all sizes.
+/// Returns the product of the dimensions; zeros are left out unless `zeros` is set. It is capped at
+/// a value above all valid sizes.
 fn product(dims: &[usize], zeros: bool) -> u128 {
     if zeros && dims.contains(&0) {
         return 0;
@@ -76,7 +77,8 @@ fn product(dims: &[usize], zeros: bool) -> u128 {
     dims.iter().filter(|&&dim| dim > 0).fold(1, |product, &dim| (product * dim as u128).min(1 << 64))
 }
 
-/// Returns the size of a slot, summed field by field as `runtime/DESIGN.md` describes; `None` if no such batch is possible.
+/// Returns the size of a slot in bytes, summed field by field as `runtime/DESIGN.md` describes;
+/// `None` if no such batch is possible.
 fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
     fn place(end: &mut u128, bytes: u128) -> Option<()> {
         *end = end.next_multiple_of(256) + bytes;
@@ -113,7 +115,7 @@ fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
     (end <= MAX).then_some(slot)
 }
 
-/// Generates a length, most often one at which a computation overflows.
+/// Generates a length, usually one at which a computation may overflow.
 fn length() -> impl Strategy<Value = usize> {
     let around = (0_u32..64, -1_i64..=1).prop_map(|(bit, off)| (1_usize << bit).wrapping_add_signed(off as isize));
     prop_oneof![3 => 0_usize..4, 3 => around, 1 => Just(usize::MAX), 1 => Just(isize::MAX as usize), 1 => any::<usize>()]
@@ -131,7 +133,7 @@ fn field() -> impl Strategy<Value = Declared> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// A loader allocates exactly the memory that its samples need, or refuses to allocate.
+    /// Checks that a loader allocates exactly the memory that its samples need, or refuses to.
     #[test]
     fn build_allocates_the_declared_bytes_or_refuses(
         fields in proptest::collection::vec(field(), 0..3),
@@ -172,8 +174,8 @@ proptest! {
         prop_assert_eq!(asked.lock().unwrap().is_some(), asked.lock().unwrap().is_some_and(|bytes| bytes <= isize::MAX as usize));
     }
 
-    /// An array without elements can have any shape whose other dimensions do not overflow. An array with elements can only have a
-    /// shape of as many elements.
+    /// An array without elements can have any shape whose other dimensions do not overflow. An
+    /// array with elements can only have shapes with that number of elements.
     #[test]
     fn arrays_and_views_have_as_many_elements_as_their_shape(dims in dims(), dtype in proptest::sample::select(&DTYPES)) {
         let countable = dims.len() <= MAX_DIMS && product(&dims, false) <= MAX;
@@ -186,7 +188,7 @@ proptest! {
         prop_assert_eq!(shape.elements().map(|n| n as u128), countable.then(|| product(&dims, true)));
         if let Ok(none) = none {
             let any = AnyArray::from(none.clone());
-            // Takes the last row of the last row, and so on, down to single numbers.
+            // Take the last row of the last row, and so on, down to single numbers.
             let (mut typed, mut view) = (none.view(), any.view());
             while !typed.is_empty() && !typed.shape().is_empty() {
                 prop_assert_eq!(typed.strides(), view.strides());
@@ -207,7 +209,7 @@ proptest! {
         }
     }
 
-    /// A header is accepted only if the file has the length that it implies.
+    /// Checks that a header is accepted only if the file has the length that follows from it.
     #[test]
     fn headers_must_match_the_length_of_the_file(dims in dims(), data in 0_usize..9) {
         let expected = |dims: &[usize]| {

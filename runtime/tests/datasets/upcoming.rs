@@ -1,4 +1,4 @@
-//! A dataset that reads ahead learns the order of each pass before it begins.
+//! Tests that a dataset that reads ahead receives the order of each pass before the pass begins.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use slotline::dataset::{ConcatDataset, Context, Dataset, StackDataset, Subset, U
 use slotline::sample::{Fields, Packed};
 use slotline::{BoxError, Loader};
 
-/// Samples that are their index plus `first`.
+/// A dataset whose samples are their index plus `first`. It records the announcements in `told`.
 struct Ahead {
     len: usize,
     first: i64,
@@ -39,7 +39,7 @@ impl Dataset for Ahead {
     }
 }
 
-/// Returns the samples that an announcement stands for, `first` being that of index 0.
+/// Returns the samples of an announced pass. The sample at index 0 is `first`.
 fn announced(told: &Mutex<Vec<Upcoming>>, pass: usize, first: i64) -> Vec<Option<i64>> {
     let upcoming = told.lock().unwrap()[pass].clone();
     upcoming.positions().map(|position| upcoming.index(position).map(|index| first + index as i64)).collect()
@@ -129,7 +129,7 @@ fn an_iterator_of_indices_is_not_announced() {
     assert!(told.lock().unwrap().is_empty());
 }
 
-/// Samples of growing length, with little room.
+/// A dataset of samples of growing length, in batches with room for few items.
 struct Growing;
 
 impl Dataset for Growing {
@@ -161,7 +161,7 @@ fn a_dataset_can_let_its_samples_spill() {
         assert_eq!(lengths, [0, 10, 20, 30, 40, 50]);
         assert_eq!(loader.stats().spilled_batches, 2);
     }
-    // Processes cannot spill.
+    // Worker processes cannot spill.
     let mut loader = Loader::builder(Growing).batch_size(3).num_workers(1).processes().build().unwrap();
     let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
     assert!(error.to_string().contains("sample"), "{error}");

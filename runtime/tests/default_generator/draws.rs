@@ -1,4 +1,5 @@
-//! The draws of loaders and `random_split` from the default generator, compared with torch's results.
+//! Tests of the draws of loaders and `random_split` from the default generator, compared with
+//! torch's results.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ fn batches(pass: impl Iterator<Item = Result<Batch<i64>, Error>>) -> Vec<Vec<i64
     pass.map(|batch| batch.unwrap().tensors().as_slice().to_vec()).collect()
 }
 
-/// Checks two passes of each kind of loader after `manual_seed(42)`, and the next number of the default generator.
+/// Checks two passes of each kind of loader after `manual_seed(42)`, and the next number of the
+/// default generator after them.
 fn check<D>(builder: impl Fn() -> Builder<D>, passes: [&[&[i64]]; 2], next: i64)
 where
     D: for<'a> Dataset<Sample<'a> = i64>,
@@ -66,7 +68,8 @@ fn a_pass_draws_a_base_seed_and_then_its_order() {
         [&[&[7, 3], &[5, 1], &[9]], &[&[9, 5], &[3, 7], &[1]]],
         1071453510346823114,
     );
-    // These samplers have their own generators, so the loader draws only the base seeds.
+    // These samplers have their own generators, so the loader draws only the base seeds from the
+    // default generator.
     check(
         || fours().sampler(DistributedSampler::new(10, 3, 0).unwrap().seed(42)),
         [&[&[2, 8, 0, 7]]; 2],
@@ -78,7 +81,8 @@ fn a_pass_draws_a_base_seed_and_then_its_order() {
         4279532810384561223,
     );
 
-    // Two loaders at once draw in sequence, as torch's loaders with workers do.
+    // Two loaders whose passes run at the same time draw one after the other, as torch's loaders
+    // with workers do.
     manual_seed(42);
     let mut loaders = [0, 1].map(|_| ten().batch_size(None).shuffle(true).num_workers(1).build().unwrap());
     let passes = loaders.each_mut().map(|loader| loader.epoch().unwrap());

@@ -1,4 +1,5 @@
-//! The process's default generator. The tests of this program run one at a time, as each counts what is drawn from it.
+//! Tests of the process's default generator. They run one at a time, as each counts what is drawn
+//! from the generator.
 
 #[path = "../support/alone.rs"]
 mod alone;

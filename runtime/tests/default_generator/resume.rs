@@ -1,4 +1,5 @@
-//! A loader without a generator resumes with a private one, which continues from the position of the default generator.
+//! Tests that a loader without a generator resumes with a private one, which continues from the
+//! saved position of the default generator.
 
 use slotline::dataset::from_fn;
 use slotline::loader::{Batch, Builder, State};
@@ -6,7 +7,8 @@ use slotline::rng::{Generator, default_generator, manual_seed};
 use slotline::sampler::{RandomSampler, SubsetRandomSampler, WeightedRandomSampler};
 use slotline::{Dataset, Loader};
 
-/// Runs passes (or the rest of a resumed one) until pass `until`, and returns the epoch, task and indices of each batch.
+/// Runs passes (or the rest of a resumed one) up to pass `until`, and returns the epoch, task and
+/// indices of each batch.
 fn passes<S>(loader: &mut Loader<Batch<S>>, until: u32) -> Vec<(u32, usize, Vec<i64>)> {
     let mut delivered = Vec::new();
     while loader.next_epoch() < until {
@@ -71,7 +73,8 @@ fn a_loader_without_a_generator_resumes_with_a_private_one() {
     assert_eq!(passes(&mut second, 3), rest);
     assert_eq!(default_generator().drawn(), 0);
 
-    // A loader without a seed takes that of the state, and a loader with a seed refuses a state with another.
+    // A loader without a seed adopts that of the state, and a loader with another seed refuses the
+    // state.
     let mut first = ten().shuffle(true).seed(3).build().unwrap();
     delivered.clear();
     delivered.extend(passes(&mut first, 1));
@@ -89,7 +92,7 @@ fn a_loader_without_a_generator_resumes_with_a_private_one() {
     assert_eq!(passes(&mut second, 3), rest, "a later state must replace the seed of an earlier one");
     assert_eq!(default_generator().drawn(), 0);
 
-    // Two loaders that draw in turn from one generator resume in the same way.
+    // Two loaders that draw from one generator in turn resume in the same way.
     let turns = |load: Option<[&State; 2]>, from: u32| {
         let shared = slotline::rng::SharedGenerator::from(Generator::from_seed(6));
         let build = || ten().shuffle(true).generator(shared.clone()).build().unwrap();

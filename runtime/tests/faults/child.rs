@@ -1,4 +1,4 @@
-//! Child processes in which faults are provoked.
+//! Child processes, in which faults are provoked.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::LONG;
 
-/// The environment variable that names the case that a child process runs.
+/// The environment variable that contains the case that a child process runs.
 pub(crate) const ASKED: &str = "SLOTLINE_TEST_FAULT";
 
 /// A child process that runs a case.
@@ -26,12 +26,12 @@ pub(crate) struct Ended {
 }
 
 impl Process {
-    /// Starts a process for one of `CASES`; `asked` is its name, followed by arguments.
+    /// Starts a process for one of `CASES`. `asked` is the name of the case, followed by arguments.
     pub(crate) fn start(asked: impl Into<String>) -> Self {
         let (asked, output) = (asked.into(), tempfile::tempfile().unwrap());
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "child", "--ignored", "--nocapture"]).env(ASKED, &asked);
-        // The cases expect stacks of the default size.
+        // The cases expect that stacks have the default size.
         command.env_remove("RUST_MIN_STACK");
         command.stdout(output.try_clone().unwrap()).stderr(output.try_clone().unwrap());
         Self { asked, child: command.spawn().unwrap(), output }
@@ -45,7 +45,7 @@ impl Process {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for the process to end. A process that hangs is killed and fails the test.
+    /// Waits for the process to end. If it hangs, it is killed and the test fails.
     pub(crate) fn end(mut self) -> Ended {
         let begun = Instant::now();
         let status = loop {
@@ -75,13 +75,14 @@ impl Ended {
         assert!(self.status.success() && self.text.contains(&done), "{}: {}\n{}", self.asked, self.status, self.text);
     }
 
-    /// The signal that ended the process, if one did.
+    /// Returns the signal that ended the process; `None` if it ended in another way.
     pub(crate) fn signal(&self) -> Option<i32> {
         self.status.signal()
     }
 }
 
-/// Runs one of `CASES` in a child process and asserts that it completes; `asked` is its name, followed by arguments.
+/// Runs one of `CASES` in a child process, and asserts that it completes. `asked` is the name of
+/// the case, followed by arguments.
 #[track_caller]
 pub(crate) fn run(asked: impl Into<String>) {
     Process::start(asked).end().assert_success();
@@ -94,7 +95,7 @@ pub(crate) fn not_provoked(what: &str) {
     print_always(&format!("{NOT_PROVOKED}{what}"));
 }
 
-/// Prints a line even if the test succeeds and its captured output is not shown.
+/// Prints a line even if the test succeeds, when captured output is not shown.
 fn print_always(line: &str) {
     std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
 }

@@ -1,4 +1,5 @@
-//! Threads that do not end when they should, and loaders that are dropped by their own threads.
+//! Tests of threads that do not end when they should, and of loaders that are dropped by their own
+//! threads.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -36,15 +37,16 @@ thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// Has this thread call `run` when it ends; `dropped` is set after that.
+/// Makes this thread call `run` when it ends. `dropped` is set after that.
 fn at_thread_end(dropped: &Dropped, run: impl Fn() + Send + 'static) {
     LOCAL.with_borrow_mut(|local| {
         local.get_or_insert_with(|| Local(Box::new(run), dropped.guard()));
     });
 }
 
-/// Builds a loader of this kind with this number of workers, which call `work` for each sample, takes one batch of a pass, calls
-/// `before_leaving`, and drops the pass. `dropped` is set when the dataset is dropped.
+/// Builds a loader of this kind, whose `workers` workers call `work` for each sample. Takes one
+/// batch of a pass, calls `before_leaving`, and drops the pass. `dropped` is set when the dataset
+/// is dropped.
 fn begin(
     kind: &str,
     workers: usize,
@@ -55,7 +57,7 @@ fn begin(
     let guard = dropped.guard();
     let get = Arc::new(move |index: usize| {
         assert!(!guard.is_dropped());
-        // The calling thread also reads samples, to learn the fields.
+        // The calling thread also reads a sample, to determine the fields.
         if std::thread::current().name().is_some_and(|name| name.starts_with("slotline-")) {
             work(index);
         }
@@ -93,15 +95,15 @@ fn begin(
     }
 }
 
-/// A worker that runs the dataset's code drops the loader that it belongs to.
+/// A worker that runs the dataset's code drops the loader that the worker belongs to.
 pub(crate) fn drop_in_worker(words: &[&str]) {
     let warnings = Warnings::default();
     tracing::subscriber::set_global_default(warnings.clone()).unwrap();
     let (latch, dropped) = (Latch::default(), Dropped::default());
     let (blocked, samples) = (latch.clone(), Arc::new(AtomicUsize::new(0)));
     let work = move |_| {
-        // The first sample is the batch that the caller takes. The worker must reach the second one before the pass is dropped,
-        // since it would not begin it afterwards.
+        // The caller takes the first sample as a batch. The worker must begin the second one before
+        // the pass is dropped, since it would not begin it afterwards.
         if samples.fetch_add(1, SeqCst) == 1 {
             blocked.wait();
             assert!(drop_loader());
@@ -134,8 +136,8 @@ pub(crate) fn drop_in_thread_local(words: &[&str]) {
     assert!(warnings.take().is_empty(), "no thread was left behind");
 }
 
-/// Workers whose thread-locals are slow to drop. There are enough of them that waiting for each in turn would exceed the time that
-/// a test may take.
+/// The thread-locals of workers are slow to drop. There are so many workers that waiting for each
+/// in turn would exceed the time limit of the test.
 pub(crate) fn slow_locals(words: &[&str]) {
     let (latch, dropped, ended) = (Latch::default(), Dropped::default(), Dropped::default());
     let (ends, held) = (ended.clone(), latch.clone());
@@ -151,7 +153,7 @@ pub(crate) fn slow_locals(words: &[&str]) {
     ended.until();
 }
 
-/// A watchdog whose warning goes to a subscriber that never returns.
+/// The warning of a watchdog goes to a subscriber that never returns.
 pub(crate) fn slow_watchdog(_: &[&str]) {
     let (latch, returned) = (Latch::default(), Dropped::default());
     let once = Mutex::new(Some((latch.clone(), returned.guard())));

@@ -1,4 +1,4 @@
-//! Files that change while they are mapped.
+//! Tests of files that change while they are mapped.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +17,8 @@ const PAGE: usize = 4096;
 const PAGES: usize = 8;
 const ROW: usize = 512;
 
-/// Returns a file of [`PAGES`] pages. Its header takes a whole page (as the format allows), so that no row crosses a page boundary.
+/// Returns the contents of a file of [`PAGES`] pages. The header takes a whole page (as the format
+/// allows), so that no row crosses a page boundary.
 fn bytes(value: impl Fn(usize) -> u8) -> Vec<u8> {
     let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({}, {ROW}), }}", (PAGES - 1) * PAGE / ROW);
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
@@ -44,14 +45,15 @@ fn other(index: usize) -> u8 {
 type Rows = Loader<BatchOf<TensorDataset<Vec<AnyArray>>>>;
 
 fn load(path: &Path, workers: usize) -> Rows {
-    // SAFETY: this breaks the contract on purpose: the tests change the file while it is mapped, to check the documented outcomes.
-    // The rows are plain bytes that are only copied and compared.
+    // SAFETY: this breaks the contract on purpose: the tests change the file while it is mapped, to
+    // check the documented outcomes. The rows are plain bytes that are only copied and compared.
     let array = unsafe { map_npy(path).unwrap() };
     assert!(array.is_mapped());
     Loader::builder(TensorDataset::new(vec![array]).unwrap()).batch_size(4).num_workers(workers).build().unwrap()
 }
 
-/// Makes a pass over the rows, and asserts that `right` holds for each row, place in it and byte.
+/// Makes a pass over the rows, and asserts `right(index, at, byte)` for each byte, which is at
+/// position `at` of row `index`.
 fn check_rows(loader: &mut Rows, right: impl Fn(usize, usize, u8) -> bool) {
     for batch in loader.epoch().unwrap() {
         let batch = batch.unwrap();
@@ -64,7 +66,8 @@ fn check_rows(loader: &mut Rows, right: impl Fn(usize, usize, u8) -> bool) {
     }
 }
 
-/// Truncates the file between two passes. Arguments: the number of workers and the new length in bytes.
+/// Truncates the file between two passes. Arguments: the number of workers and the new length in
+/// bytes.
 pub(crate) fn cut(words: &[&str]) {
     let [workers, left] = [0, 1].map(|i: usize| words[i].parse::<usize>().unwrap());
     let folder = tempfile::tempdir().unwrap();
@@ -73,7 +76,7 @@ pub(crate) fn cut(words: &[&str]) {
     let mut loader = load(&path, workers);
     check_rows(&mut loader, |index, _, byte| byte == row(index));
     File::options().write(true).open(&path).unwrap().set_len(left as u64).unwrap();
-    // The process is expected to die of a signal: it must not dump its core.
+    // The process is expected to be ended by a signal, and should not write a core dump.
     limit(libc::RLIMIT_CORE, 0);
     // The process may be killed below, and would then not remove the folder.
     drop(folder);
@@ -85,8 +88,8 @@ pub(crate) fn cut(words: &[&str]) {
     });
 }
 
-/// Changes the file in the middle of a pass. Arguments: how, and the number of workers. Rows must be the old ones, or the new ones
-/// if the file was overwritten.
+/// Changes the file in the middle of a pass. Arguments: how it changes, and the number of workers.
+/// Rows must be the old ones, or the new ones if the file is overwritten.
 pub(crate) fn changed(words: &[&str]) {
     let workers = words[1].parse().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -103,7 +106,7 @@ pub(crate) fn changed(words: &[&str]) {
             fs::rename(next, &path).unwrap();
         }
         "overwritten" => {
-            // As another process would write to it, without truncating it first.
+            // Write to the file like another process, without truncating it first.
             let mut file = File::options().write(true).open(&path).unwrap();
             file.write_all(&bytes(other)).unwrap();
         }
@@ -117,7 +120,7 @@ pub(crate) fn changed(words: &[&str]) {
 #[test]
 fn reading_a_truncated_mapped_file_ends_with_sigbus() {
     for workers in [0, 2] {
-        // At the end of a page, and within a page, the rest of which then reads as zeros.
+        // Truncate at the end of a page, or within a page, the rest of which then reads as zeros.
         for left in [PAGE, 3 * PAGE, 3 * PAGE + 1000, 7 * PAGE] {
             let ended = Process::start(format!("files::cut {workers} {left}")).end();
             assert_eq!(ended.signal(), Some(libc::SIGBUS), "{workers} workers, {left} bytes: {}", ended.text);

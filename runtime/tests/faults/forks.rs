@@ -1,4 +1,4 @@
-//! Processes that are forked while a loader runs.
+//! Tests of processes that are forked while a loader runs.
 
 #[path = "../support/forked.rs"]
 mod forked;
@@ -56,7 +56,8 @@ fn forks<S>(build: impl Fn() -> Loader<Batch<S>>, has_workers: bool) {
             held = Some(batch);
         }
         if is_child() {
-            // In every other round all batches are kept, which needs more memory and must not touch the parent's.
+            // In every other round all batches are kept, which needs more memory and must not
+            // affect the parent's memory.
             let (mut kept, mut forked) = (Vec::new(), false);
             let held = held.filter(|_| round % 2 == 1);
             for batch in pass.by_ref() {
@@ -70,7 +71,7 @@ fn forks<S>(build: impl Fn() -> Loader<Batch<S>>, has_workers: bool) {
                 }
                 delivered += usize::from(!forked);
             }
-            // Only the workers of a stream know that there are no more batches.
+            // Only the workers of an iterable dataset know that there are no more batches.
             assert!(
                 if forked { has_workers } else { delivered == expected_now.len() },
                 "{delivered} batches were delivered"
@@ -98,12 +99,12 @@ fn forks<S>(build: impl Fn() -> Loader<Batch<S>>, has_workers: bool) {
     println!("{forks} forks");
 }
 
-/// Arguments: the kind of the loader, and the number of workers.
+/// Forks the process during passes. Arguments: the kind of the loader, and the number of workers.
 pub(crate) fn forked(words: &[&str]) {
     let workers = words[1].parse().unwrap();
     fn set<D>(builder: Builder<D>, workers: usize) -> Builder<D> {
         let builder = builder.batch_size(RUN.batch_size).seed(RUN.seed).num_workers(workers);
-        // The watchdog has a thread as well.
+        // The watchdog is a thread as well.
         builder.watchdog(LONG).hold(2)
     }
     match words[0] {
@@ -118,7 +119,7 @@ pub(crate) fn forked(words: &[&str]) {
     }
 }
 
-/// Forks the process while a worker reads from the sampler.
+/// Forks the process while a worker calls the sampler's iterator.
 pub(crate) fn forked_at_the_sampler(_: &[&str]) {
     static AT_SAMPLER: AtomicBool = AtomicBool::new(false);
     static CONTINUE: AtomicBool = AtomicBool::new(false);
@@ -151,11 +152,12 @@ pub(crate) fn forked_at_the_sampler(_: &[&str]) {
     assert_eq!(pass.map(Result::unwrap).count(), RUN.len.div_ceil(RUN.batch_size));
 }
 
-/// Memory that a forked process does not inherit, as is the case for page-locked memory.
+/// Memory that a forked process does not inherit. Page-locked memory of a GPU driver is of this
+/// kind.
 #[derive(Debug)]
 struct NotInherited(Pages);
 
-/// The number of [`NotInherited`] that were dropped.
+/// The number of [`NotInherited`] values that were dropped.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
 impl NotInherited {
@@ -167,7 +169,8 @@ impl NotInherited {
     }
 }
 
-// SAFETY: `Pages` upholds the contract. In a child, where the memory is missing, no code touches it, as the tests check.
+// SAFETY: `Pages` upholds the contract. In a child, where the memory is missing, no code accesses
+// it, which the tests check.
 unsafe impl Memory for NotInherited {
     fn start(&self) -> NonNull<u8> {
         self.0.start()
@@ -184,7 +187,8 @@ impl Drop for NotInherited {
     }
 }
 
-/// Maps other memory at the address that the memory has in the parent, where nothing is mapped in the child.
+/// Maps other memory in the child at the address that the memory has in the parent. Nothing is
+/// mapped there in the child before.
 fn occupy(start: usize, len: usize) {
     let (place, protection) = (std::ptr::without_provenance_mut(start), libc::PROT_READ | libc::PROT_WRITE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
@@ -195,7 +199,7 @@ fn occupy(start: usize, len: usize) {
     unsafe { mapped.cast::<u8>().write_bytes(0x41, len) };
 }
 
-/// Returns a dataset each batch of which spills.
+/// Returns a dataset in which each batch spills.
 fn spilling() -> impl Dataset {
     static ITEMS: [i64; 64] = [7; 64];
     from_fn(RUN.len, |index, _| Ok((index as i64, Packed::new(&ITEMS[..8 + index % 50], 1))))
@@ -232,7 +236,7 @@ fn drops<S>(build: impl Fn() -> Loader<Batch<S>>, workers: usize, given: bool, o
         drop(pass);
         stopper.stop();
         assert!(matches!(loader.epoch().map(drop), Err(Error::Forked | Error::Stopped)));
-        // The last owner of the ring is a batch, or the loader.
+        // The last owner of the ring is either a batch or the loader.
         if occupied {
             drop(loader);
             drop(first);
@@ -258,8 +262,9 @@ fn drops<S>(build: impl Fn() -> Loader<Batch<S>>, workers: usize, given: bool, o
     assert_eq!(DROPPED.load(SeqCst), usize::from(given));
 }
 
-/// Arguments: the kind of the loader, the number of workers, whose memory it uses (`own`, `locked`, `given`), and whether other
-/// memory is mapped at its address in the child (`occupied` or `free`).
+/// Drops a loader and its batches in a child. Arguments: the kind of the loader, the number of
+/// workers, whose memory it uses (`own`, `locked`, `given`), and whether other memory is mapped at
+/// its address in the child (`occupied` or `free`).
 pub(crate) fn dropped(words: &[&str]) {
     let (workers, whose, occupied): (usize, _, _) = (words[1].parse().unwrap(), words[2], words[3] == "occupied");
     let given = whose == "given";
@@ -328,7 +333,7 @@ pub(crate) fn forked_while_drawing(_: &[&str]) {
             let builder = if let Some(shared) = generator { builder.generator(shared) } else { builder };
             assert_eq!(deliver(&mut builder.build().unwrap()).len(), RUN.len.div_ceil(RUN.batch_size));
         }
-        // A generator that another thread held is seeded again, not continued.
+        // A generator that another thread held has a new seed, and does not continue.
         assert_ne!(default_generator().initial_seed(), seeds.0);
         assert_ne!(shared.lock().initial_seed(), seeds.1);
         let point = (shared.lock().drawn(), default_generator().drawn());

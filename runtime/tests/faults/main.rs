@@ -1,8 +1,9 @@
-//! Faults of the system: memory, threads and system calls that are refused, files that change, threads and processes that are
-//! stopped, signals, forks. Each has the outcome that `slotline::loader` documents.
+//! Tests of faults of the system: memory, threads and system calls that are refused, files that
+//! change, threads and processes that are stopped, signals, and forks. Each must have the outcome
+//! that `slotline::loader` documents.
 //!
-//! Each fault is provoked in a separate process. Faults that could not be provoked, because this process lacks a privilege, are
-//! listed on stderr.
+//! Each fault is provoked in a separate process. Faults that could not be provoked, because this
+//! process lacks a privilege, are listed on stderr.
 #![cfg(target_os = "linux")]
 
 mod child;
@@ -19,7 +20,7 @@ mod threads;
 #[path = "../support/warnings.rs"]
 mod warnings;
 
-/// A case that runs in a separate process, with its arguments.
+/// A case, which runs in a separate process with its arguments.
 type Case = fn(&[&str]);
 
 const CASES: &[(&str, Case)] = &[

@@ -1,4 +1,4 @@
-//! Memory that the system refuses.
+//! Tests of memory that the system refuses.
 
 use slotline::loader::{BuildError, Overflow};
 use slotline::sample::Packed;
@@ -10,15 +10,15 @@ use crate::support::{Run, from_fn, items, pass};
 use crate::system::{allow_memory, limit, mapped};
 
 const SAMPLE: usize = 100_000;
-/// The size of six slots of 80 samples.
+/// The size of six slots of 80 samples each, in bytes.
 const BATCHES: u64 = 6 * 80 * SAMPLE as u64;
 
 fn large() -> impl Dataset {
     from_fn(480, |index, _| Ok([index as u8; SAMPLE]))
 }
 
-/// Builds a loader with a limit of the memory, and prints the outcome. Argument: how many KiB the process may map in addition to
-/// what it has mapped.
+/// Builds a loader with a limit of the process's memory, and prints the outcome. Argument: the
+/// number of KiB that the process may map in addition to what it has mapped.
 pub(crate) fn build(words: &[&str]) {
     let more: u64 = words[0].parse().unwrap();
     let build = || Loader::builder(large()).batch_size(80).num_workers(2).prefetch_factor(2).build();
@@ -54,8 +54,8 @@ fn build_reports_what_the_refused_memory_was_for() {
     for more in [0, 1 << 10, (BATCHES >> 10) - 1] {
         assert_eq!(outcome(more), "no memory", "{more} KiB");
     }
-    // Enough for the batches and for half of the first thread's stack, or of the second one's. (If the stack can be allocated but
-    // not the additional page that std needs, std aborts the process.)
+    // Enough for the batches, and for half of the first or of the second thread's stack. (If the
+    // stack can be allocated, but not the additional page that std needs, std aborts the process.)
     let enough = (BATCHES >> 10) + 2048;
     for worker in 0..2 {
         let outcome = outcome(enough + 1024 + worker * 2048);
@@ -64,7 +64,7 @@ fn build_reports_what_the_refused_memory_was_for() {
     assert_eq!(outcome(enough << 2), "built");
 }
 
-/// Refuses all further memory once a loader has made a pass.
+/// Refuses all further memory after a loader has made a pass.
 pub(crate) fn running(_: &[&str]) {
     let run = Run { len: 1000, batch_size: 16, drop_last: false, shuffle: true, seed: 5 };
     let mut expected = run.expected(6).into_iter();
@@ -76,8 +76,8 @@ pub(crate) fn running(_: &[&str]) {
     }
     limit(libc::RLIMIT_AS, u64::MAX);
 
-    // A pass can only need memory later for packed samples that spill, and for what samples and files allocate themselves. `LONG`
-    // is more than the allocator can have in reserve.
+    // After that, a pass needs memory only for packed samples that spill, and for what samples and
+    // files allocate themselves. `LONG` is larger than any reserve of the allocator.
     static LONG: [u64; 1 << 24] = [0; 1 << 24];
     let runs =
         from_fn(40, |index, _| Ok((Packed::new(&LONG[..if index == 19 { LONG.len() } else { 3 }], 4), index as i64)));

@@ -1,4 +1,4 @@
-//! System calls that are refused, as in a sandbox or by an older kernel.
+//! Tests of system calls that are refused, as in a sandbox or by an older kernel.
 
 use slotline::Loader;
 use slotline::loader::{Affinity, Warning};
@@ -7,7 +7,8 @@ use crate::child::{self, NOT_PROVOKED, Process};
 use crate::support::{LONG, Run, dawdling, items, pass};
 use crate::system::refuse;
 
-/// Refuses the system calls that the arguments name, and asserts that passes deliver the same batches as without.
+/// Refuses the system calls that the arguments name, and asserts that passes deliver the same
+/// batches nevertheless.
 pub(crate) fn refused(words: &[&str]) {
     let calls = words.iter().map(|&word| match word {
         "membarrier" => (libc::SYS_membarrier, libc::ENOSYS),
@@ -27,10 +28,11 @@ pub(crate) fn refused(words: &[&str]) {
     let run = Run { len: 300, batch_size: 7, drop_last: false, shuffle: true, seed: 11 };
     let expected = run.expected(4);
     for (workers, help) in [(0, true), (1, false), (3, true), (3, false)] {
-        // Core 0 may not be available to this process, unless the system cannot tell.
+        // Core 0 may not be available to this process, unless the system does not report the
+        // available cores.
         let listed = words.contains(&"getaffinity") && help;
         let affinity = if listed { Affinity::Cores(vec![0]) } else { Affinity::Spread };
-        // Samples are slow, so that every thread parks from time to time and must be woken up.
+        // Samples are slow, so that every thread sometimes parks and must be woken up.
         let builder = run.over(items(run.len, dawdling)).num_workers(workers).help(help);
         let mut loader = builder.pin_memory(words.contains(&"mlock")).affinity(affinity).build().unwrap();
         let warnings = loader.warnings().to_vec();
@@ -49,7 +51,7 @@ pub(crate) fn refused(words: &[&str]) {
 
 /// Refuses `membarrier` after threads already rely on it.
 pub(crate) fn late(_: &[&str]) {
-    // Long enough for the consumer to park, however busy the machine is. The pass does not have to end.
+    // Sleep long enough for the consumer to park, even on a busy machine. The pass need not end.
     let slow = items(2, |index, _| {
         std::thread::sleep(LONG / 2 * index as u32);
         Ok(())

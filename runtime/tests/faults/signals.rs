@@ -1,4 +1,4 @@
-//! Signals that interrupt waits, and signals that stop a thread or the whole process.
+//! Tests of signals that interrupt waits, and of signals that stop a thread or the whole process.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -17,7 +17,7 @@ fn samples() -> impl Dataset {
     items(RUN.len, dawdling)
 }
 
-/// Interrupts all threads again and again during passes.
+/// Interrupts all threads repeatedly during passes.
 pub(crate) fn storm(_: &[&str]) {
     static INTERRUPTED: AtomicU64 = AtomicU64::new(0);
     extern "C" fn interrupted(_: i32) {
@@ -32,7 +32,7 @@ pub(crate) fn storm(_: &[&str]) {
             while !ended.load(SeqCst) {
                 let others = threads().into_iter().filter(|&(thread, _)| thread != own);
                 others.for_each(|(thread, _)| signal(thread, libc::SIGUSR1));
-                // Without a pause std's `sleep`, which samples call, never ends.
+                // Without this pause, std's `sleep`, which samples call, would never end.
                 thread::sleep(Duration::from_micros(500));
             }
         });
@@ -43,7 +43,7 @@ pub(crate) fn storm(_: &[&str]) {
                 assert_eq!(pass(&mut loader), *expected);
             }
         }
-        // An interrupted wait does not time out early.
+        // An interrupted wait must not time out early.
         let (latch, limit) = (Latch::default(), Duration::from_millis(80));
         let stuck = latch.clone();
         let dataset = items(4, move |index, _| {
@@ -65,13 +65,14 @@ pub(crate) fn storm(_: &[&str]) {
     assert!(times > 1000, "too few interruptions: {times}");
 }
 
-/// Whether threads that handle the signal stay halted.
+/// Whether threads that handle the signal remain halted.
 static HALT: AtomicBool = AtomicBool::new(false);
 /// The number of threads that are halted.
 static HALTED: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn stay_halted(_: i32) {
-    // SAFETY: the pointer to this thread's errno is valid. It is saved since the interrupted code may be about to read it.
+    // SAFETY: the pointer to this thread's errno is valid. Its value is saved, since the
+    // interrupted code may be about to read it.
     let errno = unsafe { *libc::__errno_location() };
     HALTED.fetch_add(1, SeqCst);
     while HALT.load(SeqCst) {
@@ -84,7 +85,7 @@ extern "C" fn stay_halted(_: i32) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Halts a worker, whatever code it runs.
+/// Halts a worker, whichever code it runs.
 fn halt(thread: libc::pid_t) {
     HALT.store(true, SeqCst);
     signal(thread, libc::SIGUSR1);
@@ -99,7 +100,7 @@ fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// Halts one worker for a while in each pass. Argument: `timeout` if the loader has a timeout.
+/// Halts one worker for some time in each pass. Argument: `timeout` if the loader has a timeout.
 pub(crate) fn halted(words: &[&str]) {
     let timed = words[0] == "timeout";
     handle(libc::SIGUSR1, stay_halted);
@@ -113,7 +114,8 @@ pub(crate) fn halted(words: &[&str]) {
         let mut pass = loader.epoch().unwrap();
         let mut got = Vec::new();
         while got.len() < expected.len() {
-            // With a timeout the worker is halted until the timeout has passed, otherwise for some milliseconds.
+            // With a timeout the worker is halted until the timeout has passed, and otherwise for
+            // some milliseconds.
             let halted = got.len() == first && late == before;
             if halted {
                 halt(workers[id]);
@@ -153,7 +155,8 @@ pub(crate) fn halted(words: &[&str]) {
     assert!(!timed || !loader.stats().stuck.is_empty(), "the watchdog reports the worker too");
 }
 
-/// Makes passes with a short timeout for a while.
+/// Runs passes with a short timeout for some time, while the test stops and continues the
+/// process.
 pub(crate) fn stopped(_: &[&str]) {
     let begun = Instant::now();
     let mut loader = RUN.over(samples()).num_workers(2).timeout(Duration::from_millis(6)).build().unwrap();

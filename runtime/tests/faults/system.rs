@@ -1,10 +1,10 @@
-//! Makes the system refuse memory and calls, and sends signals.
+//! Functions that make the system refuse memory and calls, and that send signals.
 
 use std::io;
 
 use crate::child::not_provoked;
 
-/// Sets a resource limit of this process (the soft limit, so that it can be raised again).
+/// Sets a resource limit of this process. It is the soft limit, so that it can be raised again.
 pub(crate) fn limit(resource: libc::__rlimit_resource_t, value: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls only use `limit`, which outlives them.
@@ -16,20 +16,20 @@ pub(crate) fn limit(resource: libc::__rlimit_resource_t, value: u64) {
     assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
 }
 
-/// Returns how many bytes of memory this process has mapped.
+/// Returns the number of bytes that this process has mapped.
 pub(crate) fn mapped() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
     line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() << 10
 }
 
-/// Limits this process's memory to `more` bytes above what it has mapped.
+/// Limits this process's memory to `more` bytes more than it has mapped.
 pub(crate) fn allow_memory(more: u64) {
     limit(libc::RLIMIT_AS, mapped() + more);
 }
 
-/// Makes the system refuse these calls of this process with these errors, from now on. Returns `false` if the system does not
-/// support that.
+/// Makes the system refuse these calls of this process with these errors from now on. Returns false
+/// if the system does not support this.
 pub(crate) fn refuse(calls: &[(libc::c_long, i32)]) -> bool {
     let instruction = |code, k, yes| libc::sock_filter { code, jt: yes, jf: u8::from(yes == 0), k };
     let (load, equal, give) =
@@ -37,7 +37,7 @@ pub(crate) fn refuse(calls: &[(libc::c_long, i32)]) -> bool {
     // The number of the call is the first word of the filter's input.
     let mut filter = vec![libc::sock_filter { code: load as _, jt: 0, jf: 0, k: 0 }];
     for &(call, error) in calls {
-        // If it is another call, the next instruction is skipped.
+        // The next instruction is skipped if it is another call.
         filter.push(instruction((equal | libc::BPF_K) as _, call as _, 0));
         filter.push(libc::sock_filter { code: give as _, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | error as u32 });
     }

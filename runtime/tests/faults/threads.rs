@@ -1,4 +1,4 @@
-//! Threads that the system refuses to start.
+//! Tests of threads that the system refuses to start.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::child::{self, not_provoked};
 use crate::support::{LONG, from_fn, items, pass};
 use crate::system::{limit, refuse, threads};
 
-/// Builds a loader, with round robin if `dealt`, and returns the worker that could not be started, if any.
+/// Builds a loader, with `round_robin` if `dealt` is set, and returns the worker that could not be
+/// started, if any.
 fn build(workers: usize, dealt: bool) -> Option<usize> {
     let builder = Loader::builder(items(50, |_, _| Ok(()))).num_workers(workers).affinity(Affinity::Spread);
     let outcome = builder.round_robin(dealt).build();
@@ -37,9 +38,9 @@ pub(crate) fn all(_: &[&str]) {
     assert_eq!(pass(&mut loader).len(), 7);
 }
 
-/// Limits the number of threads that the user can have.
+/// Limits the number of threads that the user may have.
 pub(crate) fn some(_: &[&str]) {
-    // Switches to a user who has no other process.
+    // Switch to a user who has no other process.
     // SAFETY: these calls only read and change this process's user.
     let own = unsafe { libc::geteuid() == 0 && libc::setuid(1_000_000 + libc::getpid() as u32) == 0 };
     if !own {
@@ -51,7 +52,7 @@ pub(crate) fn some(_: &[&str]) {
     for workers in [1, 2, 3, 5] {
         for dealt in [false, true] {
             for allowed in 0..=workers {
-                // The system may still count a thread for a moment after its loader was dropped.
+                // The system may count a thread for a moment after its loader was dropped.
                 let begun = std::time::Instant::now();
                 loop {
                     limit(libc::RLIMIT_NPROC, there() + allowed);

@@ -1,4 +1,4 @@
-//! Options that the builder refuses, adapts or warns about.
+//! Tests of options that the builder refuses, adapts or warns about.
 
 use std::error::Error as _;
 
@@ -47,7 +47,7 @@ fn a_huge_batch_size_takes_only_the_memory_of_the_dataset() {
     assert_eq!(loader.epoch().unwrap().map(Result::unwrap).collect::<Vec<_>>(), [10]);
 }
 
-/// Returns a dataset that declares fields of this shape and has no samples to read.
+/// Returns a dataset that declares a field of this shape, and whose samples cannot be read.
 fn huge(len: usize, shape: &[usize]) -> impl Dataset {
     let mut fields = Fields::new();
     fields.fixed(DType::F64, shape);
@@ -73,7 +73,7 @@ fn a_batch_beyond_the_address_space_is_an_error() {
 #[test]
 fn needing_more_memory_than_available_is_an_error() {
     for (workers, expected) in [(0, 2_usize), (2, 6)] {
-        // 64 TiB a batch, and 2⁶² bytes.
+        // A batch takes 64 TiB, or 2⁶² bytes.
         for shape in [&[1 << 37][..], &[1 << 53]] {
             let error = Loader::builder(huge(64, shape)).batch_size(64).num_workers(workers).build().unwrap_err();
             let BuildError::Memory { slots, batch, bytes, available } = error else { panic!("{error}") };
@@ -83,7 +83,7 @@ fn needing_more_memory_than_available_is_an_error() {
             assert!(text.contains(&bytes.to_string()) && text.contains(&available.to_string()), "{text}");
         }
     }
-    // The order of a pass also takes memory.
+    // The order of a pass also needs memory.
     for len in [1 << 50, usize::MAX] {
         let error = Loader::builder(huge(len, &[])).shuffle(true).build().unwrap_err();
         assert!(matches!(error, BuildError::OrderMemory { bytes, available } if bytes as u64 > available), "{error}");
@@ -98,7 +98,8 @@ fn a_dataset_of_any_length_can_be_read_in_sequence() {
     assert_eq!(pass.remaining(), Some(usize::MAX.div_ceil(4096)));
     assert!(pass.next().unwrap().unwrap().tensors().as_slice().iter().copied().eq(0..4096));
     drop(pass);
-    // Here each sample is a batch, and there are more batches than a ring can count. Without workers there is no ring.
+    // Each sample is a batch, and there are more batches than a ring can count. Without workers
+    // there is no ring.
     let numbers = |workers| {
         Loader::builder(from_fn(usize::MAX, |index, _| Ok(index as u64))).num_workers(workers).build().unwrap()
     };
@@ -109,7 +110,7 @@ fn a_dataset_of_any_length_can_be_read_in_sequence() {
     assert!(loader.epoch().is_err(), "the next call must fail, too");
 }
 
-/// A loop binds its own thread, and its workers elsewhere.
+/// Checks that a loop can bind its own thread to a core, and its workers to other cores.
 #[cfg(target_os = "linux")]
 #[test]
 fn workers_can_be_bound_apart_from_the_thread_that_builds_the_loader() {
@@ -121,7 +122,7 @@ fn workers_can_be_bound_apart_from_the_thread_that_builds_the_loader() {
             let mut loader = ten().num_workers(1).affinity(Affinity::Cores(vec![last.id])).build().unwrap();
             assert_eq!(loader.warnings(), []);
             assert_eq!(loader.epoch().unwrap().count(), 10);
-            // The process's first thread is not bound.
+            // The first thread of the process is not bound to a core.
             let loader = ten().num_workers(2).affinity(Affinity::Spread).build().unwrap();
             assert_eq!(loader.warnings(), []);
         });

@@ -1,5 +1,5 @@
-//! Law 5, first half: a failure in a sample or in a collate function has one outcome, which names the sample, and the next batch
-//! is still delivered.
+//! Tests of failures in samples and collate functions. Each must be one error that names the
+//! sample, and the next batch must be delivered.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,8 @@ use slotline::{BoxError, Loader};
 
 const RUN: Run = Run { len: 40, batch_size: 8, drop_last: false, shuffle: true, seed: 3 };
 
-/// Returns the index, position and task of a sample's error or panic, the thread that read it, and the message.
+/// Returns the index, position and task of a sample's error or panic, the thread that read the
+/// sample, and the message.
 fn parts(error: &Error) -> (usize, usize, usize, By, String) {
     match error {
         Error::Sample { index, position, task, by, source } => (*index, *position, *task, *by, source.to_string()),
@@ -22,7 +23,8 @@ fn parts(error: &Error) -> (usize, usize, usize, By, String) {
     }
 }
 
-/// Runs two passes in which `bad` samples fail by `fail`, and checks each batch and each error.
+/// Runs two passes in which the samples for which `bad` returns true fail by `fail`, and checks
+/// each batch and each error.
 fn check(bad: fn(usize) -> bool, fail: fn(usize) -> Result<(), BoxError>, panics: bool) {
     for (workers, part_size, in_order, processes, dealt) in [
         (0, None, true, false, false),
@@ -69,7 +71,7 @@ fn check(bad: fn(usize) -> bool, fail: fn(usize) -> Result<(), BoxError>, panics
     }
 }
 
-/// The fields of items.
+/// Returns the fields of [`items`].
 fn known() -> Fields {
     Fields::of(&(0_i64, [[0_u8; 3]; 2], 0_u64))
 }
@@ -117,7 +119,7 @@ fn workers_survive_panics_with_any_payload() {
 
 type Write = fn(&mut Row<'_>) -> Result<(), BoxError>;
 
-/// A sample that writes itself with the given function.
+/// A sample that the given function writes.
 struct Odd(Write);
 
 impl Sample for Odd {
@@ -157,7 +159,7 @@ fn a_sample_that_differs_from_its_declaration_is_an_error() {
         ),
         (|_| Ok(()), "2 fields were declared, but the sample wrote 0"),
         (|_| Err("it would not decode".into()), "it would not decode"),
-        // Errors that the sample ignores.
+        // Errors of the row that the sample ignores.
         (
             |row| {
                 assert!(row.write(&[1_i32, 2], &[3]).is_err());
@@ -267,7 +269,7 @@ fn a_collate_error_or_panic_names_the_current_sample() {
             let task = samples.index().unwrap() / 3;
             before.store(task, Ordering::Relaxed);
             if task == 1 {
-                // Before it has read a sample.
+                // Fail before a sample was read.
                 return Err("no batch 1".into());
             }
             let mut sum = 0;
@@ -293,7 +295,7 @@ fn a_collate_error_or_panic_names_the_current_sample() {
     }
 }
 
-/// Panics in `prefetch` for sample 20.
+/// A dataset whose `prefetch` panics for sample 20.
 struct PanicsInPrefetch;
 
 impl Dataset for PanicsInPrefetch {

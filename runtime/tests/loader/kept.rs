@@ -1,4 +1,5 @@
-//! Kept batches own their memory until they are dropped, and the loader continues with other memory.
+//! Tests of kept batches, which own their memory until they are dropped, while the loader continues
+//! with other memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,12 +12,12 @@ use slotline::{Batch, BoxError, Error, Loader, WorkerInfo};
 
 use crate::support::{HAS_PROCESSES, InProcesses, chain, crews, from_fn};
 
-/// The size of a sample in bytes, and the number of samples in a batch. A batch has 1 MiB.
+/// The size of a sample in bytes. A batch has `ROWS` samples, which are 1 MiB.
 const BYTES: usize = 64 << 10;
 const ROWS: usize = 16;
 
-/// Runs a body with a loader of each backend over `$len` samples, after these calls on its builder. Each byte of a sample is its
-/// index, modulo 256.
+/// Runs a body with a loader of each backend over `$len` samples. `$calls` are additional calls on
+/// its builder. Each byte of a sample is its index, modulo 256.
 macro_rules! each {
     ($len:expr, $workers:expr, [$($calls:tt)*], |$loader:ident, $ordered:ident| $body:block) => {{
         let map = || Loader::builder(from_fn($len, |index, _| Ok([index as u8; BYTES]))).batch_size(ROWS);
@@ -44,7 +45,8 @@ macro_rules! each {
     }};
 }
 
-/// Returns the sample in each row, and checks that all bytes of the row belong to it.
+/// Returns the number of the sample in each row, and checks that all bytes of the row belong to
+/// that sample.
 fn rows<S: slotline::sample::Schema>(batch: &Batch<S>) -> Vec<u8> {
     let columns = batch.columns();
     let bytes = columns.get(0).unwrap().typed::<u8>().unwrap();
@@ -83,11 +85,11 @@ fn ten_kept_batches_do_not_change() {
             assert!(stats.extra_bytes >= stats.extra_batches * (ROWS * BYTES) as u64);
             let warnings = loader.warnings().iter().filter(|warning| matches!(warning, Warning::Kept { .. })).count();
             assert_eq!(warnings, 1);
-            // The extra memory is used again.
+            // The extra memory is used again after the batches are dropped.
             drop(kept);
             let again: Vec<_> = loader.epoch().unwrap().take(8).map(Result::unwrap).collect();
             assert_eq!(loader.stats().extra_batches, stats.extra_batches);
-            // Kept batches outlive the loader.
+            // Kept batches stay valid after the loader is dropped.
             let samples: Vec<_> = again.iter().map(rows).collect();
             drop(loader);
             assert!(again.iter().map(rows).eq(samples));
@@ -107,7 +109,8 @@ fn keeping_up_to_hold_batches_takes_no_extra_memory() {
                 for batch in loader.epoch().unwrap() {
                     let batch = batch.unwrap();
                     seen.extend(rows(&batch));
-                    // While the loop asks for the next batch, it keeps two: the first and the last.
+                    // The loop keeps two batches when it requests the next one: the first and the
+                    // last.
                     last = Some(batch);
                 }
                 drop(last);
@@ -133,7 +136,7 @@ fn a_collected_epoch_can_be_dropped_on_another_thread() {
                 assert!(!ordered || samples.is_sorted());
                 all(samples, 240);
             }
-            // The batches of an epoch were dropped before the next epoch was collected.
+            // The batches of an epoch were dropped before those of the next epoch were collected.
             assert!(loader.stats().extra_batches <= 15);
         });
     }
@@ -142,7 +145,7 @@ fn a_collected_epoch_can_be_dropped_on_another_thread() {
 #[test]
 fn thousands_of_small_batches_can_be_kept() {
     for crew in crews([0, 2]) {
-        // Processes can keep no more than 1,024 extra batches.
+        // With worker processes, at most 1,024 extra batches can be kept.
         let len = if crew.processes { 1000 } else { 5000 };
         let mut loader = crew.build(Loader::builder(from_fn(len, |index, _| Ok(index as i64)))).unwrap();
         for round in 0..3 {
@@ -150,7 +153,8 @@ fn thousands_of_small_batches_can_be_kept() {
             assert!(kept.iter().enumerate().all(|(task, batch)| batch.tensors().as_slice() == [task as i64]));
             assert!(loader.stats().extra_batches <= len as u64, "round {round}");
         }
-        // Most batches are dropped and every seventh stays: the loader must find the free cells among those in use.
+        // Every seventh batch is kept and the others are dropped, so that the loader must find the
+        // free cells among those in use.
         let before = loader.stats().extra_batches;
         let mut kept: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
         let mut task = 0;
@@ -167,7 +171,7 @@ fn thousands_of_small_batches_can_be_kept() {
 fn memory_limit_holds_until_any_batch_is_dropped() {
     for workers in [0, 2] {
         for which in [0, 3] {
-            // The limit leaves memory for some extra batches with each backend.
+            // The limit leaves memory for some extra batches in each backend.
             each!(256, workers, [memory_limit(9 << 20)], |loader, _ordered| {
                 let mut seen = Vec::new();
                 let mut pass = loader.epoch().unwrap();
@@ -282,7 +286,8 @@ fn contents<S>(batch: &Batch<S>) -> Contents {
     Contents((batch.batch_index(), batch.epoch()), batch.indices().to_vec(), fields.collect())
 }
 
-/// Copies every batch of a pass, and reads the copies after the loader and its batches have been dropped.
+/// Copies every batch of a pass, and reads the copies after the loader and the batches have been
+/// dropped.
 fn copies<S: 'static>(mut loader: Loader<Batch<S>>) {
     let (mut copies, mut expected) = (Vec::new(), Vec::new());
     for batch in loader.epoch().unwrap() {
@@ -352,7 +357,8 @@ fn untyped_batches_of_all_loaders_fit_in_one_list() {
     assert!(numbers.eq((0..3).chain(0..9)));
 }
 
-/// Keeps the first hundred batches, and of the others only the last. Returns the number of extra batches after each of four passes.
+/// Keeps the first hundred batches, and only the last one of the others. Returns the number of
+/// extra batches after each of four passes.
 fn grown<S>(mut loader: Loader<Batch<S>>) -> Vec<u64> {
     let mut kept = Vec::new();
     let passes = (0..4).map(|_| {

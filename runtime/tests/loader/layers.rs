@@ -1,10 +1,10 @@
-//! The layers of the loader are its folders. None imports from a folder above it.
+//! Checks that the folders of the loader are layers: none imports from a higher layer.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders and files of the loader, from bottom to top.
+/// The folders and files of the loader, from the lowest layer to the highest.
 const LAYERS: [&str; 13] = [
     "error",
     "trace",
@@ -39,14 +39,16 @@ fn no_folder_of_the_loader_imports_from_one_above_it() {
     assert!(back.is_empty(), "{back:#?}");
 }
 
-/// Returns the layer of a file: the folder of the loader that contains it, or the file's own name.
+/// Returns the layer of a file: the folder of the loader that contains it, or its own name if it is
+/// in none.
 fn layer(root: &Path, path: &Path) -> String {
     let inside = path.strip_prefix(root).expect("a file of the loader").with_extension("");
     inside.iter().next().expect("a name").to_string_lossy().into_owned()
 }
 
-/// Returns the imports of a file from the layers: its own layer, the imported one, and the file. Tests and documentation links may
-/// name anything. An import by a public name counts as from above, because only the top knows all layers.
+/// Returns the imports of a file from layers: its own layer, the imported layer, and the file.
+/// Imports in tests and documentation links are ignored. An import by a public name counts as one
+/// from the highest layer, because only that layer knows all names.
 fn of_file(path: &PathBuf, from: &str) -> Vec<(String, String, PathBuf)> {
     let text = fs::read_to_string(path).expect("a source file");
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();

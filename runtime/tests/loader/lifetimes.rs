@@ -1,5 +1,5 @@
-//! Law 5, second half: batches, passes and loaders may be dropped in any order, on any thread, early or never, and nothing is
-//! lost.
+//! Tests of dropping batches, passes and loaders in any order, on any thread, early or never.
+//! Nothing may be lost.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,11 +39,11 @@ fn batches_outlive_their_pass_and_loader_on_any_thread() {
     }
 }
 
-/// Ordinary pages that count how many of them exist.
+/// Pages with a counter of the instances that exist.
 #[derive(Debug)]
 struct CountedPages(Pages, Arc<AtomicUsize>);
 
-// SAFETY: the pages are.
+// SAFETY: `Pages` implements `Memory` correctly.
 unsafe impl Memory for CountedPages {
     fn start(&self) -> NonNull<u8> {
         self.0.start()
@@ -60,7 +60,8 @@ impl Drop for CountedPages {
     }
 }
 
-/// Whoever is last frees the memory, the loader or one of the batches, even if they go at the same moment.
+/// The last owner, the loader or one of the batches, must free the memory, even if they are dropped
+/// at the same moment.
 #[test]
 fn batches_dropped_at_the_same_moment_as_their_loader_free_its_memory() {
     let exist = Arc::new(AtomicUsize::new(0));
@@ -133,13 +134,14 @@ fn keeping_too_many_is_an_error_until_one_is_dropped() {
     }
 }
 
-/// Sends the batches of a pass to another thread, and returns what that thread reads before it drops them.
+/// Sends the batches of a pass to another thread, which passes each to `read` and drops it. Returns
+/// the results.
 fn sent<S: 'static, T: Send>(mut loader: Loader<Batch<S>>, read: impl Fn(&Batch<S>) -> T + Send) -> Vec<T> {
     let (sender, receiver) = mpsc::sync_channel::<Batch<S>>(loader.depth());
     std::thread::scope(|scope| {
         let trainer = scope.spawn(move || {
             let read = |batch: Batch<S>| {
-                // Long enough that the loader's thread runs out of slots and sleeps.
+                // Wait long enough for the loader's thread to run out of slots and sleep.
                 std::thread::sleep(std::time::Duration::from_millis(2));
                 read(&batch)
             };
@@ -187,7 +189,7 @@ fn a_leaked_batch_costs_its_memory() {
         for _ in 0..=most {
             std::mem::forget(loader.epoch().unwrap().next().unwrap().unwrap());
         }
-        // Every pass reports it, and the loader ends normally.
+        // Every pass reports the error, and the loader can be dropped normally.
         for _ in 0..3 {
             assert!(matches!(loader.epoch().unwrap().next(), Some(Err(Error::Held { task: 0, .. }))));
         }
@@ -211,7 +213,8 @@ fn a_leaked_pass_ends_when_the_next_begins() {
     }
 }
 
-/// In the first `passes` passes, some samples fail with an error or a panic. Later all samples are good.
+/// Returns a dataset in which some samples fail with an error or a panic in the first `passes`
+/// passes. Later no sample fails.
 fn failing_at_first(passes: u32) -> impl Dataset {
     items(RUN.len, move |index, cx| {
         dawdle(index, cx);
@@ -257,7 +260,8 @@ fn a_pass_dropped_at_any_batch_leaves_no_failures() {
     }
 }
 
-/// A part fails, and the consumer drops the pass before any thread has claimed the rest of that batch.
+/// A part of a batch fails, and the consumer drops the pass before any thread has claimed the rest
+/// of that batch.
 #[test]
 fn a_failure_in_an_unfinished_batch_does_not_reappear() {
     let run = Run { len: 64, batch_size: 64, drop_last: false, shuffle: false, seed: 0 };
@@ -277,7 +281,7 @@ fn a_failure_in_an_unfinished_batch_does_not_reappear() {
             std::thread::yield_now();
         }
         drop(left);
-        // Enough passes to reuse the slot of that batch.
+        // Run enough passes to reuse the slot of that batch.
         for expected in &run.expected(6)[1..] {
             assert_eq!(pass(&mut loader), *expected);
         }
@@ -354,7 +358,7 @@ fn a_loader_moves_to_another_thread_between_passes() {
     }
 }
 
-/// Counts the values that were made and dropped.
+/// A value with counters of the values that were made and of those that were dropped.
 struct Counted(Arc<AtomicUsize>, Arc<AtomicUsize>);
 
 impl Counted {
@@ -420,7 +424,8 @@ fn the_next_pass_drops_collated_batches_of_a_dropped_one() {
         std::thread::yield_now();
     }
     drop(left);
-    // The next pass makes no batches, so nothing replaces those in the slots: beginning it must drop them.
+    // The next pass makes no batches that could replace those in the slots, so they must be dropped
+    // when it begins.
     assert!(loader.epoch().unwrap().all(|batch| batch.is_err()));
     assert_eq!(made.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst));
 }

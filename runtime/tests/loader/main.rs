@@ -1,4 +1,5 @@
-//! The loader: the order of its batches, its options, errors, memory, statistics, and how it ends.
+//! Tests of the loader: the order of its batches, its options, errors, memory, statistics, and how
+//! it is stopped and dropped.
 
 #[path = "../support/mod.rs"]
 mod support;

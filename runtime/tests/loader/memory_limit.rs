@@ -1,11 +1,12 @@
-//! Law 4: the memory of a loader can be limited, and the error says what would fit the limit.
+//! Tests of the limit of a loader's memory. If the limit is too low, the error must say which
+//! options would fit.
 
 use crate::support::{HAS_PROCESSES, InProcesses, OneByOne, ReadsMany, crews, from_fn};
 use slotline::Loader;
 use slotline::dataset::{Dataset, iter_fn};
 use slotline::loader::{BuildError, Builder, Fits};
 
-/// The options of a loader that determine how much memory it takes.
+/// The options that determine how much memory a loader takes.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     workers: usize,
@@ -14,10 +15,11 @@ struct Size {
     hold: usize,
 }
 
-/// Builds a loader of some kind with a limit, and returns its depth and its ceiling.
+/// A function that builds a loader of some kind with a limit, and returns its depth and its memory
+/// ceiling.
 type Build = fn(Size, Option<usize>) -> Result<(usize, usize), BuildError>;
 
-/// Sets the options that all kinds of loaders have.
+/// Sets the options that apply to all kinds of loaders.
 fn options<D, C>(builder: Builder<D, C>, size: Size, limit: Option<usize>) -> Builder<D, C> {
     let builder = builder.num_workers(size.workers).hold(size.hold);
     let builder = if let Some(prefetch) = size.prefetch { builder.prefetch_factor(prefetch) } else { builder };
@@ -26,12 +28,13 @@ fn options<D, C>(builder: Builder<D, C>, size: Size, limit: Option<usize>) -> Bu
 
 const LEN: usize = 1_000;
 
-/// Samples of a little more than 300 bytes.
+/// Returns a dataset whose samples have a little more than 300 bytes.
 fn data() -> impl Dataset {
     from_fn(LEN, |index, _| Ok(([index as u8; 300], index as i64)))
 }
 
-/// Builds a loader (by the method `$method`), runs a pass, and returns the loader's depth and its ceiling.
+/// Builds a loader by the method `$method`, runs a pass, and returns the loader's depth and its
+/// memory ceiling.
 macro_rules! build {
     ($builder:expr, $size:expr, $limit:expr) => {
         build!($builder, $size, $limit, build)
@@ -89,7 +92,7 @@ const SIZES: [Size; 6] = [
     Size { workers: 2, prefetch: None, batch_size: 300, hold: 1 },
 ];
 
-/// Limits to test for a loader that takes `whole` bytes without a limit.
+/// Returns limits to test for a loader that takes `whole` bytes without a limit.
 fn limits(whole: usize) -> impl Iterator<Item = usize> {
     let shares = (0..12).map(move |i| whole * i / 11);
     shares.chain([1, whole - 1, whole + 1, usize::MAX]).chain([whole - whole / 7, whole / 40, whole / 100])
@@ -101,7 +104,7 @@ fn a_loader_fits_its_limit_or_build_says_what_would_fit() {
     for (kind, build) in KINDS {
         let by_processes = kind == "by processes" && HAS_PROCESSES;
         for size in SIZES {
-            // Processes take longer to start.
+            // Fewer cases with processes, which take longer to start.
             if by_processes && (size.workers == 0 || size.batch_size == 7) {
                 continue;
             }
@@ -131,7 +134,7 @@ fn a_loader_fits_its_limit_or_build_says_what_would_fit() {
     assert!(advice.iter().all(|&times| times > 5), "not all kinds of advice were given: {advice:?}");
 }
 
-/// Checks that no prefetch factor above the chosen one fits.
+/// Checks that the loader chose the greatest prefetch factor that fits the limit.
 #[track_caller]
 fn check_greatest(build: Build, size: Size, limit: usize, depth: usize, case: &str) {
     let with = |prefetch| build(Size { prefetch: Some(prefetch), ..size }, Some(limit));
@@ -139,7 +142,8 @@ fn check_greatest(build: Build, size: Size, limit: usize, depth: usize, case: &s
     assert_eq!(greatest.map(|(depth, _)| depth), Some(depth), "{case}");
 }
 
-/// Checks that the advised value fits and the next greater one does not. Returns the kind of advice.
+/// Checks that the advised value fits the limit, and the next greater one does not. Returns a
+/// number for the kind of advice.
 #[track_caller]
 fn check_advice(build: Build, size: Size, limit: usize, fits: Fits, case: &str) -> usize {
     let builds = |size| match build(size, Some(limit)) {
@@ -191,7 +195,7 @@ fn the_error_names_the_limit_and_what_would_fit() {
 
 #[test]
 fn advice_keeps_the_workers_that_an_option_requires() {
-    // Cells take 16 KiB, or 8 KiB with one sample per batch.
+    // A cell takes 16 KiB, or 8 KiB with one sample per batch.
     let refused = |persistent, limit| {
         let dataset = from_fn(100, |index, _| Ok([index as u8; 4_000]));
         let builder = Loader::builder(dataset).batch_size(4).num_workers(2).persistent_workers(persistent);
@@ -216,7 +220,7 @@ fn limits_apply_to_single_samples_and_absurd_batch_sizes() {
         let error = single(1_000).unwrap_err();
         assert!(matches!(error, BuildError::MemoryLimit { fits: Fits::Nothing, .. }), "{error}");
     }
-    // A batch size of 2⁵⁷ is refused with a size that would fit.
+    // A batch size of 2⁵⁷ is refused, and the error names a batch size that fits.
     let numbers = from_fn(usize::MAX, |index, _| Ok(index as u64));
     let error = Loader::builder(numbers).batch_size(1 << 57).memory_limit(1 << 20).build().unwrap_err();
     let BuildError::MemoryLimit { needed, fits, .. } = error else { panic!("{error}") };

@@ -1,4 +1,5 @@
-//! Errors, warnings and statistics for frequent mistakes: they name what is wrong and what to do.
+//! Tests of the errors, warnings and statistics for frequent mistakes. They must say what is wrong
+//! and what to do.
 
 use slotline::dataset::{Context, Dataset, OutOfRange, TensorDataset, iter_fn};
 use slotline::loader::{BadSample, Budget, By, OnError, Stats, Warning};
@@ -68,7 +69,7 @@ fn an_index_out_of_range_is_an_error_with_the_length() {
             assert!(causes[0].message.contains("index 5 is not below its length, 5"), "{causes:?}");
         }
     }
-    /// Panics at an index out of range.
+    /// A dataset that panics at an index that is out of range.
     struct Unchecked([i64; 5]);
     impl Dataset for Unchecked {
         type Sample<'a> = i64;
@@ -81,7 +82,8 @@ fn an_index_out_of_range_is_an_error_with_the_length() {
             Ok(self.0[index])
         }
     }
-    // The first two check the index themselves, although the function of the second accepts any; the third does not check it.
+    // The first two datasets check the index themselves, although the function of the second
+    // accepts any index. The third does not check it.
     check(|| TensorDataset::new((vec![1_i64, 2, 3, 4, 5], vec![0_u8; 5])).unwrap());
     check(|| from_fn(5, |index, _| Ok(index as i64)));
     check(|| Unchecked([1, 2, 3, 4, 5]));
@@ -105,7 +107,7 @@ fn a_pass_without_batches_gives_a_warning() {
     }
 }
 
-/// An error with a source.
+/// An error that has a source.
 #[derive(Debug)]
 struct Scratched(std::io::Error);
 
@@ -121,7 +123,7 @@ impl std::error::Error for Scratched {
     }
 }
 
-/// Fails at 3 of 4 indices: with an error that has a source, a panic, or a long message.
+/// Fails at three of four indices: with an error that has a source, a panic, or a long message.
 fn fault(index: usize) -> Result<i64, BoxError> {
     match index % 4 {
         0 => Ok(index as i64),

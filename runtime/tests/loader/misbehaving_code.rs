@@ -1,10 +1,10 @@
-//! Law 5 for panics in user code that runs in unexpected places.
+//! Tests of panics in user code that runs in unexpected places.
 //!
 //! Other tests cover panics in `tracing` subscribers (`subscribers_that_panic`), in the `Display` or `Drop` of errors
 //! (`bad_samples::misbehaving`), in thread-local destructors and in loaders dropped by their own threads (`faults::endings`), and
 //! in `get`, `prefetch` and similar methods (`errors`).
 //!
-//! | where the panic is | outcome |
+//! | panic in | outcome |
 //! |---|---|
 //! | the drop of a sample | the batch is an error; the next batch is delivered |
 //! | the drop of an error of a sample or of `worker_init` that the caller did not take | nothing |
@@ -28,7 +28,7 @@ use slotline::{BoxError, Loader};
 
 const LEN: usize = 12;
 
-/// Panics when it is dropped, if the flag is set.
+/// A value that panics when it is dropped, if the flag is set.
 #[derive(Debug)]
 pub(crate) struct Bomb(pub(crate) bool);
 
@@ -46,7 +46,7 @@ impl fmt::Display for Bomb {
 
 impl std::error::Error for Bomb {}
 
-/// Runs a function and returns the message of its panic, if it panics.
+/// Runs a function, and returns the message of its panic; `None` if it does not panic.
 fn panics<T>(run: impl FnOnce() -> T) -> Option<String> {
     let panic = catch_unwind(AssertUnwindSafe(run)).err()?;
     let text = panic.downcast_ref::<&str>().map(|&text| text.to_owned());
@@ -59,7 +59,8 @@ fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Result<Vec<i64>, Error>> {
     loader.epoch().unwrap().map(|batch| batch.map(numbers)).collect()
 }
 
-/// Runs `$check` with loaders of every kind over `$dataset`, in batches of 3, for each number of workers.
+/// Runs `$check` with loaders of several kinds over `$dataset`, in batches of 3, for each number of
+/// workers.
 macro_rules! with_each {
     ($dataset:expr, $workers:expr, $check:expr) => {{
         for workers in $workers {
@@ -106,7 +107,7 @@ fn unread_errors_that_panic_on_drop_have_no_effect() {
             if let Some(Err(error)) = pass.next() {
                 std::mem::forget(error);
             }
-            // Otherwise there may be no error to discard yet.
+            // Wait until a batch is ready, as otherwise there may be no error to discard.
             while !pass.is_ready() {
                 std::thread::yield_now();
             }
@@ -117,7 +118,7 @@ fn unread_errors_that_panic_on_drop_have_no_effect() {
         if cx.worker().is_some() { Err(Bomb(true).into()) } else { Ok(0) }
     }
     with_each!(dataset(), [1, 2], leave);
-    // The errors of worker_init.
+    // Check the errors of `worker_init`.
     for round_robin in [false, true] {
         let builder = Loader::builder(from_fn(LEN, |index, _| Ok(index as i64))).num_workers(3);
         let builder = builder.worker_init(|_| Err(Bomb(true).into()));
@@ -173,7 +174,7 @@ fn a_loader_survives_batches_that_panic_on_drop() {
     check!(Loader::iterable(OneByOne(dataset())));
 }
 
-/// Panics once in `len`, if the flag is set, or always in `fields`.
+/// A dataset that panics once in `len`, if the flag is set, or always in `fields`.
 struct PanicsInMethods {
     len: Arc<AtomicBool>,
     fields: bool,
@@ -225,7 +226,8 @@ fn a_panic_in_fields_fails_build() {
     }
 }
 
-/// A sampler that panics in every other call of `order`, after it has written part of the order.
+/// Returns a sampler that panics in every other call of `order`, after it has written part of the
+/// order.
 fn every_other() -> impl Sampler {
     let mut calls = 0_usize;
     sampler_fn(LEN, move |order| {
@@ -253,7 +255,7 @@ fn after_a_sampler_panics_the_next_epoch_can_begin() {
     }
 }
 
-/// An iterator of indices that contains a bomb.
+/// An iterator of indices that owns a [`Bomb`].
 struct Indices(std::ops::Range<usize>, #[allow(dead_code)] Bomb);
 
 impl Iterator for Indices {
@@ -275,7 +277,7 @@ fn an_index_iterator_may_panic_when_created_or_dropped() {
         });
         let mut loader = builder.build().unwrap();
         for _ in 0..3 {
-            // A pass that is dropped early, and a whole pass.
+            // Run a pass that is dropped early, and a whole pass.
             assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap().indices(), [0, 1, 2]);
             assert_eq!(pass(&mut loader).into_iter().map(Result::unwrap).count(), LEN / 3);
             assert_eq!(panics(|| pass(&mut loader)).as_deref(), Some("none made"));

@@ -1,4 +1,5 @@
-//! Laws 1 and 2: the batches of a loader are those of a plain loop, in order and bit for bit, for any timing of the workers.
+//! Tests that the batches of a loader are those of a plain loop, in order and bit for bit, for any
+//! timing of the workers.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use slotline::loader::Affinity;
 use slotline::sampler::{SampledBatches, Spans};
 use slotline::{Loader, WaitStrategy};
 
-/// Builds the loader and compares its passes with those of a plain loop.
+/// Builds a loader, and compares its passes with those of a plain loop.
 #[track_caller]
 fn check(run: Run, how: &How, epochs: u32) {
     let mut loader = how.build(run.over(items(run.len, dawdling))).unwrap();
@@ -28,7 +29,8 @@ fn combined_options_give_the_batches_of_a_plain_loop() {
         for prefetch in [1, 2, 3, 4] {
             for batch_size in [1, 3, 64, 1000] {
                 for part_size in [None, Some(1), Some(3), Some(7), Some(batch_size)] {
-                    // The other options alternate, each with its own period, so that all pairs of values occur.
+                    // The other options alternate, each with its own period, so that all pairs of
+                    // values occur.
                     let turn = |of: usize| count / of;
                     let wait = if turn(1) % 5 == 0 { Backoff } else { Park };
                     let affinity = if turn(3) % 2 == 0 { Affinity::Off } else { Affinity::Spread };
@@ -121,7 +123,8 @@ proptest! {
     }
 }
 
-/// Sample 0 waits at the latch, but not when the builder reads it for the fields. All other samples are fast.
+/// Returns a dataset whose sample 0 waits at the latch, except when the builder reads it for the
+/// fields. All other samples are fast.
 fn with_straggler(len: usize, latch: &Latch) -> impl slotline::Dataset {
     stuck(len, latch, |index, cx| index == 0 && cx.worker().is_some())
 }
@@ -142,15 +145,16 @@ fn out_of_order_a_straggler_delays_only_its_batch() {
     }
 }
 
-/// The consumer sleeps because nothing is finished, and so does the idle worker, because no slot is free. The release on another
-/// thread must wake one of them.
+/// The consumer sleeps because no batch is finished, and the idle worker sleeps because no slot is
+/// free. When another thread releases a slot, one of them must wake up.
 #[test]
 fn out_of_order_a_slot_freed_by_another_thread_is_used() {
     for crew @ Crew { workers, .. } in crews([1, 2]).filter(|crew| !crew.processes || crew.workers > 1) {
         let latch = Latch::default();
         let dataset = with_straggler(40, &latch);
         let builder = Loader::builder(dataset).batch_size(4).num_workers(workers).prefetch_factor(3 - workers);
-        // With one worker, the straggler, the consumer must do the work itself. There are 3 or 4 slots.
+        // With one worker, which is blocked, the consumer must make the batches. There are 3 or 4
+        // slots.
         let builder = builder.in_order(false).hold(if workers == 1 { 2 } else { 3 });
         let builder = if workers == 1 { builder.help(true) } else { builder.timeout(LONG) };
         let mut loader = crew.build(builder).unwrap();
@@ -206,7 +210,7 @@ fn a_dataset_that_takes_its_context_affects_no_other_sample() {
     assert!(all.iter().all(|numbers| *numbers == all[0]));
 }
 
-/// A sampler of five samples that says where its batches end.
+/// A sampler of five samples that returns where its batches end.
 struct Ends(Option<Vec<u32>>);
 
 impl slotline::sampler::Sampler for Ends {

@@ -1,5 +1,6 @@
-//! Loaders with two rings per worker when something fails: collate functions and cursors with errors and panics, values that panic
-//! when they are dropped, and batch numbers that must not depend on the prefetch factor.
+//! Tests of loaders with two rings per worker in case of failures: collate functions and cursors
+//! with errors and panics, values that panic when they are dropped, and batch numbers that must not
+//! depend on the prefetch factor.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -67,7 +68,7 @@ fn a_failed_collate_does_not_shift_the_next_batches() {
                 });
                 let each = if take == 0 { [None; 3] } else { [Some(0), None, Some(8)] };
                 let want: Vec<_> = each.iter().flat_map(|&first| vec![first; workers.max(1)]).collect();
-                // Limits a pass that would never end.
+                // Limit the number of batches, in case the pass never ends.
                 assert_eq!(firsts.take(50).collect::<Vec<_>>(), want, "{workers} workers, {take} taken");
             }
         }
@@ -91,7 +92,7 @@ fn a_sample_that_does_not_fit_does_not_shift_the_next_batches() {
     }
 }
 
-/// Panics when it is dropped while armed.
+/// A value that panics when it is dropped while the flag is set.
 #[derive(Debug)]
 struct Bomb(Arc<AtomicBool>);
 
@@ -103,11 +104,12 @@ impl Drop for Bomb {
     }
 }
 
-/// Drops a pass early with bombs in the rings, and then counts the batches of a whole pass.
+/// Drops a pass early with values that panic in the rings, and then counts the batches of a whole
+/// pass.
 fn batches_after_bombs(armed: &AtomicBool, mut loader: Loader<Collated<Bomb>>) -> usize {
     let mut left = loader.epoch().unwrap();
     drop(left.next().unwrap().unwrap());
-    // Otherwise there may be no batch to discard yet.
+    // Wait until a batch is ready, as otherwise there may be no batch to discard.
     while !left.is_ready() {
         std::thread::yield_now();
     }
@@ -173,7 +175,7 @@ fn a_worker_survives_a_second_error_that_panics_on_drop() {
     }
 }
 
-/// Swaps the context with its own one after every second sample.
+/// A dataset that swaps the context with another one after every second sample.
 struct Swapper;
 
 impl IterableDataset for Swapper {
@@ -223,7 +225,7 @@ fn a_huge_batch_size_gives_one_batch_per_worker() {
     }
 }
 
-/// `torch::iterable` checks that iterable datasets do.
+/// See `torch::iterable` for the warning with iterable datasets.
 #[test]
 fn a_sampler_that_draws_more_in_each_pass_gets_no_warning() {
     let mut len = 3;
@@ -248,7 +250,8 @@ fn passes_dropped_at_any_point_leave_nothing_behind() {
             let dataset = iter_fn(|worker: Option<WorkerInfo>| {
                 Ok(worker.map_or(0..37, |worker| worker.share(37)).map(|i| Ok(i as i64)))
             });
-            /// Kept batches must not change while the passes continue, and are dropped on another thread.
+            /// Runs passes while batches are kept, which must not change, and are dropped on
+            /// another thread.
             macro_rules! leave {
                 ($builder:expr) => {{
                     let builder = $builder.batch_size(3).hold(hold).in_order(in_order);

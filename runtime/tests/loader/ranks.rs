@@ -1,4 +1,4 @@
-//! Loaders that divide their passes among ranks by themselves.
+//! Tests of loaders that distribute their passes among ranks themselves.
 
 #[path = "../support/planned.rs"]
 mod planned;
@@ -39,7 +39,7 @@ struct What {
     len: usize,
     batch_size: usize,
     drop_last: bool,
-    /// Every how many samples one is bad, and skipped; 0 for none.
+    /// One in this many samples is bad, and skipped; none if 0.
     bad: usize,
 }
 
@@ -86,7 +86,8 @@ fn pass_of(loader: &mut Loader<Batch<Delivered>>) -> Vec<Vec<Delivered>> {
     batches_of(loader.epoch().unwrap())
 }
 
-/// Returns the ranks' batches as one rank would have them: their samples in turn, without those that were repeated.
+/// Returns the samples of all ranks in the order in which a single rank would have them, without
+/// those that were repeated.
 fn together(shares: &[Vec<Vec<Delivered>>], most: usize) -> Vec<Delivered> {
     let shares: Vec<Vec<Delivered>> = shares.iter().map(|share| share.concat()).collect();
     let len = shares[0].len();
@@ -110,7 +111,8 @@ fn shuffled_shares_are_torchs_in_each_epoch() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// All ranks have as many batches, of as many samples; together they have what a single rank has.
+    /// All ranks must have the same number of batches, with equal numbers of samples. Together they
+    /// must have the samples of a single rank.
     #[test]
     fn ranks_have_equal_batches(
         source in 0usize..6, len in 1usize..60, batch_size in 1usize..8, drop_last: bool, world_size in 1usize..6,
@@ -136,7 +138,7 @@ proptest! {
                 if !drop_last {
                     assert!(indices.into_iter().eq(0..len as i64));
                 }
-                // No two ranks draw the same random numbers.
+                // No two ranks may draw the same random numbers.
                 let mut words: Vec<_> = shares.iter().flatten().flatten().map(|&(_, word)| word).collect();
                 let count = words.len();
                 words.sort();
@@ -148,7 +150,8 @@ proptest! {
         }
     }
 
-    /// A pass that some ranks began is continued by others, and so are the later ones.
+    /// A pass that some ranks began must be continued by another number of ranks, as must later
+    /// passes.
     #[test]
     fn other_ranks_resume(
         source in 0usize..4, len in 1usize..80, batch_size in 1usize..5, before in 1usize..9, after in 1usize..13,
@@ -183,7 +186,7 @@ proptest! {
         }
     }
 
-    /// Bad samples that are skipped leave gaps in batches, but no batch out.
+    /// Skipped bad samples make batches smaller, but must not change the number of batches.
     #[test]
     fn bad_samples_leave_the_number_of_batches(
         source in 0usize..6, len in 1usize..60, batch_size in 1usize..5, world_size in 1usize..5, bad in 2usize..4,
@@ -277,7 +280,8 @@ fn a_generator_of_the_users_seeds_the_order() {
     assert_ne!(indices(Generator::from_seed(8)), indices(Generator::from_seed(9)));
 }
 
-/// Streams of 3, 5 and 1 batches, in threads that reduce as a collective library does: each call waits for all ranks.
+/// Runs streams of 3, 5 and 1 batches in threads that reduce values as a collective library does:
+/// each call waits for all ranks.
 #[test]
 fn streams_are_repeated_until_the_longest_has_ended() {
     let lens = [3_usize, 5, 1];

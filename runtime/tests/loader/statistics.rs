@@ -1,4 +1,5 @@
-//! The statistics of a loader: exact counts, times that add up, and the samples that threads are stuck at.
+//! Tests of the statistics of a loader: exact counts, times that add up, and the samples at which
+//! threads are stuck.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use slotline::loader::{By, Stats};
 use slotline::sample::Packed;
 use slotline::{BoxError, Loader};
 
-/// The size of a sample of `items`, in bytes.
+/// The size of a sample of [`items`], in bytes.
 const ITEM: u64 = 8 + 6 + 8;
 
 /// Returns the numbers of passes, batches, samples, bytes and errors.
@@ -108,7 +109,7 @@ fn packed_bytes_are_counted_and_collated_ones_are_not() {
     assert_eq!(counts(&loader.stats()), [1, 3, 5, 0, 0]);
 }
 
-/// Runs a pass over slow samples, and returns the loader's statistics and the time that the pass took.
+/// Runs a pass over slow samples, and returns the loader's statistics and the duration of the pass.
 fn slowly(crew: Crew, bulk: bool) -> (Stats, Duration) {
     let dataset = from_fn(12, |index, _| {
         std::thread::sleep(Duration::from_millis(if index == 7 { 40 } else { 2 }));
@@ -148,7 +149,7 @@ fn a_sample_slow_on_several_workers_is_listed_once() {
         std::thread::sleep(Duration::from_millis(1));
         Ok(index as i64)
     });
-    // Each pass has one batch per worker. The order decides which worker reads which sample.
+    // Each pass has one batch per worker. The order determines which worker reads which sample.
     let mut loader = Loader::builder(dataset).shuffle(true).seed(3).num_workers(2).round_robin(true).build().unwrap();
     (0..10).for_each(|_| loader.epoch().unwrap().for_each(drop));
     let mut slowest: Vec<_> = loader.stats().slowest.iter().map(|slow| slow.index).collect();
@@ -195,7 +196,8 @@ fn slow_samples_are_listed_and_times_add_up() {
         assert_eq!(stats.slowest.len(), 8);
         assert!(stats.slowest.is_sorted_by(|a, b| a.time >= b.time));
         let threads = || stats.workers.iter().chain([&stats.consumer]);
-        // The times of each thread are within the pass, and all samples were timed.
+        // The times of each thread must not exceed the duration of the pass, and all samples must
+        // be timed.
         assert!(threads().all(|thread| thread.busy() + thread.waiting <= stats.elapsed), "{stats:?}");
         let reading: Duration = threads().map(|thread| thread.reading).sum();
         assert!(reading >= Duration::from_millis(11 * 2 + 40), "{stats:?}");
@@ -235,7 +237,7 @@ fn finished_batches_count_as_ready() {
     for round_robin in [false, true] {
         let begun = Instant::now();
         let builder = Loader::builder(items(40, |_, _| Ok(()))).num_workers(2).prefetch_factor(2);
-        // Sooner or later a batch is ready when the loop asks for it.
+        // After some passes, a batch is ready when the loop requests it.
         let mut loader = builder.round_robin(round_robin).build().unwrap();
         let mut ready = || {
             loader.epoch().unwrap().for_each(|_| std::thread::sleep(Duration::from_micros(300)));
@@ -266,7 +268,7 @@ fn the_watchdog_reports_a_stuck_sample_once() {
                 assert!(begun.elapsed() < LONG, "nothing was reported");
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // Enough time to report it again.
+            // Wait long enough for the sample to be reported again.
             std::thread::sleep(Duration::from_millis(50));
             let reported = stats().stuck;
             let found = reported.iter().filter(|stuck| stuck.index == 5).count();

@@ -1,4 +1,5 @@
-//! Stopping a loader from another thread: threads that wait for it return, no partial batch is delivered, and its state is exact.
+//! Tests of stopping a loader from another thread: waiting threads must return, no partial batch
+//! may be delivered, and the loader's state must be exact.
 
 use std::cell::RefCell;
 use std::os::fd::AsRawFd;
@@ -12,8 +13,8 @@ use slotline::Loader;
 use slotline::dataset::Dataset;
 use slotline::loader::{BuildError, Error, OnHeld, Stopper};
 
-/// Runs a body with a loader of each kind: with a shared ring, by threads or processes, with `round_robin`, and over an iterable
-/// dataset. Each has its own latch.
+/// Runs a body with a loader of each kind: with a shared ring, with threads or processes, with
+/// `round_robin`, and over an iterable dataset. Each loader has its own latch.
 macro_rules! each_kind {
     (|$latch:ident| $dataset:expr, $options:tt, |$loader:ident| $body:block) => {{
         each_kind!(threads |$latch| $dataset, $options, |$loader| $body);
@@ -29,19 +30,21 @@ macro_rules! each_kind {
     (@ $latch:ident, $builder:expr, [$($options:tt)*], $build:ident, |$loader:ident| $body:block) => {{
         let $latch = Latch::default();
         match $builder.$($options)*.$build() {
-            // Processes.
+            // Processes need at least one worker.
             Err(BuildError::Clash { second: "num_workers = 0", .. }) => {}
             loader => {
                 let mut $loader = loader.unwrap();
                 $body
-                // Otherwise dropping the loader would wait for the stuck workers.
+                // Open the latch, as otherwise dropping the loader would wait for the stuck
+                // workers.
                 $latch.open();
             }
         }
     }};
 }
 
-/// A hundred samples. Workers get stuck from sample `at` on, and a helping consumer waits at sample 1 until a worker is stuck.
+/// Returns a dataset of a hundred samples. Workers get stuck from sample `at` on, and a helping
+/// consumer waits at sample 1 until a worker is stuck.
 fn sticky(latch: &Latch, at: usize) -> impl Dataset + for<'a> DatasetOf<'a, Item> + use<> {
     let latch = latch.clone();
     items(100, move |index, cx| {
@@ -54,7 +57,7 @@ fn sticky(latch: &Latch, at: usize) -> impl Dataset + for<'a> DatasetOf<'a, Item
     })
 }
 
-/// A hundred samples that are read without waiting.
+/// Returns a dataset of a hundred samples that are read without waiting.
 fn quick(_: &Latch) -> impl Dataset + for<'a> DatasetOf<'a, Item> + use<> {
     items(100, |_, _| Ok(()))
 }
@@ -68,7 +71,7 @@ fn stop_when_stuck(stopper: Stopper, latch: &Latch) -> JoinHandle<()> {
     })
 }
 
-/// Checks that a pass and its loader are stopped.
+/// Asserts that a pass and its loader are stopped.
 macro_rules! assert_stopped {
     ($pass:ident, $loader:ident) => {{
         assert!(matches!($pass.next(), Some(Err(Error::Stopped))));
@@ -117,7 +120,7 @@ fn a_stop_during_a_sample_ends_its_batch() {
             let mut pass = loader.epoch().unwrap();
             assert_stopped!(pass, loader);
             drop(loader);
-            // Each thread may have been in a sample when the first one stopped them all.
+            // Each thread may have been reading a sample when the first one stopped the loader.
             let read = read.load(Ordering::Relaxed);
             assert!((1..=workers + 1).contains(&read), "{read} samples were read with {workers} workers");
             *stopper.lock().unwrap() = None;
@@ -163,7 +166,8 @@ fn a_consumer_that_waits_for_a_batch_to_be_dropped_returns() {
             let (stopper, (taken, takes)) = (loader.stopper(), mpsc::channel());
             let helper = thread::spawn(move || {
                 takes.recv().expect("a first batch");
-                // The loader usually waits now. If it does not yet, the stop must end the pass all the same.
+                // The loader usually waits at this point. If it does not wait yet, the stop must
+                // still end the pass.
                 while takes.recv_timeout(Duration::from_millis(30)).is_ok() {}
                 stopper.stop();
             });
@@ -174,7 +178,7 @@ fn a_consumer_that_waits_for_a_batch_to_be_dropped_returns() {
                     Ok(batch) => held.push(batch),
                     Err(other) => error = Some(other),
                 }
-                // The receiver no longer exists once the loader is stopped.
+                // The receiver does not exist after the loader was stopped.
                 let _ = taken.send(());
             }
             assert!(matches!(error, Some(Error::Stopped)));
@@ -197,7 +201,7 @@ fn a_caller_that_waits_for_worker_init_returns() {
         let (helper, state) = (stop_when_stuck(loader.stopper(), &latch), loader.state());
         assert!(matches!(loader.epoch(), Err(Error::Stopped)));
         helper.join().unwrap();
-        // The order of the pass was drawn already, but the pass has not begun.
+        // The order of the pass was drawn, but the pass has not begun.
         assert_eq!(loader.state(), state);
     });
 }
@@ -221,7 +225,7 @@ fn a_caller_that_waits_for_the_previous_pass_returns() {
 
 #[test]
 fn a_loader_resumes_from_the_state_of_a_stopped_one() {
-    /// The task of a batch and its fields.
+    /// Returns the task and the fields of a batch.
     macro_rules! contents {
         ($batch:expr) => {{
             let batch = $batch.unwrap();
@@ -287,8 +291,9 @@ fn a_stopper_does_not_keep_its_dataset_alive() {
     }
 }
 
-/// A hundred samples, of which workers read the first one at once, and would never read the others if the loader did not tell
-/// them to stop. They wait for the token's file descriptor, or look at the token, in turns.
+/// Returns a dataset of a hundred samples, of which workers read the first one at once. The others
+/// would never be read if the loader did not tell workers to stop. Workers wait for the stop
+/// token's file descriptor, or check the token, in turn.
 fn waiting_for_a_server(latch: &Latch) -> impl Dataset + for<'a> DatasetOf<'a, Item> + use<> {
     let latch = latch.clone();
     items(100, move |index, cx| {
@@ -324,7 +329,7 @@ fn datasets_that_look_at_the_token_hold_up_nobody() {
             assert_eq!(pass.next().unwrap().unwrap().len(), 1);
             latch.until_waiting(1);
             let begun = Instant::now();
-            // The next pass waits for the workers.
+            // The next pass waits until the workers have left their samples.
             drop(pass);
             let mut pass = loader.epoch().unwrap();
             assert_eq!(pass.next().unwrap().unwrap().len(), 1);

@@ -1,4 +1,5 @@
-//! Law 5: a timeout names the worker that is stuck and does not exceed its limit, and a stuck worker keeps its memory.
+//! Tests of timeouts: they must name the stuck worker and not exceed their limit, and a stuck
+//! worker must keep its memory.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -31,7 +32,8 @@ fn a_caller_that_loads_can_wait_for_a_limited_time() {
     for crew in crews([1, 2]) {
         let latch = Latch::default();
         let dataset = stuck(12, &latch, |index, cx| index == 0 && cx.worker().is_some());
-        // The caller may get the first sample itself, so let only workers load until one of them is stuck.
+        // The caller might read the first sample itself, so only workers may load until one of them
+        // is stuck.
         let builder = Loader::builder(dataset).batch_size(2).num_workers(crew.workers).help(false);
         let mut loader = crew.build(builder).unwrap();
         loader.begin_epoch().unwrap();
@@ -43,7 +45,7 @@ fn a_caller_that_loads_can_wait_for_a_limited_time() {
         }
         assert!(begun.elapsed() >= Duration::from_millis(20));
         latch.open();
-        // Without a limit of its own, the loader waits as before.
+        // A call without its own limit waits as long as it needs.
         let tasks = std::iter::from_fn(|| loader.next_batch()).map(|batch| batch.unwrap().batch_index());
         assert!(tasks.eq(0..6));
     }
@@ -67,7 +69,7 @@ fn a_caller_that_helps_looks_at_the_time_between_samples() {
     loader.begin_epoch().unwrap();
     latch.until_waiting(1);
     assert!(matches!(loader.help_within(Duration::from_millis(15)), Some(Err(Error::Timeout { task: 0, .. }))));
-    // The worker has one sample, and the caller has not loaded all of the others.
+    // The worker is stuck at one sample, and the caller has not loaded all of the others.
     let loaded = own.load(SeqCst);
     assert!((1..11).contains(&loaded), "{loaded}");
     assert_eq!(loader.remaining(), Some(1));
@@ -80,7 +82,7 @@ fn a_caller_that_helps_looks_at_the_time_between_samples() {
 fn a_caller_with_little_time_loads_nothing_itself() {
     let begun = Arc::new(AtomicBool::new(false));
     let is_begun = begun.clone();
-    // A sample is read when the loader is built, for its fields.
+    // Except one sample that is read for its fields when the loader is built.
     let dataset = items(6, move |_, cx| {
         assert!(cx.worker().is_some() || !is_begun.load(SeqCst), "the caller loads");
         std::thread::sleep(Duration::from_millis(20));
@@ -169,8 +171,8 @@ fn an_epoch_that_timed_out_begins_with_the_same_order() {
     begin_late!(Loader::iterable(OneByOne(items(11, |_, _| Ok(())))));
 }
 
-/// Drops a loader whose worker is stuck, and then lets the worker continue. The loader has a watchdog, whose thread ends with the
-/// loader even though the worker is stuck.
+/// Drops a loader whose worker is stuck, and then lets the worker continue. The thread of the
+/// loader's watchdog must end with the loader even though the worker is stuck.
 macro_rules! drop_while_stuck {
     (|$dataset:ident| $builder:expr) => {{
         let (latch, dropped) = (Latch::default(), Dropped::default());
@@ -188,10 +190,10 @@ macro_rules! drop_while_stuck {
         let batch = pass.next().unwrap().unwrap();
         latch.until_waiting(1);
         drop(pass);
-        // Returns after GRACE.
+        // Returns after the grace period.
         drop(loader);
         assert!(!dropped.is_dropped());
-        // The worker now writes its row into memory that must still be valid.
+        // The worker writes its row into memory that must still be valid.
         latch.open();
         dropped.until();
         assert!((0..2).all(|i| batch.tensors().row(i).as_slice().iter().all(|&x| x == i as u64)));
@@ -205,8 +207,8 @@ fn dropping_a_loader_leaves_a_stuck_worker_its_memory() {
     drop_while_stuck!(|dataset| Loader::iterable(OneByOne(dataset)));
 }
 
-/// Drops a loader whose worker waits in a sample, which `meanwhile` may let go on. Returns whether the sample was done when the
-/// loader was gone, and the warnings.
+/// Drops a loader whose worker waits in a sample, which `meanwhile` may release. Returns whether
+/// the sample was finished when the loader was dropped, and the warnings.
 fn drop_while_busy(close_timeout: Duration, meanwhile: impl FnOnce(&Latch)) -> (bool, Vec<Warning>) {
     let (latch, done, told) = (Latch::default(), Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
     let (busy, ends, tells) = (latch.clone(), done.clone(), told.clone());

@@ -1,4 +1,4 @@
-//! Workers that are processes.
+//! Tests of workers that are processes.
 #![cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 
 mod options;
@@ -19,7 +19,7 @@ const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true,
 
 /// Kills this process.
 fn die() {
-    // SAFETY: sends a signal to this process.
+    // SAFETY: this sends a signal to this process.
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
@@ -169,7 +169,7 @@ fn a_loop_that_polls_gets_every_batch() {
                 assert!(begun.elapsed() < LONG);
                 std::thread::sleep(Duration::from_micros(50));
             }
-            // Let the workers fall asleep.
+            // Give the workers time to fall asleep.
             std::thread::sleep(Duration::from_millis(2));
             let batch = loader.next_batch().unwrap().unwrap();
             kept = Some(batch).filter(|_| keeps);
@@ -203,7 +203,8 @@ fn a_sample_that_kills_every_worker_is_named() {
     assert_eq!(all.len(), 3);
 }
 
-/// An error that takes longer to print than the loader takes to look after its workers twice.
+/// An error whose formatting takes longer than the time in which the loader checks its workers
+/// twice.
 #[derive(Debug)]
 struct Slow;
 

@@ -1,4 +1,4 @@
-//! Options that mean the same for threads and processes.
+//! Tests of options that must have the same effect with threads and with processes.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use slotline::{Error, Loader, worker_info};
 use crate::die;
 use crate::support::{LONG, chain, dawdling, from_fn, items, told};
 
-/// Checks that processes give the batches and errors of threads in some passes, and count the same. Returns their
-/// loader.
+/// Checks that processes give the same batches, errors and counts as threads in several passes.
+/// Returns the loader with processes.
 macro_rules! both {
     ($builder:expr) => {{
         let mut threads = $builder.num_workers(2).help(false).build().unwrap();
@@ -60,7 +60,7 @@ fn bad_samples_are_passed_over() {
             loader.stats().bad_causes
         );
     }
-    // With all samples of a batch bad, and with one part only.
+    // All samples of some batches are bad, which have several parts or only one.
     let odd = || from_fn(40, |index, _| if index / 8 % 2 == 1 { Err("odd".into()) } else { Ok(index as i64) });
     both!(Loader::builder(odd()).batch_size(8).on_error(OnError::Skip(Budget::Samples(100))));
     both!(Loader::builder(odd()).batch_size(8).part_size(8).on_error(OnError::Skip(Budget::Samples(100))));
@@ -138,7 +138,7 @@ fn the_time_of_a_sample_that_took_too_long_counts() {
     let builder = || Loader::builder(slow()).batch_size(5).num_workers(1);
     for builder in [builder(), builder().round_robin(true)] {
         let mut loader = builder.processes().sample_timeout(limit).build().unwrap();
-        // On a busy machine others may be late, too.
+        // On a busy machine other samples may take too long as well.
         assert!(loader.epoch().unwrap().any(|batch| matches!(batch, Err(Error::Sample { index: 13, .. }))));
         let stats = loader.stats();
         assert!(stats.workers[0].reading >= limit / 2, "{stats:?}");
@@ -154,7 +154,7 @@ fn iterators_as_samplers_are_the_same() {
     both!(Loader::builder(numbers()).batch_size(4).sampler_iter(|| 0..0));
     let lists = || (0..9).map(|len| (len..2 * len).collect::<Vec<usize>>());
     both!(Loader::builder(numbers()).batch_sampler_iter(8, lists));
-    // A list that is too long, and an iterator that panics.
+    // The iterator returns a list that is too long, or panics.
     both!(Loader::builder(numbers()).batch_sampler_iter(4, lists));
     let fails = |_| (0..9).map(|at| if at == 3 { Err("three".into()) } else { Ok([at]) });
     both!(Loader::builder(numbers()).batch_sampler_try_iter(1, fails));
@@ -166,7 +166,7 @@ fn iterators_as_samplers_are_the_same() {
     let mut pass = loader.epoch().unwrap();
     let kept: Vec<_> = pass.by_ref().take(2).map(|batch| batch.unwrap()).collect();
     assert!(pass.next().is_none(), "{} kept", kept.len());
-    // In order of arrival.
+    // Batches are delivered out of order.
     let builder = Loader::builder(numbers()).batch_size(4).sampler_iter(|| (0..50).rev());
     let mut loader = builder.num_workers(2).in_order(false).processes().build().unwrap();
     for _ in 0..3 {
@@ -208,7 +208,7 @@ fn a_worker_init_that_fails_is_reported_and_the_others_go_on() {
 fn workers_run_on_the_cores_of_their_affinity() {
     let dataset = from_fn(40, |_, _| {
         std::thread::sleep(Duration::from_micros(200));
-        // SAFETY: asks for a number.
+        // SAFETY: `sched_getcpu` has no preconditions.
         Ok((worker_info().map_or(0, |info| info.id() as i64), i64::from(unsafe { libc::sched_getcpu() })))
     });
     let cores = core_affinity::get_core_ids().unwrap();
@@ -228,7 +228,7 @@ fn an_interrupt_is_for_the_program() {
     let parent = std::process::id();
     let dataset = from_fn(20, move |index, _| {
         if std::process::id() != parent {
-            // SAFETY: sends a signal to this process.
+            // SAFETY: this sends a signal to this process.
             unsafe { libc::raise(libc::SIGINT) };
         }
         Ok(index as i64)
@@ -389,7 +389,7 @@ fn a_worker_that_ends_in_its_worker_init_is_reported() {
     }
 }
 
-/// Numbers of which one cannot even be prefetched.
+/// A dataset of numbers whose `prefetch` panics at one of them.
 struct Unforeseeable(u32);
 
 impl slotline::Dataset for Unforeseeable {

@@ -1,5 +1,5 @@
-//! Processes that each have their own rings, for iterable datasets and with `round_robin`, and what they have in common with
-//! those that share one.
+//! Tests of worker processes that each have their own rings, for iterable datasets and with
+//! `round_robin`, and of what they have in common with those that share one ring.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -15,8 +15,8 @@ use slotline::{BoxError, Error, Loader, WorkerInfo, worker_info};
 use crate::support::{Forgetful, LONG, OneByOne, Run, chain, dawdling, from_fn, items, told};
 use crate::{RUN, die};
 
-/// Calls a macro with builders of loaders over the same samples: an iterable dataset whose cursors are saved, one whose
-/// cursors are not, and a dataset by index whose batches are dealt out.
+/// Calls a macro with builders of loaders over the same samples: an iterable dataset whose cursors
+/// are saved, one whose cursors are not saved, and a dataset by index with `round_robin`.
 macro_rules! for_each_separate_kind {
     ($work:expr, $check:ident) => {
         $check!(|| Loader::iterable(OneByOne(items(RUN.len, $work))).batch_size(8).seed(7));
@@ -25,7 +25,8 @@ macro_rules! for_each_separate_kind {
     };
 }
 
-/// The same, and a dataset by index whose batches any worker makes.
+/// Works like `for_each_separate_kind`, with one more builder: a dataset by index with one ring for
+/// all workers.
 macro_rules! for_each_kind {
     ($work:expr, $check:ident) => {
         for_each_separate_kind!($work, $check);
@@ -33,7 +34,7 @@ macro_rules! for_each_kind {
     };
 }
 
-/// Checks that processes give the batches and errors of threads in some passes, and count the same.
+/// Checks that processes give the same batches, errors and counts as threads in several passes.
 macro_rules! same {
     ($builder:expr) => {
         for workers in 1..=3 {
@@ -54,12 +55,12 @@ macro_rules! same {
     };
 }
 
-/// Whether this is another process than the one with this id.
+/// Returns whether this is another process than the one with the id `parent`.
 fn is_worker(parent: u32) -> bool {
     std::process::id() != parent
 }
 
-/// Returns the batches of a pass without their numbers, sorted.
+/// Returns descriptions of the batches of a pass without their numbers, sorted.
 fn sorted<S>(pass: impl Iterator<Item = Result<slotline::Batch<S>, Error>>) -> Vec<String> {
     let told = pass.map(|batch| told(batch).split_once(' ').unwrap().1.to_owned());
     let mut all: Vec<_> = told.collect();
@@ -76,7 +77,7 @@ fn processes_give_the_batches_of_threads() {
     same!(|| Loader::builder(words()).batch_size(6).drop_last(true).round_robin(true));
     same!(|| Loader::iterable(OneByOne(words())).batch_size(None));
     same!(|| Loader::builder(words()).batch_size(None).round_robin(true));
-    // Workers without samples.
+    // Some or all workers have no samples.
     same!(|| Loader::iterable(OneByOne(from_fn(2, |index, _| Ok(index as i64)))).batch_size(4));
     same!(|| Loader::builder(from_fn(0, |index, _| Ok(index as i64))).batch_size(4).round_robin(true));
 }
@@ -149,7 +150,7 @@ fn a_long_text_comes_whole() {
         };
     }
     check!(Loader::builder(dataset()), 3);
-    // A stream goes on after the sample, and not after the batch.
+    // An iterable dataset continues after the sample, and not after the batch.
     check!(Loader::iterable(OneByOne(dataset())), 4);
 }
 
@@ -278,7 +279,7 @@ fn a_killed_worker_is_an_error_in_the_place_of_its_batch_and_ends_the_loader() {
             Ok(index as i64)
         })
     };
-    // The second worker's part of the stream begins with sample 20.
+    // The second worker's part of the iterable dataset begins with sample 20.
     check!(Loader::iterable(OneByOne(deadly(29, true))), 9, "was killed by signal 9");
     check!(Loader::iterable(OneByOne(deadly(29, false))), 9, "ended with exit code 3");
     check!(Loader::builder(deadly(13, true)).round_robin(true), 13, "was killed by signal 9");
@@ -289,7 +290,7 @@ fn a_killed_worker_is_an_error_in_the_place_of_its_batch_and_ends_the_loader() {
 fn nobody_can_tell_that_restarted_workers_died() {
     let parent = std::process::id();
     let mortal = move |index: usize, cx: &mut Context| {
-        // Rarely, and at random.
+        // This process ends rarely, at random times.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
         if is_worker(parent) && (now / 1000).is_multiple_of(97) {
             die();
@@ -343,7 +344,8 @@ fn a_replacement_runs_worker_init_and_is_counted() {
                     got.sort_unstable();
                     assert_eq!(got, (0..60).collect::<Vec<i64>>());
                     let ran = std::fs::read(&inits).unwrap().len();
-                    // A replacement that starts as a pass ends may begin with the next one, if others make its batch.
+                    // If other workers make its batch, a replacement that starts when a pass ends
+                    // may begin with the next pass.
                     let is_late = kind == 2 && ran == 2 * passes;
                     assert!(is_late || ran == 2 * passes + 1, "{ran} after {passes} passes");
                 }
@@ -390,7 +392,7 @@ fn a_sample_that_takes_too_long_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     for kind in 0..3 {
         let was_slow = folder.path().join(format!("{kind}"));
-        // Slow only once.
+        // The sample is slow only once.
         let dataset = from_fn(40, move |index, _| {
             if index == 13 && is_worker(parent) && File::create_new(&was_slow).is_ok() {
                 std::thread::sleep(LONG * 10);
@@ -418,7 +420,8 @@ fn a_sample_that_takes_too_long_is_an_error() {
         let text = chain(first[2].as_ref().unwrap_err());
         assert!(text.contains("was killed, since the sample took longer than 300ms"), "{text}");
         let rest: Vec<i64> = first.iter().flatten().flat_map(|batch| batch.tensors().as_slice().to_vec()).collect();
-        // A stream continues after the sample, and batches of a dataset by index are the same.
+        // An iterable dataset continues after the sample, and the batches of a dataset by index are
+        // unchanged.
         let after = if kind == 2 { 15 } else { 14 };
         assert_eq!(rest, (0..10).chain(after..40).collect::<Vec<i64>>());
         assert_eq!(second, (0..40).collect::<Vec<i64>>());
@@ -485,10 +488,10 @@ fn a_sample_that_kills_its_worker_is_passed_over() {
     }
 }
 
-/// Waits until a process is gone.
+/// Waits until a process has ended.
 fn await_end(process: i64) {
     let begun = Instant::now();
-    // SAFETY: asks whether there is such a process.
+    // SAFETY: this only checks whether the process exists.
     while unsafe { libc::kill(process as i32, 0) } == 0 {
         assert!(begun.elapsed() < LONG, "{process} is still there");
         std::thread::sleep(Duration::from_millis(5));
@@ -499,7 +502,7 @@ fn await_end(process: i64) {
 fn no_process_outlives_its_loader() {
     let parent = std::process::id();
     let sample = move |index: usize, _: &mut Context| {
-        // The second batch of each worker takes long, in many samples or in one.
+        // The second batch of each worker takes long, because of many samples or of one.
         if is_worker(parent) && index % 50 >= 2 {
             std::thread::sleep(if index < 50 { Duration::from_millis(10) } else { LONG * 10 });
         }
@@ -521,14 +524,14 @@ fn no_process_outlives_its_loader() {
                 drop(loader);
                 assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
                 for process in first {
-                    // SAFETY: asks whether there is such a process.
+                    // SAFETY: this only checks whether the process exists.
                     assert!(unsafe { libc::kill(process as i32, 0) } < 0);
                 }
             }
         };
     }
     check!(Loader::iterable(OneByOne(from_fn(100, sample))));
-    // The batches of each worker in turn.
+    // Orders the samples so that each worker gets the batches of its part in turn.
     let dealt = |at: usize| at / 4 * 2 + at % 2 + if at % 4 < 2 { 0 } else { 50 };
     check!(Loader::builder(from_fn(100, move |at, cx| sample(dealt(at), cx))).round_robin(true));
 }
@@ -594,7 +597,7 @@ fn a_timeout_names_what_the_workers_read() {
     check!("indices", Loader::builder);
 }
 
-/// A stream whose cursors save a string that is longer than any message.
+/// An iterable dataset whose cursors save a string that is longer than any message.
 struct Verbose(u32);
 
 impl IterableDataset for Verbose {
@@ -683,7 +686,7 @@ fn memory_and_collate_functions_are_the_same() {
     }
 }
 
-/// Collates samples into all of them, their sum, and their number.
+/// Collates samples into a list of them, their sum, and their number.
 fn summed<D>(samples: &mut Samples<'_, D>) -> Result<([i64; 6], f64, u8), BoxError>
 where
     for<'a> D: Loadable<Item<'a> = i64>,
@@ -699,7 +702,7 @@ where
 
 #[test]
 fn what_a_collate_function_makes_is_written_into_the_batch() {
-    // Any worker makes a batch of a dataset by index.
+    // Any worker can make a batch of a dataset by index, so errors may name any of them.
     let plain = |error: Error| chain(&error).replace("worker 1", "worker 0").replace("worker 2", "worker 0");
     macro_rules! check {
         ($builder:expr) => {
@@ -737,7 +740,8 @@ fn what_a_collate_function_makes_is_written_into_the_batch() {
         let builder = || Loader::builder(dataset()).batch_size(batch_size).drop_last(drop_last).on_error(on_error);
         check!(builder().shuffle(len > 0).seed(5).num_workers(2).help(false));
     }
-    // The results fit the first batch that a worker delivers: here that of the second one.
+    // The memory for results is determined by the first batch that a worker delivers, here that of
+    // the second worker.
     let parts =
         || iter_fn(|worker: Option<WorkerInfo>| Ok((0..worker.map_or(9, |worker| 3 + 9 * worker.id() as i64)).map(Ok)));
     let builder = Loader::iterable(parts()).batch_size(4).drop_last(true).num_workers(2).collate(|samples| {

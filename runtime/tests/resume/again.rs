@@ -1,5 +1,6 @@
-//! A loader resumes from any state at any time: before a pass, during one, or after one was dropped or leaked; from its own states
-//! and those of other loaders; and repeatedly from the same state.
+//! Tests that a loader can resume from any state at any time: before a pass, during one, or after
+//! one was dropped or leaked; from its own states and those of other loaders; and repeatedly from
+//! the same state.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -66,7 +67,7 @@ proptest! {
         let with = |how: &How| How { workers: how.workers.max(usize::from(what.persistent)), ..how.clone() };
         let mut hows = hows.iter().map(with).cycle();
         let mut loader = build(&what, &hows.next().unwrap());
-        // The number of batches of the next pass that were delivered before.
+        // `at` is the number of batches of the next pass that were delivered before.
         let (mut at, mut states) = (0, Vec::<State>::new());
         for step in steps {
             match step {
@@ -116,7 +117,7 @@ fn the_next_pass_can_be_given_a_number() {
     let (mut first, mut second) = (build(&shared), build(&shared));
     assert_eq!(first.state().seed(), Some(42));
     assert!(first.epoch().unwrap().map(read).eq(passes[0].clone()));
-    // Also in the middle of a pass, and with a state that is not resumed any more.
+    // Load a state in the middle of a pass, and then one from which the loader does not resume.
     second.load_state(&first.state()).unwrap();
     second.set_next_epoch(1);
     second.begin_epoch().unwrap();

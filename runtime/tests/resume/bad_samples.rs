@@ -1,5 +1,6 @@
-//! Loaders with bad samples resume as if they had never stopped: samples are skipped or replaced in the same way before and after a
-//! state, and the budget covers the whole pass.
+//! Tests that loaders with bad samples resume as if they had not been interrupted: samples are
+//! skipped or replaced in the same way before and after a state, and the budget covers the whole
+//! pass.
 
 use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset};
@@ -16,7 +17,7 @@ use crate::support::{dawdle, pixels};
 enum Fault {
     Error,
     Panic,
-    /// Fails after it has written part of its row.
+    /// Fails after writing part of its row.
     Write,
     WritePanic,
     Mismatch,
@@ -24,7 +25,7 @@ enum Fault {
 
 const FAULTS: [Fault; 5] = [Fault::Error, Fault::Panic, Fault::Write, Fault::WritePanic, Fault::Mismatch];
 
-/// A sample with fields of each kind. Packed fields, if there are any, are often too long.
+/// A sample with fields of each kind. If there are packed fields, they are often too long.
 struct Sheet {
     index: usize,
     word: u64,
@@ -58,10 +59,10 @@ impl Sample for Sheet {
     }
 }
 
-/// Which samples are bad, and what to do about them.
+/// The choice of bad samples, and the options for them.
 #[derive(Clone, Debug)]
 struct Bad {
-    /// One in `one_in` samples is bad; `salt` selects them.
+    /// One in this many samples is bad. `salt` selects them.
     one_in: usize,
     salt: usize,
     on_error: OnError,
@@ -127,7 +128,7 @@ fn over(bad: &Bad) -> impl Fn(&What, &How) -> Loader<BatchOf<Sheets>> + use<> {
         let (dawdles, many) = (!how.in_order, how.prefetch == 2);
         let builder = Loader::builder(Sheets { len: what.len, bad: bad.clone(), dawdles, many }).on_error(bad.on_error);
         let builder = if bad.spill { builder.on_overflow(Overflow::Spill) } else { builder };
-        // Processes cannot spill.
+        // Worker processes cannot spill.
         let processes = how.processes && !bad.spill;
         let part_size = how.part_size.filter(|_| !bad.packed);
         build_from(builder, what, &How { part_size, processes, ..how.clone() })

@@ -1,4 +1,4 @@
-//! Loaders that resume from a state.
+//! Tests of loaders that resume from a state.
 
 #[path = "../support/damage.rs"]
 mod damage;

@@ -1,4 +1,4 @@
-//! The orders of loaders that are interrupted and resumed.
+//! The sources of indices of loaders that are interrupted and resumed.
 
 use slotline::BoxError;
 use slotline::dataset::Dataset;
@@ -29,11 +29,11 @@ impl Sampler for Forgetful {
     }
 }
 
-/// The sources of an order that save no state.
+/// The sources of indices that save no state.
 pub(crate) const FORGETFUL: [From; 5] =
     [From::Forgetful, From::ForgetfulShared, From::Iterator, From::IteratorShared, From::Lists];
 
-/// The source of the order. The `Shared` ones draw from the loader's own generator.
+/// A source of indices. Those with `Shared` in their name draw from the loader's own generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     Sequential,
@@ -78,12 +78,12 @@ pub(crate) const ALL: [From; 18] = [
 ];
 
 impl From {
-    /// Whether a user's iterators are the source.
+    /// Returns whether the source is an iterator of the user.
     pub(crate) fn is_stream(self) -> bool {
         matches!(self, Self::Iterator | Self::IteratorShared | Self::Lists)
     }
 
-    /// Gives a loader this order. The loader draws from `shared`.
+    /// Gives a builder this source. The loader draws from `shared`.
     pub(crate) fn set<D: Dataset>(self, builder: Builder<D>, what: &What, shared: SharedGenerator) -> Builder<D> {
         let n = what.len;
         let own = || Generator::from_seed(9);

@@ -1,4 +1,5 @@
-//! Loaders resume from a state as if they had never stopped, for any kind of order, stopping point and options.
+//! Tests that loaders resume from a state as if they had not been interrupted, for any source of
+//! indices, point of interruption and options.
 
 use proptest::prelude::*;
 use slotline::loader::Warning;
@@ -83,7 +84,7 @@ fn a_timeout_does_not_count_as_a_delivered_batch() {
         let builder = Loader::builder(dataset).num_workers(1).timeout(std::time::Duration::from_millis(60));
         let mut loader = crew.build(builder).unwrap();
         let mut pass = loader.epoch().unwrap();
-        // On a busy machine any batch can be late.
+        // On a busy machine any batch may be late.
         assert_eq!(pass.by_ref().filter(Result::is_ok).take(5).count(), 5);
         assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 5, .. }))));
         assert_eq!(pass.state().batches(), 5);

@@ -1,4 +1,5 @@
-//! States that do not match the loader are refused, and damaged states are refused or loaded without other failures.
+//! Tests that states that do not match the loader are refused, and that damaged states are refused,
+//! or loaded without other failures.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -164,7 +165,7 @@ fn version_1_states_load_or_are_refused_with_a_reason() {
     let random = || RandomSampler::new(40).unwrap().generator(Generator::from_seed(8));
     let saved = "dataset_len=40 num_samples=40 replacement=false generator=8:80";
     loads(builder().sampler(random()), &state("RandomSampler", Some(saved))).unwrap();
-    // A custom sampler was saved under the name of its type.
+    // The state of a custom sampler may have the name of its type.
     let own = || builder().sampler(Forgetful(40, Generator::from_seed(1).into()));
     loads(own(), &state("Forgetful", None)).unwrap();
     for name in ["RandomSampler", "shuffle", "List"] {

@@ -1,5 +1,6 @@
-//! A pass shared by replicas resumes with another number of replicas. No sample is repeated, except for those that make the shares
-//! equal, and none is lost, except for those that `drop_last` drops.
+//! Tests that a pass shared by replicas can resume with another number of replicas. No sample may
+//! be repeated, except those that make the shares equal, and none may be lost, except those that
+//! `drop_last` drops.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,7 +18,7 @@ struct What {
     shuffle: bool,
     drop_last: bool,
     epoch: u64,
-    /// Whether another sampler is distributed, and not a permutation.
+    /// Whether the order of another sampler is distributed, instead of a permutation.
     over: bool,
 }
 
@@ -38,8 +39,8 @@ fn loader(what: &What, replicas: usize, rank: usize) -> Loader<Batch<Delivered>>
 /// A delivered sample: its index, and the random number that it drew.
 type Delivered = (i64, u64);
 
-/// Runs at most `most` batches of a pass on each of `replicas` replicas, from the start or from a state. Returns the samples of
-/// each replica, and the state of replica `of` modulo `replicas`.
+/// Runs at most `most` batches of a pass on each of `replicas` replicas, from the start or from a
+/// state. Returns the samples of each replica, and the state of replica `of` modulo `replicas`.
 fn part(what: &What, replicas: usize, from: Option<&State>, most: usize, of: usize) -> (Vec<Vec<Delivered>>, State) {
     let mut state = None;
     let shares = (0..replicas).map(|rank| {
@@ -101,7 +102,8 @@ proptest! {
         let (whole, _) = part(&What { drop_last: false, ..what.clone() }, 1, None, usize::MAX, 0);
         let want = whole[0].iter().map(|&(index, _)| index).cycle().take(list.len());
         prop_assert!(list.iter().map(|&(index, _)| index).eq(want), "{list:?}");
-        // A random number belongs to a place in the list. Repeated samples have their own places.
+        // A random number depends on the place in the list. Repeated samples have places of their
+        // own.
         prop_assert!(list.iter().zip(&whole[0]).all(|(delivered, want)| delivered == want), "{list:?}, {whole:?}");
         if what.drop_last {
             prop_assert!(list.len() <= what.len && what.len - list.len() < 8, "{} of {}", list.len(), what.len);

@@ -1,4 +1,5 @@
-//! Loaders of iterable datasets resume from a state, with saved cursors or by reading the samples again.
+//! Tests that loaders of iterable datasets resume from a state, with saved cursors or by reading
+//! the samples again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use slotline::{BoxError, Error, Loader, WorkerInfo};
 use crate::damage::damage;
 use crate::support::prefetch;
 
-/// Numbers from `from` on, of which each worker reads its share. Some numbers fail with an error or a panic, and if `from` is 300,
-/// worker 1 cannot start.
+/// An iterable dataset of numbers from `from` on, of which each worker reads its share. Some
+/// numbers fail with an error or a panic. If `from` is 300, worker 1 cannot start.
 #[derive(Clone, Debug)]
 struct Numbers {
     from: usize,
@@ -79,7 +80,7 @@ fn build(what: &What, prefetch_factor: usize) -> (Loader<Batch<(i64, u64)>>, Arc
     (loader, reads)
 }
 
-/// A batch of a pass, or the failure delivered instead.
+/// A batch of a pass, or the failure delivered in its place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Batch(u32, Vec<i64>, Vec<u64>),
@@ -87,7 +88,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    /// Converts the result delivered as number `task` of its pass.
+    /// Converts the result that was delivered as number `task` of its pass.
     fn new(epoch: u32, task: usize, got: Result<Batch<(i64, u64)>, Error>) -> Self {
         match got {
             Ok(batch) => {
@@ -108,7 +109,8 @@ impl Outcome {
     }
 }
 
-/// Runs loaders in sequence, each resuming from the previous one. Each part gives a prefetch factor and a number of batches.
+/// Runs loaders in sequence, each of which resumes from the previous one. Each part consists of a
+/// prefetch factor and a number of batches.
 fn run(what: &What, parts: &[(usize, usize)]) -> Vec<Outcome> {
     let (mut delivered, mut state) = (Vec::new(), None::<State>);
     let mut task = 0;
@@ -201,8 +203,8 @@ proptest! {
     }
 }
 
-/// Returns the number of samples requested in the first five batches, the number that the resumed loader reads up to the end, and
-/// the warnings of that loader.
+/// Returns the number of samples requested for the first five batches, the number that the resumed
+/// loader reads until the end, and the warnings of that loader.
 fn reads(saves: bool, workers: usize) -> (u64, u64, Vec<Warning>) {
     let what =
         What { lens: vec![40], batch_size: Some(2), drop_last: false, workers, in_order: true, saves, epochs: 1 };
@@ -232,7 +234,7 @@ fn only_cursors_that_cannot_be_saved_are_reread() {
     }
 }
 
-/// Thirty samples in batches of two.
+/// Returns options for thirty samples in batches of two.
 fn thirty(workers: usize) -> What {
     let (lens, batch_size) = (vec![30], Some(2));
     What { lens, batch_size, drop_last: false, workers, in_order: true, saves: true, epochs: 1 }
@@ -270,7 +272,7 @@ fn a_cursor_that_fails_to_resume_is_an_error_at_its_turn() {
     loader.load_state(&serde_json::from_str(&json).unwrap()).unwrap();
     let got: Vec<_> = loader.epoch().unwrap().map(|got| got.map(|batch| batch.tensors().0[[0]])).collect();
     let errors: Vec<_> = got.iter().enumerate().filter(|(_, got)| got.is_err()).collect();
-    // The first error is that of worker 0, which is second in turn. The other is a bad sample.
+    // The first error is that of worker 0, whose turn is second. The other error is a bad sample.
     assert!(matches!(errors[0], (1, Err(Error::Start { task: 2, .. }))), "{errors:?}");
     assert!(matches!(got[0], Ok(15)), "{got:?}");
 }

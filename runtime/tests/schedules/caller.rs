@@ -1,4 +1,5 @@
-//! The caller of a loader: it keeps batches, drops them on other threads, leaks one, leaves passes, and records the outcomes.
+//! The caller of a loader, which keeps batches, drops them on other threads, leaks one, leaves
+//! passes early, and records the outcomes.
 
 use shuttle::thread::{self, JoinHandle};
 use slotline::Error;
@@ -7,13 +8,13 @@ use slotline::loader::{Batch, OnHeld, Output, Pass, State};
 use crate::dataset::{Rows, Words, give_way, step};
 use crate::scenario::{Scenario, below, one_in};
 
-/// What a pass delivers for a batch.
+/// The result of a batch in a pass.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
-    /// Its number, unless a collate function made it, and its samples.
+    /// The batch's number (`None` if a collate function made it) and its samples.
     Batch(Option<usize>, Vec<Words>),
-    /// What failed; then the batch's number, the sample's index and position, and the number of bad samples if the budget was
-    /// exceeded.
+    /// What failed, followed by the batch's number, the sample's index, its position, and the
+    /// number of bad samples if the budget was exceeded.
     Failed(&'static str, [usize; 4]),
 }
 
@@ -40,7 +41,7 @@ impl Outcome {
 pub(crate) trait Made: Send + 'static {
     fn number(&self) -> Option<usize>;
     fn samples(&self) -> Vec<Words>;
-    /// The addresses of its rows, if they are in the loader's memory.
+    /// Returns the addresses of the batch's rows, if they are in the loader's memory.
     fn places(&self) -> Vec<usize>;
 }
 
@@ -93,12 +94,12 @@ pub(crate) struct Hands<B: Made> {
     pub(crate) leaked: usize,
 }
 
-/// How a pass ended.
+/// The way in which a pass ended.
 pub(crate) enum End {
     Whole,
     Left(Box<State>),
     Stopped,
-    /// A worker was lost, so that the loader can deliver nothing more.
+    /// A worker was lost, so the loader cannot deliver any more batches.
     Died,
 }
 
@@ -110,7 +111,8 @@ impl<B: Made> Hands<B> {
     /// Keeps, leaks or drops a batch, or sends it to another thread to drop.
     fn take(&mut self, batch: B, scenario: &Scenario) {
         let held = Held::new(batch, &self.rows);
-        // With `OnHeld::Wait` a caller that holds all batches would wait forever, unless the loader will be stopped.
+        // With `OnHeld::Wait`, a caller that keeps all batches would wait forever, unless the
+        // loader will be stopped.
         let may_keep = scenario.on_held != OnHeld::Wait || scenario.caller.stop.is_some();
         match below(if scenario.caller.keeps { 8 } else { 1 }) {
             1..4 if may_keep => self.kept.push(held),

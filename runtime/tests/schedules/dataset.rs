@@ -14,21 +14,23 @@ use slotline::sample::{Fields, Row, Sample};
 
 use crate::explore::planned_panic;
 
-/// The contents of a sample: its index, the pass, its position, and the first of its random numbers.
+/// The contents of a sample: its index, the pass, its position, and the first of its random
+/// numbers.
 pub(crate) type Words = [u64; 4];
 
-/// A step of the schedule, after which another thread can run.
+/// Takes a step of the schedule, after which another thread can run.
 pub(crate) fn step() {
     thread::sleep(Duration::ZERO);
 }
 
-/// A step after which another thread runs, if one can. A caller that retries after timeouts must take it: a timeout can pass before
-/// the first look at the ring, and with schedules by priority no other thread would run between the retries.
+/// Takes a step after which another thread runs, if one can. A caller that retries after timeouts
+/// must call this. A timeout can pass before the ring is checked for the first time, and with
+/// schedules by priority no other thread would run between the retries.
 pub(crate) fn give_way() {
     thread::yield_now();
 }
 
-/// How a sample fails.
+/// The way in which a sample fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -47,7 +49,8 @@ impl Fault {
     }
 }
 
-/// How each row is used, by its address. The lock is std's, as no thread takes a step of the schedule while it holds the lock.
+/// The current use of each row, by the row's address. The lock is std's, as no thread takes a step
+/// of the schedule while it holds the lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows(Arc<Mutex<BTreeMap<usize, Use>>>);
 
@@ -68,18 +71,18 @@ impl Rows {
         assert_eq!(before, Some(usage));
     }
 
-    /// Records that the consumer holds a batch with these rows.
+    /// Records that the caller holds a batch with these rows.
     pub(crate) fn hold(&self, rows: &[usize]) {
         rows.iter().for_each(|&row| self.begin(row, Use::Held));
     }
 
-    /// Records that the batch will be dropped.
+    /// Records that a held batch with these rows is about to be dropped.
     pub(crate) fn release(&self, rows: &[usize]) {
         rows.iter().for_each(|&row| self.end(row, Use::Held));
     }
 }
 
-/// Marks a row as being written until it is dropped.
+/// A guard that marks a row as being written until it is dropped.
 struct Writing<'r>(&'r Rows, usize);
 
 impl Drop for Writing<'_> {
@@ -121,7 +124,7 @@ impl Sample for Marked<'_> {
 pub(crate) struct Items {
     pub(crate) faults: Arc<[Fault]>,
     pub(crate) rows: Rows,
-    /// Counted by the test, to see when the loader's dataset is dropped.
+    /// Counted by the test, to check that the loader's dataset is dropped.
     pub(crate) _life: Arc<()>,
 }
 
@@ -145,7 +148,7 @@ impl Dataset for Items {
     }
 }
 
-/// The same samples in sequence, as an iterable dataset whose cursors can be saved and resumed.
+/// An iterable dataset of the same samples, whose cursors can be saved and resumed.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) items: Items,

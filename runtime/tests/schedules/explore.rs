@@ -1,4 +1,4 @@
-//! Runs models under many schedules.
+//! Runs models under many schedules. A model is a test of loaders under shuttle.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -19,12 +19,12 @@ use crate::scenario::{About, Scenario, one_in};
 /// The payload of a panic that a model makes on purpose.
 struct Planned;
 
-/// Panics as a user's code might.
+/// Panics like a user's code.
 pub(crate) fn planned_panic() -> ! {
     panic::panic_any(Planned);
 }
 
-/// Makes the loop of a worker panic at random times, if the model that this thread runs is about that.
+/// Makes the loop of a worker panic at random times, if the current model is about that.
 fn fault_point() {
     if MISHAPS.get() && one_in(6) {
         planned_panic();
@@ -34,7 +34,7 @@ fn fault_point() {
 thread_local! {
     /// Whether workers may panic in the loader's own code.
     static MISHAPS: Cell<bool> = const { Cell::new(false) };
-    /// A description of the scenario that runs.
+    /// A description of the current scenario.
     static SCENARIO: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -55,8 +55,9 @@ fn report_panics() {
     });
 }
 
-/// A scheduler that chooses one of three ways at random for each schedule, as each finds failures that the others are unlikely to
-/// find: any thread at any step; mostly the thread that ran last; or by priorities that change a few times (PCT).
+/// A scheduler that randomly chooses one of three strategies for each schedule, as each finds
+/// failures that the others rarely find: any thread at any step; usually the thread that ran last;
+/// or priorities that change a few times (PCT).
 struct Mixed {
     pct: PctScheduler,
     random: SampleRng,
@@ -71,7 +72,7 @@ enum Way {
 }
 
 impl Mixed {
-    /// A scheduler for at most `schedules` schedules.
+    /// Makes a scheduler for at most `schedules` schedules.
     fn new(seed: u64, schedules: u64) -> Self {
         let pct = PctScheduler::new_from_seed(seed, 4, schedules as usize);
         Self { pct, random: SampleRng::new(seed, 0, 0), way: Way::Any }
@@ -89,7 +90,7 @@ impl Scheduler for Mixed {
     }
 
     fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
-        // PCT must see every step, as it keeps its own schedule.
+        // PCT keeps its own schedule, so it must see every step.
         let by_pct = self.pct.next_task(runnable, current, is_yielding);
         let can_continue = !is_yielding && runnable.iter().any(|task| Some(task.id()) == current);
         let moves = self.below(8) == 0;
@@ -131,7 +132,8 @@ fn mixed(share: u64) -> Mixed {
     Mixed::new(number("SLOTLINE_SEED", 1), (number("SLOTLINE_SCHEDULES", 500) / share).max(1))
 }
 
-/// Runs a model under many schedules, or under the one that `SLOTLINE_SCHEDULE` names.
+/// Runs a model under many schedules, or only under the schedule in the file that
+/// `SLOTLINE_SCHEDULE` names.
 pub(crate) fn explore(about: About) {
     if let Ok(file) = env::var("SLOTLINE_SCHEDULE") {
         let schedule = fs::read_to_string(&file).expect("SLOTLINE_SCHEDULE must name a readable file");
@@ -141,7 +143,8 @@ pub(crate) fn explore(about: About) {
     }
 }
 
-/// Runs a tenth as many schedules, each twice, and asserts that a model depends on nothing but its schedule.
+/// Runs a tenth of the schedules, each twice, and asserts that a model depends on nothing except
+/// its schedule.
 pub(crate) fn replays(about: About) {
     run(UncontrolledNondeterminismCheckScheduler::new(mixed(10)), about);
 }

@@ -1,10 +1,12 @@
-//! Whole loaders under random schedules, compared with a single thread that does the same.
+//! Tests of whole loaders under random schedules, compared with the same work in a single thread.
 //!
-//! Every atomic operation, lock, wait and start of a thread is a step after which shuttle can let another thread run. The loader,
-//! its options, its bad samples and what the caller does are drawn from shuttle's random numbers, so the schedule that a failure
-//! prints determines all of them. A deadline can pass whenever it is checked. A thread that is never woken up is a deadlock, which
-//! shuttle reports. At the end everything that a loader owned must have been dropped. Atomics are sequentially consistent here; the
-//! loom models of the rings check the memory orderings.
+//! Every atomic operation, lock, wait and start of a thread is a step after which shuttle can let
+//! another thread run. The loader, its options, its bad samples and the actions of the caller are
+//! drawn from shuttle's random numbers, so the schedule that a failure prints determines all of
+//! them. A deadline can pass whenever it is checked. A thread that is never woken up is a deadlock,
+//! which shuttle reports. At the end, everything that a loader owned must have been dropped.
+//! Atomics are sequentially consistent under shuttle; the loom models of the rings check the memory
+//! orderings.
 //!
 //! ```text
 //! RUSTFLAGS='--cfg shuttle' cargo test -p slotline --test schedules
@@ -34,21 +36,22 @@ use self::explore::{explore, replays};
 use self::reference::{Reference, with_builder};
 use self::scenario::{About, Kind, Scenario, below, one_in};
 
-/// Runs a scenario, and compares it with the same on one thread.
+/// Runs a scenario, and compares its outcomes with those of one thread.
 pub(crate) fn check(scenario: &Scenario) {
     let life = Arc::new(());
     let (reference, rows) = (Reference::of(scenario, &life), Rows::default());
     let leaked = with_builder!(scenario, scenario.items(&rows, &life), None, life, |build| {
         check_loader(scenario, &rows, build, &reference)
     });
-    // A worker that was left behind returns and drops what the loader owned. Only leaked batches of a collate function stay.
+    // A worker that did not end in time returns later and drops what the loader owned. Only leaked
+    // batches of a collate function remain.
     let remaining = if scenario.collates.is_some() { leaked } else { 0 };
     while Arc::strong_count(&life) > 1 + remaining {
         thread::yield_now();
     }
 }
 
-/// Runs a scenario, and returns how many batches were leaked.
+/// Runs a scenario, and returns the number of batches that were leaked.
 fn check_loader<B: Output<Item: Made>>(
     scenario: &Scenario,
     rows: &Rows,
@@ -98,8 +101,8 @@ fn check_loader<B: Output<Item: Made>>(
                 assert!(matches!(loader.epoch(), Err(Error::Stopped)));
                 let state = loader.state();
                 if state.epoch() + 1 == epoch {
-                    // The loader was stopped before the previous pass, which was left, was drained. Its state is still in that
-                    // pass.
+                    // The loader was stopped before the rest of the previous pass, which was left
+                    // early, was discarded. Its state is still in that pass.
                     epoch -= 1;
                     outcomes.clone_from(&left);
                 }
@@ -111,7 +114,7 @@ fn check_loader<B: Output<Item: Made>>(
                 if current.kind != Kind::Iterable && current.init.is_none() && current.workers > 0 {
                     current.workers = 1 + below(3);
                 }
-                // The stop was for the previous loader.
+                // The stop applied to the previous loader only.
                 current.caller.stop = None;
                 loader = build(&current);
                 loader.load_state(&state).expect("a state of an equal loader");
@@ -178,8 +181,8 @@ models! {
     everything_at_once: timeouts, leaves, keeps, faults, init, stops;
 }
 
-/// With delivery out of order, a worker can be lost with a batch begun that the others have already passed, including the last
-/// batch of the pass.
+/// With delivery out of order, a worker can be lost after it has begun a batch that the other
+/// workers have already passed, including the last batch of the pass.
 #[test]
 fn parts_left_by_a_lost_worker_are_taken_by_the_others() {
     explore(About { mishaps: true, parts: true, leaves: true, ..about(Kind::Shared) });

@@ -1,4 +1,4 @@
-//! The outcomes of a single thread, and their comparison with those of a loader.
+//! The outcomes of a single thread, with which those of a loader are compared.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::explore::planned_panic;
 use crate::plain::{Plain, Seeds, in_turn, share};
 use crate::scenario::{Kind, Scenario};
 
-/// A batch that a collate function makes.
+/// A batch made by a collate function.
 pub(crate) struct Collated {
     pub(crate) samples: Vec<Words>,
     pub(crate) _life: Arc<()>,
@@ -29,7 +29,7 @@ impl Made for Collated {
 }
 
 impl Collated {
-    /// Makes a batch, or fails if `fault` is for its first sample.
+    /// Makes a batch. Fails if `fault` is for the batch that begins with its first sample.
     pub(crate) fn new(
         samples: Vec<Words>,
         fault: Option<(usize, Fault)>,
@@ -90,8 +90,8 @@ pub(crate) use with_builder;
 pub(crate) struct Reference(Vec<Vec<Outcome>>);
 
 impl Reference {
-    /// Computes the outcomes with a loader without workers or, for an iterable dataset, with one such loader for each worker's
-    /// share.
+    /// Computes the outcomes with a loader without workers. For an iterable dataset, there is one
+    /// such loader for each worker's share.
     pub(crate) fn of(scenario: &Scenario, life: &Arc<()>) -> Self {
         let mut alone = scenario.sequential();
         let mut plain = Plain::new(scenario.seed, scenario.persistent);
@@ -126,7 +126,8 @@ impl Reference {
         Self((0..seeds.len()).map(pass).collect())
     }
 
-    /// Compares the outcomes of a pass with the expected ones. If `all` is false, the pass may have been cut short.
+    /// Compares the outcomes of a pass with the expected ones. If `all` is false, the pass may have
+    /// ended early.
     pub(crate) fn check(&self, epoch: u32, outcomes: &[Outcome], all: bool, scenario: &Scenario) {
         let mut expected = self.0[epoch as usize].clone();
         let mut outcomes = outcomes.to_vec();
@@ -137,7 +138,7 @@ impl Reference {
         }
         if !scenario.in_order {
             if scenario.kind == Kind::Iterable {
-                // Such batches are numbered as they are delivered.
+                // Batches of an iterable dataset are numbered as they are delivered.
                 outcomes.iter_mut().chain(&mut expected).for_each(|outcome| renumber(outcome, 0));
             }
             outcomes.sort();
@@ -154,7 +155,7 @@ impl Reference {
     }
 }
 
-/// Returns the outcomes of the passes of a loader, none of which is left early.
+/// Returns the outcomes of the passes of a loader, none of which ends early.
 fn passes(alone: &Scenario, part: Option<std::ops::Range<usize>>, life: &Arc<()>) -> Vec<Vec<Outcome>> {
     let items = alone.items(&Rows::default(), life);
     with_builder!(alone, items, part, *life, |build| {
@@ -164,7 +165,7 @@ fn passes(alone: &Scenario, part: Option<std::ops::Range<usize>>, life: &Arc<()>
     })
 }
 
-/// Replaces the random numbers by those of these seeds.
+/// Replaces the random numbers in a pass by those of the given seeds.
 fn redraw(pass: &mut [Outcome], seeds: Seeds) {
     for outcome in pass {
         let Outcome::Batch(_, samples) = outcome else { continue };

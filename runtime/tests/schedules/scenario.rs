@@ -1,4 +1,5 @@
-//! The options of a loader and what is done with it, drawn from shuttle's random numbers, so that a schedule determines them too.
+//! The options of a loader and the actions of its caller, drawn from shuttle's random numbers, so
+//! that a schedule determines them, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use slotline::{BoxError, WaitStrategy};
 use crate::dataset::{Fault, Items, Rows, step};
 use crate::explore::planned_panic;
 
-/// Returns `true` once in `n` calls on average.
+/// Returns true once in `n` calls on average.
 pub(crate) fn one_in(n: u32) -> bool {
     thread_rng().gen_ratio(1, n)
 }
@@ -28,14 +29,14 @@ pub(crate) enum Kind {
     Iterable,
 }
 
-/// The source of the order.
+/// The source of the indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Sequential,
     Shuffled,
-    /// An iterator of the user, which counts backwards.
+    /// A user's iterator, which counts backwards.
     Iterator,
-    /// The same, which panics at this index.
+    /// A user's iterator that counts backwards and panics at this index.
     Panics(usize),
 }
 
@@ -47,7 +48,7 @@ pub(crate) enum Init {
     Panics,
 }
 
-/// What the caller does with batches, and with passes.
+/// The actions of the caller on batches and passes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     /// The number of passes.
@@ -58,13 +59,14 @@ pub(crate) struct Caller {
     pub(crate) keeps: bool,
     /// Whether one batch, and some passes, may be leaked.
     pub(crate) leaks: bool,
-    /// After how many steps of another thread the loader is stopped, if it is.
+    /// The number of steps of another thread after which the loader is stopped; `None` if it is not
+    /// stopped.
     pub(crate) stop: Option<usize>,
     /// Whether another loader resumes where one was left or stopped.
     pub(crate) resumes: bool,
 }
 
-/// A loader, and what is done with it.
+/// A loader, and the actions of its caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) kind: Kind,
@@ -74,7 +76,8 @@ pub(crate) struct Scenario {
     pub(crate) order: Order,
     pub(crate) seed: u64,
     pub(crate) on_error: OnError,
-    /// Whether a collate function makes the batches and, if so, at the batch with which first index it fails and how.
+    /// Whether a collate function makes the batches, and the batch at which it fails, if any: the
+    /// first index of that batch, and how it fails.
     pub(crate) collates: Option<Option<(usize, Fault)>>,
     pub(crate) workers: usize,
     pub(crate) prefetch: usize,
@@ -92,7 +95,7 @@ pub(crate) struct Scenario {
     pub(crate) caller: Caller,
 }
 
-/// What a model is about. The other options are drawn at random.
+/// The subject of a model. All other options are drawn at random.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About {
     pub(crate) kind: Kind,
@@ -109,7 +112,7 @@ pub(crate) struct About {
 }
 
 impl Scenario {
-    /// Draws a scenario.
+    /// Draws a scenario at random.
     pub(crate) fn draw(about: About) -> Self {
         let kind = about.kind;
         let shared = kind == Kind::Shared;
@@ -193,7 +196,7 @@ impl Scenario {
         Items { faults: self.faults.clone(), rows: rows.clone(), _life: life.clone() }
     }
 
-    /// Returns the scenario in which one thread without workers gives the same batches.
+    /// Returns the scenario in which one thread, without workers, makes the same batches.
     pub(crate) fn sequential(&self) -> Self {
         Self {
             workers: 0,

@@ -1,4 +1,4 @@
-//! Random choices, all from one seed.
+//! Random choices, all of which depend on one seed.
 
 use std::thread;
 use std::time::Duration;
@@ -24,17 +24,17 @@ impl Dice {
         (self.word() % end as u64) as usize
     }
 
-    /// Returns a number from `first` to `last`, both included.
+    /// Returns a number from `first` to `last`, inclusive.
     pub(crate) fn from(&mut self, first: usize, last: usize) -> usize {
         first + self.below(last - first + 1)
     }
 
-    /// Returns `true` once in `times` calls on average.
+    /// Returns true once in `times` calls on average.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// Returns independent dice for another thread.
+    /// Returns an independent generator for another thread.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.word())
     }

@@ -1,5 +1,5 @@
-//! Stress tests of whole loaders: every batch comes once, in its place, with the right contents for as long as it is held, and
-//! everything ends.
+//! Stress tests of whole loaders: every batch must be delivered once, in its place, with the right
+//! contents for as long as it is held, and everything must end.
 
 use std::panic::{PanicHookInfo, panic_any};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -31,7 +31,7 @@ pub(crate) fn silence_planned_panics() {
     }));
 }
 
-/// What a batch must contain.
+/// The expected contents of a batch.
 #[derive(Clone, Debug)]
 struct Want {
     indices: Vec<i64>,
@@ -59,7 +59,8 @@ enum Kind {
     Stream,
 }
 
-/// Returns samples that take a random time. Of each `bad` samples one fails and one panics; none does if `bad` is 0.
+/// Returns a dataset whose samples take a random time. Of each `bad` samples one fails and one
+/// panics; none does if `bad` is 0.
 fn samples(len: usize, bad: usize, seed: u64) -> impl Dataset + for<'a> DatasetOf<'a, Item> {
     let calls = AtomicU64::new(seed);
     items(len, move |index, _| {
@@ -72,7 +73,7 @@ fn samples(len: usize, bad: usize, seed: u64) -> impl Dataset + for<'a> DatasetO
     })
 }
 
-/// Returns the batches that `passes` passes must deliver.
+/// Returns the batches that each of `passes` passes must deliver.
 fn wanted(run: &Run, kind: Kind, workers: usize, passes: u32) -> Vec<Vec<Want>> {
     if kind != Kind::Stream {
         let want = |got: crate::support::Got| Want { indices: got.indices, words: Some(got.words) };
@@ -87,20 +88,20 @@ fn wanted(run: &Run, kind: Kind, workers: usize, passes: u32) -> Vec<Vec<Want>> 
     vec![pass; passes as usize]
 }
 
-/// A batch, with what it must contain for as long as it is held.
+/// A batch with its expected contents, which it must have for as long as it is held.
 type Held<S> = (Batch<S>, Want);
 
 fn check_and_drop<S>((batch, want): Held<S>) {
     want.check(&batch);
 }
 
-/// Drops batches on another thread, somewhat later than it receives them and in another order.
+/// Drops batches on another thread, after a delay and in another order.
 fn drop_late<S>(held: &Receiver<Held<S>>, dice: &mut Dice) {
     let mut own = Vec::new();
     loop {
         match held.recv_timeout(Duration::from_micros(200)) {
             Ok(held) => own.push(held),
-            // A thread may be waiting for one of their slots.
+            // Another thread may be waiting for one of the slots of these batches.
             Err(RecvTimeoutError::Timeout) => own.drain(..).for_each(check_and_drop),
             Err(RecvTimeoutError::Disconnected) => return own.drain(..).for_each(check_and_drop),
         }
@@ -111,7 +112,7 @@ fn drop_late<S>(held: &Receiver<Held<S>>, dice: &mut Dice) {
     }
 }
 
-/// The parameters of a round.
+/// The parameters of a round of the test.
 struct Plan {
     kind: Kind,
     run: Run,
@@ -166,10 +167,11 @@ impl Plan {
         if dice.once_in(6) { builder.watchdog(Duration::from_millis(1)) } else { builder }
     }
 
-    /// Returns the number of a batch in its pass.
+    /// Returns the expected number of a batch in its pass.
     fn number<S>(&self, batch: &Batch<S>, want: &[Want]) -> usize {
         if self.kind == Kind::Stream && !self.in_order {
-            // Such batches are numbered as they are delivered, so the number comes from their contents.
+            // Such batches are numbered as they are delivered, so the number is determined from
+            // their contents.
             let numbers = batch.columns().get(0).unwrap();
             let numbers = numbers.typed::<i64>().unwrap();
             return want.iter().position(|want| want.indices == numbers.as_slice()).expect("a batch of this pass");
@@ -201,7 +203,7 @@ pub(crate) fn round(mut dice: Dice) {
     }
 }
 
-/// Makes passes in sequence: some are whole, some are left, some are stopped.
+/// Runs passes in sequence. Some are whole, some are left early, and some are stopped.
 fn passes<S>(mut loader: Loader<Batch<S>>, plan: &Plan, mut dice: Dice) {
     let (late, held) = channel();
     let stopped = AtomicBool::new(false);
@@ -225,7 +227,7 @@ fn passes<S>(mut loader: Loader<Batch<S>>, plan: &Plan, mut dice: Dice) {
             };
             let leave = dice.once_in(3).then(|| dice.below(want.len() + 1));
             let rest = take(pass, plan, (epoch as u32, want), leave, &late, &stopped, &mut dice);
-            // The rest of a pass is dropped, or leaked.
+            // Drop or leak the rest of the pass.
             if dice.once_in(2) {
                 drop(rest)
             } else {
@@ -235,7 +237,7 @@ fn passes<S>(mut loader: Loader<Batch<S>>, plan: &Plan, mut dice: Dice) {
                 break;
             }
         }
-        // Batches outlive the loader.
+        // Batches can outlive the loader.
         drop(loader);
         drop(late);
     });
@@ -281,7 +283,8 @@ fn take<'l, S>(
         assert!(!plan.in_order || task == count, "batch {task} came after {count}");
         assert!(!std::mem::replace(&mut seen[task], true), "batch {task} came twice");
         count += 1;
-        // The loader needs the slot of the oldest batch first. A batch that is older than `hold` batches must be dropped.
+        // The loader needs the slot of the oldest batch first, so a batch that is older than `hold`
+        // batches must be dropped.
         while held.front().is_some_and(|(at, _)| at + plan.hold < count || dice.once_in(3)) {
             let (_, oldest) = held.pop_front().expect("there is one");
             if dice.once_in(2) {

@@ -1,7 +1,9 @@
-//! Rings and loaders with random delays before each atomic operation, more threads than cores, and exact checks.
+//! Stress tests of rings and loaders, with random delays before each atomic operation, more threads
+//! than cores, and exact checks.
 //!
-//! `proof/stress` runs this test. A seed decides a whole round: which loader or ring, what is done with it, and the delays. The
-//! system still schedules the threads, so a seed makes a failure likely to occur again, but not certain.
+//! `proof/stress` runs this test. A seed determines a whole round: the loader or ring, what is done
+//! with it, and the delays. The system still schedules the threads, so the same seed makes a
+//! failure likely to occur again, but not certain.
 #![cfg(delays)]
 
 mod dice;

@@ -1,4 +1,5 @@
-//! Stress tests of the ordered ring: every ticket of a run comes once, whole and in order, published or failed.
+//! Stress tests of the ordered ring: every ticket of a run must come once, complete and in order,
+//! published or failed.
 
 use std::cell::UnsafeCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -16,7 +17,7 @@ use crate::dice::Dice;
 
 pub(crate) static TICKETS: AtomicU64 = AtomicU64::new(0);
 
-/// How the sides of a ring wait: they park after some spins, or back off.
+/// The way in which the threads of a ring wait: they park after some spins, or back off.
 pub(crate) enum Way {
     Park(Park<Sleep>),
     Backoff,
@@ -82,15 +83,16 @@ impl Futex for Sleep {
 
 const PARTS: usize = 3;
 
-/// The contents of a ticket's slot: words for each part, which the claimant of the part writes.
+/// The contents of a ticket's slot. Each part has words that the thread that has claimed the part
+/// writes.
 #[derive(Default)]
 struct Row([UnsafeCell<[u64; 4]>; PARTS]);
 
-// SAFETY: the ring gives each part to one claim at a time, and all parts to the lease only after they are published. The stress
-// tests check that it does.
+// SAFETY: the ring gives each part to one claim at a time, and all parts to the lease only after
+// they are published. The stress tests check this.
 unsafe impl Sync for Row {}
 
-/// Returns the words to write into a part.
+/// Returns the words that must be written into a part.
 fn words(run: usize, ticket: usize, part: usize) -> [u64; 4] {
     let word = ((run as u64) << 48 | (ticket as u64) << 16 | part as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     [word, !word, word.rotate_left(17), word ^ 0x5555]
@@ -118,7 +120,8 @@ type Ring = ordered::Ring<Box<[Slot<Row>]>, Way>;
 /// The state that all threads share.
 struct Shared {
     ring: Arc<Ring>,
-    /// The number of the run: written before the run is opened, and read by its claimants.
+    /// The number of the current run. It is written before the run is opened, and read by threads
+    /// that claim its tickets.
     run: AtomicUsize,
     /// The tickets of this run of which a claim was dropped.
     failed: Mutex<BTreeSet<usize>>,
@@ -138,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// The loop of a worker thread.
+    /// Runs the loop of a worker thread.
     fn work(&self, dice: &mut Dice) {
         let worker = Worker::new(self.ring.clone());
         loop {
@@ -146,7 +149,8 @@ impl Shared {
             let error = match dice.below(4) {
                 0 => match worker.claim_many(dice.from(1, 4)) {
                     Ok(claims) => {
-                        // The claims are filled in a random order; some are dropped, which fails their tickets.
+                        // The claims are filled in a random order. Some are dropped, which makes
+                        // their tickets fail.
                         let mut claims: Vec<_> = claims.collect();
                         while !claims.is_empty() {
                             let claim = claims.remove(dice.below(claims.len()));
@@ -180,7 +184,7 @@ impl Shared {
     }
 }
 
-/// A lease, with what its slot must contain.
+/// A lease, with the expected contents of its slot.
 struct Taken {
     lease: Lease<Arc<Ring>>,
     run: usize,
@@ -193,13 +197,13 @@ impl Taken {
     }
 }
 
-/// Releases leases on another thread, somewhat later than it receives them and in another order.
+/// Releases leases on another thread, after a delay and in another order.
 fn release_late(taken: &Receiver<Taken>, dice: &mut Dice) {
     let mut held = Vec::new();
     loop {
         match taken.recv_timeout(Duration::from_micros(200)) {
             Ok(taken) => held.push(taken),
-            // A thread may be waiting for one of their slots.
+            // Another thread may be waiting for one of the slots of these leases.
             Err(RecvTimeoutError::Timeout) => held.drain(..).for_each(Taken::release),
             Err(RecvTimeoutError::Disconnected) => return held.drain(..).for_each(Taken::release),
         }
@@ -210,20 +214,20 @@ fn release_late(taken: &Receiver<Taken>, dice: &mut Dice) {
     }
 }
 
-/// How a run ends.
+/// The way in which a run ends.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
-    /// At its limit.
+    /// The run reaches its limit.
     Limit,
-    /// Sealed by the consumer after this number of tickets.
+    /// The consumer seals the run after this number of tickets.
     Seal(usize),
-    /// Sealed by another thread.
+    /// Another thread seals the run.
     SealByThread,
-    /// Closed by another thread.
+    /// Another thread closes the ring.
     CloseByThread,
 }
 
-/// Ends a run at a random time, on a thread that takes no part in it.
+/// Ends a run at a random time, on a thread that neither fills nor takes tickets.
 fn end_by_thread(ring: &Ring, end: End, closed: &AtomicBool, dice: &mut Dice) {
     for _ in 0..dice.below(60) {
         dice.pause();
@@ -238,7 +242,8 @@ fn end_by_thread(ring: &Ring, end: End, closed: &AtomicBool, dice: &mut Dice) {
     }
 }
 
-/// Closes the ring when it is dropped, also if a check panics, since the workers would otherwise never end.
+/// A guard that closes the ring when it is dropped, even if a check panics, since the workers would
+/// otherwise never end.
 struct Closing(Arc<Ring>);
 
 impl Drop for Closing {
@@ -255,7 +260,7 @@ struct Taker<'a> {
     own: Option<Worker<Arc<Ring>>>,
     in_order: bool,
     held: VecDeque<Taken>,
-    /// After how many tickets, on average, it releases a lease.
+    /// The average number of tickets after which the consumer releases a lease.
     keeps: usize,
     releases: Sender<Taken>,
     dice: Dice,

@@ -1,5 +1,5 @@
-//! Stress tests of the ring of one producer and one consumer: every item comes once and in order, up to an end on which both sides
-//! agree.
+//! Stress tests of the ring with one producer and one consumer: every item must come once and in
+//! order, up to an end on which both sides agree.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
@@ -21,7 +21,7 @@ pub(crate) fn round(mut dice: Dice) {
     let (closes, way) = (dice.once_in(4), dice.fork());
     let slots: Box<[Slot<u64>]> = (0..capacity).map(|_| Slot::new(0)).collect();
     let way = || Way::new(way.clone());
-    // The count of items begins at 0, or wraps in the middle of the round.
+    // The count of items begins at 0, or so high that it wraps during the round.
     let start = if dice.once_in(2) { 0 } else { usize::MAX - dice.below(200) };
     let ring = Ring::starting_at(slots, way(), way(), start);
     let (mut producer, mut consumer) = (ring.producer().unwrap(), ring.consumer().unwrap());
@@ -33,7 +33,7 @@ pub(crate) fn round(mut dice: Dice) {
             let mut i = 0;
             while i < items {
                 let outcome = match own.below(4) {
-                    // Stored before the consumer can see the item.
+                    // The count is stored before the consumer can see the item.
                     0 => producer.claim().map(|mut claim| {
                         *claim = value(i);
                         sent.store(i + 1, SeqCst);

@@ -1,4 +1,4 @@
-//! Turns a round that hangs into a failure that shows where each thread is.
+//! Turns a round that hangs into a failure that shows what each thread is doing.
 
 use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -23,7 +23,8 @@ pub(crate) fn watched<T>(seed: u64, round: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Prints where all threads are: their backtraces if gdb is installed, otherwise their current system calls.
+/// Prints what all threads are doing: their backtraces if gdb is installed, and otherwise their
+/// current system calls.
 fn print_threads() {
     let id = std::process::id().to_string();
     let output = Command::new("gdb").args(["-p", &id, "-batch", "-ex", "thread apply all backtrace 12"]).output();

@@ -1,4 +1,4 @@
-//! Errors with their sources, as text.
+//! The message of an error together with those of its sources.
 
 /// Joins the messages of an error and of its sources.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {

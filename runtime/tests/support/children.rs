@@ -1,26 +1,29 @@
-//! The children of processes.
-#![allow(dead_code)] // Each test binary uses some of it.
+//! The child processes of a process, and what happens to them if it is killed.
+#![allow(dead_code)] // Each test binary uses only a part of it.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Is set where [`kill_again`] has started the program.
+/// The environment variable that is set in a program that [`kill_again`] has started.
 pub(crate) const TO_BE_KILLED: &str = "SLOTLINE_TO_BE_KILLED";
 
-/// Starts this program with one of its tests, waits until that prints "ready" and has three workers, and sends a signal to
-/// it, or to its whole group. Its workers must end within `limit` after it.
+/// Starts this program again to run one of its tests, waits until the test prints "ready" and has
+/// three workers, and sends a signal to it, or to its process group if `to_all`. The workers must
+/// end within `limit` after that.
 pub(crate) fn kill_again(test: &str, signal: i32, to_all: bool, limit: Duration) {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", test, "--nocapture"]).env(TO_BE_KILLED, "1").process_group(0).stdout(Stdio::piped());
-    // A shell starts programs in the background that ignore SIGINT.
+    // Programs that a shell has started in the background ignore SIGINT, which their children
+    // inherit.
     let restore = || {
-        // SAFETY: a plain system call.
+        // SAFETY: this only changes the action of a signal in the new process.
         unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
         Ok(())
     };
-    // SAFETY: it allocates nothing, and takes no lock.
+    // SAFETY: the function allocates nothing and takes no lock, as is required between fork and
+    // exec.
     unsafe { program.pre_exec(restore) };
     let mut program = program.spawn().unwrap();
     let lines = BufReader::new(program.stdout.take().unwrap()).lines();
@@ -28,7 +31,8 @@ pub(crate) fn kill_again(test: &str, signal: i32, to_all: bool, limit: Duration)
     let workers = children(program.id());
     assert_eq!(workers.len(), 3);
     let id = program.id() as i32;
-    // SAFETY: sends a signal to the program, or to its group, which is its own.
+    // SAFETY: this sends a signal to the program, or to its process group, in which only its own
+    // processes are.
     assert_eq!(unsafe { libc::kill(if to_all { -id } else { id }, signal) }, 0);
     assert_eq!(program.wait().unwrap().signal(), Some(signal));
     let killed = Instant::now();
@@ -38,17 +42,17 @@ pub(crate) fn kill_again(test: &str, signal: i32, to_all: bool, limit: Duration)
     }
 }
 
-/// Returns the children of a process.
+/// Returns the child processes of a process.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
     let numbers =
         std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     numbers.filter(|&child| parent_of(child) == Some(parent)).collect()
 }
 
-/// Returns the parent of a process that exists and is no zombie.
+/// Returns the parent of a process; `None` if the process does not exist or is a zombie.
 pub(crate) fn parent_of(process: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // After the program's name, which may contain anything: the state and the parent.
+    // The program's name, in parentheses, may contain anything. The state and the parent follow it.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut rest = rest.split_whitespace();
     (rest.next()? != "Z").then_some(())?;

@@ -1,4 +1,4 @@
-//! Workers that are threads or processes.
+//! Options for loaders whose workers are threads or processes.
 
 use std::sync::Once;
 
@@ -6,17 +6,18 @@ use slotline::Loader;
 use slotline::dataset::Dataset;
 use slotline::loader::{BatchOf, BuildError, Builder};
 
-/// Whether workers can be processes.
+/// Whether workers can be processes in this build.
 pub(crate) const HAS_PROCESSES: bool = cfg!(all(target_os = "linux", not(any(shuttle, delays))));
 
-/// The workers of a loader.
+/// The number and kind of a loader's workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Crew {
     pub(crate) workers: usize,
     pub(crate) processes: bool,
 }
 
-/// Returns a crew of threads for each number, and one of processes for each but 0.
+/// Returns workers that are threads for each number, and workers that are processes for each number
+/// except 0.
 pub(crate) fn crews<const N: usize>(workers: [usize; N]) -> impl Iterator<Item = Crew> + Clone {
     let of = move |processes| workers.into_iter().map(move |workers| Crew { workers, processes });
     of(false).chain(of(true).filter(|crew| HAS_PROCESSES && crew.workers > 0))
@@ -48,7 +49,8 @@ impl<D: Dataset> InProcesses<D> for Builder<D> {
     }
 }
 
-/// Makes panics in other processes print nothing. Another test may print a panic, and hold its lock, when this process forks.
+/// Makes panics in child processes print nothing. A panic hook that prints takes a lock, which a
+/// thread of this process may hold when it forks.
 pub(crate) fn panic_quietly_in_children() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

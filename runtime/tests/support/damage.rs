@@ -1,11 +1,11 @@
-//! Damages the JSON of a state.
+//! Makes invalid states by changing their JSON.
 
 use serde_json::Value;
 
-/// Values that replace a number.
+/// The values by which a number is replaced.
 const NUMBERS: [u64; 12] = [0, 1, 2, 3, 5, 9, 10, 11, 1000, 1 << 41, 1 << 63, u64::MAX];
 
-/// Changes one of the values in a state: `at` selects the value, and `with` what replaces it.
+/// Changes one of the values in a state. `at` selects the value, and `with` its replacement.
 pub(crate) fn damage(value: &mut Value, at: usize, with: usize) {
     fn leaves(value: &mut Value, path: String, to: &mut Vec<String>) {
         match value {
@@ -28,7 +28,7 @@ pub(crate) fn damage(value: &mut Value, at: usize, with: usize) {
     *place = match place {
         Value::Number(_) => number.into(),
         Value::Bool(was) => (!*was).into(),
-        // Changes a number in the text that a sampler saved.
+        // Change a number in the text that a sampler saved.
         Value::String(text) if text.contains('=') => {
             let mut pairs: Vec<String> = text.split(' ').map(str::to_owned).collect();
             let pair = with / NUMBERS.len() % pairs.len();

@@ -1,4 +1,4 @@
-//! Datasets and samplers that many tests read.
+//! Datasets and samplers that many tests use.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -28,8 +28,8 @@ pub(crate) fn pixels(index: usize) -> [[u8; 3]; 2] {
 /// Computes a sample from its index.
 type Get<S> = dyn Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync;
 
-/// Like [`slotline::dataset::from_fn`], but with one type for all datasets whose samples have the same type, so that the loader
-/// over them is compiled once.
+/// Works like [`slotline::dataset::from_fn`], but all datasets whose samples have the same type
+/// have one type, so that the loader over them is compiled once.
 pub(crate) fn from_fn<S: Sample + 'static>(
     len: usize,
     get: impl Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync + 'static,
@@ -45,7 +45,7 @@ fn erased<S: Sample + 'static>(
     slotline::dataset::from_fn(len, move |index, cx| get(index, cx))
 }
 
-/// Returns a dataset of `len` samples, which calls `work` before each.
+/// Returns a dataset of `len` samples, which calls `work` before each sample.
 pub(crate) fn items(
     len: usize,
     work: impl Fn(usize, &mut Context) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -56,7 +56,7 @@ pub(crate) fn items(
     })
 }
 
-/// A dataset whose samples are `S`, as a bound that the compiler can resolve.
+/// A bound for datasets with samples of type `S`, which the compiler can resolve.
 pub(crate) trait DatasetOf<'a, S>: Dataset<Sample<'a> = S> {}
 impl<'a, S, D: Dataset<Sample<'a> = S>> DatasetOf<'a, S> for D {}
 
@@ -90,7 +90,7 @@ impl<D: Dataset> IterableDataset for OneByOne<D> {
     }
 }
 
-/// A dataset that saves nothing of its cursors.
+/// A dataset that does not support saving its cursors.
 pub(crate) struct Forgetful<D>(pub(crate) D);
 
 impl<D: IterableDataset> IterableDataset for Forgetful<D> {
@@ -106,7 +106,7 @@ impl<D: IterableDataset> IterableDataset for Forgetful<D> {
     }
 }
 
-/// A dataset, with or without bulk reads that call `get` for each index.
+/// A dataset that reads many samples at once, by calling `get` for each index, if the flag is set.
 pub(crate) struct ReadsMany<D>(pub(crate) D, pub(crate) bool);
 
 impl<D: Dataset> Dataset for ReadsMany<D> {
@@ -125,7 +125,7 @@ impl<D: Dataset> Dataset for ReadsMany<D> {
     }
 }
 
-/// Returns samples, of which those wait at the latch for which `waits` returns `true`.
+/// Returns a dataset in which the samples for which `waits` returns true wait at the latch.
 pub(crate) fn stuck<F: Fn(usize, &Context) -> bool + Send + Sync + 'static>(
     len: usize,
     latch: &Latch,
@@ -140,7 +140,7 @@ pub(crate) fn stuck<F: Fn(usize, &Context) -> bool + Send + Sync + 'static>(
     })
 }
 
-/// A dataset that declares these fields, so that `build` reads no sample.
+/// A dataset that declares the given fields, so that `build` reads no sample.
 pub(crate) struct WithFields<D>(pub(crate) D, pub(crate) Fields);
 
 impl<D: Dataset> Dataset for WithFields<D> {
@@ -159,7 +159,7 @@ impl<D: Dataset> Dataset for WithFields<D> {
     }
 }
 
-/// A sample that is declared like another one, and written by a function.
+/// A sample with the fields of another sample, which a function writes.
 pub(crate) struct WrittenBy<S, F>(S, F);
 
 impl<S: Sample, F: FnOnce(S, &mut Row<'_>) -> Result<(), BoxError>> WrittenBy<S, F> {
@@ -180,16 +180,18 @@ impl<S: Sample, F: FnOnce(S, &mut Row<'_>) -> Result<(), BoxError>> Sample for W
     }
 }
 
-/// A dataset with bulk reads, of each index and a random number. It notes the indices of each read.
+/// A dataset with bulk reads. A sample is its index and a random number. It records the indices of
+/// each read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bulk {
     pub(crate) len: usize,
     pub(crate) asked: Notes,
-    /// How many more samples it puts than requested; negative for fewer.
+    /// The number of samples that a bulk read puts in addition to those requested; negative for
+    /// fewer.
     pub(crate) off_by: isize,
-    /// The index that it cannot read.
+    /// The index of a sample that cannot be read.
     pub(crate) bad: Option<usize>,
-    /// Whether a read of many fails after the last sample.
+    /// Whether a bulk read fails after its last sample.
     pub(crate) late: bool,
     /// The number of calls of `prefetch`.
     pub(crate) prefetched: Arc<AtomicUsize>,

@@ -1,10 +1,10 @@
-//! Forked processes in tests. Tests of other crates include this file, too.
+//! Forks the process of a test. Tests of other crates include this file, too.
 
-/// Forks this process, and returns whether this is the child. The child exits at a panic and is killed if it hangs. The
-/// parent waits for the child and asserts that it succeeded.
+/// Forks this process, and returns whether this is the child. The child exits with an error if it
+/// panics, and is killed if it hangs. The parent waits for the child and asserts that it succeeded.
 pub(crate) fn is_child() -> bool {
-    // SAFETY: the child is a copy of this process with only this thread. That the code below works in such a process is
-    // what the tests check.
+    // SAFETY: the child is a copy of this process with only this thread. The tests check that the
+    // code under test works in such a process.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
@@ -24,7 +24,7 @@ pub(crate) fn is_child() -> bool {
     false
 }
 
-/// Ends a child without any clean-up of what belongs to its parent.
+/// Ends a child process without destructors, which would affect what belongs to its parent.
 pub(crate) fn exit(code: i32) -> ! {
     // SAFETY: `_exit` ends the process and has no preconditions.
     unsafe { libc::_exit(code) }

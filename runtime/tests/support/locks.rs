@@ -1,20 +1,20 @@
-//! Helpers for tests of memory that the system refuses to lock. Each test runs its file's test `child` in separate
-//! processes, since the limit on locked memory, and how much is locked, are per process.
+//! Helpers for tests of memory that the system refuses to lock. Each test runs the test `child` of
+//! its file in separate processes, since the limit and the amount of locked memory are per process.
 
 use std::process::Command;
 
-/// The environment variable that tells the child process how many bytes it may lock.
+/// The environment variable that tells the child process its limit of locked memory, in bytes.
 const CHILD: &str = "SLOTLINE_TEST_LOCK_LIMIT";
 
-/// Returns a figure of this process's memory from `/proc/self/status`, in bytes.
+/// Returns a value of this process's memory statistics in `/proc/self/status`, in bytes.
 pub(crate) fn status(name: &str) -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_start_matches(':').trim().strip_suffix("kB").unwrap().trim().parse::<usize>().unwrap() << 10
 }
 
-/// In a child process, sets its limit of locked memory, gives up the privilege to exceed it, and returns it. Returns `None`
-/// elsewhere.
+/// Sets the limit of locked memory in a child process, gives up the privilege to exceed it, and
+/// returns the limit. Returns `None` in any other process.
 pub(crate) fn limit_locks() -> Option<u64> {
     let bytes = std::env::var(CHILD).ok().and_then(|limit| limit.parse().ok())?;
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
@@ -29,12 +29,12 @@ pub(crate) fn limit_locks() -> Option<u64> {
     Some(bytes)
 }
 
-/// Returns the line that a child prints at its end.
+/// Returns the line that a child prints when it has finished.
 pub(crate) fn is_done(limit: u64) -> String {
     format!("child of limit {limit} is done")
 }
 
-/// Runs the test `child` with each of these limits that this process may set.
+/// Runs the test `child` with each of these limits, except those that this process may not set.
 pub(crate) fn run_children(limits: [u64; 3]) {
     // SAFETY: `getrlimit` only writes to `limit`, which outlives the call.
     let (hard, privileged) = unsafe {

@@ -1,6 +1,6 @@
-//! Shared by the tests of the loader: a dataset with known samples, the plain loop whose batches a loader must equal, and a latch
-//! that blocks a worker.
-#![allow(dead_code)] // Each test binary uses some of it.
+//! Shared code of the tests: a dataset with known samples, a plain loop whose batches a loader must
+//! reproduce, and a latch that blocks workers.
+#![allow(dead_code)] // Each test binary uses only a part of it.
 
 mod alone;
 mod chain;
@@ -9,7 +9,7 @@ mod datasets;
 pub(crate) mod plain;
 mod shared;
 
-#[allow(unused_imports)] // Each test binary uses some of it.
+#[allow(unused_imports)] // Each test binary uses only a part of it.
 pub(crate) use {
     alone::alone,
     chain::chain,
@@ -34,10 +34,11 @@ use slotline::{Loader, WaitStrategy};
 
 use self::plain::Plain;
 
-/// A time limit that suits any machine: an operation that takes longer is taken to hang.
+/// A time limit that is long enough on any machine: an operation that takes longer is considered to
+/// hang.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Returns what a batch or an error says, without the thread or the process that made it.
+/// Describes a batch or an error, without the thread or process that made it.
 pub(crate) fn told<S>(batch: Result<Batch<S>, Error>) -> String {
     match batch {
         Ok(batch) => format!(
@@ -55,7 +56,7 @@ pub(crate) fn told<S>(batch: Result<Batch<S>, Error>) -> String {
     }
 }
 
-/// Waits for an unpredictable time for some samples, so that workers finish out of order.
+/// Waits for an unpredictable time at some samples, so that workers finish out of order.
 pub(crate) fn dawdle(index: usize, cx: &Context) {
     let seed = index as u64 ^ (cx.worker().map_or(9, |id| id as u64) << 20) ^ (u64::from(cx.epoch()) << 40);
     match SampleRng::new(seed, 0, 0).next_u32() % 16 {
@@ -66,13 +67,13 @@ pub(crate) fn dawdle(index: usize, cx: &Context) {
     }
 }
 
-/// [`dawdle`] in the form that [`items`] expects.
+/// Works like [`dawdle`], with the signature that [`items`] expects.
 pub(crate) fn dawdling(index: usize, cx: &mut Context) -> Result<(), BoxError> {
     dawdle(index, cx);
     Ok(())
 }
 
-/// The options that decide which batches there are.
+/// The options that determine the batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) len: usize,
@@ -86,7 +87,7 @@ pub(crate) struct Run {
 #[derive(Clone, Debug)]
 pub(crate) struct How {
     pub(crate) workers: usize,
-    /// Whether the workers are processes. Then the consumer does not help.
+    /// Whether the workers are processes. If so, the consumer does not help them.
     pub(crate) processes: bool,
     pub(crate) prefetch: usize,
     pub(crate) part_size: Option<usize>,
@@ -121,7 +122,8 @@ impl How {
     }
 }
 
-/// Sets the number of workers, and the prefetch factor if there are any (without workers it would be an error).
+/// Sets the number of workers and, if there are any, the prefetch factor, which is an error without
+/// workers.
 pub(crate) fn prefetch<D, C>(builder: Builder<D, C>, workers: usize, factor: usize) -> Builder<D, C> {
     let builder = builder.num_workers(workers);
     if workers > 0 { builder.prefetch_factor(factor) } else { builder }
@@ -134,7 +136,8 @@ impl Run {
         builder.shuffle(self.shuffle).seed(self.seed)
     }
 
-    /// Returns the batches of `epochs` passes as a plain loop makes them: in torch's order, on one thread, without prefetching.
+    /// Returns the batches of `epochs` passes as a plain loop makes them: in torch's order, in one
+    /// thread, without prefetching.
     pub(crate) fn expected(&self, epochs: u32) -> Vec<Vec<Got>> {
         let mut plain = Plain::new(self.seed, false);
         let mut pass = |_| {
@@ -154,7 +157,7 @@ impl Run {
     }
 }
 
-/// Everything that a batch reports, to be compared.
+/// The properties and contents of a batch, for comparisons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Got {
     pub(crate) task: usize,
@@ -165,7 +168,7 @@ pub(crate) struct Got {
 }
 
 impl Got {
-    /// Reads a batch of [`items`].
+    /// Reads a batch of the dataset [`items`].
     #[track_caller]
     pub(crate) fn from<S>(batch: &Batch<S>) -> Self {
         let columns = batch.columns();
@@ -189,8 +192,8 @@ pub(crate) fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Got> {
     loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect()
 }
 
-/// A latch that blocks threads until it is opened, also those of processes that were forked after it was made. A thread that waits
-/// longer than [`LONG`] panics, so that no test hangs.
+/// A latch that blocks threads until it is opened, including threads of processes that are forked
+/// after it was made. A thread that waits longer than [`LONG`] panics, so that no test hangs.
 #[derive(Clone, Debug)]
 pub(crate) struct Latch(&'static State);
 
@@ -212,7 +215,7 @@ impl Latch {
         self.during(|| until(|| self.0.open.load(Ordering::SeqCst), "the latch was never opened"));
     }
 
-    /// Counts as blocked while `run` runs.
+    /// Counts the current thread as blocked by the latch while `run` runs.
     pub(crate) fn during<T>(&self, run: impl FnOnce() -> T) -> T {
         self.0.waiting.fetch_add(1, Ordering::SeqCst);
         let outcome = run();
@@ -220,7 +223,7 @@ impl Latch {
         outcome
     }
 
-    /// Opens the latch for good and releases all threads that wait.
+    /// Opens the latch permanently, and releases all waiting threads.
     pub(crate) fn open(&self) {
         self.0.open.store(true, Ordering::SeqCst);
     }
@@ -231,7 +234,8 @@ impl Latch {
     }
 }
 
-/// Waits until a condition is true, and panics after about [`LONG`], which is counted in sleeps: a test may set the clock.
+/// Waits until a condition is true, and panics after about [`LONG`]. The time is measured by
+/// counting sleeps, since a test may set the clock.
 #[track_caller]
 pub(crate) fn until(is_true: impl Fn() -> bool, otherwise: &str) {
     const SLEEP: Duration = Duration::from_micros(100);
@@ -244,15 +248,16 @@ pub(crate) fn until(is_true: impl Fn() -> bool, otherwise: &str) {
     panic!("{otherwise}");
 }
 
-/// Reports whether a value was dropped. The value owns a [`DropGuard`], whose drop is the signal.
+/// Records whether a value was dropped. The value must own a [`DropGuard`], whose drop sets the
+/// record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dropped(Arc<AtomicBool>);
 
-/// Marks its [`Dropped`] when it is dropped.
+/// A guard that sets its [`Dropped`] when it is dropped.
 pub(crate) struct DropGuard(Dropped);
 
 impl Dropped {
-    /// Returns a guard, to be owned by the value that is observed.
+    /// Returns a guard that the observed value must own.
     pub(crate) fn guard(&self) -> DropGuard {
         DropGuard(self.clone())
     }

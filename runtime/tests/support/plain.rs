@@ -1,16 +1,16 @@
-//! The plain loop that every loader is compared with: one thread, no prefetching, written from torch's rules and not from the
-//! engine. The fuzz targets include this file too.
-#![allow(dead_code)] // Each test binary uses some of it.
+//! A plain loop with which loaders are compared: one thread, no prefetching, written from torch's
+//! rules and independently of the loader's code. The fuzz targets include this file, too.
+#![allow(dead_code)] // Each test binary uses only a part of it.
 
 use std::ops::Range;
 
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 
-/// Draws what the passes of a loader draw from its generator, in the same order.
+/// Makes the same draws from a generator as the passes of a loader, in the same order.
 pub(crate) struct Plain {
     generator: Generator,
-    /// The base seed of all passes, if the workers are persistent and the first pass has begun.
+    /// The base seed of all passes if the workers are persistent. Set when the first pass begins.
     base: Option<u64>,
     persistent: bool,
     epoch: u32,
@@ -21,14 +21,15 @@ impl Plain {
         Self { generator: Generator::from_seed(seed), base: None, persistent, epoch: 0 }
     }
 
-    /// Starts where a generator with this seed is after `words` words, in pass `epoch`.
+    /// Makes a loop that begins with pass `epoch`, and with a generator from which `words` words
+    /// were drawn.
     pub(crate) fn after(seed: u64, words: u64, epoch: u32) -> Self {
         let mut plain = Self { epoch, ..Self::new(seed, false) };
         plain.generator.discard(words);
         plain
     }
 
-    /// Begins the next pass.
+    /// Begins the next pass, and returns its seeds.
     pub(crate) fn pass(&mut self) -> Seeds {
         let base = match self.base.filter(|_| self.persistent) {
             Some(base) => base,
@@ -42,13 +43,13 @@ impl Plain {
     pub(crate) fn shuffled(&mut self, len: usize) -> Vec<usize> {
         let mut order = Vec::<u64>::new();
         self.generator.randperm_into(len, &mut order).expect("a small permutation");
-        // torch draws a second permutation, of which a full pass uses nothing.
+        // torch draws a second permutation, none of which is used by a full pass.
         self.generator.randperm_into(len, &mut Vec::<u64>::new()).expect("a small permutation");
         order.into_iter().map(|index| index as usize).collect()
     }
 }
 
-/// What determines the random numbers of the samples of a pass.
+/// The seeds that determine the random numbers of the samples of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seeds {
     pub(crate) base: u64,
@@ -56,7 +57,7 @@ pub(crate) struct Seeds {
 }
 
 impl Seeds {
-    /// Returns those of a worker that makes its own pass over an iterable dataset.
+    /// Returns the seeds of a worker that makes its own pass over an iterable dataset.
     pub(crate) fn of_worker(self, worker: usize) -> Self {
         Self { base: self.base.wrapping_add(worker as u64), ..self }
     }
@@ -67,18 +68,19 @@ impl Seeds {
     }
 }
 
-/// Divides a sequence into batches.
+/// Divides a sequence into batches of `size`.
 pub(crate) fn batches<T: Clone>(samples: &[T], size: usize, drop_last: bool) -> Vec<Vec<T>> {
     samples.chunks(size).filter(|batch| !drop_last || batch.len() == size).map(<[T]>::to_vec).collect()
 }
 
-/// Returns the range of an iterable dataset of `len` samples that a worker reads; `workers` may be 0.
+/// Returns the range of an iterable dataset of `len` samples that a worker reads. Without workers,
+/// `workers` is 0.
 pub(crate) fn share(worker: usize, workers: usize, len: usize) -> Range<usize> {
     let each = len.div_ceil(workers.max(1));
     len.min(worker * each)..len.min((worker + 1) * each)
 }
 
-/// Takes one item of each sequence in turn, until all have ended.
+/// Takes one item of each sequence in turn, until all sequences have ended.
 pub(crate) fn in_turn<T>(sequences: impl IntoIterator<Item = impl IntoIterator<Item = T>>) -> Vec<T> {
     let mut sequences: Vec<_> = sequences.into_iter().map(IntoIterator::into_iter).collect();
     let mut all = Vec::new();

@@ -7,12 +7,13 @@ use slotline::BoxError;
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::{Order, SampledBatches, Sampler, SamplerError, Saved, Spans, put_generator};
 
-/// The most samples in a batch.
+/// The maximum number of samples in a batch.
 const MAX: usize = 6;
-/// The most tokens in a batch.
+/// The maximum number of tokens in a batch.
 const TOKENS: u32 = 40;
 
-/// All samples in random order, as many in a batch as have at most 40 tokens.
+/// A sampler that visits all samples in random order, and puts as many of them into a batch as have
+/// at most 40 tokens together.
 pub(crate) struct Planned {
     lengths: Arc<[u32]>,
     generator: SharedGenerator,

@@ -1,5 +1,6 @@
-//! Loaders of every kind that are interrupted and resumed. What they read is in `orders`, a module of each crate with samplers.
-#![allow(dead_code)] // Each test binary uses some of it.
+//! Loaders with many combinations of options that are interrupted and resumed. The sources of their
+//! indices are in a module `orders`, which each crate with samplers has.
+#![allow(dead_code)] // Each test binary uses only a part of it.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -39,7 +40,7 @@ impl Dataset for Items {
     }
 }
 
-/// What a pass delivers: a batch with its contents, or the failure of a batch.
+/// The result of a step of a pass: the contents of a batch, or its error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     Batch { epoch: u32, task: usize, indices: Vec<i64>, bytes: Vec<u8>, words: Vec<u64> },
@@ -78,7 +79,7 @@ impl Outcome {
         }
     }
 
-    /// The key to sort outcomes by where batches are delivered out of order.
+    /// Returns the key by which outcomes are sorted if batches are delivered out of order.
     pub(crate) fn key(&self) -> (u32, usize) {
         match *self {
             Self::Batch { epoch, task, .. } | Self::Failed { epoch, task, .. } => (epoch, task),
@@ -86,7 +87,7 @@ impl Outcome {
     }
 }
 
-/// The options that decide which batches there are.
+/// The options that determine the batches.
 #[derive(Clone, Debug)]
 pub(crate) struct What {
     pub(crate) len: usize,
@@ -106,11 +107,13 @@ pub(crate) struct How {
     pub(crate) hold: usize,
     pub(crate) in_order: bool,
     pub(crate) dealt: bool,
-    /// Whether the workers are processes, if there are any and [`dealt`](Self::dealt) is not set.
+    /// Whether the workers are processes. Ignored without workers, or if [`dealt`](Self::dealt) is
+    /// set.
     pub(crate) processes: bool,
 }
 
-/// When a loader is interrupted: after this number of batches or, if the flag is set, at the end of their pass.
+/// The point at which a loader is interrupted: after this number of batches or, if the flag is set,
+/// at the end of the pass that they belong to.
 pub(crate) type Cut = (usize, bool);
 
 pub(crate) fn build(what: &What, how: &How) -> Loader<BatchOf<Items>> {
@@ -132,7 +135,7 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
     Crew { workers: how.workers, processes }.build(builder.round_robin(dealt)).unwrap()
 }
 
-/// Runs a loader to its end or to the cut, where it returns the loader's state.
+/// Runs a loader to its end, or to the cut, at which it returns the loader's state.
 pub(crate) fn run<S>(
     loader: &mut Loader<Batch<S>>,
     what: &What,
@@ -143,7 +146,7 @@ pub(crate) fn run<S>(
     while state.is_none() && loader.next_epoch() < what.epochs {
         let epoch = loader.next_epoch();
         let mut pass = loader.epoch().unwrap();
-        // Nothing was delivered yet, or nothing since the loader was resumed.
+        // Interrupt before any batch was delivered, or before any batch after a resume.
         state = (left == 0 && !at_end).then(|| pass.state());
         while state.is_none()
             && let Some(got) = pass.next()
@@ -167,12 +170,12 @@ pub(crate) fn run<S>(
 
 pub(crate) const WHOLE: Cut = (usize::MAX, true);
 
-/// Returns the outcomes of all passes of one loader.
+/// Returns the outcomes of all passes of one loader that is not interrupted.
 pub(crate) fn uninterrupted(what: &What) -> Vec<Outcome> {
     uninterrupted_by(what, build)
 }
 
-/// As [`uninterrupted`], with loaders that `build` makes.
+/// Works like [`uninterrupted`], with loaders that `build` makes.
 pub(crate) fn uninterrupted_by<S>(what: &What, build: impl Fn(&What, &How) -> Loader<Batch<S>>) -> Vec<Outcome> {
     let workers = usize::from(what.persistent);
     let how = How { workers, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false, processes: false };
@@ -181,12 +184,13 @@ pub(crate) fn uninterrupted_by<S>(what: &What, build: impl Fn(&What, &How) -> Lo
     outcomes
 }
 
-/// Returns the outcomes of several loaders in sequence, each of which resumes where the previous one was cut.
+/// Returns the outcomes of several loaders in sequence, each of which resumes where the previous
+/// one was interrupted.
 pub(crate) fn interrupted(what: &What, parts: &[(How, Cut)], last: &How) -> Vec<Outcome> {
     interrupted_by(what, parts, last, build)
 }
 
-/// As [`interrupted`], with loaders that `build` makes.
+/// Works like [`interrupted`], with loaders that `build` makes.
 pub(crate) fn interrupted_by<S>(
     what: &What,
     parts: &[(How, Cut)],
@@ -216,7 +220,8 @@ pub(crate) fn interrupted_by<S>(
     outcomes
 }
 
-/// Returns the state of a loader over `from` in the middle of its second pass, and the loader's options.
+/// Returns the state of a loader in the middle of its second pass, and the options of the loader.
+/// Its indices come from `from`.
 pub(crate) fn state_of(from: From) -> (What, State) {
     let what = What { len: 40, batch_size: Some(4), drop_last: false, from, persistent: false, epochs: 3 };
     let how = How { workers: 0, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false, processes: false };
@@ -254,7 +259,8 @@ pub(crate) fn parts(in_order: bool) -> impl Strategy<Value = Vec<(How, Cut)>> {
     vec((how(in_order), (0_usize..20, proptest::bool::weighted(0.2))), 1..5)
 }
 
-/// Damages a state, and checks that it is refused, or loaded and then no more than a pass.
+/// Damages a state, and checks that loading it fails, or that the loader then delivers at most one
+/// pass.
 pub(crate) fn refused_or_loaded(
     from: From,
     damages: &[(usize, usize)],

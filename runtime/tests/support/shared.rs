@@ -1,11 +1,12 @@
-//! Values that a process shares with those that it forks.
+//! Values that a process shares with the processes that it forks later.
 
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::sync::Arc;
 
-/// Notes of all threads, also those of processes that are forked after the list was made.
+/// A list of notes, to which threads of this process and of those forked after it was made can
+/// append.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes(Arc<File>);
 
@@ -18,11 +19,11 @@ impl Default for Notes {
 impl Notes {
     /// Appends a note.
     pub(crate) fn push(&self, note: impl Debug) {
-        // The processes share the position in the file.
+        // The processes share the file's position, so notes are appended.
         (&*self.0).write_all(format!("{note:?}\n").as_bytes()).unwrap();
     }
 
-    /// Returns the notes, while nobody appends one.
+    /// Returns all notes. No thread may append one during the call.
     pub(crate) fn all(&self) -> Vec<String> {
         let (mut file, mut text) = (&*self.0, String::new());
         file.rewind().unwrap();
@@ -41,14 +42,14 @@ impl Notes {
 #[cfg(unix)]
 pub(crate) fn shared<T: Default + Sync>() -> &'static T {
     const { assert!(size_of::<T>() > 0) };
-    // SAFETY: asks for new memory.
+    // SAFETY: this maps new memory.
     let memory = unsafe {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         libc::mmap(std::ptr::null_mut(), size_of::<T>(), access, flags, -1, 0)
     };
     assert_ne!(memory, libc::MAP_FAILED);
     let value = memory.cast::<T>();
-    // SAFETY: the memory is aligned to a page, is large enough, and stays.
+    // SAFETY: the memory is aligned to a page, is large enough, and is never unmapped.
     unsafe {
         value.write(T::default());
         &*value

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
 use tracing::span;
 
-/// Records the warnings of the threads that it is the subscriber of: the message, then the other fields as `name=value `.
+/// A subscriber that records warnings of its threads: the message, followed by the other fields as
+/// `name=value `.
 #[derive(Clone, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>, Option<Arc<dyn Fn() + Send + Sync>>);
 
-#[allow(dead_code)] // Each test binary uses some of it.
+#[allow(dead_code)] // Each test binary uses only a part of it.
 impl Warnings {
-    /// Returns a subscriber that also calls `callback` at each warning, on the thread that emits it.
+    /// Makes a subscriber that also calls `callback` at each warning, on the thread that emits the
+    /// warning.
     pub(crate) fn with_callback(callback: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::default(), Some(Arc::new(callback)))
     }

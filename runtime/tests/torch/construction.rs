@@ -1,4 +1,4 @@
-//! Options that exclude each other, or that are too large.
+//! Tests of options that exclude each other, or are too large.
 
 use slotline::dataset::iter_fn;
 use slotline::loader::{BuildError, Builder};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{HAS_PROCESSES, InProcesses};
 use crate::{Loader, nothing, numbers, stream};
 
-/// The options that torch checks when it makes a loader, and whether they are given.
+/// The options that torch checks when it makes a loader. A flag says whether the option is given.
 #[derive(Clone, Copy, Debug)]
 struct Given {
     iterable: bool,
@@ -25,7 +25,7 @@ struct Given {
     timeout: bool,
 }
 
-/// What is wrong with the options.
+/// A fault in the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// Two options exclude each other.
@@ -81,7 +81,7 @@ impl Given {
             .timeout(if self.timeout { Duration::from_secs(60) } else { Duration::ZERO })
     }
 
-    /// Builds a loader in each way, and returns the outcomes.
+    /// Builds loaders of all kinds that have these options, and returns the outcomes.
     fn build(&self) -> Vec<Result<(), BuildError>> {
         if self.iterable {
             return vec![self.set(Loader::iterable(stream(6, nothing))).build().map(drop)];
@@ -190,13 +190,14 @@ fn options_of_a_shared_ring_exclude_a_ring_per_worker() {
     for (builder, second) in [(iterable().part_size(2), "part_size"), (iterable().help(true), "help")] {
         assert_eq!(reported(&builder.build().unwrap_err()), Fault::Clash("an iterable dataset", second));
     }
-    // Without workers the calling thread reads all samples, so `help(true)` is no conflict.
+    // Without workers the calling thread reads all samples, so `help(true)` is not a conflict.
     assert_eq!(iterable().num_workers(0).help(true).build().unwrap().epoch().unwrap().count(), 10);
     assert_eq!(reported(&iterable().hold(0).build().unwrap_err()), Fault::Zero("hold"));
     assert_eq!(reported(&dealt().hold(0).round_robin(true).build().unwrap_err()), Fault::Zero("hold"));
 }
 
-/// Numbers of slots or threads that no machine has, with the option that is to be named.
+/// Returns builders with more slots or threads than any machine has, each with the option that the
+/// error must name.
 fn absurd<D>(builder: impl Fn() -> Builder<D>) -> [(Builder<D>, &'static str); 4] {
     [
         (builder().num_workers(1).prefetch_factor(usize::MAX), "prefetch_factor"),

@@ -1,4 +1,5 @@
-//! Passes that are left before their end, and loaders that are dropped, in every possible way.
+//! Tests of passes that are left before their end, and of loaders that are dropped, in every
+//! possible way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -28,7 +29,8 @@ fn errors_of_a_pass_that_was_left_do_not_reach_the_next() {
                         let failed = matches!(outcome, Err(Error::Sample { .. } | Error::Panic { .. }));
                         assert!(failed || outcome.is_ok(), "{outcome:?}");
                     }
-                    // Workers that finish batches of the pass that was left can still fail. The next pass waits for them.
+                    // Workers that finish batches of the pass that was left can still fail. The
+                    // next pass waits for them.
                     drop(loader.pass().unwrap());
                     bad.store(false, Ordering::SeqCst);
                     assert_eq!(loader.whole(), options.expected(kind), "{kind:?} {options:?}");
@@ -49,7 +51,7 @@ fn collated_batches_are_dropped_with_the_pass() {
                     let builder = $builder.batch_size(3).num_workers(workers);
                     let builder = builder.collate(move |samples| Ok((token.clone(), samples.len())));
                     let mut loader = builder.build().unwrap();
-                    // One is owned by the test, one by the collate function.
+                    // The test owns one reference, and the collate function another.
                     assert_eq!(Arc::strong_count(&alive), 2);
                     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), if workers == 2 { 8 } else { 7 });
                     assert_eq!(Arc::strong_count(&alive), 2);
@@ -101,7 +103,7 @@ fn with_a_ring_per_worker_holding_too_many_is_an_error() {
     }
 }
 
-/// How a loop over batches ends.
+/// The way in which a loop over batches ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
     /// The loop runs to the end of the pass.
@@ -171,7 +173,8 @@ fn a_loader_continues_and_leaks_nothing_however_a_loop_ends() {
                         let mut kept = None;
                         leave(&mut *loader, exit, |batch| kept = Some(batch).filter(|_| held));
                         bad.store(false, Ordering::SeqCst);
-                        // In a shared ring a held batch keeps its slot, and the next pass would wait for that slot.
+                        // In a shared ring, a held batch keeps its slot, for which the next pass
+                        // would wait.
                         if !(held && matches!(kind, Kind::Shared | Kind::Processes)) {
                             assert_eq!(loader.whole(), options.expected(kind), "{kind:?} {exit:?} {options:?}");
                             leave(&mut *loader, exit, drop);

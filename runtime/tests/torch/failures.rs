@@ -1,4 +1,5 @@
-//! Errors and panics in user code: what they belong to, when they are delivered, and what follows them.
+//! Tests of errors and panics in user code: the batch that they are attributed to, when they are
+//! delivered, and what follows them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use slotline::{BoxError, Error, Loader, WorkerInfo};
 use crate::support::chain;
 use crate::{Kind, Options, Passes};
 
-/// How user code fails.
+/// The way in which user code fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failing {
     Error,
@@ -28,8 +29,8 @@ impl Failing {
     }
 }
 
-/// Returns a dataset of five numbers for each worker w, starting at 100 w, and a flag. While the flag is set, the workers in `bad`
-/// cannot start.
+/// Returns a dataset of five numbers for each worker w, starting at 100 w, and a flag. While the
+/// flag is set, the workers in `bad` cannot start.
 fn unstartable(failing: Failing, bad: Vec<usize>) -> (impl for<'a> IterableDataset<Sample<'a> = i64>, Arc<AtomicBool>) {
     let armed = Arc::new(AtomicBool::new(false));
     let arm = armed.clone();
@@ -105,7 +106,8 @@ fn with_bad(bad: Vec<i64>, failing: Failing) -> impl for<'a> IterableDataset<Sam
     })
 }
 
-/// Abbreviates an outcome: the numbers of a batch, or who failed, the sample's index and the task.
+/// Abbreviates an outcome: the numbers of a batch, or the thread in which it failed, the sample's
+/// index and the task.
 fn short(outcome: Result<Vec<i64>, Error>) -> Result<Vec<i64>, (By, usize, usize)> {
     outcome.map_err(|error| match error {
         Error::Sample { index, position, task, by, ref source } => {
@@ -128,7 +130,8 @@ fn an_iterable_continues_after_an_error() {
         let mut loader = Loader::iterable(dataset).num_workers(workers).batch_size(3).build().unwrap();
         for _ in 0..2 {
             let outcomes: Vec<_> = loader.pass().unwrap().map(short).collect();
-            // 0 and 1 were read for the first batch, which failed at 2. The second batch failed at 3. The third has 4, 5 and 6.
+            // 0 and 1 were read for the first batch, which failed at 2. The second batch failed at
+            // 3. The third batch is 4, 5 and 6.
             let [first, second, third] = [(2, 0), (3, 1), (7, 3)].map(|(index, task)| Err((by, index, task)));
             assert_eq!(outcomes, [first, second, Ok(vec![4, 5, 6]), third, Ok(vec![8, 9])]);
         }
@@ -185,7 +188,7 @@ fn the_users_error_is_kept_as_the_source() {
             let mut loader = options.build(kind, |number| if number == 1 { Err(Silent(7).into()) } else { Ok(()) });
             let error = loader.pass().unwrap().next().unwrap().unwrap_err();
             let Error::Sample { source, .. } = &error else { panic!("{error}") };
-            // Only its text comes from another process.
+            // Only the text of an error comes from another process.
             let is_copied = kind == Kind::Processes && workers > 0;
             assert!(is_copied || matches!(source.downcast_ref(), Some(Silent(7))));
             let by = if workers == 0 { "the consumer's thread" } else { "worker 0" };

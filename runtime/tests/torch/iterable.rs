@@ -1,4 +1,4 @@
-//! Iterable datasets, which each worker reads from the start.
+//! Tests of iterable datasets, of which each worker makes its own pass.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,7 +70,7 @@ fn iter_is_called_once_per_pass_with_its_worker() {
             });
             let builder = Loader::iterable(dataset).num_workers(workers).seed(6);
             let mut loader = builder.persistent_workers(persistent && workers > 0).build().unwrap();
-            // The builder starts a cursor as the first worker, to learn the fields.
+            // The builder starts a cursor like that of the first worker, to determine the fields.
             let probes = std::mem::take(&mut *seen.lock().unwrap());
             assert!(matches!(&probes[..], [probe] if probe.map(|worker| worker.id()) == (workers > 0).then_some(0)));
             assert_eq!(worker_info(), None, "the calling thread is not a worker any more");
@@ -142,7 +142,7 @@ fn more_samples_than_the_declared_length_is_one_warning() {
         let text = warnings[0].to_string();
         assert!(text.contains(&format!("len() is {len}")) && text.contains("worker_info"), "{text}");
     }
-    // As many samples as declared, or fewer, are no reason for a warning.
+    // There must be no warning if there are as many samples as declared, or fewer.
     for len in [10, 11] {
         let dataset = iter_fn(|_| Ok((0..5_i64).map(Ok))).with_len(len);
         let mut loader = Loader::iterable(dataset).num_workers(2).build().unwrap();
@@ -181,7 +181,7 @@ fn an_endless_dataset_is_read_no_further_than_the_rings() {
             let lanes = workers.max(1);
             let first = |task: usize| (task / lanes * 4) as i64;
             assert!(batches.into_iter().eq((0..taken).map(|t| (first(t)..first(t) + 4).collect::<Vec<_>>())));
-            // Waits until the pass has ended, and begins another one.
+            // Wait until the pass has ended, by beginning another one.
             drop(loader.epoch().unwrap());
             let most = 4 * (taken + 2 * prefetch * workers);
             assert!(read.load(Ordering::SeqCst) <= most, "{read:?} for {taken} batches");
@@ -189,7 +189,7 @@ fn an_endless_dataset_is_read_no_further_than_the_rings() {
     }
 }
 
-/// Counts the cursors that exist. Its drop panics if the flag is set.
+/// A cursor that counts how many cursors exist. Its drop panics if the flag is set.
 struct Cursor(Arc<AtomicUsize>, bool);
 
 impl Drop for Cursor {

@@ -1,8 +1,9 @@
-//! The requirements of torch's own tests on its `DataLoader`, checked for slotline's loaders. Each test checks one claim of torch's
-//! documentation or tests.
+//! Tests of the behaviour that torch's documentation and tests require of its `DataLoader`, for
+//! slotline's loaders.
 //!
-//! Datasets made of others, samplers, collation and values are tested elsewhere: in `tests/datasets`,
-//! `tests/default_generator/draws.rs` and `src/sampler`. `parity` checks the golden vectors.
+//! Datasets made of others, samplers, collation and values are tested elsewhere: in
+//! `tests/datasets`, `tests/default_generator/draws.rs` and `src/sampler`. `parity` compares
+//! recorded results of torch.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -32,13 +33,13 @@ use crate::support::{Crew, HAS_PROCESSES, InProcesses, OneByOne, from_fn, plain}
 /// The kind of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Built with `build`: any worker that is free takes the next batch.
+    /// A loader with a shared ring: any free worker takes the next batch.
     Shared,
-    /// The same, with processes as workers, if there are any.
+    /// A loader like `Shared` whose workers, if there are any, are processes.
     Processes,
-    /// Built with `round_robin`: worker `i mod num_workers` takes batch `i`.
+    /// A loader with `round_robin`: worker `i mod num_workers` makes batch `i`.
     Dealt,
-    /// Over an iterable dataset.
+    /// A loader over an iterable dataset.
     Iterable,
 }
 
@@ -59,7 +60,7 @@ trait Passes {
         Ok(Box::new(self.batches()?.map(|batch| Ok(batch?.values()))))
     }
 
-    /// Returns the values of a whole pass, which must succeed.
+    /// Runs a whole pass, which must succeed, and returns the values of its batches.
     #[track_caller]
     fn whole(&mut self) -> Vec<Vec<i64>> {
         self.pass().unwrap().map(Result::unwrap).collect()
@@ -118,25 +119,25 @@ fn numbers(len: usize, work: impl Work) -> impl for<'a> Dataset<Sample<'a> = i64
     })
 }
 
-/// Returns the same numbers as an iterable dataset, in which each worker reads its share.
+/// Returns an iterable dataset of the numbers below `len`, of which each worker reads its share.
 fn stream(len: usize, work: impl Work) -> impl for<'a> IterableDataset<Sample<'a> = i64> {
     OneByOne(numbers(len, work))
 }
 
-/// A function that is called before each number.
+/// A function that is called before each number is read.
 trait Work: Fn(usize) -> Result<(), BoxError> + Send + Sync + 'static {}
 impl<F: Fn(usize) -> Result<(), BoxError> + Send + Sync + 'static> Work for F {}
 
-/// A `worker_init`.
+/// A function for `worker_init`.
 trait Init: Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static {}
 impl<F: Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static> Init for F {}
 
-/// Does nothing.
+/// A [`Work`] that does nothing.
 fn nothing(_: usize) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Options that all kinds of loaders have.
+/// The options that apply to all kinds of loaders.
 #[derive(Clone, Copy, Debug)]
 struct Options {
     len: usize,
@@ -178,7 +179,7 @@ impl Options {
         self.build_with(kind, work, None::<fn(WorkerInfo) -> Result<(), BoxError>>)
     }
 
-    /// As [`build`](Self::build), with a `worker_init`.
+    /// Works like [`build`](Self::build), with a `worker_init`.
     fn build_with(&self, kind: Kind, work: impl Work, init: Option<impl Init>) -> Box<dyn Passes> {
         fn with<D>(builder: Builder<D>, init: Option<impl Init>) -> Builder<D> {
             if let Some(init) = init { builder.worker_init(init) } else { builder }
@@ -211,7 +212,7 @@ impl Options {
             .help(false)
     }
 
-    /// Returns the batches of every pass by torch's rules.
+    /// Returns the batches of each pass according to torch's rules.
     fn expected(&self, kind: Kind) -> Vec<Vec<i64>> {
         let shares: Vec<Vec<i64>> = match kind {
             Kind::Iterable => shares(self.len, self.workers),

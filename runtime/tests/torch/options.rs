@@ -1,4 +1,4 @@
-//! Single options: workers, prefetching, pinning.
+//! Tests of single options: workers, prefetching, pinning.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -28,7 +28,7 @@ fn the_calling_thread_reads_samples_only_without_workers() {
     }
 }
 
-/// Waits until `done` is true, and returns whether it was in time.
+/// Waits until `done` returns true, and returns whether it did so in time.
 fn becomes_true(done: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     while !done() {
@@ -44,10 +44,11 @@ fn becomes_true(done: impl Fn() -> bool) -> bool {
 fn prefetch_factor_batches_per_worker_are_loaded_ahead() {
     for (workers, prefetch) in [(1, 1), (1, 4), (2, 1), (2, 3), (3, 2)] {
         for kind in KINDS {
-            // The numbers that were read, and the batches that were requested.
+            // The number of numbers that were read, and the number of batches that were requested.
             let (read, asked) = (shared::<AtomicUsize>(), shared::<AtomicUsize>());
             let options = Options { len: 60, batch_size: 2, workers, prefetch, ..Options::default() };
-            // A shared ring has two more slots: one for the batch that is held, and one to make the number even.
+            // A shared ring has two more slots: one for the batch that is held, and one to make the
+            // number even.
             let spare = if matches!(kind, Kind::Shared | Kind::Processes) { 2 } else { 0 };
             let mut loader = options.build(kind, move |_| {
                 if worker_info().is_some() {
@@ -79,7 +80,7 @@ fn prefetch_factor_batches_per_worker_are_loaded_ahead() {
 /// The sum of a batch and, if it was pinned, the worker that pinned it.
 type Sum = (i64, Option<usize>);
 
-/// Sums batches with a collate function and a pin function, with any kind of loader.
+/// Sums batches with a collate function and a pin function, in a loader of the given kind.
 fn sums(kind: Kind, workers: usize, pin_memory: bool, fault: Option<i64>) -> (Vec<Result<Sum, Error>>, Vec<Warning>) {
     let pin = move |sum: &mut Sum| -> Result<(), BoxError> {
         if fault == Some(sum.0) {
@@ -104,7 +105,7 @@ fn sums(kind: Kind, workers: usize, pin_memory: bool, fault: Option<i64>) -> (Ve
         }};
     }
     match kind {
-        // The result of a collate function for processes is a sample.
+        // With worker processes, the result of a collate function must be a sample.
         Kind::Shared | Kind::Processes => sums!(Loader::builder(numbers(7, nothing))),
         Kind::Dealt => sums!(Loader::builder(numbers(7, nothing)).round_robin(true)),
         Kind::Iterable => sums!(Loader::iterable(stream(7, nothing))),
@@ -170,7 +171,7 @@ fn memory_ceiling_is_known_before_the_first_batch() {
         build: impl Fn(Builder<D>) -> Loader<BatchOf<D>>,
     ) {
         let mut loader = build(loader.batch_size(4).num_workers(2).prefetch_factor(3));
-        // 6 slots for prefetching, 1 for the batch that is held, and 1 to replace it.
+        // There are 6 slots for prefetching, 1 for the batch that is held, and 1 to replace it.
         let (before, depth) = (loader.memory_ceiling(), loader.depth());
         assert_eq!(depth, 8);
         assert!(before >= depth * 4 * 8 && before < 1 << 20, "{before}");

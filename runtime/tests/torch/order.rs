@@ -1,4 +1,4 @@
-//! Which batches are delivered, in which order, and how often.
+//! Tests of which batches are delivered, in which order, and how often.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

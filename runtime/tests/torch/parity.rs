@@ -1,6 +1,6 @@
-//! Compares slotline with torch, by the checks of the example `torch_parity`.
+//! Compares slotline with torch, using the checks of the example `torch_parity`.
 //!
-//! `torch/vectors.json` has torch 2.15.0's answers to 210 cases.
+//! `torch/vectors.json` contains the answers of torch 2.15.0 to 210 cases.
 
 #[path = "../../examples/torch_parity/checks/mod.rs"]
 mod checks;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use self::checks::compare::pack;
 use self::checks::{Failure, Vectors, answers, check, describe, guarded};
 
-/// The kinds of cases and the number of each, so that none is skipped.
+/// The kinds of cases and the number of each, to check that none is skipped.
 const KINDS: [(&str, usize); 11] = [
     ("engine", 15),
     ("randperm", 15),
@@ -44,7 +44,8 @@ fn every_case_has_torchs_answer() {
     }
 }
 
-/// Returns variants of an answer that each have one error: a changed number or hash, or a missing entry.
+/// Returns variants of an answer that each contain one error: a changed number or hash, or a
+/// missing entry.
 fn corruptions(answer: &Value) -> Vec<Value> {
     let within = |list: &Vec<Value>, at: usize| {
         let with = |entry| Value::from([&list[..at], &[entry], &list[at + 1..]].concat());
@@ -70,7 +71,8 @@ fn corruptions(answer: &Value) -> Vec<Value> {
     }
 }
 
-/// Returns the JSON pointers to a case's answers. Each pass has its own, as a file can have any number of passes.
+/// Returns the JSON pointers to a case's answers. Each pass has its own pointer, as a case can have
+/// any number of passes.
 fn places(case: &Value) -> Vec<String> {
     let kind = case["kind"].as_str().unwrap();
     let place = |&key: &&str| match key {
@@ -144,7 +146,7 @@ fn impossible_arguments_fail_without_a_panic() {
                 case[key] = value.clone();
                 let outcome = check(&case);
                 assert!(!matches!(outcome, Err(Failure::Panicked(_))), "{key} = {value}: {outcome:?}");
-                // A number can be valid: a seed can be any number, and a dataset can be empty.
+                // A number may be valid: a seed can be any number, and a dataset can be empty.
                 assert!(outcome.is_err() || value.is_number(), "{key} = {value} of {kind}");
             }
         }

@@ -1,4 +1,4 @@
-//! Random numbers: what is drawn, from which generator, and how often.
+//! Tests of random numbers: what is drawn, from which generator, and how often.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn the_same_seed_gives_the_same_random_numbers() {
             assert_eq!(once, passes(kind, 2, persistent));
             let different: BTreeSet<i64> = once.concat().into_iter().collect();
             assert_eq!(different.len(), 60, "each sample has a different number");
-            // With a map-style dataset the numbers do not depend on the workers.
+            // With a map-style dataset, the numbers must not depend on the workers.
             if kind != Kind::Iterable {
                 assert_eq!(once, passes(Kind::Shared, 3, persistent));
             }
@@ -45,7 +45,8 @@ fn only_base_seeds_and_shuffles_draw_from_the_generator() {
     const PASSES: usize = 3;
     for (workers, persistent) in [(0, false), (2, false), (2, true)] {
         let options = Options { workers, persistent, ..Options::default() };
-        // A base seed takes two words. A shuffled pass takes two permutations, the second of which torch draws without using it.
+        // A base seed takes two words. A shuffled pass takes two permutations, the second of which
+        // torch draws without using it.
         let seeds = 2 * if persistent { 1 } else { PASSES };
         let permutations = PASSES * 2 * (options.len - 1);
         for (kind, shuffle, words) in [

@@ -1,4 +1,4 @@
-//! Custom samplers and batch samplers.
+//! Tests of custom samplers and batch samplers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use slotline::{BoxError, Error};
 use crate::support::{self, sampler_fn};
 use crate::{Loader, Passes, all_kinds, nothing, numbers, values};
 
-/// Every second index, from the end.
+/// Returns a sampler of every second index, from the end.
 fn backwards(len: usize) -> impl Sampler {
     sampler_fn(len.div_ceil(2), move |order| {
         order.u32_table().extend((0..len as u32).rev().step_by(2));
@@ -111,7 +111,7 @@ fn an_endless_sampler_is_read_no_further_than_the_ring() {
                     assert_eq!(values(&batch), [first, first + 1, first + 2, first + 3].map(|index| index % 10));
                 }
                 drop(pass);
-                // Waits until the pass has ended.
+                // Wait until the pass has ended, by beginning another one.
                 drop(loader.epoch().unwrap());
                 let most = 4 * (taken + depth) + 4 * depth;
                 assert!(drawn.load(Ordering::SeqCst) <= most, "{drawn:?} indices for {taken} batches");
@@ -120,7 +120,7 @@ fn an_endless_sampler_is_read_no_further_than_the_ring() {
     }
 }
 
-/// A sampler that fails in the first pass and panics in the second.
+/// Returns a sampler that fails in the first pass and panics in the second.
 fn late() -> impl Sampler {
     let mut passes = 0;
     sampler_fn(3, move |order| {
@@ -270,7 +270,7 @@ fn a_panic_in_a_samplers_iterator_ends_its_pass() {
     }
 }
 
-/// Batches of four, of which the fourth is an error.
+/// Returns an iterator over lists of four indices, in which the fourth list is an error.
 fn three_lists(_: u64) -> impl Iterator<Item = Result<[usize; 4], BoxError>> {
     (0..6).map(|batch| if batch == 3 { Err(NoMore(batch).into()) } else { Ok([batch; 4]) })
 }
@@ -300,7 +300,7 @@ fn an_error_of_a_batch_samplers_iterator_ends_its_pass_and_keeps_its_type() {
 fn a_seed_of_batches_differs_in_each_pass_and_resumes() {
     for (persistent, seed) in [(false, Some(5)), (true, Some(5)), (false, None)] {
         let make = || {
-            // Batches of one random index, without an end.
+            // Batches of one random index each, without an end.
             let lists = |seed| {
                 let mut generator = Generator::from_seed(seed);
                 std::iter::repeat_with(move || Ok([generator.random_i64() as usize % 1000]))

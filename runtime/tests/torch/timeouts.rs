@@ -1,4 +1,5 @@
-//! Waits that time out. `tests/loader/timeouts.rs` has the tests of waits with a limit of their own, and of the drop of a loader.
+//! Tests of waits that time out. Waits with their own limit, and dropping a loader, are tested in
+//! `tests/loader/timeouts.rs`.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ fn stuck_at(kind: Kind, number: usize, in_order: bool, latch: &Latch) -> Box<dyn
     })
 }
 
-/// Returns the next outcome that is not a timeout. On a busy machine any batch can be late.
+/// Returns the next outcome that is not a timeout. On a busy machine any batch may be late.
 fn without_timeouts<T>(mut next: impl FnMut() -> Result<T, Error>) -> T {
     loop {
         match next() {
@@ -32,7 +33,7 @@ fn without_timeouts<T>(mut next: impl FnMut() -> Result<T, Error>) -> T {
     }
 }
 
-/// Begins a pass, and retries after timeouts.
+/// Begins a pass, retrying after timeouts.
 fn begin<T>(loader: &mut dyn Passes, body: impl FnOnce(Outcomes<'_, Vec<i64>>) -> T) -> T {
     loop {
         match loader.pass() {
@@ -42,7 +43,7 @@ fn begin<T>(loader: &mut dyn Passes, body: impl FnOnce(Outcomes<'_, Vec<i64>>) -
     }
 }
 
-/// Returns the batches of a pass without timeouts.
+/// Returns the batches of a pass, ignoring timeouts.
 fn all(mut pass: Outcomes<'_, Vec<i64>>) -> Vec<Vec<i64>> {
     let on_time = pass.by_ref().filter(|outcome| !matches!(outcome, Err(Error::Timeout { .. })));
     on_time.map(Result::unwrap).collect()

@@ -1,4 +1,4 @@
-//! Delivery out of order (`in_order(false)`).
+//! Tests of delivery out of order (`in_order(false)`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,13 @@ use slotline::worker_info;
 use crate::support::Latch;
 use crate::{Kind, Loader, Options, Passes};
 
-/// Builds a loader over `len` numbers, one per batch. The first one is read only when the latch is opened.
+/// Builds a loader over `len` numbers, one per batch. Reading the first number waits until the
+/// latch is opened.
 fn with_slow_first(kind: Kind, len: usize, in_order: bool, latch: &Latch) -> Box<dyn Passes> {
     let slow = latch.clone();
     let options = Options { len, batch_size: 1, in_order, ..Options::default() };
     options.build(kind, move |index| {
-        // Not when the builder reads the sample to learn the fields.
+        // It does not wait when the builder reads the sample to determine the fields.
         if index == 0 && worker_info().is_some() {
             slow.wait();
         }
@@ -22,7 +23,8 @@ fn with_slow_first(kind: Kind, len: usize, in_order: bool, latch: &Latch) -> Box
     })
 }
 
-/// Returns the first `count` numbers, which come while the latch is closed, and those after it was opened.
+/// Returns the first `count` numbers, which are delivered while the latch is closed, and those
+/// after it was opened.
 fn around(loader: &mut dyn Passes, count: usize, latch: &Latch) -> (Vec<i64>, Vec<i64>) {
     let mut pass = loader.pass().unwrap();
     let before = pass.by_ref().take(count).map(|batch| batch.unwrap()[0]).collect();
@@ -62,7 +64,7 @@ fn one_slow_task_of_200_does_not_stop_the_others() {
         let mut loader = with_slow_first(kind, 200, false, &latch);
         let (mut before, after) = around(&mut *loader, 200 - late, &latch);
         before.sort_unstable();
-        // With round robin the slow worker's next batch is late as well.
+        // With `round_robin`, the slow worker's next batch is late as well.
         assert_eq!(after, [0, 2][..late], "{kind:?}");
         assert!(before.into_iter().eq((1..200).filter(|task| !after.contains(task))));
     }

@@ -1,4 +1,4 @@
-//! Workers: their seeds, `worker_info`, and `worker_init`.
+//! Tests of workers: their seeds, `worker_info`, and `worker_init`.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -34,7 +34,8 @@ fn a_workers_seed_is_the_base_seed_plus_its_number() {
                     let seen: BTreeSet<_> = seen.all().into_iter().collect();
                     let info = |id| format!("{:?}", (id, workers, base.wrapping_add(id as u64)));
                     let all: BTreeSet<_> = (0..workers).map(info).collect();
-                    // Any worker that is free takes the next batch of a shared ring, so one worker may take all of them.
+                    // Any free worker takes the next batch of a shared ring, so one worker may take
+                    // all of them.
                     assert!(seen.is_subset(&all) && !seen.is_empty(), "{seen:?} in pass {pass}, {all:?}");
                     let takes_any = matches!(kind, Kind::Shared | Kind::Processes);
                     assert!(takes_any || seen == all, "{seen:?} in pass {pass}, {all:?}");
@@ -47,7 +48,8 @@ fn a_workers_seed_is_the_base_seed_plus_its_number() {
     }
 }
 
-/// `WorkerInfo` is read-only by its type: it has no public fields, and `worker_info` returns a copy.
+/// `WorkerInfo` is read-only by its type: it has no public fields, and `worker_info` returns a
+/// copy.
 #[test]
 fn worker_info_is_set_only_in_worker_threads() {
     let here = thread::current().id();
@@ -90,7 +92,7 @@ fn worker_info_is_set_only_in_worker_threads() {
 }
 
 thread_local! {
-    /// The last worker of this thread that has run `worker_init`.
+    /// The worker of this thread for which `worker_init` ran last.
     static READY: Cell<Option<WorkerInfo>> = const { Cell::new(None) };
 }
 
@@ -100,7 +102,8 @@ fn worker_init_runs_in_each_worker_before_it_loads() {
         for workers in [1, 3] {
             for persistent in [false, true] {
                 let options = Options { workers, persistent, ..Options::default() };
-                // The infos of the workers whose `worker_init` has run; and the number of samples read by other threads.
+                // The infos of the workers for which `worker_init` has run. `early` is the number
+                // of samples that other threads have read.
                 let ready = Notes::default();
                 let early = shared::<AtomicUsize>();
                 let work = move |_: usize| {
@@ -178,7 +181,7 @@ fn errors_of_worker_init_come_before_the_batches() {
                     let mut loader = options.build_with(kind, nothing, Some(init));
                     for (pass, armed_now) in [true, true, false, true].into_iter().enumerate() {
                         armed.store(armed_now, Ordering::SeqCst);
-                        // Persistent workers that have started stay ready.
+                        // Persistent workers whose `worker_init` has succeeded do not run it again.
                         let bad = if !armed_now || (persistent && pass == 3) { &[] } else { &bad[..] };
                         let mut outcomes = loader.pass().unwrap();
                         for &worker in bad {

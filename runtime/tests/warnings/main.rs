@@ -1,5 +1,6 @@
-//! Warnings that are logged with `tracing`. The tests of this program run one at a time: if a thread of another test reached the
-//! callsite of a warning without a subscriber, `tracing` would disable that callsite for all threads.
+//! Tests of warnings that are logged with `tracing`. They run one at a time: if a thread of another
+//! test reached the callsite of a warning without a subscriber, `tracing` would disable that
+//! callsite for all threads.
 
 #[path = "../support/alone.rs"]
 mod alone;
@@ -35,7 +36,7 @@ fn each_bad_index_is_logged_once() {
     }
 }
 
-/// If the user forgets to set the epoch, passes shuffle in the same way.
+/// If the user does not set the epoch, all passes are shuffled in the same way.
 #[test]
 fn shuffling_the_same_epoch_again_is_warned_about_once() {
     let _alone = alone();
@@ -72,7 +73,8 @@ fn shuffling_the_same_epoch_again_is_warned_about_once() {
     assert!(warnings.take().is_empty());
 }
 
-/// As in torch: a length of 0 is intended, but a fraction that rounds to no samples may be a surprise.
+/// As in torch, a length of 0 is considered intended, but a fraction that rounds to no samples is
+/// not.
 #[test]
 fn parts_that_fractions_leave_empty_are_warned_about() {
     let _alone = alone();

@@ -1,17 +1,18 @@
-//! Compares two answers.
+//! Compares an answer of slotline with that of torch.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// The longest list of indices that a file contains in full. A longer one is represented by its length, ends and hash.
+/// The length of the longest list of indices that the file contains in full. A longer list is
+/// represented by its length, its ends and a hash.
 const WHOLE: usize = 512;
 /// The number of indices that are kept at each end of a longer list.
 const END: usize = 8;
-/// The number of entries shown of a list, and of a list within a list.
+/// The numbers of entries that are shown of a list, and of a list within a list.
 const SHOWN: [usize; 2] = [12, 4];
-/// How many of the shown entries precede the first difference.
+/// The number of entries that are shown before the first difference.
 const BEFORE: usize = 3;
 /// The number of characters shown of a string.
 const CHARACTERS: usize = 48;
@@ -26,7 +27,7 @@ pub(crate) struct Difference {
     ours: String,
 }
 
-/// Compares two answers.
+/// Compares two answers, of which `what` is the name.
 ///
 /// # Errors
 ///
@@ -42,9 +43,9 @@ pub(crate) fn same(what: &str, torch: &Value, ours: &Value) -> Result<(), Differ
         let Some(at) = theirs.iter().zip(own).position(|(torch, ours)| torch != ours) else {
             break theirs.len().min(own.len());
         };
-        // If the lengths differ, the outer list may be shifted, so this level is shown.
+        // If the lengths differ, entries of the outer list may be missing, so that list is shown.
         if theirs.len() != own.len() || !(theirs[at].is_array() && own[at].is_array()) {
-            // Descends no further: the entries around this one are shown as well.
+            // The entries around this one are shown as well, so the loop ends here.
             let _ = write!(place, "[{at}]");
             break at;
         }
@@ -59,7 +60,7 @@ pub(crate) fn short(value: &Value, at: usize) -> String {
     shorten(value, at, SHOWN[0])
 }
 
-/// Like [`short`], with at most `most` entries of lists and objects.
+/// Works like [`short`], with at most `most` entries of lists and objects.
 fn shorten(value: &Value, at: usize, most: usize) -> String {
     let inner = |value| shorten(value, 0, SHOWN[1]);
     match value {
@@ -87,7 +88,8 @@ fn shorten(value: &Value, at: usize, most: usize) -> String {
     }
 }
 
-/// Returns indices in the form that the files have. The hash is over the indices as little-endian `i64`.
+/// Returns indices in the form in which the file contains them. The hash is over the indices as
+/// little-endian `i64`.
 pub(crate) fn pack(indices: impl ExactSizeIterator<Item = usize> + Clone) -> Value {
     let len = indices.len();
     if len <= WHOLE {

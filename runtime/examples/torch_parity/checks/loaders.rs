@@ -1,4 +1,4 @@
-//! The kinds of cases that need a loader.
+//! The kinds of cases for which a loader is needed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,18 +18,19 @@ use super::{Drawn, some};
 /// Locked while a loader draws from the process's default generator, since checks can run concurrently.
 static DEFAULT_GENERATOR: Mutex<()> = Mutex::new(());
 
-/// Passes of a loader over a map-style dataset of `n` samples, each its own index.
+/// A case with passes of a loader over a map-style dataset of `n` samples. Each sample is its
+/// index.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Map {
     n: usize,
-    #[serde(deserialize_with = "Option::deserialize")] // Required, but can be null.
+    #[serde(deserialize_with = "Option::deserialize")] // The key is required, but can be null.
     batch_size: Option<usize>,
     shuffle: bool,
     drop_last: bool,
     num_workers: usize,
     persistent_workers: bool,
-    /// torch's default if it is missing.
+    /// `None`, for torch's default, if the key is missing.
     prefetch_factor: Option<usize>,
     seed: u64,
     generator: Drawn,
@@ -94,27 +95,27 @@ impl Map {
     }
 }
 
-/// Passes of a loader over a dataset that each worker reads from its own start.
+/// A case with passes of a loader over an iterable dataset.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Iterable {
-    /// The dataset. Keys that neither it nor this struct names are an error.
+    /// The dataset. A key that is neither in it nor in this struct is an error.
     #[serde(flatten)]
     dataset: Numbers,
-    #[serde(deserialize_with = "Option::deserialize")] // Required, but can be null.
+    #[serde(deserialize_with = "Option::deserialize")] // The key is required, but can be null.
     batch_size: Option<usize>,
     num_workers: usize,
     drop_last: bool,
-    /// torch's default if it is missing.
+    /// `None`, for torch's default, if the key is missing.
     prefetch_factor: Option<usize>,
     #[serde(deserialize_with = "some")]
     epochs: Vec<Vec<Value>>,
 }
 
-/// What each worker reads.
+/// An iterable dataset of numbers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "dataset", rename_all = "snake_case", deny_unknown_fields)]
 enum Numbers {
-    /// The numbers 0 .. n, in contiguous pieces of ceil(n / workers).
+    /// The numbers 0 .. n, of which each worker has a contiguous piece of ceil(n / workers).
     Sharded { n: usize },
     /// `sizes[w]` numbers for each worker w, starting at 1000 w.
     Uneven { sizes: Vec<usize> },
@@ -149,7 +150,7 @@ impl Iterable {
         let mut loader = workers(builder, self.num_workers, self.prefetch_factor).build()?;
         for (number, torch) in self.epochs.iter().enumerate() {
             let mut batches = Vec::new();
-            // One batch more than torch's is enough to fail, and a wrong loader might never end.
+            // Takes at most one batch more than torch has, since a faulty loader might never end.
             for batch in loader.epoch()?.take(torch.len() + 1) {
                 batches.push(in_torchs_form(batch?.tensors().as_slice(), self.batch_size));
             }
@@ -173,7 +174,7 @@ fn workers<D>(builder: Builder<D>, workers: usize, prefetch_factor: Option<usize
     }
 }
 
-/// The id and the seed of each worker in each pass.
+/// A case with the id and the seed of each worker in each pass.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Seeds {
@@ -185,15 +186,16 @@ pub(crate) struct Seeds {
 
 impl Seeds {
     pub(crate) fn check(&self) -> Result<(), BoxError> {
-        // Each worker gets exactly one sample, as it waits until all workers have theirs.
+        // Each worker reads exactly one sample, as it waits until every worker has one.
         let (workers, all) = (self.num_workers, Barrier::new(self.num_workers));
         let seeds = from_fn(workers, move |_, _| {
-            // The sample that is read to learn the fields is not read by a worker.
+            // The sample that is read to determine the fields is not read by a worker.
             let Some(worker) = worker_info() else { return Ok([0; 2]) };
             all.wait();
             Ok([worker.id() as u64, worker.seed()])
         });
-        // With a timeout the calling thread reads no samples; if a worker gets none, the pass fails instead of hanging.
+        // With a timeout the calling thread reads no samples, and if a worker gets none, the pass
+        // fails instead of hanging.
         let builder = Loader::builder(seeds).batch_size(None).num_workers(workers).timeout(Duration::from_secs(60));
         let mut loader = builder.seed(self.seed).build()?;
         for (number, torch) in self.epochs.iter().enumerate() {

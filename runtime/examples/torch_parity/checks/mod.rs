@@ -1,11 +1,13 @@
-//! The cases of a file of torch's answers, checked one by one.
+//! Checks the cases in a file of torch's answers.
 //!
-//! A case has a kind, the arguments of a call, and torch's answers. The arguments are deserialized strictly, into a separate type
-//! for each kind: a missing or unknown argument, or one of the wrong type, is a failure. The answers stay JSON, and slotline's are
-//! converted to the same form.
+//! A case has a kind, the arguments of a call, and torch's answers. The arguments are deserialized
+//! strictly, into a separate type for each kind: a missing or unknown argument, or one of the wrong
+//! type, is a failure. The answers remain JSON, and those of slotline are converted to the same
+//! form.
 //!
 //! - [`compare`]: compares two answers and shows where they differ.
-//! - `samplers`: the kinds that need no loader; `loaders`: those that do.
+//! - `samplers`: the kinds of cases that need no loader.
+//! - `loaders`: the kinds of cases that need one.
 
 pub(crate) mod compare;
 mod loaders;
@@ -24,13 +26,13 @@ use self::compare::{Difference, short};
 /// A file of torch's answers.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Vectors {
-    /// The version of torch that answered.
+    /// The version of torch that gave the answers.
     pub(crate) torch: String,
-    /// The cases, in any order of kinds.
+    /// The cases, in any order.
     pub(crate) cases: Vec<Value>,
 }
 
-/// A case, by its kind.
+/// A case; the variant is its kind.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Case {
@@ -47,7 +49,7 @@ enum Case {
     WorkerSeeds(loaders::Seeds),
 }
 
-/// The generator that torch drew from, seeded with the case's seed.
+/// The generator that torch drew from. It was seeded with the case's seed.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) enum Drawn {
     #[serde(rename = "given")]
@@ -56,10 +58,10 @@ pub(crate) enum Drawn {
     FromDefault,
 }
 
-/// Why a case did not pass.
+/// The reason why a case did not pass.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The kind is unknown, or the arguments are not those of the kind.
+    /// The kind is unknown, or its arguments are invalid.
     #[error("the case cannot be checked: {0}")]
     Unreadable(serde_json::Error),
     /// slotline's answer differs.
@@ -73,14 +75,15 @@ pub(crate) enum Failure {
     Panicked(String),
 }
 
-/// A [`Difference`] comes from the check itself. All other errors come from slotline.
+/// Distinguishes a [`Difference`], which comes from the check, from all other errors, which come
+/// from slotline.
 impl From<BoxError> for Failure {
     fn from(error: BoxError) -> Self {
         error.downcast::<Difference>().map_or_else(Self::Refused, |difference| Self::Differs(*difference))
     }
 }
 
-/// Makes the call of a case with slotline, and compares the answers.
+/// Makes the call of a case with slotline, and compares the answers with torch's.
 pub(crate) fn check(case: &Value) -> Result<(), Failure> {
     let case = Case::deserialize(case).map_err(Failure::Unreadable)?;
     Ok(guarded(|| match &case {
@@ -98,7 +101,8 @@ pub(crate) fn check(case: &Value) -> Result<(), Failure> {
     })??)
 }
 
-/// Turns a panic into a failure. No code uses the values that the panic may have left inconsistent.
+/// Runs code, and converts a panic to a failure. No code uses the values that a panic may have left
+/// inconsistent.
 pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic: Box<dyn Any + Send>| {
         let message = panic.downcast_ref::<&str>().map(|message| (*message).to_owned());
@@ -107,7 +111,7 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Failure> {
     })
 }
 
-/// Deserializes the answers of at least one pass. Without answers a case would always pass.
+/// Deserializes the answers of at least one pass. A case without answers would always pass.
 fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Vec<T>, D::Error> {
     let answers = Vec::deserialize(json)?;
     if answers.is_empty() { Err(D::Error::invalid_length(0, &"the answers of at least one pass")) } else { Ok(answers) }
@@ -128,7 +132,7 @@ pub(crate) fn answers(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// Describes a case by its kind and arguments, for the report of its failure.
+/// Describes a case by its kind and arguments, for the report of a failure.
 pub(crate) fn describe(case: &Value) -> String {
     let kind = case["kind"].as_str().unwrap_or("no kind");
     let Some(entries) = case.as_object() else { return format!("{kind} ({})", short(case, 0)) };

@@ -1,4 +1,4 @@
-//! The kinds of cases that need no loader: generators, samplers and splits.
+//! The kinds of cases for which no loader is needed: generators, samplers and splits.
 
 use std::num::NonZero;
 
@@ -15,7 +15,8 @@ use slotline::sampler::{
 use super::compare::{pack, same};
 use super::{Drawn, some};
 
-/// Numbers from a generator: six integers, then four floats (as their bits), then four draws below 1000.
+/// A case with numbers from a generator: six integers, then four floats (as their bits), then four
+/// draws below 1000.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Engine {
@@ -37,7 +38,7 @@ impl Engine {
     }
 }
 
-/// A permutation, as `u32` and as `u64`.
+/// A case with a permutation, as `u32` and as `u64`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Randperm {
@@ -57,13 +58,13 @@ impl Randperm {
     }
 }
 
-/// Passes of a `RandomSampler`.
+/// A case with passes of a `RandomSampler`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Random {
     n: usize,
     replacement: bool,
-    #[serde(deserialize_with = "Option::deserialize")] // Required, but can be null.
+    #[serde(deserialize_with = "Option::deserialize")] // The key is required, but can be null.
     num_samples: Option<usize>,
     seed: u64,
     generator: Drawn,
@@ -87,7 +88,7 @@ impl Random {
     }
 }
 
-/// Passes of a `SubsetRandomSampler` with its own generator.
+/// A case with passes of a `SubsetRandomSampler` that has its own generator.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SubsetRandom {
@@ -104,7 +105,7 @@ impl SubsetRandom {
     }
 }
 
-/// Passes of a `WeightedRandomSampler` with its own generator.
+/// A case with passes of a `WeightedRandomSampler` that has its own generator.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightedRandom {
@@ -124,7 +125,7 @@ impl WeightedRandom {
     }
 }
 
-/// The lists of a `BatchSampler` over a `SequentialSampler`.
+/// A case with the lists of a `BatchSampler` over a `SequentialSampler`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Batch {
@@ -152,7 +153,7 @@ impl Batch {
     }
 }
 
-/// The passes of every rank of a `DistributedSampler`, for several epochs.
+/// A case with the passes of every rank of a `DistributedSampler`, for several epochs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Distributed {
@@ -189,7 +190,7 @@ impl Distributed {
     }
 }
 
-/// The parts of a `random_split`.
+/// A case with the parts of a `random_split`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Split {
@@ -220,19 +221,20 @@ impl Split {
         let parts = random_split(dataset, lengths, &mut generator)?;
         let parts: Vec<Vec<usize>> = parts.iter().map(|part| part.indices().collect()).collect();
         same("parts", &self.parts, &parts.iter().map(|part| pack(part.iter().copied())).collect())?;
-        // The split draws one permutation from the given generator.
+        // A split draws one permutation from the given generator.
         Ok(same("numbers drawn", &self.n.saturating_sub(1).into(), &generator.drawn().into())?)
     }
 }
 
-/// Checks the passes of a sampler with its own generator, and that it draws nothing from the default one.
+/// Checks the passes of a sampler that has its own generator, and that it draws nothing from the
+/// default one.
 fn own_passes(mut sampler: impl Sampler, torch: &[Value]) -> Result<(), BoxError> {
     let mut default = Generator::new();
     passes(&mut sampler, &mut default, torch)?;
     Ok(same("numbers drawn from the default generator", &0.into(), &default.drawn().into())?)
 }
 
-/// Checks the passes of a sampler, which reuse the memory of one order.
+/// Checks the passes of a sampler, all of which reuse the memory of one order.
 fn passes(sampler: &mut impl Sampler, default: &mut Generator, torch: &[Value]) -> Result<(), BoxError> {
     let mut order = Order::default();
     for (number, torch) in torch.iter().enumerate() {
@@ -241,7 +243,7 @@ fn passes(sampler: &mut impl Sampler, default: &mut Generator, torch: &[Value]) 
     Ok(())
 }
 
-/// Checks one pass of a sampler, and that its length is the sampler's.
+/// Checks one pass of a sampler, and that its length is the one that the sampler reports.
 fn pass(
     sampler: &mut impl Sampler,
     default: &mut Generator,

@@ -1,4 +1,4 @@
-//! The memory of all batches: how many there are, what they cost, and who has which cell at first.
+//! Makes the memory of a loader: decides how many batches it has room for, and divides their cells.
 
 use crate::arena::shortage;
 use crate::dataset::{Dataset, Loadable};
@@ -20,35 +20,36 @@ use crate::wait::Waiter;
 
 /// What the memory of a loader depends on, besides its options.
 pub(crate) struct MemoryPlan<'a> {
-    /// Determines the fields of a sample.
+    /// Determines the fields of the samples.
     pub(crate) fields: &'a dyn Fn() -> Result<Fields, BuildError>,
-    /// Rows of a batch, at most.
+    /// The maximum number of rows of a batch.
     pub(crate) rows: usize,
-    /// Returns the number of batches that a loader of this size has memory for.
+    /// Returns the number of batches for which a loader of this size has memory.
     pub(crate) cells: &'a dyn Fn(Size) -> usize,
-    /// Returns the bytes of everything but the batches, for a loader of this size with this number of cells.
+    /// Returns the bytes of everything except the batches, for a loader of this size with this
+    /// number of cells.
     pub(crate) overhead: &'a dyn Fn(Size, usize) -> usize,
-    /// The part of these that is taken before the batches are.
+    /// The part of these bytes that is allocated before the batches.
     pub(crate) reserved: usize,
     /// The minimum number of workers, if memory is limited.
     pub(crate) fewest: usize,
-    /// Whether the number of batches ahead may follow from their size.
+    /// Whether the default prefetch factor may depend on the size of a batch.
     pub(crate) settles: bool,
-    /// The number of workers that will touch the memory after that of the first batch.
+    /// The number of workers that can touch the memory after that of the first batch.
     pub(crate) touchers: usize,
-    /// Whether processes write into the memory.
+    /// Whether worker processes write into the memory.
     pub(crate) forked: bool,
 }
 
-/// The memory of all batches, and what it costs.
+/// The memory of all batches, and its cost.
 pub(crate) struct Cells<P> {
     pub(crate) made: MadeSlots<P>,
     ceiling: usize,
-    /// Whether batches are made as one row, by a collate function.
+    /// Whether a collate function writes each batch as a single row.
     pub(crate) is_whole: bool,
 }
 
-/// Makes the memory of all batches, and settles how many are loaded ahead.
+/// Makes the memory of all batches, and decides how many are loaded ahead.
 pub(crate) fn make_cells<D: Loadable, C: Collate<D>>(
     options: &mut Options,
     collate: &mut C,
@@ -77,8 +78,8 @@ pub(crate) fn make_cells<D: Loadable, C: Collate<D>>(
 }
 
 impl<P: Storage> Cells<P> {
-    /// Returns the cells of `placed` slots, the loader's memory with the others, of which `hold` are for batches that the
-    /// user holds, and what counts the batches.
+    /// Divides the cells. Returns those for `placed` slots, the loader's memory with the other
+    /// cells, which allow the user to hold `hold` batches, and the statistics of the consumer.
     pub(crate) fn divide(
         self,
         options: &Options,
@@ -86,7 +87,7 @@ impl<P: Storage> Cells<P> {
         (placed, hold): (usize, usize),
     ) -> (Vec<CellOwner<P>>, LoaderMemory<P>, ConsumerStats) {
         let Self { made, ceiling, is_whole } = self;
-        // The results of a collate function are weighed.
+        // The sizes of a collate function's results may differ, so each is counted.
         let sample_bytes = made.payloads.first().filter(|_| !is_whole).map_or(Some(0), Storage::sample_bytes);
         let stats = ConsumerStats::new(sample_bytes, Spills::new(made.spills, &options.on_warning));
         let (block, on_held) = (BatchMemory::of(&made.payloads), options.on_held);
@@ -96,15 +97,16 @@ impl<P: Storage> Cells<P> {
     }
 }
 
-/// Returns the number of indices that each thread keeps for bulk reads: those of a whole batch, or none if samples are
-/// read one by one, as they are without batches. `stacks` says whether threads of this process stack samples.
+/// Returns the number of indices that each thread needs room for in bulk reads: those of a full
+/// batch, or 0 if samples are read one by one, as they are with `batch_size(None)`. `stacks` says
+/// whether threads of this process stack samples.
 pub(crate) fn bulk(dataset: &impl Dataset, rows: usize, batching: Batching, stacks: bool) -> usize {
     let many = dataset.reads_many() || stacks && dataset.writes_many();
     if many && !batching.single { rows } else { 0 }
 }
 
-/// Returns the bytes of the indices that all threads keep for bulk reads, if there are such reads; `usize::MAX` on
-/// overflow.
+/// Returns the bytes of the indices that all threads have room for, where `bulk` is the number of
+/// indices for each thread; `usize::MAX` on overflow.
 pub(crate) fn bulk_memory(bulk: usize, size: Size) -> usize {
     if bulk == 0 {
         return 0;

@@ -1,5 +1,6 @@
-//! Builds a loader from its options, in stages: the options are checked, the memory is made, then what fills batches, then
-//! the backend with its workers; [`LoaderCore`](crate::loader::consumer::core::LoaderCore) has all of them.
+//! Builds a loader from its options, in stages: checks the options, allocates the memory, makes
+//! what fills batches, starts the backend with its workers, and puts all of them into a
+//! [`LoaderCore`](crate::loader::consumer::core::LoaderCore).
 
 pub(crate) mod memory;
 pub(crate) mod per_worker;
@@ -26,16 +27,18 @@ use crate::loader::worker::workers::Workers;
 use crate::placed::Placed;
 
 impl Options {
-    /// Returns the warnings that follow from the options, for a pass of this many samples.
+    /// Returns the warnings that follow from the options, for a pass of `samples` samples, if that
+    /// is known.
     fn warnings(&self, batching: Batching, samples: Option<usize>) -> impl Iterator<Item = Warning> {
         let workers = self.num_workers;
-        // There is at least one core. Otherwise asking for their number takes as long as starting a thread.
+        // One worker is never more than there are cores, and asking for their number takes as long
+        // as starting a thread.
         let cores = if workers > 1 { usable_cores() } else { 1 };
         let many = (workers > cores).then_some(Warning::ManyWorkers { workers, cores });
         many.into_iter().chain(batching.no_batch(samples))
     }
 
-    /// Prepares for the threads to come.
+    /// Makes the state for workers that will be started.
     fn workers(&self, cancel: StopToken, activities: &Placed<[CachePadded<Activity>]>) -> Result<Workers, BuildError> {
         Workers::new(cancel, activities.clone(), (self.watchdog, &self.on_warning), self.close_timeout)
     }

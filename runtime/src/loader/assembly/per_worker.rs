@@ -1,4 +1,4 @@
-//! Builds a loader whose workers each have separate rings from its options.
+//! Builds a loader whose worker threads have rings of their own.
 
 use std::sync::Arc;
 
@@ -38,14 +38,15 @@ use crate::sample::Fields;
 impl<D: IterableDataset, C: Collate<Iterable<D>>> Builder<Iterable<D>, C> {
     /// Checks the options, allocates the memory and starts the workers.
     ///
-    /// To learn the fields of a sample it reads the first sample of a separate pass, as worker 0 (if that has none, as
-    /// worker 1, and so on; with the worker's number as its seed), unless [`IterableDataset::fields`] returns them. A
-    /// dataset whose samples can be read only once must do so.
+    /// To learn the fields of a sample, this reads the first sample that worker 0 would read, in a
+    /// separate pass; if there is none, that of worker 1, and so on. (The seed of a worker is its
+    /// number in that pass.) It does not if [`IterableDataset::fields`] returns the fields, which a
+    /// dataset whose samples can be read only once must do.
     ///
     /// # Errors
     ///
-    /// See [`BuildError`]. If several options are wrong, torch's are reported first, in the order in which torch checks
-    /// them.
+    /// See [`BuildError`]. If several options are wrong, torch's are reported first, in the order
+    /// in which torch checks them.
     pub fn build(mut self) -> Result<Loader<C::Output>, BuildError> {
         let draw = self.options.check(Workload::Iterable)?;
         let on_error = self.options.on_error;
@@ -71,7 +72,8 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Builder<Iterable<D>, C> {
 }
 
 impl<D: Dataset, C: Collate<D>> Builder<D, C> {
-    /// Works like [`build`](Self::build), with workers that make batches [in turn](Self::round_robin).
+    /// Works like [`build`](Self::build), with workers that make batches
+    /// [in turn](Self::round_robin).
     pub(crate) fn build_round_robin(mut self) -> Result<Loader<C::Output>, BuildError> {
         let len = self.dataset.len();
         let draw = self.options.check(Workload::RoundRobin(len))?;
@@ -97,9 +99,9 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
     }
 }
 
-/// Returns the fields of an iterable dataset's samples: those that it returns, or those of the first sample that a
-/// worker would read. Workers are tried in turn, as some may have no samples, or may not be able to start; each reads
-/// up to `tries` samples if they are bad.
+/// Returns the fields of an iterable dataset's samples: those that the dataset returns, or those of
+/// the first sample that a worker would read. Workers are tried in turn, as some may have no
+/// samples or may fail to start. Up to `tries` samples are read for each worker if they are bad.
 pub(crate) fn fields_of_first(
     dataset: &impl IterableDataset,
     workers: usize,
@@ -120,7 +122,8 @@ pub(crate) fn fields_of_first(
     })
 }
 
-/// Returns the fields that `find` finds at the beginning of a worker's pass; tries the workers in turn.
+/// Returns the fields that `find` finds at the beginning of a worker's pass. Tries the workers in
+/// turn.
 pub(crate) fn first_of_workers<D: IterableDataset>(
     dataset: &D,
     workers: usize,
@@ -129,12 +132,12 @@ pub(crate) fn first_of_workers<D: IterableDataset>(
     let mut cx = Context::default();
     let mut failure = None;
     for id in 0..workers.max(1) {
-        // No base seed has been drawn yet; a pass does that.
+        // Use 0 as the base seed, since only a pass draws one.
         let worker = (workers > 0).then(|| WorkerInfo::new(id, workers, 0));
         let own = worker_info();
         set_worker_info(worker.or(own));
-        // Declared outside of the closure: the return value of a function is leaked if one of its locals panics when it
-        // is dropped (rust-lang/rust#47949).
+        // Declared outside of the closure, because the return value of a function is leaked if one
+        // of its locals panics in its `drop` (rust-lang/rust#47949).
         let (mut cursor, mut fields) = (None, None);
         let first = probe(|| find(cursor.insert(dataset.iter(worker)?), &mut cx, &mut fields));
         let ended = probe(|| {
@@ -142,7 +145,7 @@ pub(crate) fn first_of_workers<D: IterableDataset>(
             Ok(())
         });
         set_worker_info(own);
-        // Values that are not needed are dropped separately, since each may panic.
+        // Drop values that are not needed separately, since each may panic.
         let first = match ended {
             Ok(()) => first,
             Err(error) => {
@@ -160,13 +163,14 @@ pub(crate) fn first_of_workers<D: IterableDataset>(
             Err(other) => dispose(other),
         }
     }
-    // A dataset without samples has no fields, but no batches either.
+    // A dataset without samples needs no fields, since it has no batches.
     failure.map_or_else(|| Ok(Fields::new()), Err)
 }
 
-/// Makes the memory of all batches: a cell for each slot of the links, or for the calling thread; one for each batch
-/// that is held; and with workers one more, to leave in a ring for the batch that is taken. `order` returns the
-/// additional bytes for orders and indices. `forked` says whether worker processes write into the memory.
+/// Makes the memory of all batches. There is a cell for each slot of the links (or one for the
+/// calling thread), one for each batch that is held, and with workers one more, which replaces that
+/// of a delivered batch in a ring. `order` returns the additional bytes for orders and indices.
+/// `forked` says whether worker processes write into the memory.
 pub(crate) fn make_cells<D: Loadable, C: Collate<D>>(
     options: &mut Options,
     collate: &mut C,
@@ -188,7 +192,8 @@ pub(crate) fn make_cells<D: Loadable, C: Collate<D>>(
         },
         reserved: order(options.size(rows)),
         fewest: 0,
-        // Batches in turn are also for datasets whose samples depend on their worker, as in torch.
+        // Batches in turn are meant for datasets whose samples depend on the worker, as in torch,
+        // so use torch's default.
         settles: !options.round_robin,
         touchers: 0,
         forked,
@@ -196,7 +201,8 @@ pub(crate) fn make_cells<D: Loadable, C: Collate<D>>(
     memory::make_cells(options, collate, &plan)
 }
 
-/// Starts the workers and assembles the loader. `rouse` wakes worker threads that wait outside of their rings.
+/// Starts the workers and assembles the loader. `rouse` wakes worker threads that wait for
+/// something other than their rings.
 pub(crate) fn assemble<P: Storage, H: BatchWorker<P> + 'static>(
     options: Options,
     batching: Batching,

@@ -1,4 +1,5 @@
-//! Builds a loader whose workers are processes from its options.
+//! Builds a loader whose workers are processes that share one ring; the public builder for
+//! processes.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
 use crate::sample::Fields;
 
-/// The maximum number of workers, each of which has a number in the words of the ring.
+/// The maximum number of workers. The words of the ring have room for this many worker numbers.
 pub(super) const MAX_WORKERS: usize = 4095;
 /// The maximum number of parts of a batch.
 const MAX_PARTS: usize = 16;
@@ -51,12 +52,13 @@ pub struct ProcessBuilder<D, C = Stack> {
     pub(super) builder: Builder<D, C>,
     pub(super) restarts: usize,
     pub(super) sample_timeout: Option<Duration>,
-    /// What starts workers, and what they are told.
+    /// The command that starts workers, and the user's bytes for them; `None` if workers are
+    /// forked.
     pub(super) command: Option<(Command, Vec<u8>)>,
 }
 
-/// Checks that the options work with processes; `pins` says whether a function pins the batches, and
-/// `spawns` whether a command starts the workers.
+/// Checks that the options work with processes. `pins` says whether a function pins the batches,
+/// and `spawns` whether a command starts the workers.
 pub(super) fn check(options: &Options, pins: bool, spawns: bool) -> Result<(), BuildError> {
     if spawns && was_started_as_worker() {
         return Err(BuildError::StartedAsWorker);
@@ -81,7 +83,7 @@ pub(super) fn check(options: &Options, pins: bool, spawns: bool) -> Result<(), B
     Ok(())
 }
 
-/// Returns what workers that are started by a command must know of a loader of any kind.
+/// Returns what a worker that is started by a command must know about a loader of any kind.
 pub(super) fn facts(options: &Options, batching: Batching, is_collated: bool) -> SpawnFacts {
     SpawnFacts {
         workers: options.num_workers,
@@ -98,48 +100,58 @@ pub(super) fn facts(options: &Options, batching: Batching, is_collated: bool) ->
 }
 
 impl<D, C> Builder<D, C> {
-    /// Makes the workers processes instead of threads (on Linux). Call this after all other options.
+    /// Makes the workers processes instead of threads (on Linux). Call this after all other
+    /// options.
     ///
-    /// Code that crashes then ends one worker and not the program, and code that is not thread-safe or holds a global
-    /// lock runs side by side. The batches are the same, bit for bit, and are written in place, into memory that the
-    /// processes share.
+    /// Code that crashes then ends one worker instead of the program. Code that is not thread-safe,
+    /// or that holds a global lock, runs in parallel. The batches are the same, bit for bit, and
+    /// are written directly into memory that the processes share.
     ///
-    /// [`build`](ProcessBuilder::build) forks the workers from a thread that it starts. Each has the dataset as it was at
-    /// that moment, and only that one thread: a lock that another thread held stays locked in it. So build the loader
-    /// before the program starts other threads, if their locks matter to the dataset. (One of them is std's, around the
-    /// printing of a panic: a worker that is forked meanwhile stops if it panics itself.) A change that a worker makes to
-    /// the dataset is not seen by the others. With [`spawn`](ProcessBuilder::spawn) workers are started by a command instead,
-    /// and inherit nothing. `build` reads the first samples in the program itself, unless the dataset returns its
-    /// [`fields`](Dataset::fields): code that crashes there ends the program.
+    /// [`build`](ProcessBuilder::build) starts a thread that forks the workers. A worker has the
+    /// dataset as it was at the fork, and only the thread that forked: a lock that another thread
+    /// held stays locked in the worker. So build the loader before the program starts other
+    /// threads, if the dataset may need their locks. (One such lock is that of std for printing a
+    /// panic: a worker that is forked while it is held hangs if it panics itself.) A change that
+    /// one worker makes to the dataset is not visible to others. With
+    /// [`spawn`](ProcessBuilder::spawn), workers are started by a command instead, and inherit
+    /// nothing. Unless the dataset returns its [`fields`](Dataset::fields), `build` reads the first
+    /// samples in the program itself, and code that crashes there ends the program.
     ///
-    /// If a worker ends, by a signal or by an exit, what it was reading is an [`Error::Sample`] in the place of its
-    /// batch, unless it is to be [replaced](ProcessBuilder::restart_workers). If the program ends, so do the workers.
+    /// If a worker ends, by a signal or by an exit, the sample that it was reading is an
+    /// [`Error::Sample`] in the place of its batch, unless the worker is
+    /// [replaced](ProcessBuilder::restart_workers). If the program ends, so do the workers.
     ///
-    /// The workers of an [iterable dataset](Loader::iterable), and with [`round_robin`](Builder::round_robin), are forked
-    /// by one thread each. No other worker makes their batches, so if one ends and is not replaced, the loader
-    /// stops. The replacement resumes an iterable dataset where the batch begins, as a loader does that
-    /// [loads a state](Loader::load_state). After a sample that took [too long](ProcessBuilder::sample_timeout) it goes on
-    /// with the next one, but may have to read that sample again to get there; if it is late again, the loader stops. The
-    /// limit also applies to starting a pass. For iterable datasets, a sample that ended its worker is an error also with
-    /// [`on_error`](Builder::on_error).
+    /// For an [iterable dataset](Loader::iterable), and with [`round_robin`](Builder::round_robin),
+    /// each worker is forked by a thread of its own. No other worker can make its batches, so if it
+    /// ends and is not replaced, the loader stops. With an iterable dataset, its replacement
+    /// resumes at the beginning of the current batch, like a loader that
+    /// [loads a state](Loader::load_state). After a sample that took
+    /// [too long](ProcessBuilder::sample_timeout) the replacement continues with the next sample,
+    /// but may have to read the slow one again to get there; if that takes too long again, the
+    /// loader stops. The limit also applies to starting a pass. For iterable datasets, a sample
+    /// that ended its worker is an error even with [`on_error`](Builder::on_error).
     ///
-    /// The result of a [collate function](Builder::collate) must be a [`Sample`](crate::Sample), which is written into the
-    /// batch: the loader returns a [`Batch`](crate::Batch) with the result's fields, whose length is the number of samples,
-    /// and which has only the index of its first sample (of an iterable dataset, its number in the worker's stream).
-    /// `build` calls the function with the first samples to learn the fields, and each result must have the same shapes.
+    /// The result of a [collate function](Builder::collate) must be a [`Sample`](crate::Sample),
+    /// which is written into the memory of the batch. The loader returns a [`Batch`](crate::Batch)
+    /// with the fields of this result. Its length is the number of samples; it has the index of its
+    /// first sample only (for an iterable dataset, the number in the worker's stream). `build`
+    /// calls the function with the first samples to learn the fields. All results must have the
+    /// same shapes.
     ///
     /// [`memory`](Builder::memory) must be [shared](crate::arena::Memory::is_shared), such as
     /// [`Pages::shared`](crate::arena::Pages::shared).
     ///
-    /// Events that a worker emits through `tracing`, in its own thread, go to the program's subscriber, as the text of
-    /// events with the target `slotline::worker`. Spans do not, and threads that a dataset starts in a worker use the
-    /// worker's copy of the subscriber. A worker ignores SIGINT.
+    /// Events that a worker emits through `tracing`, in its own thread, go to the program's
+    /// subscriber as text, with the target `slotline::worker`. Spans do not. Threads that a dataset
+    /// starts in a worker use the worker's copy of the subscriber. A worker ignores SIGINT.
     ///
-    /// A worker that writes over the shared memory at random can change what batches contain. The program checks what it
-    /// needs before it reads a batch, so it does not crash, unless the worker writes to a batch after it was delivered.
+    /// A worker that overwrites the shared memory at random can change the contents of batches. The
+    /// program checks what it needs before it reads a batch, so it does not crash, unless the
+    /// worker writes to a batch after its delivery.
     ///
-    /// Not available with processes: `help`, `on_overflow` and `pin_memory_with`, which `build` refuses. The calling thread
-    /// does not load while it waits. No more than 4 GiB of batches, or 1,024 of them, can be kept beyond `hold`.
+    /// `help`, `on_overflow` and `pin_memory_with` are not available with processes, and `build`
+    /// refuses them. The calling thread does not load while it waits. No more than 4 GiB of
+    /// batches, or 1,024 batches if that is more, can be kept beyond `hold`.
     ///
     /// ```
     /// use slotline::Loader;
@@ -159,22 +171,27 @@ impl<D, C> Builder<D, C> {
 impl<D, C> ProcessBuilder<D, C> {
     /// Starts each worker by this command, instead of forking it.
     ///
-    /// The program of the command calls [`work_if_spawned`](crate::loader::work_if_spawned) first in its `main`, which
-    /// makes the dataset of the worker, with the collate function and the `worker_init` if this loader has them. `setup` is
-    /// what it is told: any bytes. Usually the command is the program itself, from [`current_exe`](std::env::current_exe).
+    /// The program of the command must call [`work_if_spawned`](crate::loader::work_if_spawned)
+    /// first in its `main`. That function makes the worker's dataset, with the collate function and
+    /// the `worker_init` if this loader has them. It gets the bytes `setup`. Usually the command is
+    /// the program itself, from [`current_exe`](std::env::current_exe).
     ///
-    /// Such a worker has no copy of the program's memory, and none of its locks, so the loader may be built while other
-    /// threads run, and after CUDA or Python have started. It starts as fast as its own program, whatever the size of
-    /// this one. It shares only the batches, and must be built with the same version of slotline.
+    /// Such a worker has no copy of the program's memory and none of its locks, so the loader may
+    /// be built while other threads run, and after CUDA or Python have started. It takes only as
+    /// long to start as its own program, whatever the size of this one. It shares only the batches,
+    /// and must be built with the same version of slotline.
     ///
-    /// If the program of the command ends or crashes before it works, or what it works with differs from this loader in its
-    /// kind (an iterable dataset, a collate function, a [`worker_init`](Builder::worker_init)), its fields or its length, the
-    /// error is [`Error::WorkerDied`] from [`epoch`](Loader::epoch) or the pass. The worker is not replaced
-    /// then, whatever [`restart_workers`](Self::restart_workers) is. A program that neither ends nor works is waited for;
-    /// [`timeout`](Builder::timeout) limits that. It is killed when the loader is dropped, but if the loader's process is
-    /// killed it stays, since it is not a worker yet.
+    /// The command's program may end or crash before it works as a worker. Or what it works with
+    /// may differ from this loader in its kind (an iterable dataset, a collate function, a
+    /// [`worker_init`](Builder::worker_init)), its fields or its length. The error is then
+    /// [`Error::WorkerDied`] from [`epoch`](Loader::epoch) or from the pass, and the worker is not
+    /// replaced, whatever [`restart_workers`](Self::restart_workers) is. If a program neither ends
+    /// nor begins to work, the loader waits for it; [`timeout`](Builder::timeout) limits that. Such
+    /// a program is killed when the loader is dropped, but not if the loader's process is killed,
+    /// since it is not a worker yet.
     ///
-    /// The standard input of the command is replaced. Its events of `tracing` are its own.
+    /// The standard input of the command is replaced. `tracing` events in the worker go to its own
+    /// subscriber.
     ///
     /// ```
     /// use std::process::Command;
@@ -203,28 +220,30 @@ impl<D, C> ProcessBuilder<D, C> {
         self
     }
 
-    /// Sets how many times, in all, a worker that ended is replaced by a new one. The samples that it was reading are
-    /// then read again, so nobody can tell from the batches. The default is 0.
+    /// Sets how many times, in all, a worker that ended is replaced by a new one. The samples that
+    /// it was reading are then read again, so the batches are the same. The default is 0.
     ///
-    /// A sample that always kills its worker uses up one replacement each time. With [`on_error`](Builder::on_error) it is
-    /// left out or replaced instead, and not read again in this loader, even if its worker was killed from outside while it
-    /// read that sample; after 1,024 such samples, the others are errors of their batches.
+    /// A sample that always ends its worker uses up one replacement each time. With
+    /// [`on_error`](Builder::on_error) such a sample is left out or replaced instead, and is not
+    /// read again by this loader, even if the worker was killed from outside while it read that
+    /// sample. After 1,024 such samples, further ones are errors of their batches.
     ///
-    /// A replacement is forked when its predecessor has ended, and has the dataset, and the locks of other threads, as they
-    /// are then.
+    /// A replacement is forked when its predecessor has ended. It has the dataset, and the locks of
+    /// other threads, as they are at that time.
     pub fn restart_workers(mut self, times: usize) -> Self {
         self.restarts = times;
         self
     }
 
-    /// Sets how long a sample may take. If it takes longer, its worker is killed and replaced, whatever
-    /// [`restart_workers`](Self::restart_workers) is, and the sample is an [`Error::Sample`] in the place of its batch,
-    /// or with [`on_error`](Builder::on_error) it is skipped or replaced. The default, 0, is no limit.
+    /// Sets how long a sample may take. If it takes longer, its worker is killed and replaced,
+    /// whatever [`restart_workers`](Self::restart_workers) is. The sample is then an
+    /// [`Error::Sample`] in the place of its batch, or with [`on_error`](Builder::on_error) it is
+    /// skipped or replaced. The default, 0, means no limit.
     ///
-    /// A worker is killed after this time, or up to a quarter later. Where a dataset
-    /// [reads many samples at once](Dataset::get_many), all of them together count as one. Time for which the process
-    /// is suspended counts. [`worker_init`](Builder::worker_init) has no such limit, only the loader's
-    /// [`timeout`](Builder::timeout).
+    /// A worker is killed after this time, or up to a quarter of it later. If a dataset
+    /// [reads many samples at once](Dataset::get_many), all of them together count as one. Time
+    /// during which the process is suspended counts. This limit does not apply to
+    /// [`worker_init`](Builder::worker_init); the loader's [`timeout`](Builder::timeout) does.
     pub fn sample_timeout(mut self, limit: Duration) -> Self {
         self.sample_timeout = Some(limit).filter(|limit| !limit.is_zero());
         self
@@ -281,7 +300,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let (spawn, init) = (spawn.transpose()?, options.init_hook());
         let process_workers =
             ProcessWorkers { engine: engine.clone(), control, part_rows, payload_at, sizer, init, cores, in_order };
-        // It is not known which of many samples that are read at once ended a worker.
+        // If many samples are read at once, it is unknown which of them ended a worker.
         let passes_over = !on_error.is_raise() && bulk == 0;
         let supervision =
             Supervision { restarts, sample_timeout, passes_over, spawn, listener: options.on_warning.clone() };
@@ -297,7 +316,7 @@ fn shape(slots: usize, parts: usize) -> Shape {
     Shape::new(slots.min(1 << 20), parts)
 }
 
-/// Returns the bytes of the orders and indices of the loader before its memory is made.
+/// Returns the bytes of the loader's orders and indices. Called before the loader's memory is made.
 fn order_memory(options: &Options, draw: &IndexSource, len: usize, bulk: usize) -> usize {
     let size = options.size(draw.rows(len));
     draw.memory(len, pow2(size.ahead()) + options.hold, size.rows).saturating_add(bulk_memory(bulk, size))
@@ -326,7 +345,7 @@ fn ring_cells<D: Dataset, C: Collate<D>>(
         },
         reserved: order_memory(options, draw, len, bulk),
         fewest: 1,
-        // A user's iterator is not asked for more than torch would ask it for.
+        // Do not request more batches from a user's iterator than torch would.
         settles: !matches!(draw.from, Origin::IndexStream(_)),
         touchers: 0,
         forked: true,
@@ -334,7 +353,8 @@ fn ring_cells<D: Dataset, C: Collate<D>>(
     make_cells(options, collate, &plan)
 }
 
-/// Returns the rows of each part of a batch, which can have several if it is `divisible`, and how many are claimed at once.
+/// Returns the number of rows in each part of a batch, and the sizer of claims. Only a `divisible`
+/// batch can have several parts.
 fn claims(options: &Options, rows: usize, divisible: bool) -> (usize, ClaimSizer) {
     let most = if divisible { MAX_PARTS.min(rows.next_power_of_two()) } else { 1 };
     let part_rows = options.part_size.unwrap_or(1).max(rows.div_ceil(most));

@@ -1,4 +1,4 @@
-//! Builds a loader whose workers are processes with separate rings from its options.
+//! Builds a loader whose workers are processes with rings of their own.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
@@ -67,7 +67,8 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> ProcessBuilder<Iterable<D>, C> {
 }
 
 impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
-    /// Works like [`build`](Self::build), with workers that make batches [in turn](Builder::round_robin).
+    /// Works like [`build`](Self::build), with workers that make batches
+    /// [in turn](Builder::round_robin).
     pub(super) fn build_round_robin(self) -> Result<Loader<<C::Shared as Collate<D>>::Output>, BuildError> {
         let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, command } = self;
         let len = dataset.len();
@@ -94,7 +95,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let engine = Arc::new(connect(engine.on_error(on_error, draw.lengths()), &control));
         let plan_cell = engine.plan_cell.clone();
         let passes = Box::new(IndexedPasses { engine: engine.clone(), rows, draw, plan_cell });
-        // It is not known which of many samples that are read at once ended a worker.
+        // If many samples are read at once, it is unknown which of them ended a worker.
         let passes_over = !on_error.is_raise() && bulk == 0;
         let facts = SpawnFacts { kind: ROUND_ROBIN, len, rows, bulk, ..facts(&options, batching, cells.is_whole) };
         let lengths = engine.lengths.clone();
@@ -104,24 +105,25 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
     }
 }
 
-/// How workers start, and what to do about those that end.
+/// How workers are started, and what to do about those that end.
 struct Supervision {
     restarts: usize,
     sample_timeout: Option<Duration>,
     passes_over: bool,
-    /// The command that starts them, if they are not forked, and what they must know then.
+    /// The command that starts the workers, if they are not forked, and what they must know in that
+    /// case.
     command: Option<(Command, Vec<u8>)>,
     facts: SpawnFacts,
     fields: Fields,
     lengths: Option<Arc<[u32]>>,
 }
 
-/// The shape of the shared memory: a slot for the request to each worker.
+/// Returns the shape of the shared memory: one slot for the request to each worker.
 fn shape(workers: usize) -> Shape {
     Shape::new(workers.next_power_of_two(), 1)
 }
 
-/// Maps the memory that the processes share, besides the batches, for requests of at most `rows` indices.
+/// Maps the control memory that the processes share, for requests of at most `rows` indices.
 fn control(options: &Options, rows: usize) -> Result<Arc<Control>, BuildError> {
     let (workers, strategy) = (options.num_workers, options.wait_strategy);
     let shape = shape(workers);

@@ -1,4 +1,4 @@
-//! How worker processes make batches.
+//! How worker processes make batches in shared memory.
 
 use crate::BoxError;
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable};
@@ -23,13 +23,14 @@ use crate::loader::worker::map_job::MapJob;
 use crate::loader::worker::skip::SkipJob;
 use crate::sample::{Fields, Sample};
 
-/// A way of making batches, for workers that are processes. Sealed.
+/// A way of making batches that worker processes support. Sealed.
 pub trait Share<D: Loadable> {
-    /// What the processes do.
+    /// The way in which the processes make batches.
     #[doc(hidden)]
     type Shared: Collate<D, Payload = BatchBuffer>;
 
-    /// Whether batches are pinned by a function, which needs them as they were made.
+    /// Whether a function pins the batches. Processes do not support that, since it needs the
+    /// result of the collate function.
     #[doc(hidden)]
     fn pins(&self) -> bool {
         false
@@ -43,12 +44,12 @@ pub trait Share<D: Loadable> {
     fn fields(shared: &Self::Shared, dataset: &D, first: FirstBatch) -> Result<Fields, BuildError>;
 }
 
-/// What a batch depends on besides the dataset.
+/// What the first batch depends on besides the dataset.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct FirstBatch {
     pub(crate) batching: Batching,
-    /// Rows of a batch, at most.
+    /// The maximum number of rows of a batch.
     pub(crate) rows: usize,
     pub(crate) workers: usize,
     pub(crate) on_error: OnError,
@@ -95,7 +96,7 @@ where
         InPlace::new(self.collate)
     }
 
-    /// Makes a batch of the first samples, without those that are bad.
+    /// Makes a batch of the first samples, without those that are bad, to learn the fields.
     fn fields(
         shared: &Self::Shared,
         dataset: &D,
@@ -106,7 +107,7 @@ where
         let mut indices: Vec<usize> = room_for(first)?;
         indices.extend(0..first);
         if indices.is_empty() {
-            // Nor are there batches.
+            // An empty dataset needs no fields, since it has no batches.
             return Ok(Fields::new());
         }
         let (plan, activity, cancel) =
@@ -150,7 +151,7 @@ where
         InPlace::new(self.collate)
     }
 
-    /// Makes the first batch of a worker, without samples that are bad.
+    /// Makes the first batch of a worker, without samples that are bad, to learn the fields.
     fn fields(shared: &Self::Shared, dataset: &Iterable<D>, first: FirstBatch) -> Result<Fields, BuildError> {
         first_of_workers(&dataset.0, first.workers, |cursor, cx, fields| {
             let is_made = make_first(&dataset.0, cursor, cx, first.batching, |job| {

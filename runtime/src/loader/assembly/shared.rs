@@ -1,4 +1,4 @@
-//! Builds a loader whose workers share a ring, or that has none.
+//! Builds a loader whose worker threads share a ring, or that has no workers.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
     ///
     /// # Errors
     ///
-    /// See [`BuildError`]. If several options are wrong, torch's are reported first, in the order in which torch checks
-    /// them.
+    /// See [`BuildError`]. If several options are wrong, torch's are reported first, in the order
+    /// in which torch checks them.
     pub fn build(self) -> Result<Loader<C::Output>, BuildError> {
         if self.options.round_robin { self.build_round_robin() } else { self.build_shared() }
     }
@@ -47,7 +47,7 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
         warnings.extend(options.warnings(batching, draw.len(len)));
         let claims = Claims::new(options.part_size, rows, cells.made.shared && workers > 0, reads_many);
         let (ahead, all, untouched) = (options.ahead(), cells.made.payloads.len(), cells.made.untouched.take());
-        // Without workers there is no ring, and all cells are spare ones.
+        // Without workers there is no ring, and all cells are spare.
         let placed = if workers == 0 { 0 } else { ahead };
         let (places, memory, stats) = cells.divide(&options, batching, (placed, all - ahead));
         let is_streamed = matches!(draw.from, Origin::IndexStream(_));
@@ -75,7 +75,8 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
     fn cells(&mut self, draw: &IndexSource, len: usize, bulk: usize) -> Result<Cells<C::Payload>, BuildError> {
         let Self { dataset, collate, options } = self;
         let (rows, workers, hold) = (draw.rows(len), options.num_workers, options.hold);
-        // If batches are read by an order, there may be more slots once the size of a batch is known.
+        // The number of slots can still grow once the size of a batch is known, so this is the
+        // least.
         let least = options.slots()?;
         let order = draw.memory(len, least, rows).saturating_add(bulk_memory(bulk, options.size(rows)));
         check_order(order)?;
@@ -84,17 +85,18 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
             rows,
             cells: &|size| ring_slots(size.ahead(), hold),
             overhead: &|size, slots| {
-                // Counts slots for the cells that are in none, too, so that a smaller prefetch factor never takes more
-                // memory, even if the number of slots is rounded up.
+                // Count a slot for each spare cell, too. Then a smaller prefetch factor never takes
+                // more memory, even if the number of slots is rounded up.
                 let words = Cell::<C::Payload>::SIZE + size_of::<Slot<CellOwner<C::Payload>>>();
                 let words = slots.saturating_mul(words);
                 draw.memory(len, slots, size.rows).saturating_add(bulk_memory(bulk, size)).saturating_add(words)
             },
             reserved: order,
             fewest: 0,
-            // A user's iterator is not asked for more than torch would ask it for.
+            // Do not request more batches from a user's iterator than torch would.
             settles: !matches!(draw.from, Origin::IndexStream(_)),
-            // With a timeout only workers make batches, and the timeout must not include touching memory.
+            // With a timeout only workers make batches, and the timeout must not include the time
+            // to touch memory.
             touchers: if options.timeout.is_zero() { workers } else { 0 },
             forked: false,
         };

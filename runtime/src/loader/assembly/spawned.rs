@@ -1,4 +1,4 @@
-//! Builds what a worker works with that was started by a command.
+//! Makes what a worker process that was started by a command runs.
 
 use std::sync::Arc;
 
@@ -18,15 +18,18 @@ use crate::loader::order::index_source::Batching;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
 
-/// Becomes a worker, if a loader has started this process as one ([`ProcessBuilder::spawn`]); otherwise returns at once.
+/// Becomes a worker, if a loader has started this process as one ([`ProcessBuilder::spawn`]);
+/// otherwise returns at once.
 ///
-/// Call this at the start of `main`: what comes before it runs in each worker, and what comes after it does not. A worker
-/// makes its dataset with `make` from the bytes that the loader sends it, reads samples until the loader is dropped or
-/// its process ends, and then ends its own process, so that this function does not return.
+/// Call this at the start of `main`: what comes before it runs in each worker, and what comes after
+/// it does not. In a worker, this function makes the dataset with `make` from the bytes that the
+/// loader sends, and reads samples until the loader is dropped or the loader's process ends. Then
+/// it ends the worker's process, so it does not return.
 ///
-/// `make` returns a [`Dataset`], or a [`Builder`], which can have everything that a worker needs: an iterable dataset from
-/// [`Loader::iterable`], a [collate function](Builder::collate), and a [`worker_init`](Builder::worker_init). The loader
-/// must have the same, and tells the worker all other options: those of this builder do not count.
+/// `make` returns a [`Dataset`], or a [`Builder`] with everything that a worker needs: an iterable
+/// dataset from [`Loader::iterable`], a [collate function](Builder::collate), and a
+/// [`worker_init`](Builder::worker_init). The loader must have the same. All other options come
+/// from the loader; those of this builder are ignored.
 ///
 /// ```
 /// use std::process::Command;
@@ -54,14 +57,16 @@ use crate::loader::worker::engine::Engine;
 /// }
 /// ```
 ///
-/// The worker's dataset must have the fields of the loader's, and if it is one by index the same length, but may have another
-/// type. (To know the fields, the worker reads what [`build`](crate::loader::ProcessBuilder::build) reads.) If anything
-/// differs, or if `make` fails or panics, the loader says why ([`Error::WorkerDied`], or [`Error::WorkerInit`] if it has a
+/// The worker's dataset must have the same fields as the loader's, and if it has indices the same
+/// length, but may be of another type. (To learn the fields, the worker reads the samples that
+/// [`build`](crate::loader::ProcessBuilder::build) reads.) If anything differs, or if `make` fails
+/// or panics, the loader reports why ([`Error::WorkerDied`], or [`Error::WorkerInit`] if it has a
 /// `worker_init`).
 ///
-/// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends
-/// that to all processes of a program. (Before this call it does not; a command in its own
-/// [group](std::os::unix::process::CommandExt::process_group) is not sent any.)
+/// The function uses the process's standard input, which is empty from then on. It makes the
+/// process ignore SIGINT, since a terminal sends that to all processes of a program. (Before the
+/// call the process does not ignore it. A command in a
+/// [process group](std::os::unix::process::CommandExt::process_group) of its own is not sent any.)
 ///
 /// [`ProcessBuilder::spawn`]: crate::loader::ProcessBuilder::spawn
 /// [`Loader::iterable`]: crate::loader::Loader::iterable
@@ -71,9 +76,7 @@ pub fn work_if_spawned<W: Work>(make: impl FnOnce(&[u8]) -> Result<W, BoxError>)
     become_worker(|given, setup| probe(|| make(setup))?.join(given));
 }
 
-/// What a worker works with that was started by a command: a [`Dataset`], or a [`Builder`]. Sealed.
-///
-/// See [`work_if_spawned`].
+/// What the closure of [`work_if_spawned`] may return: a [`Dataset`], or a [`Builder`]. Sealed.
 #[diagnostic::on_unimplemented(
     message = "a worker cannot work with `{Self}`",
     note = "return a `Dataset`, or a `Builder`: for an iterable dataset `Loader::iterable(dataset)`, for a collate function whose result is a `Sample` `Loader::builder(dataset).collate(function)`"
@@ -133,7 +136,7 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> Work for Builder<Iterable<D>, C>
     }
 }
 
-/// Describes the loader's batches.
+/// Returns what the first batch of the loader depends on.
 fn first_batch(facts: &SpawnFacts) -> FirstBatch {
     let SpawnFacts { rows, workers, stride, drops_last, is_single, on_error, .. } = *facts;
     let batching = Batching { batch_size: stride, drop_last: drops_last != 0, single: is_single != 0 };

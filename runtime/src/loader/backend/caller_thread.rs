@@ -1,4 +1,5 @@
-//! Batches that the calling thread makes itself, without workers: there is no ring, and no other thread to agree with.
+//! The backend without workers: the calling thread makes all batches, without a ring and without
+//! synchronization.
 
 use std::sync::Arc;
 
@@ -18,25 +19,26 @@ use crate::loader::worker::cancel::Stopper;
 use crate::loader::worker::pool::WorkerPool;
 use crate::wait::{Until, Waiter};
 
-/// The calling thread, which makes all batches.
+/// The backend in which the calling thread makes all batches.
 pub(crate) struct CallerThread<P> {
     worker: Box<dyn BatchWorker<P>>,
     request: Request,
-    /// The next ticket of the pass, and the end of its tickets, if it is known.
+    /// The next ticket of the pass, and the end of its tickets, or `usize::MAX` if that is unknown.
     ticket: usize,
     end: usize,
     tickets: Tickets,
-    /// How far a stream is in the delivered part of the pass, and after the batch that is being made: which of the two is
-    /// which changes with each batch.
+    /// The position in an iterable dataset after the last delivered batch, and that after the batch
+    /// that is being made. They swap places with each batch; `delivered` is the index of the
+    /// former.
     positions: [StreamPosition; 2],
     delivered: usize,
     stop: Arc<Stop>,
 }
 
-/// What a stopper needs.
+/// The state that a stopper needs.
 struct Stop {
     cancel: StopToken,
-    /// The waiter on which the consumer waits for a cell.
+    /// The waiter on which the consumer waits for a free cell.
     released: Arc<Waiter>,
 }
 
@@ -82,7 +84,7 @@ impl<P: Storage> Backend<P> for CallerThread<P> {
         if self.ticket >= self.end {
             return Err(NotReady::End);
         }
-        // Before anything is drawn or read.
+        // Find a cell before anything is drawn or read.
         let Some(cell) = cell_pool.find_cell() else { return Err(NotReady::Held) };
         let (task, next) = (self.tickets.task(self.ticket), self.delivered ^ 1);
         let outcome = self.worker.fill(&self.request, task, cell.state(), &mut self.positions[next]);
@@ -131,7 +133,8 @@ impl<P: Storage> Backend<P> for CallerThread<P> {
     }
 }
 
-/// Discards what is in a cell, which is free then. Returns what comes instead of the batch.
+/// Discards what is in a cell, so that the cell is free. Returns what the caller gets instead of a
+/// batch.
 #[cold]
 #[inline(never)]
 fn nothing<P: Storage>(cell: &CellOwner<P>, instead: NotReady) -> NotReady {

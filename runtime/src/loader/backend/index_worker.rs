@@ -1,5 +1,5 @@
-//! Whole batches of a dataset by index: those of one worker, if batches are dealt out to the workers as torch does, or
-//! all of them, if the calling thread makes them.
+//! Makes whole batches of a dataset by index: in a worker, if the workers make batches in turn as
+//! torch's do, or in the calling thread, if there are no workers.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::loader::worker::claimed::{ClaimedRows, Filled};
 use crate::loader::worker::engine::Engine;
 use crate::loader::worker::reader::Reader;
 
-/// Makes whole batches by the plan of the pass.
+/// Makes whole batches according to the plan of the pass.
 pub(crate) struct IndexWorker<D: Dataset, C: Collate<D>> {
     pub(crate) engine: Arc<Engine<D, C>>,
     pub(crate) reader: Reader,
@@ -23,7 +23,8 @@ pub(crate) struct IndexWorker<D: Dataset, C: Collate<D>> {
 impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for IndexWorker<D, C> {
     fn fill(&mut self, _: &Request, task: usize, work: &BatchState<C::Payload>, _: &mut StreamPosition) -> Outcome {
         let Self { engine, reader } = self;
-        // SAFETY: this batch is not finished yet, and the plan is written only when all are.
+        // SAFETY: this batch is not finished yet, and the plan is written only when all batches
+        // are.
         let plan = unsafe { engine.plan_cell.plan() };
         if let Some(index_stream) = &plan.index_stream {
             return make_next(engine, plan, index_stream, work, reader);
@@ -34,7 +35,7 @@ impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for IndexWorker<D, C> {
     }
 }
 
-/// Makes the next batch of a user's iterator, of which this is the only reader.
+/// Makes the next batch of a user's iterator. No other thread draws from it.
 #[inline(never)]
 fn make_next<D: Dataset, C: Collate<D>>(
     engine: &Engine<D, C>,
@@ -61,7 +62,7 @@ pub(crate) fn make<D: Dataset, C: Collate<D>>(
     reader: &mut Reader,
 ) {
     if !engine.make(work, plan, task, 0..task.rows, (task.number, 1), reader) {
-        // The batch may have been made nevertheless.
+        // The batch may have been made before the panic.
         quietly(|| work.payload.discard());
     }
 }

@@ -1,5 +1,6 @@
-//! Where batches come from: through one ring that all workers share, through rings of each worker, or without workers from
-//! the calling thread. Each is a module here; [`protocol`] has what they and the loader say to each other.
+//! The backends, which make the batches of a loader: in the calling thread, by workers that share
+//! one ring, or by workers with rings of their own. Each is a module here; [`protocol`] defines the
+//! interface between them and the loader.
 
 pub(crate) mod caller_thread;
 pub(crate) mod index_worker;
@@ -27,18 +28,18 @@ use crate::wait::Until;
 
 /// The backend of a loader.
 pub(crate) enum AnyBackend<P> {
-    /// No workers: the calling thread makes all batches.
+    /// Without workers: the calling thread makes all batches.
     CallerThread(CallerThread<P>),
-    /// One ring: any free worker claims rows of the next batch.
+    /// Threads that share one ring: any free worker claims rows of the next batch.
     Shared(SharedRing<P>),
-    /// Rings for each worker, which makes whole batches.
+    /// Workers with rings of their own. Each worker makes whole batches.
     PerWorker(PerWorker<P>),
-    /// One ring for worker processes.
+    /// Worker processes that share one ring.
     #[cfg(processes)]
     Processes(Box<ProcessRing<P>>),
 }
 
-/// Calls the same function of any variant.
+/// Calls the same method of whichever variant `$self` is.
 macro_rules! any {
     ($self:expr, $backend:ident => $call:expr) => {
         match $self {
@@ -62,7 +63,8 @@ impl<P: Storage> Backend<P> for AnyBackend<P> {
 
     #[inline(always)]
     fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, cell_pool: &mut CellPool<P>) -> Next<P> {
-        // Not in the `match`: a look at a jump table takes longer than making a small batch's row.
+        // Check this variant before the `match`, whose jump table takes longer than making one row
+        // of a small batch.
         if let Self::CallerThread(backend) = self {
             return backend.try_next(pass, pool, cell_pool);
         }

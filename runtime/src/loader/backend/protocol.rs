@@ -1,4 +1,5 @@
-//! What a loader and its backends say to each other, and the code that fills batches.
+//! The interface between a loader and its backends, and between a backend and the code that fills
+//! batches.
 
 use crate::BoxError;
 use crate::dataset::WorkerInfo;
@@ -14,33 +15,39 @@ use crate::loader::worker::init_barrier::InitHook;
 use crate::loader::worker::pool::WorkerPool;
 use crate::wait::Until;
 
-/// Where a loader's batches come from.
+/// A backend: what makes the batches of a loader.
 pub(crate) trait Backend<P> {
-    /// Takes the rest of a pass, whose delivered part is `pass`, and discards it.
+    /// Waits until the workers have left a pass, of which `pass` was delivered, and discards the
+    /// rest of it.
     fn drain(&mut self, _pass: &mut Progress, _deadline: &Until) -> Result<(), NotBegun> {
         Ok(())
     }
 
-    /// Begins a pass, after all workers have run their `worker_init`.
+    /// Begins a pass. If there is a `worker_init`, all workers run it first.
     fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun>;
 
-    /// Returns the next batch or failure if it is ready; makes it now if the calling thread makes batches.
+    /// Returns the next batch or failure, if it is ready. If the calling thread makes batches,
+    /// makes it now.
     fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, cell_pool: &mut CellPool<P>) -> Next<P>;
 
-    /// Sets whether the calling thread helps the workers, if it can do without. Returns whether it has helped them.
+    /// Sets whether the calling thread helps the workers, where it does not have to. Returns the
+    /// previous value.
     fn set_helping(&mut self, _helps: bool) -> bool {
         false
     }
 
-    /// Waits while [`try_next`](Self::try_next) would return `Empty`; `false` if the deadline passed first.
+    /// Waits while [`try_next`](Self::try_next) would return `Empty`. Returns `false` if the
+    /// deadline passed first.
     fn wait(&mut self, _deadline: &Until) -> bool {
         true
     }
 
-    /// Waits while [`try_next`](Self::try_next) would return `Held`; `false` if the deadline passed first.
+    /// Waits while [`try_next`](Self::try_next) would return `Held`. Returns `false` if the
+    /// deadline passed first.
     fn wait_for_release(&mut self, deadline: &Until, cell_pool: &CellPool<P>) -> bool;
 
-    /// Describes the delivered batch whose cell is still in a slot, because there was no other to leave there.
+    /// Returns the description of the delivered batch whose cell is still in a slot, if no free
+    /// cell could replace it.
     fn kept(&self) -> Option<Tag> {
         None
     }
@@ -48,33 +55,33 @@ pub(crate) trait Backend<P> {
     /// Whether the next batch, or the end of the pass, is ready.
     fn is_ready(&self) -> bool;
 
-    /// The number of finished batches.
+    /// The number of finished batches that are not delivered yet.
     fn ready(&self) -> usize {
         0
     }
 
-    /// Makes workers begin nothing more of this pass.
+    /// Makes the workers begin nothing more of this pass.
     fn seal(&self) {}
 
     /// Makes the workers end.
     fn close(&self) {}
 
-    /// Returns a handle that stops the loader. It keeps none of the loader's memory.
+    /// Returns a handle that stops the loader. It does not keep the loader's memory alive.
     fn stopper(&self) -> Stopper;
 
-    /// The number of the batch that would come next in order.
+    /// The number of the next batch in order.
     fn awaited(&self, pass: &Progress) -> usize;
 
-    /// Whether no more batches will come once a worker has ended with a panic.
+    /// Whether the loader can return no more batches because workers have ended.
     fn cannot_continue(&self) -> bool;
 
-    /// Whether each batch belongs to one worker, which no other can help.
+    /// Whether each batch is assigned to one worker, and no other thread can help with it.
     fn deals_out(&self) -> bool {
         false
     }
 
-    /// Returns how far the workers of an iterable dataset are, after `samples` samples; or at the start of a pass if that
-    /// is `None`. Unused for a dataset by index.
+    /// Returns the positions of the workers in an iterable dataset, after `samples` delivered
+    /// samples, or at the start of a pass if that is `None`. Unused for a dataset by index.
     fn streams(&self, _samples: Option<usize>) -> Option<Streams> {
         None
     }
@@ -83,53 +90,53 @@ pub(crate) trait Backend<P> {
 /// The result of asking for the next batch.
 pub(crate) type Next<P> = Result<Ready<P>, NotReady>;
 
-/// A batch, its number and its rows; it may have errors.
+/// A batch with its number and the number of its rows. It may have errors.
 pub(crate) struct Ready<P> {
     pub(crate) lease: Lease<P>,
     pub(crate) task: usize,
     pub(crate) rows: usize,
 }
 
-/// Why the consumer gets no batch. It is small, so that the batch in the other case stays in registers.
+/// Why the consumer gets no batch. It is small, so that the result with a batch stays in registers.
 pub(crate) enum NotReady {
     Failed {
         failure: Box<Failure>,
         task: usize,
     },
-    /// A batch that was never published, which user code cannot cause.
+    /// A batch that was never published. User code cannot cause this.
     Lost {
         task: usize,
     },
-    /// No batch yet, but the next call may have one.
+    /// There is no batch yet, but the next call may return one.
     Again,
     Empty,
     /// More batches are kept than there is memory for.
     Held,
-    /// The loader was stopped, or has lost its workers. Batches made ahead stay in their slots, so that none of them
-    /// counts as delivered.
+    /// The loader was stopped, or has lost its workers. Batches that were made ahead stay in their
+    /// slots, and none of them counts as delivered.
     Closed,
     End,
 }
 
-/// A pass to begin.
+/// The arguments for beginning a pass.
 pub(crate) struct Begin<'a> {
     pub(crate) request: Request,
-    /// The number of batches still to come, if that is known.
+    /// The number of batches still to come, if it is known.
     pub(crate) left: Option<usize>,
-    /// The part of the pass that was already delivered.
+    /// The state from which the pass is resumed, which says what was already delivered.
     pub(crate) from: Option<&'a State>,
     pub(crate) deadline: &'a Until,
 }
 
-/// A pass that has begun.
+/// The outcome of beginning a pass.
 pub(crate) struct Begun {
-    /// Workers that could not begin, by number.
+    /// The workers whose `worker_init` failed, by number, and their errors.
     pub(crate) failures: Vec<(usize, BoxError)>,
-    /// Whether no thread is left to load.
+    /// Whether no thread is left that could load.
     pub(crate) no_worker_left: bool,
 }
 
-/// Why a pass did not begin, or the previous one did not end.
+/// Why a pass could not begin, or why the previous one did not end.
 pub(crate) enum NotBegun {
     /// The deadline passed first.
     Late,
@@ -137,38 +144,38 @@ pub(crate) enum NotBegun {
     TooMany,
 }
 
-/// A request to a worker.
+/// The consumer's request to a worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Request {
-    /// The batch; `None` means to run the user's `worker_init`.
+    /// The number of the batch to make; `None` asks the worker to run the user's `worker_init`.
     pub(crate) task: Option<usize>,
-    /// The pass, by its number and base seed.
+    /// The number and the base seed of the pass.
     pub(crate) epoch: u32,
     pub(crate) seed: u64,
-    /// A count of passes, in which each resumed pass counts again.
+    /// The number of calls of `epoch`, in which a resumed pass counts again.
     pub(crate) pass: u64,
     /// How many bad samples the pass may have.
     pub(crate) budget: usize,
 }
 
-/// How far a worker of an iterable dataset is in its pass.
+/// The position of a worker in its part of an iterable dataset.
 #[derive(Debug, Default)]
 pub(crate) struct StreamPosition {
-    /// Samples asked for.
+    /// The number of samples requested from the dataset.
     pub(crate) samples: usize,
     pub(crate) ended: bool,
-    /// Whether `saved` is what the dataset saved of its cursor.
+    /// Whether `saved` is what the dataset saved for its cursor.
     pub(crate) saves: bool,
     pub(crate) saved: String,
 }
 
 impl StreamPosition {
-    /// Makes a mark with room for what most cursors save.
+    /// Makes a position with room for what most cursors save.
     pub(crate) fn new() -> Self {
         Self { saved: String::with_capacity(64), ..Self::default() }
     }
 
-    /// Sets the mark to the worker's place in a state, or to the start.
+    /// Sets the position to that of a saved state, or to the start.
     pub(crate) fn start(&mut self, stream: Option<&Stream>) {
         self.saved.clear();
         (self.samples, self.ended, self.saves) = (0, false, false);
@@ -178,14 +185,15 @@ impl StreamPosition {
         }
     }
 
-    /// Returns the mark as it is saved in a state.
+    /// Returns the position in the form in which a state saves it.
     pub(crate) fn stream(&self) -> Stream {
         let saved = (self.saves && !self.ended).then(|| self.saved.clone());
         Stream { samples: self.samples, ended: self.ended, saved }
     }
 }
 
-/// Where a pass begins: at a place in the stream, from which the samples before number `until` are skipped.
+/// Where a pass over an iterable dataset begins: at a position, from which the samples before
+/// number `until` are skipped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Start {
     pub(crate) stream: Stream,
@@ -198,38 +206,40 @@ impl From<Stream> for Start {
     }
 }
 
-/// The outcome of a request.
+/// The outcome of a worker's request.
 #[derive(Debug, Default)]
 pub(crate) enum Outcome {
-    /// No batch, and no more of them in this pass.
+    /// No batch, because none is left in this pass.
     #[default]
     End,
-    /// A batch of this many rows, or a failure in the cell.
+    /// A batch of this many rows. The cell contains the batch, or a failure.
     Batch(usize),
-    /// The `worker_init` was run.
+    /// The `worker_init` was run, with this result.
     Ready(Result<(), BoxError>),
-    /// No reply, since the worker ends.
+    /// The worker ends and sends no reply.
     Over,
 }
 
-/// Fills whole batches: those that a worker is asked for, or in the calling thread all of them.
+/// Fills whole batches: in a worker those that are requested from it, and in the calling thread all
+/// batches.
 pub(crate) trait BatchWorker<P>: Send {
-    /// Runs in the worker's thread before anything is asked of it.
+    /// Runs in the worker's thread before the first request.
     fn start(&mut self) {}
 
-    /// Runs the user's `worker_init`, which is `hook`.
+    /// Runs the user's `worker_init`, which is in `hook`.
     fn init(&mut self, hook: &mut InitHook, info: WorkerInfo, _request: Request) -> Result<(), BoxError> {
         hook.run(info)
     }
 
-    /// Sets where in its stream the worker begins the next pass, in another process than the loader's.
+    /// Sets where in its stream the worker begins the next pass. For workers in other processes
+    /// than the loader's.
     #[cfg(processes)]
     fn start_at(&mut self, _start: Start) {}
 
-    /// Fills a batch; never panics, even if user code does.
+    /// Fills a batch. Never panics, even if user code does.
     fn fill(&mut self, request: &Request, task: usize, work: &BatchState<P>, position: &mut StreamPosition) -> Outcome;
 
-    /// Why nothing more can be asked of the worker after this reply, if so.
+    /// Returns a message if the worker ends after this reply and takes no more requests.
     fn over(&mut self) -> Option<String> {
         None
     }

@@ -1,4 +1,4 @@
-//! Batches of an iterable dataset, of which each worker reads its own part.
+//! Makes batches of an iterable dataset, of which each worker reads its own part.
 
 use std::sync::{Arc, PoisonError};
 
@@ -34,7 +34,7 @@ use crate::rng::SharedGenerator;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Instant, Mutex};
 
-/// The state that the workers share.
+/// The state that all workers share.
 pub(crate) struct Streaming<D, C> {
     dataset: Iterable<D>,
     collate: C,
@@ -42,15 +42,15 @@ pub(crate) struct Streaming<D, C> {
     /// Whether bad samples are skipped.
     skipping: bool,
     pub(crate) cancel: StopToken,
-    /// The activity of each worker, and last of the consumer.
+    /// The activity of each worker, followed by that of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
-    /// Where the workers resume the pass; empty at its start.
+    /// The position from which each worker resumes the pass; empty if the pass begins at its start.
     resume: Mutex<Vec<Stream>>,
 }
 
 impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
-    /// Stacks the rest of a batch after a sample could not be written into its row. (The job itself skips samples that
-    /// cannot be read, except after a panic.)
+    /// Continues to stack a batch after a sample that could not be written into its row. (Samples
+    /// that cannot be read are skipped by the job itself, except after a panic.)
     #[cold]
     #[inline(never)]
     fn stack_on<'a>(
@@ -61,7 +61,7 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
     ) -> (StreamJob<'a, D>, Result<(), Cause>) {
         while job.answer == Answer::Fine {
             let Err(cause) = outcome else { break };
-            // The sample was read, but not written.
+            // A sample was read, but could not be written.
             outcome = job.pass_over(cause);
             if outcome.is_ok() {
                 outcome = guarded(|| self.collate.fill(&work.payload, &mut job));
@@ -72,7 +72,7 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
 }
 
 impl<D, C> Streaming<D, C> {
-    /// Makes what reads a dataset whose bad samples are handled by `on_error`.
+    /// Makes the shared state for reading a dataset; `on_error` says how bad samples are handled.
     pub(crate) fn new(
         (dataset, collate): (Iterable<D>, C),
         batching: Batching,
@@ -84,13 +84,13 @@ impl<D, C> Streaming<D, C> {
         Arc::new(Self { dataset, collate, batching, skipping, cancel, activities, resume })
     }
 
-    /// Returns where a worker resumes the pass.
+    /// Returns the position from which the worker at `place` resumes the pass.
     pub(crate) fn stream(&self, place: usize) -> Stream {
         self.resume.lock().unwrap_or_else(PoisonError::into_inner).get(place).cloned().unwrap_or_default()
     }
 }
 
-/// Passes for which nothing has to be drawn.
+/// Passes over an iterable dataset, for which no order is drawn.
 pub(crate) struct StreamPasses<D, C>(pub(crate) Arc<Streaming<D, C>>);
 
 impl<D: IterableDataset, C: Send + Sync> Passes for StreamPasses<D, C> {
@@ -130,18 +130,18 @@ impl<D: IterableDataset, C: Send + Sync> Passes for StreamPasses<D, C> {
 /// The number of rows of a batch; `None` at the end of the stream.
 type Rows = Option<usize>;
 
-/// One worker's progress through the dataset.
+/// One worker's reader of its part of the dataset (its stream).
 pub(crate) struct StreamReader<D: IterableDataset, C> {
     engine: Arc<Streaming<D, C>>,
     reader: Reader,
-    /// `None` at the end of the dataset.
+    /// The dataset's cursor; `None` at the end of the stream.
     cursor: Option<D::Cursor>,
-    /// The pass that the cursor belongs to.
+    /// The pass that the cursor is for, as in [`Request::pass`].
     pass: Option<u64>,
     /// The number of samples read in this pass.
     number: usize,
     bads: BadSamples,
-    /// Where the next pass begins, if this is another process than the loader's.
+    /// Where the next pass begins. Only set in a process other than the loader's.
     told: Option<Start>,
 }
 
@@ -154,13 +154,13 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         Self { engine, reader, cursor: None, pass: None, number: 0, bads, told: None }
     }
 
-    /// The worker's information for the pass of a request, if this is a worker.
+    /// Returns the worker's information for the pass of a request; `None` in the calling thread.
     fn info(&self, request: &Request) -> Option<WorkerInfo> {
         let workers = self.engine.activities.len() - 1;
         self.reader.worker.map(|id| WorkerInfo::new(id, workers, request.seed))
     }
 
-    /// Writes how far the stream is into `mark`.
+    /// Writes the position in the stream into `mark`.
     #[inline]
     fn note(&self, mark: &mut StreamPosition) {
         (mark.samples, mark.ended) = (self.number, self.cursor.is_none());
@@ -170,8 +170,9 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         });
     }
 
-    /// Begins a pass. If that fails, returns the outcome of its first batch. The time is recorded separately, since no
-    /// claim of the pass is comparable.
+    /// Begins a pass. If that fails, returns the outcome of the pass's first batch. The time is
+    /// recorded separately from claims, since beginning a stream is not comparable with reading
+    /// samples.
     #[cold]
     fn start<P>(&mut self, request: &Request, task: usize, work: &BatchState<P>) -> Option<Rows> {
         let engine = self.engine.clone();
@@ -180,7 +181,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         }
         let activity = &*engine.activities[self.reader.place];
         let ((mut span, traced), started) = (trace::fill(task), Instant::now());
-        // Another occasion than the first sample.
+        // `STARTING` distinguishes this from reading the first sample.
         activity.begin(task, 0, STARTING);
         activity.counters.begin_claim(started);
         let begun = self.begin(request);
@@ -193,14 +194,15 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         Some(Some(0))
     }
 
-    /// Fails a batch at the worker's current place in the stream.
+    /// Fails a batch at the current position in the stream.
     #[cold]
     fn fail<P>(&self, work: &BatchState<P>, cause: Cause) {
         let (number, by) = (self.number, self.reader.by());
         work.fail(Failure { position: number, index: number, by, cause });
     }
 
-    /// Ends the stream after a panic that no guard inside has caught: its position is unknown.
+    /// Ends the stream after a panic that was not caught in a guarded call, because the position is
+    /// then unknown.
     #[cold]
     fn give_up(&mut self, request: &Request) {
         self.engine.activities[self.reader.place].abandon();
@@ -209,7 +211,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         dispose_each(std::mem::take(&mut self.bads.list));
     }
 
-    /// Begins a pass, or the rest of one.
+    /// Begins a pass at its start or at a resumed position.
     fn begin(&mut self, request: &Request) -> Result<(), BoxError> {
         let info = self.info(request);
         if info.is_some() {
@@ -319,12 +321,12 @@ where
         let outcome = self.fill_batch::<true>(request, task, work);
         match timing.end(&mut self.reader, activity, 1) {
             Ok(()) => outcome,
-            // The stream continues after this batch.
+            // The stream continues with the next batch.
             Err(cause) => self.spoil(work, cause),
         }
     }
 
-    /// Fails a batch that may have been made.
+    /// Fails a batch that may already have been made.
     #[cold]
     fn spoil(&self, work: &BatchState<C::Payload>, cause: Cause) -> Rows {
         self.fail(work, cause);
@@ -332,8 +334,8 @@ where
         Some(0)
     }
 
-    /// Fills a batch; `TIMED` says whether the reader times it. With a constant there are two functions, each called once,
-    /// so that the code for one sample is inlined in both.
+    /// Fills a batch. `TIMED` says whether the reader times it. With a constant there are two
+    /// functions, each called once, so that the code for one sample is inlined in both.
     #[inline(always)]
     fn fill_batch<const TIMED: bool>(&mut self, request: &Request, task: usize, work: &BatchState<C::Payload>) -> Rows {
         let engine = self.engine.clone();
@@ -368,12 +370,13 @@ where
         };
         let mut outcome = guarded(|| engine.collate.fill(&work.payload, &mut job));
         if C::STACKS && outcome.is_err() && engine.skipping {
-            // Passed by value and returned, since the job's address must not escape.
+            // The job is passed by value and returned, since its address must not escape.
             (job, outcome) = engine.stack_on(work, job, outcome);
         }
         let mut last = job.number;
         if job.answer == Answer::Fine {
-            // Read the samples that were not taken, or did not fit: the next batch begins after them in any case.
+            // Read the samples that the collate function did not take, or that did not fit: the
+            // next batch begins after them in any case.
             let rest = guarded(|| {
                 while job.next()?.is_some() {}
                 Ok(())
@@ -381,7 +384,7 @@ where
             if outcome.is_ok() {
                 (outcome, last) = (rest, job.number);
             } else {
-                // Dropping the second error may panic, which must not end the worker.
+                // The `drop` of the second error may panic, which must not end the worker.
                 dispose(rest);
             }
         }
@@ -391,22 +394,23 @@ where
         if !all_good {
             work.note(std::mem::take(&mut self.bads.list));
         }
-        // Asking for the end was counted, too.
+        // The request that found the end was counted, too.
         activity.counters.claimed(number - self.number - usize::from(ended));
         self.number = number;
         if ended || answer == Answer::Panic {
-            // A cursor that panicked must not be used again.
+            // A cursor that has panicked must not be used again.
             dispose(self.cursor.take());
         }
         let nothing = ended && (row == 0 || (engine.batching.drop_last && row < engine.batching.batch_size));
         if nothing || outcome.is_err() {
-            // A panic here is reported only by the panic hook, and must not end the worker.
+            // The panic hook has reported a panic in here, which must not end the worker.
             quietly(|| work.payload.discard());
         }
         match outcome {
             outcome if nothing => {
                 dispose(outcome);
-                // The consumer must count the bad samples, and then asks again.
+                // With bad samples, return a batch without rows: the consumer counts its bad
+                // samples and then makes another request.
                 if all_good { None } else { Some(0) }
             }
             Ok(()) => Some(row),
@@ -415,8 +419,8 @@ where
     }
 }
 
-/// Makes the first batch of a pass with `make`, without samples that are bad, unless there are too many. Returns whether
-/// a loader would deliver it.
+/// Makes the first batch of a pass with `make`, leaving out bad samples unless there are too many.
+/// Returns whether a loader would deliver the batch.
 #[cfg(processes)]
 pub(crate) fn make_first<D: IterableDataset>(
     dataset: &D,
@@ -444,7 +448,7 @@ pub(crate) fn make_first<D: IterableDataset>(
         bads: &mut bads,
     };
     let made = make(&mut job);
-    // Read the samples that were not taken.
+    // Read the samples that `make` did not take.
     while made.is_ok() && job.next()?.is_some() {}
     let StreamJob { row, ended, .. } = job;
     let last = bads.list.pop();
@@ -456,33 +460,33 @@ pub(crate) fn make_first<D: IterableDataset>(
     }
 }
 
-/// The samples of one batch.
+/// The job for the samples of one batch.
 struct StreamJob<'a, D: IterableDataset> {
     dataset: &'a D,
     cursor: &'a mut D::Cursor,
     cx: &'a mut Context,
-    /// The seed and the number of the pass.
+    /// The worker's seed and the number of the pass.
     pass: (u64, u32),
     activity: &'a Activity,
-    /// Where samples are timed, if they are.
+    /// The record in which samples are timed, if they are timed one by one.
     laps: Option<&'a Laps>,
     cancel: &'a CancelFlag,
     rows: usize,
     single: bool,
-    /// The number of samples so far.
+    /// The number of samples of this batch so far.
     row: usize,
     /// The number of samples of the pass so far, including those that failed.
     number: usize,
     answer: Answer,
-    /// Whether the dataset is at its end.
+    /// Whether the dataset has reached its end.
     ended: bool,
     bads: &'a mut BadSamples,
 }
 
-/// The dataset's answer to the last request for a sample.
+/// The outcome of the last call of the dataset's `next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
-    /// A sample, or the end; also if it was not asked yet.
+    /// A sample, or the end of the stream. Also the value before the first call.
     Fine,
     Error,
     Panic,
@@ -500,7 +504,7 @@ impl<D: IterableDataset> StreamJob<'_, D> {
         self.cx.start_pass(self.pass.0, self.pass.1);
         self.cx.start_sample(index as u64);
         self.number += 1;
-        // The value in case the call panics.
+        // The value that remains if the call panics.
         self.answer = Answer::Panic;
         let sample = self.dataset.next(self.cursor, self.cx);
         self.answer = if sample.is_ok() { Answer::Fine } else { Answer::Error };
@@ -516,7 +520,8 @@ impl<D: IterableDataset> StreamJob<'_, D> {
         }
     }
 
-    /// Continues after an error of the dataset, if bad samples are skipped.
+    /// Continues after an error of the dataset if bad samples are skipped, and otherwise returns
+    /// it.
     #[inline(always)]
     fn resume_after(&mut self, error: BoxError) -> Result<(), BoxError> {
         if self.bads.note_error(self.number - 1, self.row, error)? {
@@ -526,30 +531,32 @@ impl<D: IterableDataset> StreamJob<'_, D> {
     }
 }
 
-/// Bad samples that were skipped. They are not part of the job, whose address would escape otherwise, so that it can
-/// live in registers.
+/// Bad samples that were skipped. They are not part of the job: the job stays in registers, and its
+/// address would escape otherwise.
 struct BadSamples {
     by: By,
-    /// How many the pass may have; `None` if the first one raises.
+    /// How many bad samples the pass may have; `None` if the first one is an error of the batch.
     budget: Option<usize>,
     list: Vec<Skipped>,
 }
 
 impl BadSamples {
-    /// Records that the sample with this number is bad, after `rows` good ones of this batch. Returns `true` if this batch
-    /// has more bad samples than the whole pass may have, or alone makes them most of the last ones. Then the batch must end:
-    /// a dataset that returns only errors must not keep the thread forever.
+    /// Records that the sample with this number is bad, after `rows` good ones in this batch.
+    /// Returns `true` if the batch must end because it has more bad samples than the whole pass may
+    /// have, or so many that most of the last samples are bad. Otherwise a dataset that returns
+    /// nothing but errors would keep the thread forever.
     #[cold]
     fn note(&mut self, number: usize, rows: usize, cause: Cause) -> bool {
         self.list.push(Skipped { failure: Failure { position: number, index: number, by: self.by, cause }, row: None });
         self.budget.is_some_and(|budget| match budget {
-            // With fewer than `WINDOW` good ones before the batch.
+            // Then most samples are bad, even if `WINDOW` good ones came before this batch.
             NO_NUMBER => self.list.len() > WINDOW + rows,
             budget => self.list.len() > budget,
         })
     }
 
-    /// Works like [`note`](Self::note), but returns the error if bad samples raise.
+    /// Works like [`note`](Self::note), but returns the error if bad samples are errors of the
+    /// batch.
     #[cold]
     #[inline(never)]
     fn note_error(&mut self, number: usize, rows: usize, error: BoxError) -> Result<bool, BoxError> {
@@ -563,7 +570,7 @@ impl BadSamples {
 impl<D: IterableDataset> Job<Iterable<D>> for StreamJob<'_, D> {
     #[cfg_attr(not(debug_assertions), inline(always))] // See `MapJob::next`.
     fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
-        // SAFETY: `read` keeps only numbers when it fails.
+        // SAFETY: `read` returns nothing that borrows when it fails.
         unsafe { lend(self, Self::read, Self::resume_after) }
     }
 

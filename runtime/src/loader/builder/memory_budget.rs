@@ -1,16 +1,16 @@
-//! Computes the memory that a loader takes from its size, and the largest size that fits below a limit.
+//! Computes the memory that a loader takes, and the largest options that fit below a limit.
 
 use crate::arena::ALIGN;
 use crate::loader::collate::allocate::BatchBytes;
 use crate::loader::error::build::{BuildError, Fits};
 
-/// The values that decide how much memory a loader takes.
+/// The options that decide how much memory a loader takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) workers: usize,
-    /// Batches ahead for each worker.
+    /// The number of batches that are loaded ahead for each worker.
     pub(crate) prefetch: usize,
-    /// Rows of a whole batch.
+    /// The number of rows of a full batch.
     pub(crate) rows: usize,
 }
 
@@ -21,18 +21,19 @@ impl Size {
     }
 }
 
-/// The memory of a loader, item by item.
+/// Functions that compute the memory of a loader.
 pub(crate) struct MemoryBudget<'a> {
-    /// The number of slots of a loader of this size.
+    /// Returns the number of slots of a loader of this size.
     pub(crate) slots: &'a dyn Fn(Size) -> usize,
-    /// Bytes of everything except the arena, with this number of slots.
+    /// Returns the bytes of everything except the arena, for this number of slots.
     pub(crate) overhead: &'a dyn Fn(Size, usize) -> usize,
-    /// The number of workers that this kind of loader needs.
+    /// The least number of workers with which this kind of loader works.
     pub(crate) fewest: usize,
 }
 
 impl MemoryBudget<'_> {
-    /// Bytes in total; without an arena if the engine does not know the size of a batch.
+    /// Returns the total number of bytes. Without `batch`, a function that returns the bytes of a
+    /// batch, the arena is not counted.
     fn total(&self, size: Size, batch: Option<BatchBytes<'_>>) -> usize {
         let slots = (self.slots)(size);
         let arena = batch.map_or(0, |bytes| {
@@ -42,9 +43,9 @@ impl MemoryBudget<'_> {
         (self.overhead)(size, slots).saturating_add(arena)
     }
 
-    /// Returns the greatest prefetch factor, up to that of `size`, with which the loader takes no more than `limit`
-    /// bytes. If `must` is set, only the prefetch factor of `size` itself will do. `needs_worker` says whether the other
-    /// options need one.
+    /// Returns the greatest prefetch factor, up to that of `size`, with which the loader takes no
+    /// more than `limit` bytes. If `must` is set, only the prefetch factor of `size` itself is
+    /// accepted. `needs_worker` says whether other options require a worker.
     pub(crate) fn prefetch(
         &self,
         limit: usize,
@@ -81,7 +82,8 @@ impl MemoryBudget<'_> {
     }
 }
 
-/// Returns the greatest number in a range that fits, provided that every number below one that fits also fits.
+/// Returns the greatest number in a range that fits, provided that every number below one that fits
+/// also fits.
 fn greatest(range: std::ops::Range<usize>, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut low, mut high) = (range.start, range.end);
     if low >= high || !fits(low) {

@@ -71,9 +71,10 @@ impl<D: Loadable> Builder<D> {
 
     /// Makes batches with a function of the samples; a pass then returns the function's results.
     ///
-    /// Each batch is collated by one worker, which reads its samples sequentially. Samples that the function does not
-    /// take are skipped. The end of an iterable dataset is only known once a further sample is asked for, so the
-    /// function may be called without any sample there; its result, or error, is then discarded.
+    /// Each batch is collated by one worker, which reads its samples in order. Samples that the
+    /// function does not take are skipped. The end of an iterable dataset is found only when one
+    /// more sample is asked for. At that point the function may be called without any sample; its
+    /// result or error is then discarded.
     ///
     /// ```
     /// use slotline::Loader;
@@ -104,10 +105,12 @@ impl<D: Loadable> Builder<D> {
 }
 
 impl<D, F, T> Builder<D, With<F, T>> {
-    /// Sets how a batch from the collate function is pinned if [`pin_memory`](Self::pin_memory) is on: the worker that
-    /// made the batch calls `pin` on it (torch's custom pin method).
+    /// Sets the function that pins a batch from the collate function if
+    /// [`pin_memory`](Self::pin_memory) is on (torch's custom pin method). The worker that made the
+    /// batch calls `pin` on it.
     ///
-    /// Without it `pin_memory` has nothing to lock, which is a [warning](Loader::warnings).
+    /// Without such a function `pin_memory` has nothing to lock, which is a
+    /// [warning](Loader::warnings).
     pub fn pin_memory_with(mut self, pin: impl Fn(&mut T) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
         self.collate.pin = Some(Box::new(pin));
         self
@@ -115,18 +118,18 @@ impl<D, F, T> Builder<D, With<F, T>> {
 }
 
 impl<D, C> Builder<D, C> {
-    /// Sets the number of samples in a batch. If it is more than the dataset has, memory is taken only for the samples
-    /// of the dataset.
+    /// Sets the number of samples in a batch. If it is more than the dataset has, memory is taken
+    /// only for the samples of the dataset.
     ///
     /// With `None` there are no batches. A pass then returns the samples themselves, as
-    /// [`Batch`](crate::loader::Batch)es whose tensors lack the batch dimension, and a [collate](Self::collate)
-    /// function gets one sample.
+    /// [`Batch`](crate::loader::Batch)es whose tensors lack the batch dimension, and a
+    /// [collate](Self::collate) function gets one sample.
     pub fn batch_size(mut self, samples: impl Into<Option<usize>>) -> Self {
         self.options.batch_size = samples.into();
         self
     }
 
-    /// Sets whether each pass has a new random order. For the same generator it is the order that torch draws.
+    /// Sets whether each pass has a new random order. With the same generator it is torch's order.
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.options.shuffle = shuffle;
         self
@@ -134,20 +137,23 @@ impl<D, C> Builder<D, C> {
 
     /// Sets the sampler that draws the order of the passes; excludes `shuffle`.
     ///
-    /// The loader's [`seed`](Self::seed) does not seed the sampler, as in torch: give it a generator of its own if its
-    /// order is to be the same in every run. One without its own generator draws from a copy of the process's default one,
-    /// which is then advanced by the same number of draws. So the sampler may itself use loaders, and other threads don't
+    /// As in torch, the loader's [`seed`](Self::seed) does not seed the sampler. Give the sampler a
+    /// generator of its own if its order is to be the same in every run. Without one it draws from
+    /// a copy of the process's default generator, and the default generator is then advanced by the
+    /// same number of draws. Therefore the sampler may itself use loaders, and other threads don't
     /// wait for it.
     pub fn sampler(mut self, sampler: impl Sampler + 'static) -> Self {
         self.options.sampler = Some(Sampling::Drawn(Box::new(sampler)));
         self
     }
 
-    /// Sets the order of the passes by an iterator, which `make` creates for each pass; excludes `shuffle`.
+    /// Sets the order of the passes by an iterator, which `make` creates for each pass; excludes
+    /// `shuffle`.
     ///
-    /// The iterator may be endless. A thread that begins a batch asks it for the indices of that batch, so it is at
-    /// most as far ahead as the loader loads ahead. If it panics, that is
-    /// [`Error::Sampler`](crate::loader::Error::Sampler) instead of the batch, and the pass ends there.
+    /// The iterator may be endless. The thread that begins a batch asks the iterator for the
+    /// indices of that batch, so the iterator is never further ahead than the loader. If it panics,
+    /// [`Error::Sampler`](crate::loader::Error::Sampler) is returned instead of the batch, and the
+    /// pass ends there.
     ///
     /// ```
     /// use slotline::Loader;
@@ -168,31 +174,35 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Divides each pass among ranks: this loader loads the share of one of them. Without it, it loads everything.
+    /// Divides each pass among ranks: this loader loads the share of one rank. Without this option
+    /// it loads everything.
     ///
-    /// All ranks have the same number of batches, so that none waits for another: samples at the end of a pass are
-    /// repeated to make the shares equal, or dropped with [`drop_last`](Self::drop_last). Each rank must have the same
-    /// options and the same [`seed`](Self::seed). If no seed is set, it is 0, and not a random one, which would differ
+    /// All ranks have the same number of batches, so that none waits for another: samples at the
+    /// end of a pass are repeated to make the shares equal, or dropped with
+    /// [`drop_last`](Self::drop_last). Each rank must have the same options and the same
+    /// [`seed`](Self::seed). If no seed is set, it is 0 instead of a random one, which would differ
     /// from rank to rank.
     ///
-    /// - With `shuffle`, the shares are those of torch's `DistributedSampler` with this seed, and with an epoch that
-    ///   counts the loader's passes: nothing has to be set before each one.
-    /// - A [`sampler`](Self::sampler), or a [`BatchSampler`](crate::sampler::BatchSampler) over one, is divided by
-    ///   [`DistributedSampler::over`](crate::sampler::DistributedSampler::over). One that draws from a generator of its
-    ///   own must have the same one on all ranks.
-    /// - Iterators of indices or of batches are divided item by item, so they must return the same items on all ranks;
-    ///   ranks for which the last items do not suffice repeat one of them.
-    /// - A sampler that plans its batches, such as `LengthBatchSampler`, is to be
-    ///   given its share by its own `replicas`, and a dataset without indices reads its share by itself: with `ranks`,
-    ///   both are errors.
+    /// - With `shuffle`, the shares are those of torch's `DistributedSampler` with this seed and
+    ///   with the loader's number of the pass as its epoch. No `set_epoch` is needed.
+    /// - A [`sampler`](Self::sampler), or a [`BatchSampler`](crate::sampler::BatchSampler) over
+    ///   one, is divided by [`DistributedSampler::over`](crate::sampler::DistributedSampler::over).
+    ///   If it draws from a generator of its own, that generator must be in the same state on all
+    ///   ranks.
+    /// - Iterators of indices or of batches are divided item by item, so they must return the same
+    ///   items on all ranks. Ranks for which no item is left at the end repeat an earlier one.
+    /// - With a sampler that plans its batches, such as `LengthBatchSampler`, and with a dataset
+    ///   without indices, `ranks` is an error. Give such a sampler its share by its own `replicas`,
+    ///   and let such a dataset read its own share.
     ///
-    /// A batch whose samples are all bad and skipped is delivered without samples, so that the ranks still have equally
-    /// many. (If a [collate](Self::collate) function makes the batches, or there are none, it is left out; replace bad
-    /// samples instead.)
+    /// A batch whose samples were all bad and skipped is delivered without samples, so that all
+    /// ranks still have the same number of batches. (If a [collate](Self::collate) function makes
+    /// the batches, or `batch_size` is `None`, the batch is left out; replace bad samples instead.)
     ///
-    /// A sample has the same random numbers for any number of ranks (with iterators, for the same number). A
-    /// [state](Loader::state) of any rank, taken when all ranks had delivered the same number of batches, can be loaded by
-    /// any number of ranks; with iterators, by the same number.
+    /// With samplers, the random numbers of a sample are the same for any number of ranks, and a
+    /// [state](Loader::state) that any rank saved when all ranks had delivered the same number of
+    /// batches can be loaded by any number of ranks. With iterators, both hold only for the same
+    /// number of ranks.
     ///
     /// ```
     /// use slotline::dataset::from_fn;
@@ -217,11 +227,13 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets a sampler that decides the batches: [`BatchSampler`] groups the indices of any sampler,
-    /// [`SampledBatches::planned`] takes the batches that a sampler of yours plans, and `LengthBatchSampler` (in
-    /// `slotline-sequences`) makes batches of samples of similar lengths, which differ in size. Excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
+    /// Sets a sampler that decides the batches. [`BatchSampler`] groups the indices of any sampler;
+    /// [`SampledBatches::planned`] takes the batches that your own sampler plans;
+    /// `LengthBatchSampler` (in `slotline-sequences`) makes batches of samples of similar lengths,
+    /// which differ in size. Excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
     ///
-    /// For batches that are chosen in another way, see [`batch_sampler_iter`](Self::batch_sampler_iter).
+    /// For batches that are chosen in another way, see
+    /// [`batch_sampler_iter`](Self::batch_sampler_iter).
     ///
     /// [`BatchSampler`]: crate::sampler::BatchSampler
     pub fn batch_sampler(mut self, sampler: impl Into<SampledBatches>) -> Self {
@@ -229,12 +241,12 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets the batches by an iterator over lists of at most `max_batch_size` indices, which `make` creates for each
-    /// pass; excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
+    /// Sets the batches by an iterator over lists of at most `max_batch_size` indices, which `make`
+    /// creates for each pass; excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
     ///
-    /// The iterator may be endless, as with [`sampler_iter`](Self::sampler_iter). A list that is longer than
-    /// `max_batch_size` is [`Error::LongBatch`](crate::loader::Error::LongBatch); an empty one is a batch without
-    /// samples.
+    /// The iterator may be endless, as with [`sampler_iter`](Self::sampler_iter). A list that is
+    /// longer than `max_batch_size` is [`Error::LongBatch`](crate::loader::Error::LongBatch); an
+    /// empty one is a batch without samples.
     ///
     /// ```
     /// use slotline::Loader;
@@ -257,13 +269,15 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Works like [`batch_sampler_iter`](Self::batch_sampler_iter), with an iterator that may fail: an error becomes
-    /// [`Error::BatchSampler`](crate::loader::Error::BatchSampler) instead of the batch, and the pass ends there.
+    /// Works like [`batch_sampler_iter`](Self::batch_sampler_iter), with an iterator that may fail:
+    /// an error becomes [`Error::BatchSampler`](crate::loader::Error::BatchSampler) instead of the
+    /// batch, and the pass ends there.
     ///
-    /// `make` gets a seed, which is another random number in each pass. It depends on the loader's [`seed`](Self::seed) or
-    /// [`generator`](Self::generator), and a pass that is resumed gets the same one, so batches that are drawn from it
-    /// resume. (A loader that resumes also makes the iterators of the passes before that one, with other seeds, and takes
-    /// nothing from them.)
+    /// `make` gets a seed: a random number, which differs from pass to pass. It depends on the
+    /// loader's [`seed`](Self::seed) or [`generator`](Self::generator), and a resumed pass gets the
+    /// same seed again, so that batches drawn from it can be resumed. (When a loader resumes, it
+    /// also calls `make` for each earlier pass, with other seeds, and takes nothing from those
+    /// iterators.)
     ///
     /// ```
     /// use slotline::dataset::from_fn;
@@ -301,20 +315,22 @@ impl<D, C> Builder<D, C> {
     /// Sets the number of batches that are loaded ahead for each worker. Needs a worker.
     ///
     /// The default is 2. For small batches it is as many as fit into 64 KiB, up to 32, if they come
-    /// [in order](Self::in_order), without a user's iterator of indices, a [collate function](Self::collate) or
-    /// [`round_robin`](Self::round_robin).
+    /// [in order](Self::in_order), without a user's iterator of indices, a
+    /// [collate function](Self::collate) or [`round_robin`](Self::round_robin).
     pub fn prefetch_factor(mut self, batches: usize) -> Self {
         self.options.prefetch_factor = Some(batches);
         self
     }
 
-    /// Sets whether the workers make batches in turn, as torch's do: worker `i mod num_workers` makes batch `i` as long
-    /// as batches are taken in order. A worker keeps up to [`prefetch_factor`](Self::prefetch_factor) batches that it
-    /// was asked for, even if it is stuck at the first of them while the other workers are idle.
+    /// Sets whether the workers make batches in turn, as torch's do: as long as batches are taken
+    /// in order, worker `i mod num_workers` makes batch `i`. Up to
+    /// [`prefetch_factor`](Self::prefetch_factor) batches are assigned to a worker at once; if it
+    /// is stuck at the first of them, no other worker makes the rest, even if it is idle.
     ///
-    /// Use it if you rely on which worker makes which batch. It is off by default: the next free worker makes the next
-    /// batch, which is faster, and all workers make the first batch together. It excludes `part_size`, `help` and an
-    /// iterator as sampler. Over an iterable dataset, workers always make batches in turn.
+    /// Use this if you rely on which worker makes which batch. It is off by default: the next free
+    /// worker makes the next batch, which is faster, and all workers make the first batch together.
+    /// It excludes `part_size`, `help` and an iterator as sampler. Over an iterable dataset,
+    /// workers always make batches in turn.
     pub fn round_robin(mut self, in_turn: bool) -> Self {
         self.options.round_robin = in_turn;
         self
@@ -322,9 +338,10 @@ impl<D, C> Builder<D, C> {
 
     /// Sets whether workers count as the same ones from pass to pass.
     ///
-    /// The threads always are. This option decides the behaviour that comes with torch's workers. If it is off, each
-    /// pass draws a new base seed and runs [`worker_init`](Self::worker_init) again, as for new workers. If it is on,
-    /// only the first pass draws a base seed, and each worker runs its `worker_init` once.
+    /// The same threads run in all passes in any case. This option decides what depends on the
+    /// workers' lifetime in torch. If it is off, each pass draws a new base seed and runs
+    /// [`worker_init`](Self::worker_init) again, as for new workers. If it is on, only the first
+    /// pass draws a base seed, and each worker runs its `worker_init` once.
     pub fn persistent_workers(mut self, persistent: bool) -> Self {
         self.options.persistent_workers = persistent;
         self
@@ -332,24 +349,28 @@ impl<D, C> Builder<D, C> {
 
     /// Runs `init` in each worker before it loads anything in a pass (torch's `worker_init_fn`).
     ///
-    /// A pass begins when all workers have run it. A worker in which `init` fails or panics takes no part in the pass,
-    /// which begins with an [`Error::WorkerInit`](crate::loader::Error::WorkerInit) for each such worker and continues
-    /// with the others; if no worker is left, the pass ends there. With a `worker_init`, the calling thread does not
-    /// [help](Self::help) unless `help(true)` is set, since it is not a worker. Without workers `init` is not run, and
-    /// neither is it for the sample that `build` reads to learn the fields if the dataset does not return them.
+    /// A pass begins when all workers have run `init`. A worker in which `init` fails or panics
+    /// takes no part in the pass, which begins with an
+    /// [`Error::WorkerInit`](crate::loader::Error::WorkerInit) for each such worker and continues
+    /// with the others; if no worker is left, the pass ends there. With a `worker_init`, the
+    /// calling thread does not [help](Self::help) unless `help(true)` is set, since it is not a
+    /// worker. `init` is not run if there are no workers, nor for the sample that `build` reads to
+    /// learn the fields.
     ///
-    /// [`worker_info`](crate::worker_info) gives other code in the worker the value that `init` gets.
+    /// [`worker_info`](crate::worker_info) gives other code in the worker the value that `init`
+    /// gets.
     pub fn worker_init(mut self, init: impl Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
         self.options.worker_init = Some(Box::new(init));
         self
     }
 
-    /// Sets the number of batches that the caller keeps while it asks for the next one; which ones, and for how long,
-    /// does not matter.
+    /// Sets the number of batches that the caller keeps while it asks for the next one. They may be
+    /// any batches, kept for any time.
     ///
-    /// There is memory for `max(prefetch_factor × num_workers, 1) + hold` batches from the start, rounded up to an even
-    /// number. A loop that keeps no more than `hold` batches allocates nothing; with one that keeps more, the loader
-    /// [grows](Self::on_held).
+    /// There is memory for `max(prefetch_factor × num_workers, 1) + hold` batches from the start,
+    /// rounded up to an even number. A loop that keeps no more than `hold` batches allocates
+    /// nothing. If it keeps more, the loader allocates more memory, or does what
+    /// [`on_held`](Self::on_held) says.
     pub fn hold(mut self, batches: usize) -> Self {
         self.options.hold = batches;
         self
@@ -357,8 +378,9 @@ impl<D, C> Builder<D, C> {
 
     /// Sets the number of samples of a batch that a worker claims at once.
     ///
-    /// By default, threads measure how long samples take. Quick samples are claimed a batch at a time and slow ones one
-    /// by one, so that all workers make the first batch together and one slow sample holds up nothing else.
+    /// By default, threads measure how long samples take. Quick samples are claimed a batch at a
+    /// time and slow ones one by one, so that all workers make the first batch together and one
+    /// slow sample holds up nothing else.
     pub fn part_size(mut self, samples: usize) -> Self {
         self.options.part_size = Some(samples);
         self
@@ -372,69 +394,77 @@ impl<D, C> Builder<D, C> {
 
     /// Sets the maximum time to wait for one batch; zero (the default) means no limit.
     ///
-    /// Needs a worker. With a timeout, the calling thread does not load while it waits, since it could not be
-    /// interrupted.
+    /// Needs a worker. With a timeout, the calling thread does not load while it waits, since
+    /// loading could not be interrupted.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = timeout;
         self
     }
 
-    /// Starts a thread (`slotline-watch`) that watches the others. If one of them spends longer than `patience` on a
-    /// sample, the sample is reported, once for each occasion, through `tracing` and in
-    /// [`Stats::stuck`](crate::loader::Stats::stuck). Nothing is stopped; for that, see [`timeout`](Self::timeout).
-    /// Zero means no watchdog.
+    /// Starts a thread (`slotline-watch`) that watches the threads that load. If one of them spends
+    /// longer than `patience` on a sample, that is reported once, through `tracing` and in
+    /// [`Stats::stuck`](crate::loader::Stats::stuck). Nothing is stopped; for that, see
+    /// [`timeout`](Self::timeout). Zero means no watchdog.
     ///
-    /// The watchdog checks four times per `patience`, but at most once per millisecond, so reports come up to a quarter
-    /// of `patience` late. If a dataset reads [many samples at once](crate::Dataset::get_many), they count as one
-    /// sample. An iterable dataset's [`iter`](crate::dataset::IterableDataset::iter) counts as its first sample.
+    /// The watchdog checks four times per `patience`, but at most once per millisecond, so reports
+    /// come up to a quarter of `patience` late. If a dataset reads
+    /// [many samples at once](crate::Dataset::get_many), they count as one sample. An iterable
+    /// dataset's [`iter`](crate::dataset::IterableDataset::iter) counts as its first sample.
     /// `worker_init`, and code that draws indices, are not watched.
     pub fn watchdog(mut self, patience: Duration) -> Self {
         self.options.watchdog = Some(patience).filter(|patience| !patience.is_zero());
         self
     }
 
-    /// Sets how long dropping the loader waits, in all, until its threads have left the dataset's code and have ended.
-    /// `Duration::MAX` is without limit: then no code of the dataset runs once the loader is dropped.
+    /// Sets how long dropping the loader waits, in all, until its threads have left the dataset's
+    /// code and have ended. With `Duration::MAX` there is no limit: then no code of the dataset
+    /// runs once the loader is dropped.
     ///
-    /// Threads that have not ended by then keep the memory that they can access, and run until that code returns;
-    /// [`Warning::LeftBehind`](crate::loader::Warning::LeftBehind) names the samples that they read. A dataset whose code may
-    /// take long looks at [`Context::stop`](crate::dataset::Context::stop).
+    /// Threads that have not ended by then keep the memory that they can access, and run until the
+    /// dataset's code returns; [`Warning::LeftBehind`](crate::loader::Warning::LeftBehind) names
+    /// the samples that they read. A dataset whose code may take long should look at
+    /// [`Context::stop`](crate::dataset::Context::stop).
     ///
-    /// What owns the loader may wait for as long: a `DeviceLoader` of `slotline-cuda` waits for its copies.
+    /// The owner of a loader may wait as long as this, too: a `DeviceLoader` of `slotline-cuda`
+    /// waits for its copies.
     pub fn close_timeout(mut self, time: Duration) -> Self {
         self.options.close_timeout = time;
         self
     }
 
-    /// Sets whether batches come in order (the default), or as they finish, so that a slow one holds up no other.
+    /// Sets whether batches come in order (the default) or as they finish. In the latter case a
+    /// slow batch does not delay the others.
     pub fn in_order(mut self, in_order: bool) -> Self {
         self.options.in_order = in_order;
         self
     }
 
-    /// Uses a separate generator with this seed: the same as `generator(Generator::from_seed(seed))`.
+    /// Uses a generator of the loader's own with this seed: the same as
+    /// `generator(Generator::from_seed(seed))`.
     pub fn seed(self, seed: u64) -> Self {
         self.generator(Generator::from_seed(seed))
     }
 
-    /// Sets the generator from which base seeds and permutations are drawn, as with torch's `generator=`. The default
-    /// is the process's [default generator](crate::rng::default_generator).
+    /// Sets the generator from which base seeds and permutations are drawn, as with torch's
+    /// `generator=`. The default is the process's
+    /// [default generator](crate::rng::default_generator).
     pub fn generator(mut self, generator: impl Into<SharedGenerator>) -> Self {
         self.options.generator = Some(generator.into());
         self
     }
 
-    /// Sets whether the memory of the batches is locked, so that it is never swapped out. If the system refuses, that
-    /// is a [warning](Loader::warnings).
+    /// Sets whether the memory of the batches is locked, so that it is never swapped out. If the
+    /// system refuses to lock it, the loader has a [warning](Loader::warnings).
     pub fn pin_memory(mut self, pin_memory: bool) -> Self {
         self.options.pin_memory = pin_memory;
         self
     }
 
-    /// Writes the batches into memory that `allocate` returns, for example memory that a device can read. `allocate`
-    /// gets the least number of bytes to return. `build` calls it, and so does the loader for each batch that is
-    /// [kept](Self::on_held) beyond that memory. [`pin_memory`](Self::pin_memory) does not apply to it. In a forked
-    /// process the loader is [lost](super#after-a-fork).
+    /// Writes the batches into memory that `allocate` returns, for example memory that a device can
+    /// read. `allocate` gets the least number of bytes to return. `build` calls it for the initial
+    /// memory, and the loader calls it for each further batch that is [kept](Self::on_held).
+    /// [`pin_memory`](Self::pin_memory) does not apply to this memory. In a forked process the
+    /// loader [cannot be used](super#after-a-fork).
     ///
     /// ```
     /// use slotline::Loader;
@@ -459,12 +489,13 @@ impl<D, C> Builder<D, C> {
     /// Sets the maximum of [`memory_ceiling`](Loader::memory_ceiling) plus the memory for
     /// [kept batches](Self::on_held), in bytes.
     ///
-    /// Unless [`prefetch_factor`](Self::prefetch_factor) is given, it becomes the greatest one that fits, but no more
-    /// than without a limit. If nothing fits, `build` returns
-    /// [`BuildError::MemoryLimit`](crate::loader::BuildError::MemoryLimit), which says what would.
+    /// Unless [`prefetch_factor`](Self::prefetch_factor) is given, it becomes the greatest value
+    /// that fits below the limit, but no more than its default without a limit. If nothing fits,
+    /// `build` returns [`BuildError::MemoryLimit`](crate::loader::BuildError::MemoryLimit), which
+    /// says what would fit.
     ///
-    /// With a [collate function](Self::collate) only the engine's own memory is counted, since the size of the
-    /// function's results is not known.
+    /// With a [collate function](Self::collate), the size of its results is not known: only the
+    /// loader's own memory is counted.
     ///
     /// ```
     /// use slotline::Loader;
@@ -484,10 +515,10 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets what to do with a batch whose [packed](crate::sample::Packed) samples have more items than it has room for:
-    /// return an error, which is the default, or take memory from the heap for this batch. A
-    /// [`PaddedToMax`](crate::sample::PaddedToMax) or [`Text`](crate::sample::Text) that is longer than its maximum is always an
-    /// error.
+    /// Sets what to do with a batch whose [packed](crate::sample::Packed) samples have more items
+    /// than it has room for: return an error, which is the default, or take memory from the heap
+    /// for this batch. A [`PaddedToMax`](crate::sample::PaddedToMax) or
+    /// [`Text`](crate::sample::Text) that is longer than its maximum is always an error.
     ///
     /// ```
     /// use slotline::Loader;
@@ -509,19 +540,21 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets whether the calling thread loads while it waits. If this is off, the calling thread never runs the
-    /// dataset's code in a pass, except without workers, where it has to.
+    /// Sets whether the calling thread loads samples while it waits. If this is off, the calling
+    /// thread never runs the dataset's code in a pass, except without workers, where nobody else
+    /// could.
     ///
-    /// It is on by default, except with [`in_order(false)`](Self::in_order), where the calling thread could get the
-    /// slow sample that must not hold up the others, and with a [`worker_init`](Self::worker_init), which is not run in
-    /// the calling thread. With a [`timeout`](Self::timeout) the calling thread never loads.
+    /// The default is on, with two exceptions. With [`in_order(false)`](Self::in_order) it is off,
+    /// because the calling thread could get the slow sample that must not delay the other batches.
+    /// With a [`worker_init`](Self::worker_init) it is off, because that is not run in the calling
+    /// thread. With a [`timeout`](Self::timeout) the calling thread never loads.
     pub fn help(mut self, help: bool) -> Self {
         self.options.help = Some(help);
         self
     }
 
-    /// Sets what to do when more batches are kept than [`hold`](Self::hold) allows and another one is asked for: take
-    /// more memory, wait until another thread drops one of them, or fail.
+    /// Sets what to do when more batches are kept than [`hold`](Self::hold) allows and another one
+    /// is asked for: take more memory, wait until another thread drops one of them, or fail.
     ///
     /// ```
     /// use slotline::Loader;
@@ -554,26 +587,32 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets what to do with samples that cannot be read or written, and how many of them a pass may have.
+    /// Sets what to do with samples that cannot be read or written, and how many of them a pass may
+    /// have.
     ///
-    /// The index of each is reported once, through `tracing`, when its batch is delivered, and listed in
-    /// [`Stats::bad_indices`](crate::loader::Stats::bad_indices). A batch keeps its number if batches before it are
-    /// skipped. A collate function does not see bad samples, and says which others are bad
-    /// ([`Samples::next_as`](crate::loader::Samples::next_as)); if a batch has no good ones, the function's result or
-    /// error is discarded. A panic of [`Dataset::prefetch`](crate::Dataset::prefetch) then does not count as a failed sample,
-    /// but ends the hints for that batch. If a [bulk read](crate::Dataset::get_many) fails, the first sample that it
-    /// did not put is the bad one, and a new read starts after it.
+    /// The index of each bad sample is reported once, through `tracing`, when its batch is
+    /// delivered, and listed in [`Stats::bad_indices`](crate::loader::Stats::bad_indices). If a
+    /// batch is skipped, the batches after it keep their numbers. A collate function is not given
+    /// bad samples, and can declare other samples bad
+    /// ([`Samples::next_as`](crate::loader::Samples::next_as)); if a batch has no good samples, the
+    /// function's result or error is discarded. A panic of
+    /// [`Dataset::prefetch`](crate::Dataset::prefetch) does not count as a failed sample; it only
+    /// ends the prefetching for that batch. If a [bulk read](crate::Dataset::get_many) fails, the
+    /// first sample that it did not return is the bad one, and a new read starts after it.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.options.on_error = on_error;
         self
     }
 
-    /// Calls `listen` with each [warning](crate::loader::Warning), when it is noticed, including those that otherwise go only to
-    /// `tracing`, such as the [watchdog](Self::watchdog)'s reports.
+    /// Calls `listen` with each [warning](crate::loader::Warning) when it is noticed. These include
+    /// the warnings that otherwise go only to `tracing`, such as the [watchdog](Self::watchdog)'s
+    /// reports.
     ///
-    /// It runs in the thread that notices: the one that calls `build` or the loader, the watchdog's, or the one that looks
-    /// after [worker processes](Self::processes). So it may run in several threads at once, and what it does delays that
-    /// thread. It may [stop](crate::loader::Loader::stopper) the loader. A panic is caught: the panic hook has reported it.
+    /// `listen` runs in the thread that notices the problem: the one that calls `build` or the
+    /// loader, the watchdog's thread, or the thread that supervises
+    /// [worker processes](Self::processes). So it may run in several threads at once, and it delays
+    /// the thread that it runs in. It may [stop](crate::loader::Loader::stopper) the loader. A
+    /// panic in it is caught after the panic hook has reported it.
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};

@@ -20,13 +20,13 @@ use crate::rng::{Generator, SharedGenerator};
 use crate::sampler::{RandomSampler, SampledBatches, Sampler};
 use crate::wait::WaitStrategy;
 
-/// The maximum number of threads. With more, systems begin to run out of what a thread needs, and std then aborts the
-/// process.
+/// The maximum number of threads. With more threads some systems run out of a resource that a
+/// thread needs, and std then aborts the process.
 const MAX_WORKERS: usize = 4096;
 /// The maximum number of slots.
 const MAX_SLOTS: usize = 1 << 20;
-/// The default number of batches in the ring for each worker, and the maximum for small batches: as many as make
-/// `SMALL` bytes.
+/// The default number of batches in the ring for each worker. For small batches it is as many as
+/// fit into `SMALL` bytes, up to `MAX_PREFETCH`.
 const PREFETCH: usize = 2;
 const MAX_PREFETCH: usize = 32;
 const SMALL: usize = 64 << 10;
@@ -77,18 +77,18 @@ pub(crate) enum BatchSampling {
     Iter { most: usize, make: Make<dyn Batches> },
 }
 
-/// What the loader loads, as far as the options depend on it.
+/// What the loader loads, as far as the check of the options depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// Samples by index, claimed by any free thread; their number.
+    /// Samples by index, claimed by any free thread; holds the number of samples.
     Shared(usize),
-    /// Samples by index, dealt out in turn; their number.
+    /// Samples by index, whose batches the workers make in turn; holds the number of samples.
     RoundRobin(usize),
     Iterable,
 }
 
 impl Workload {
-    /// The number of samples, if they have indices.
+    /// The number of samples, or 0 if they have no indices.
     fn len(self) -> usize {
         match self {
             Self::Shared(len) | Self::RoundRobin(len) => len,
@@ -131,7 +131,8 @@ impl Options {
         }
     }
 
-    /// Checks the options, torch's first and in torch's order, and returns how indices are drawn.
+    /// Checks the options, first torch's, in the order in which torch checks them. Returns how
+    /// indices are drawn.
     pub(crate) fn check(&mut self, kind: Workload) -> Result<IndexSource, BuildError> {
         self.check_workers()?;
         self.check_sampling(kind)?;
@@ -203,7 +204,7 @@ impl Options {
         Ok(())
     }
 
-    /// Decides where indices come from, and then checks the batch size, as torch does.
+    /// Decides where indices come from. Checks the batch size after that, as torch does.
     fn draw(&mut self, kind: Workload) -> Result<IndexSource, BuildError> {
         let sampler = match self.batch_sampler.take() {
             Some(BatchSampling::Drawn(SampledBatches { sampler, batch_size, drop_last, is_planned })) => {
@@ -230,7 +231,7 @@ impl Options {
             None => self.sampler.take(),
         };
         if let (Workload::Shared(len) | Workload::RoundRobin(len), true, None) = (kind, self.shuffle, &sampler) {
-            // Like torch, which makes a loader's sampler together with the loader.
+            // Torch makes the sampler together with the loader, and so reports its errors there.
             RandomSampler::new(len)?;
         }
         let batch_size = match self.batch_size {
@@ -302,10 +303,12 @@ impl Options {
         self.prefetch_factor.unwrap_or(PREFETCH)
     }
 
-    /// Decides how many batches are loaded ahead, if that was not given. Smaller batches get a greater number: this
-    /// costs next to nothing, and a slow sample among quick ones can then overlap with other slow ones. In arrival mode
-    /// the number stays small: there a slow sample holds up no other batch, and finding a slot takes longer with more
-    /// slots (a batch of 16 numbers by two workers took 1185 ns with 32, and 202 ns with 2).
+    /// Decides how many batches are loaded ahead, if that option is not set. Small batches get a
+    /// greater number: this costs next to nothing, and a slow sample among quick ones can then
+    /// overlap with other slow ones. With `in_order(false)` the number stays small: there a slow
+    /// sample does not delay other batches, and finding a finished slot takes longer with more
+    /// slots (batches of 16 numbers by two workers took 1185 ns each with 32 per worker, and 202 ns
+    /// with 2).
     pub(crate) fn settle_prefetch(&mut self, batch_bytes: usize) {
         let most = if self.in_order { MAX_PREFETCH } else { PREFETCH };
         let countable = MAX_SLOTS.saturating_sub(self.hold) / self.num_workers.max(1);
@@ -313,7 +316,8 @@ impl Options {
         self.prefetch_factor.get_or_insert(fits.max(PREFETCH));
     }
 
-    /// Works like [`settle_prefetch`](Self::settle_prefetch), but keeps the memory within the limit.
+    /// Works like [`settle_prefetch`](Self::settle_prefetch), but keeps the loader's memory within
+    /// `memory_limit`.
     pub(crate) fn settle_below_limit(
         &mut self,
         batch_bytes: usize,
@@ -331,7 +335,7 @@ impl Options {
         Ok(())
     }
 
-    /// Takes the user's code that each worker runs before a pass.
+    /// Takes the user's `worker_init` out of the options.
     pub(crate) fn init_hook(&mut self) -> Option<InitHook> {
         self.worker_init.take().map(|init| InitHook::new(init, self.persistent_workers))
     }
@@ -366,10 +370,12 @@ impl Options {
     }
 }
 
-/// Returns the number of slots of a ring that all workers share, for this many batches ahead and this many held.
+/// Returns the number of slots of a ring that all workers share, for this many batches ahead and
+/// this many held.
 ///
-/// It is even, so that two threads that take turns write into slots that are in their own caches. With an odd number a
-/// shuffled gather of 50 KB batches by two threads took 1.5 times as long.
+/// The number is even, so that two threads that take turns always write into the same slots, which
+/// are in their own caches. With an odd number, two threads took 1.5 times as long to gather
+/// shuffled samples into batches of 50 KB.
 pub(crate) fn ring_slots(ahead: usize, hold: usize) -> usize {
     ahead.saturating_add(hold).checked_next_multiple_of(2).unwrap_or(usize::MAX)
 }

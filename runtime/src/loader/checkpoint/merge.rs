@@ -1,8 +1,8 @@
-//! One state out of those of all ranks.
+//! Merges the states of all ranks into one.
 
 use crate::loader::checkpoint::state::{DatasetKind, PassOrigin, State};
 
-/// States that are not of the same step of one run.
+/// The reason why states cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MergeError {
@@ -17,9 +17,9 @@ pub enum MergeError {
     Step {
         /// The number of the state, from 0.
         number: usize,
-        /// Its pass and the number of batches that were delivered.
+        /// Its pass, and the number of batches that were delivered in it.
         is: (u32, usize),
-        /// The same of the first state.
+        /// The pass and number of batches of the first state.
         first: (u32, usize),
     },
     /// The states are of loaders with different options.
@@ -27,30 +27,30 @@ pub enum MergeError {
     Differs {
         /// The number of the state, from 0.
         number: usize,
-        /// What differs.
+        /// The name of the field that differs.
         field: &'static str,
-        /// The state's value.
+        /// The field's value in this state.
         is: String,
-        /// That of the first state.
+        /// The field's value in the first state.
         first: String,
     },
-    /// A state cannot stand for other ranks.
+    /// A state is valid for its own rank only.
     #[error("state {number} is of {what}, which belongs to its rank alone; keep one state for each rank")]
     OwnRank {
         /// The number of the state, from 0.
         number: usize,
-        /// What makes it so.
+        /// What the state is of, for example an iterable dataset.
         what: &'static str,
     },
 }
 
 impl State {
-    /// Makes one state out of those of all ranks of a run, which any number of ranks can load: with loaders that divide
-    /// their passes by [`Builder::ranks`](crate::loader::Builder::ranks), by `DistributedSampler` or by another sampler
-    /// of one of several replicas.
+    /// Merges the states of all ranks of a run into one, which any number of ranks can load. Their
+    /// loaders must divide the passes by [`Builder::ranks`](crate::loader::Builder::ranks), by
+    /// `DistributedSampler`, or by another sampler that selects one replica's share.
     ///
-    /// These states are equal but for the number of bad samples, so one of them is enough to resume. This checks that
-    /// they are of one run, and of the same step.
+    /// The states of such ranks differ only in the number of bad samples, so one of them is enough
+    /// to resume. This method also checks that they are of one run and of the same step.
     ///
     /// ```
     /// use slotline::dataset::from_fn;
@@ -70,12 +70,13 @@ impl State {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     ///
-    /// The merged state counts as many bad samples as the rank that met most of them.
+    /// The merged state has the number of bad samples of the rank that met most of them.
     ///
     /// # Errors
     ///
-    /// If there is no state, if they are of different runs or steps, or if they are of streams, or of batches that came
-    /// as they were finished and left others out: such a state says what one rank has had.
+    /// Fails if there is no state, or if the states are of different runs or steps. Also fails if
+    /// they are of iterable datasets, or if batches that were delivered out of order left others
+    /// out, since such a state describes one rank only.
     pub fn merge<'a>(states: impl IntoIterator<Item = &'a Self>) -> Result<Self, MergeError> {
         let mut states = states.into_iter().enumerate().peekable();
         let Some(&(_, first)) = states.peek() else { return Err(MergeError::None) };
@@ -92,7 +93,8 @@ impl State {
                 return Err(MergeError::Differs { number, field, is, first });
             }
             let [is, first] = [state, first].map(|state| (state.epoch, state.batches));
-            // The default generator is the process's own, and what ranks share is not drawn from it.
+            // Ignore the default generator: each process has its own, and nothing that ranks share
+            // is drawn from it.
             let default_generator = merged.start.default_generator;
             if is != first || (PassOrigin { default_generator, ..state.start.clone() }) != merged.start {
                 return Err(MergeError::Step { number, is, first });
@@ -102,7 +104,8 @@ impl State {
         Ok(merged)
     }
 
-    /// Returns the first option in which the loader of another state differs, with its value there and here.
+    /// Returns the first option in which the loaders of the two states differ, with its value in
+    /// `self` and in `other`.
     fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let sampler = |state: &Self| state.start.sampler.as_ref().map(|sampler| sampler.name.clone());
         let values = |state: &Self| {

@@ -1,4 +1,4 @@
-//! A loader's state: how far it is, as plain data.
+//! A loader's state as plain data, and how states of several ranks are merged.
 
 pub(crate) mod merge;
 pub(crate) mod state;

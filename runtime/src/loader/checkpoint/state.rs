@@ -1,8 +1,8 @@
 //! A loader's state as plain data: what `state` returns and `load_state` takes.
 //!
-//! A state holds no samples and no order. It says how far a pass was delivered, and where the generators were before
-//! the pass was drawn. A loader that resumes from it draws the pass again, which gives the same pass, and loads the
-//! rest of it.
+//! A state contains neither samples nor their order. It says how much of a pass was delivered, and
+//! where the generators were before the pass was drawn. A loader that resumes draws the same pass
+//! again, and loads the rest of it.
 
 #[cfg(doc)]
 use crate::loader::consumer::loader::Loader;
@@ -10,26 +10,27 @@ use crate::loader::error::state::StateError;
 use crate::loader::error::warning::Warning;
 use crate::rng::GeneratorState;
 
-/// The version of states that slotline writes, and the first version that it reads.
+/// The version of the states that slotline writes, and the first version that it can read.
 ///
-/// Version 1 uses type names as the names of samplers, and two numbers for a generator's place.
+/// In version 1, the names of custom samplers are type names, and the position of a generator is
+/// two numbers.
 pub(crate) const VERSION: u32 = 2;
 pub(crate) const FIRST_VERSION: u32 = 1;
 
-/// The maximum of any count; greater numbers could overflow.
+/// The maximum of any count in a state; greater numbers could overflow.
 pub(crate) const MAX_COUNTED: usize = usize::MAX / 2;
 
-/// How far a loader is: which batches of which pass were delivered, and what is needed to continue with exactly the
-/// next one.
+/// How far a loader is: which batches of which pass were delivered, and what is needed to continue
+/// with exactly the next one.
 ///
-/// [`Loader::state`] returns it at any time, and [`Loader::load_state`] resumes from it. It is small (a few hundred
-/// bytes as JSON; for an iterable dataset also a few for each worker, and what its cursors save), and meant to be
-/// stored: with the feature `serde` it implements `Serialize` and `Deserialize`. It includes its version, and any
-/// machine can read it back.
+/// [`Loader::state`] returns a state at any time, and [`Loader::load_state`] resumes from it. A
+/// state takes a few hundred bytes as JSON; for an iterable dataset, also a few for each worker,
+/// and what its cursors save. With the feature `serde` it implements `Serialize` and `Deserialize`,
+/// and can be read on any machine. It includes a version number.
 ///
-/// It says how far the pass was **delivered**, that is, returned by `next`; errors instead of batches count as
-/// delivered. Before the first pass, and after one that has ended (`next` returned `None`), it is the start of the next
-/// pass.
+/// A batch counts as **delivered** when `next` has returned it; so does an error instead of a
+/// batch. Before the first pass, and after a pass that has ended (`next` returned `None`), the
+/// state is the start of the next pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
@@ -41,16 +42,16 @@ pub struct State {
     pub(crate) batch_size: Option<usize>,
     pub(crate) drop_last: bool,
     pub(crate) epoch: u32,
-    /// Batches delivered in this pass.
+    /// The number of batches delivered in this pass.
     pub(crate) batches: usize,
-    /// Batches that were not delivered, below the highest number that was; ascending.
+    /// The batches that were not delivered although a later one was; ascending.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub(crate) missing: Vec<usize>,
-    /// Bad samples that were skipped or replaced in the delivered part of this pass.
+    /// The number of bad samples that were skipped or replaced in the delivered part of this pass.
     #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) bad_samples: usize,
     pub(crate) start: PassOrigin,
-    /// Only for an iterable dataset.
+    /// The positions in an iterable dataset; `None` for other datasets.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub(crate) streams: Option<Streams>,
 }
@@ -70,9 +71,9 @@ pub(crate) enum DatasetKind {
 pub(crate) struct PassOrigin {
     /// The loader's own generator.
     pub(crate) generator: Option<GeneratorState>,
-    /// The process's default generator, if it was drawn from.
+    /// The process's default generator, if the loader draws from it.
     pub(crate) default_generator: Option<GeneratorState>,
-    /// Whether only the first pass draws a base seed.
+    /// Whether only the first pass draws a base seed (`persistent_workers`).
     pub(crate) persistent: bool,
     /// That base seed; `None` before the first pass.
     pub(crate) base_seed: Option<u64>,
@@ -85,31 +86,32 @@ pub(crate) struct PassOrigin {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct SavedSampler {
     pub(crate) name: String,
-    /// What the sampler saved of itself, if it can.
+    /// What the sampler saved about itself, if it can.
     pub(crate) saved: Option<String>,
 }
 
-/// How far the workers of an iterable dataset were, in the delivered part of the pass.
+/// The positions of all workers in an iterable dataset, at the end of the delivered part of the
+/// pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Streams {
     pub(crate) num_workers: usize,
-    /// Samples delivered.
+    /// The number of samples delivered.
     pub(crate) samples: usize,
     /// The worker whose batch comes next.
     pub(crate) turn: usize,
-    /// One for each worker; without workers, one for the calling thread.
+    /// The position of each worker; without workers, that of the calling thread.
     pub(crate) workers: Vec<Stream>,
 }
 
-/// How far one worker was.
+/// The position of one worker in its part of an iterable dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Stream {
-    /// Samples asked for.
+    /// The number of samples requested from the worker.
     pub(crate) samples: usize,
     pub(crate) ended: bool,
-    /// What the dataset saved of its cursor, if it can.
+    /// What the dataset saved for its cursor, if it can.
     pub(crate) saved: Option<String>,
 }
 
@@ -124,13 +126,15 @@ impl State {
         self.batches
     }
 
-    /// The seed of the loader's own generator; `None` if it drew from the process's default generator.
+    /// The seed of the loader's own generator; `None` if it drew from the process's default
+    /// generator.
     pub fn seed(&self) -> Option<u64> {
         self.start.generator.map(|place| place.seed)
     }
 
-    /// Returns the state as if a batch of an indexed dataset had not been delivered, or an error instead of it. Bad samples
-    /// of it count as seen. For a caller of `next` whose own caller did not get what came.
+    /// Returns this state as if batch `batch` of an indexed dataset, or an error instead of it, had
+    /// not been delivered. Its bad samples stay counted. For a caller of `next` that could not pass
+    /// the batch on to its own caller.
     #[doc(hidden)]
     #[must_use]
     pub fn without(mut self, batch: usize) -> Self {
@@ -146,19 +150,19 @@ impl State {
         self
     }
 
-    /// The number of the first batch that was not delivered and comes after all that were.
+    /// The number of the batch after the last one that was delivered.
     pub(crate) fn next(&self) -> usize {
         self.batches.saturating_add(self.missing.len())
     }
 
-    /// Returns a warning if an iterable dataset has to be read again up to here.
+    /// Returns a warning if an iterable dataset has to be read again up to this position.
     pub(crate) fn fast_forward(&self) -> Option<Warning> {
         let mut streams = self.streams.iter().flat_map(|streams| &streams.workers);
         let slow = streams.any(|stream| !stream.ended && stream.samples > 0 && stream.saved.is_none());
         slow.then_some(Warning::FastForward { what: "the iterable dataset" })
     }
 
-    /// Checks everything that does not depend on the loader.
+    /// Checks everything in the state that does not depend on the loader.
     pub(crate) fn check(&self) -> Result<(), StateError> {
         let PassOrigin { generator, default_generator, persistent, base_seed, sampler } = &self.start;
         if generator.or(*default_generator).is_none() {
@@ -211,7 +215,7 @@ impl Streams {
     }
 }
 
-/// Checks that no more was delivered than a pass of `tasks` batches has.
+/// Checks that the state delivered no more batches than the `tasks` of its pass.
 pub(crate) fn check_batches(state: &State, tasks: usize) -> Result<(), StateError> {
     if state.next() > tasks {
         return Err(StateError::malformed("batches", state.next(), format!("its pass has {tasks}")));

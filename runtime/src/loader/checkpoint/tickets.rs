@@ -1,23 +1,23 @@
-//! Tracks which batches of a pass were delivered, and which batch a ticket is for.
+//! Records which batches of a pass were delivered, and maps tickets to batches.
 
 use crate::loader::checkpoint::state::State;
 
-/// The batches of a pass that were delivered, if they are not only the first ones.
+/// Records which batches of a pass were delivered, if they come out of order.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
-    /// One more than the highest number delivered.
+    /// One more than the highest number that was delivered.
     next: usize,
-    /// Lower numbers that were not delivered, ascending.
+    /// Lower numbers that were not delivered; ascending.
     pub(crate) missing: Vec<usize>,
 }
 
 impl Gaps {
-    /// Makes a value with memory for this many missing batches.
+    /// Makes a value with memory for this many missing numbers.
     pub(crate) fn with_capacity(missing: usize) -> Self {
         Self { next: 0, missing: Vec::with_capacity(missing) }
     }
 
-    /// Begins a pass; `state` says what was already delivered of it.
+    /// Begins a pass. If it is resumed, `state` says what was already delivered.
     pub(crate) fn start(&mut self, state: Option<&State>) {
         self.missing.clear();
         self.missing.extend(state.iter().flat_map(|state| &state.missing));
@@ -35,24 +35,25 @@ impl Gaps {
     }
 }
 
-/// Maps tickets to batches: after a resume, first to those that were missing, and then to those after the last
-/// delivered one.
+/// Maps tickets to batches. After a resume, the first tickets are the batches that are missing
+/// among the delivered ones, and the others are those after the last delivered one.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
-    /// Batches that were already delivered.
+    /// The number of batches that were already delivered.
     pub(crate) done: usize,
     missing: Vec<usize>,
 }
 
 impl Tickets {
-    /// Begins a pass; `state` says what was already delivered of it.
+    /// Begins a pass. If it is resumed, `state` says what was already delivered.
     pub(crate) fn start(&mut self, state: Option<&State>) {
         self.done = state.map_or(0, State::batches);
         self.missing.clear();
         self.missing.extend(state.iter().flat_map(|state| &state.missing));
     }
 
-    /// Returns the batch that comes next in order after `past` batches of the pass.
+    /// Returns the number of the batch that comes next if `past` batches of the pass were
+    /// delivered, in order.
     pub(crate) fn awaited(&self, past: usize) -> usize {
         self.task(past.saturating_sub(self.done))
     }

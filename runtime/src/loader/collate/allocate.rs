@@ -1,4 +1,4 @@
-//! What the slots of a loader hold, and its memory.
+//! Allocates the memory of a loader, and divides it into the storage of its batches.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -15,20 +15,22 @@ use crate::sample::{Fields, Layout};
 use crate::streaming;
 use crate::sync::{Mutex, thread};
 
-/// How much memory a worker touches at once; the system takes about a tenth of a millisecond for this.
+/// The bytes that a worker touches in one step, which takes the system about a tenth of a
+/// millisecond.
 const STEP: usize = 2 << 20;
-/// The address space for batches that may be kept in memory that processes share: this many bytes, or this many batches
-/// if that is more.
+/// The address space that is reserved for additional batches in memory that processes share: this
+/// many bytes, or the bytes of this many batches if that is more.
 const RESERVE: (usize, usize) = (4 << 30, 1024);
-/// Extra batches that are smaller than this are allocated on the heap.
+/// Additional batches of fewer bytes than this are allocated on the heap.
 const HEAP: usize = 1 << 20;
 /// The maximum number of samples that are read to learn the fields.
 pub(crate) const PROBES: usize = 16;
 
-/// The bytes from one slot to the next in the arena, as a function of the rows of a batch; `usize::MAX` on overflow.
+/// Returns the bytes from one slot to the next in the arena for a number of rows in a batch;
+/// `usize::MAX` on overflow.
 pub(crate) type BatchBytes<'a> = &'a dyn Fn(usize) -> usize;
 
-/// Determines the fields of a sample.
+/// Determines the fields of the samples.
 type Ask<'a> = &'a dyn Fn() -> Result<Fields, BuildError>;
 
 type Arena = Arc<dyn Memory>;
@@ -58,23 +60,25 @@ impl Allocate {
     }
 }
 
-/// Describes the slots to make.
+/// The arguments for making a loader's slots.
 #[doc(hidden)]
 pub struct SlotRequest<'a> {
     pub(crate) fields: Ask<'a>,
     pub(crate) rows: usize,
-    /// Returns the number of slots, given the size of each.
+    /// Returns the number of slots. Its argument returns the bytes of a slot; `None` if these are
+    /// unknown.
     pub(crate) slots: &'a mut dyn FnMut(Option<BatchBytes<'_>>) -> Result<usize, BuildError>,
-    /// Bytes of memory to leave for other things.
+    /// The bytes of memory to leave for other things.
     pub(crate) reserved: usize,
     pub(crate) pin_memory: bool,
     /// The user's function that allocates the memory, if there is one.
     pub(crate) memory: Option<Allocate>,
-    /// Whether packed fields may go to the heap, even if the sample does not say so.
+    /// Whether packed fields may move to the heap, even if the samples' type does not allow it.
     pub(crate) spilling: bool,
-    /// The number of workers that will touch the memory after the first slot.
+    /// The number of workers that can touch the memory after the first slot.
     pub(crate) touchers: usize,
-    /// Whether processes that are forked write into the memory, which then has address space for more slots.
+    /// Whether the memory is shared with worker processes. Address space for additional slots is
+    /// then reserved.
     pub(crate) forked: bool,
 }
 
@@ -84,39 +88,40 @@ impl fmt::Debug for SlotRequest<'_> {
     }
 }
 
-/// The slots that were made, and what they cost.
+/// The slots of a loader, and the memory that they take.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct MadeSlots<P> {
     pub(crate) payloads: Vec<P>,
-    /// Makes an additional slot.
+    /// Makes additional slots.
     pub(crate) more: ExtraMemory<P>,
     pub(crate) bytes: usize,
     pub(crate) warnings: Vec<Warning>,
     /// Whether several workers can fill one slot.
     pub(crate) shared: bool,
-    /// Whether packed fields may go to the heap.
+    /// Whether packed fields may move to the heap.
     pub(crate) spills: bool,
     pub(crate) untouched: Option<Untouched>,
-    /// Makes the payload with a number, as a forked process sees it.
+    /// Makes the storage of the batch in a given slot, in a worker process.
     pub(crate) payload_at: Option<PayloadAt<P>>,
 }
 
-/// Makes the payload with a number, as a forked process sees it.
+/// Makes the storage of the batch in a given slot, in a worker process.
 pub(crate) struct PayloadAt<P> {
     pub(crate) make: Box<dyn Fn(usize) -> P + Send + Sync>,
-    /// How many there are.
+    /// The number of slots that there is address space for.
     pub(crate) count: usize,
 }
 
 impl PayloadAt<BatchBuffer> {
-    /// Divides the memory that processes share.
+    /// Divides the memory that processes share into slots.
     pub(crate) fn new(arena: Arena, layout: Arc<Layout>) -> Self {
         let batch = slot_size(layout.size);
         let count = arena.len() / batch;
         let make = Box::new(move |number: usize| {
             assert!(number < count);
-            // SAFETY: the slot with this number is within the arena. The loader's process decides who writes it.
+            // SAFETY: the slot is within the arena. The loader's process decides which thread
+            // writes into it.
             unsafe { BatchBuffer::new(arena.start().add(number * batch), layout.clone(), arena.clone()) }
         });
         Self { make, count }
@@ -129,19 +134,21 @@ impl<P> fmt::Debug for PayloadAt<P> {
     }
 }
 
-/// Memory of slots that is mapped but not yet backed by pages: everything after the first slot, if there are workers to
-/// touch it. They do so in parallel before their first claim, so that the first batch does not need to wait for it.
+/// The memory after the first slot, mapped but not yet backed by pages. The workers touch it in
+/// parallel before their first claim, so that `build` and the first batch need not wait for it.
 #[derive(Debug)]
 pub(crate) struct Untouched {
     pages: Arc<Pages>,
     /// The first untouched byte: the size of the first slot.
     first: usize,
-    /// Held while the loader is being built: starting a thread would have to wait for a thread that gets memory.
+    /// Locked while the loader is being built, during which no worker touches memory: starting a
+    /// thread would have to wait for a thread to which the system is giving memory.
     pub(crate) building: Mutex<()>,
 }
 
 impl Untouched {
-    /// Touches a worker's share of the memory, step by step, until the ring is closed.
+    /// Touches one worker's share of the memory, step by step, unless the loader is closed in the
+    /// meantime.
     pub(crate) fn touch(&self, worker: usize, workers: usize, closed: impl Fn() -> bool) {
         drop(self.building.lock().unwrap_or_else(PoisonError::into_inner));
         let end = self.pages.len();
@@ -150,7 +157,7 @@ impl Untouched {
                 return;
             }
             self.pages.populate(start.max(self.first)..end.min(start + STEP));
-            // Let the caller run if it is waiting for a core.
+            // Let the calling thread run if it is waiting for this core.
             thread::yield_now();
         }
     }
@@ -210,8 +217,9 @@ pub(crate) fn stacked_slots(request: SlotRequest<'_>) -> Result<MadeSlots<BatchB
     Ok(MadeSlots { payloads, more, bytes, warnings, shared, spills, untouched, payload_at })
 }
 
-/// Returns what makes the memory of one more batch of `batch` bytes: the next one in an arena that processes share, of which
-/// some are in use, or memory of its own.
+/// Returns a function that makes the memory of one more batch of `batch` bytes. If processes share
+/// the arena (`forked`: the arena and the number of slots in use), that is its next slot; otherwise
+/// it is new memory.
 fn further_slots(
     layout: Arc<Layout>,
     batch: usize,
@@ -231,7 +239,7 @@ fn further_slots(
             *number += 1;
             // SAFETY: the slot is within the arena, and was not used before.
             let buffer = unsafe { BatchBuffer::new(arena.start().add(start), layout.clone(), arena.clone()) };
-            // SAFETY: the memory is the buffer's.
+            // SAFETY: the memory belongs to the buffer.
             let locked = !pin_memory || unsafe { libc::mlock(buffer.start().as_ptr().cast(), batch) } == 0;
             let warning = (!locked).then(|| not_locked(batch, &std::io::Error::last_os_error()));
             return Ok((buffer, batch, warning));
@@ -239,7 +247,7 @@ fn further_slots(
         let (arena, warning) = match &mut memory {
             Some(allocate) => (allocate.memory(batch)?, None),
             None if !has_room(batch) => return Err(format!("the system does not have {batch} bytes left").into()),
-            // One mapping for each small batch would be too many for the system.
+            // The system limits the number of mappings, so small batches get none of their own.
             None if batch < HEAP && !pin_memory => (Arc::new(Heap::new(batch)?) as Arena, None),
             None => {
                 let (pages, _, warning) = pages(batch, batch, pin_memory)?;
@@ -252,8 +260,8 @@ fn further_slots(
     }
 }
 
-/// Maps pages for batches, touches the first bytes, and locks all pages if asked to. Returns the pages, whether all
-/// were touched, and a warning if they could not be locked.
+/// Maps `len` bytes for batches, touches the `first` ones, and locks all pages if `lock` is set.
+/// Returns the pages, whether all of them were touched, and a warning if they could not be locked.
 fn pages(len: usize, first: usize, lock: bool) -> Result<(Arc<Pages>, bool, Option<Warning>), BuildError> {
     let mut pages = Pages::new(len).map_err(|source| BuildError::Map { bytes: len, source })?;
     let all = pages.touch(first);
@@ -261,8 +269,9 @@ fn pages(len: usize, first: usize, lock: bool) -> Result<(Arc<Pages>, bool, Opti
     Ok((Arc::new(pages), all, refused.map(|reason| not_locked(len, &reason))))
 }
 
-/// Maps memory for batches of `batch` bytes that forked processes share, with address space for more of them, touches
-/// the first batch, and locks the first `len` bytes if asked to. Returns a warning if they could not be locked.
+/// Maps `len` bytes, and address space for additional batches of `batch` bytes, that worker
+/// processes share. Touches the first batch, and locks the first `len` bytes if `lock` is set.
+/// Returns the pages, and a warning if they could not be locked.
 fn forked_pages(len: usize, batch: usize, lock: bool) -> Result<(Arc<Pages>, Option<Warning>), BuildError> {
     let map = |reserve: usize| {
         let all = len.checked_add(reserve).filter(|&all| all <= isize::MAX as usize);
@@ -273,12 +282,13 @@ fn forked_pages(len: usize, batch: usize, lock: bool) -> Result<(Arc<Pages>, Opt
     let mut pages = loop {
         match map(reserve) {
             Ok(pages) => break pages,
-            // A system that does not overcommit counts address space, too.
+            // A system that does not overcommit counts address space as memory, so try with less.
             Err(_) if reserve > 0 => reserve = reserve / 2 / batch * batch,
             Err(source) => return Err(BuildError::Map { bytes: len, source }),
         }
     };
-    // Workers touch the rest as they write it, side by side; the system gives each process its own view of a page anyway.
+    // The workers touch the rest when they write it, in parallel; each process has to map the pages
+    // for itself in any case.
     pages.touch(batch);
     let refused = if lock { pages.lock_first(len).err() } else { None };
     Ok((Arc::new(pages), refused.map(|reason| not_locked(len, &reason))))
@@ -288,7 +298,8 @@ fn not_locked(bytes: usize, reason: &std::io::Error) -> Warning {
     Warning::NotLocked { bytes, limit: lock_limit(), reason: reason.to_string() }
 }
 
-/// Returns the fields of a sample: those that the dataset returns, or those of the first readable sample.
+/// Returns the fields of the samples: those that the dataset returns, or those of the first sample
+/// that can be read.
 pub(crate) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
     if let Some(fields) = dataset.fields() {
         return Ok(fields);
@@ -297,15 +308,15 @@ pub(crate) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
     let mut failure = None;
     for index in 0..dataset.len().min(PROBES) {
         cx.start_sample(index as u64);
-        // Declared outside of the closure: the return value of a function is leaked if a sample in it panics when it is
-        // dropped (rust-lang/rust#47949).
+        // Declared outside of the closure, because the return value of a function is leaked if a
+        // sample in it panics in its `drop` (rust-lang/rust#47949).
         let mut fields = Fields::new();
         let read = probe(|| {
             fields = Fields::of(&dataset.get(index, &mut cx)?);
             Ok(())
         });
         match read {
-            // Earlier failures may panic when they are dropped.
+            // The `drop` of the errors of earlier samples may panic.
             Ok(()) => {
                 dispose(failure);
                 return Ok(fields);
@@ -313,7 +324,7 @@ pub(crate) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
             Err(source) => dispose(failure.replace(BuildError::Probe { index, source })),
         }
     }
-    // An empty dataset has no fields, but no batches either.
+    // An empty dataset needs no fields, since it has no batches.
     failure.map_or_else(|| Ok(Fields::new()), Err)
 }
 

@@ -1,4 +1,4 @@
-//! A batch: a lease on its memory, read as tensors.
+//! The public type of a batch, which gives access to its memory as tensors.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,19 +9,21 @@ use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::cell::Lease;
 use crate::sample::{Columns, Dynamic, Schema};
 
-/// A batch, in the memory that workers wrote it into. Dropping it, on any thread and in any order, releases that
-/// memory.
+/// A batch, in the memory that workers wrote it into. Dropping it, on any thread and in any order,
+/// releases that memory.
 ///
-/// A batch does not change for as long as it is kept, except by [`field_mut`](Self::field_mut), and may outlive the pass
-/// and the loader. If a loader is asked for another batch while more are kept than its
-/// [`hold`](crate::loader::Builder::hold), it [takes memory](crate::loader::OnHeld) for one more. `S` is the [schema](Schema) of the samples: `(u8, i64)` for byte
-/// images with a label each.
+/// A batch does not change for as long as it is kept, except by [`field_mut`](Self::field_mut), and
+/// may outlive the pass and the loader. If more batches are kept than the loader's
+/// [`hold`](crate::loader::Builder::hold), the loader
+/// [takes more memory, waits or fails](crate::loader::OnHeld) when it is asked for the next one.
+/// `S` is the [schema](Schema) of the samples, for example `(u8, i64)` for byte images with a label
+/// each.
 pub struct Batch<S> {
     lease: Lease<BatchBuffer>,
     schema: PhantomData<fn() -> S>,
 }
 
-/// The batches of a dataset, for code that takes any dataset.
+/// The type of a dataset's batches, for code that is generic over the dataset.
 pub type BatchOf<D> = Batch<<D as Loadable>::Schema>;
 
 impl<S> Batch<S> {
@@ -30,16 +32,17 @@ impl<S> Batch<S> {
         Self { lease, schema: PhantomData }
     }
 
-    /// Returns the batch as tensors, in the shape of the samples' type: for samples `(&[u8], i64)` a pair of tensors
-    /// with shapes `[len, …]` and `[len]`, or `[…]` and `[]` without batches
-    /// ([`batch_size(None)`](crate::loader::Builder::batch_size)).
+    /// Returns the batch as tensors, arranged as in the samples' type. For samples `(&[u8], i64)`
+    /// this is a pair of tensors with shapes `[len, …]` and `[len]`, or with
+    /// [`batch_size(None)`](crate::loader::Builder::batch_size) `[…]` and `[]`.
     ///
     /// # Panics
     ///
-    /// Panics if the batch has no sample and its fields are not those of the samples' type: the dataset's `fields`
-    /// returned others, or no fields were known because it returned none and was empty when the loader was built.
-    /// Panics in a forked process if the memory is from [`Builder::memory`](crate::loader::Builder::memory).
-    #[inline(always)] // A call would pass the columns through memory: 30 instructions.
+    /// Panics if the batch has no sample and its fields are not those of the samples' type. This is
+    /// possible only if the dataset's `fields` returned other ones, or if it returned `None` and
+    /// the dataset was empty when the loader was built. Panics in a forked process if the memory is
+    /// from [`Builder::memory`](crate::loader::Builder::memory).
+    #[inline(always)] // A call would pass the columns through memory (30 instructions).
     pub fn tensors(&self) -> S::Tensors<'_>
     where
         S: Schema,
@@ -47,27 +50,30 @@ impl<S> Batch<S> {
         S::tensors(&mut self.columns())
     }
 
-    /// Converts the batch to one without the type of its samples, to be read by its [columns](Self::columns). For code
-    /// that keeps batches of any loader.
+    /// Erases the type of the samples; the batch is then read by its [columns](Self::columns). For
+    /// code that stores batches of several loaders.
     pub fn untyped(self) -> Batch<Dynamic> {
         Batch { lease: self.lease, schema: PhantomData }
     }
 
-    /// Returns the batch field by field, for any type of samples.
+    /// Returns the fields of the batch, for any type of samples.
     ///
     /// # Panics
     ///
-    /// Panics in a forked process if the memory is from [`Builder::memory`](crate::loader::Builder::memory).
+    /// Panics in a forked process if the memory is from
+    /// [`Builder::memory`](crate::loader::Builder::memory).
     #[inline]
     pub fn columns(&self) -> Columns<'_> {
-        // SAFETY: all bytes of a cell are initialised, and valid for their fields, from the start; the tag has
-        // at most as many rows as the layout; and no thread writes while the batch exists.
+        // SAFETY: all bytes of a cell are initialised, and valid for their fields, from the start;
+        // the tag has at most as many rows as the layout; and no thread writes while the batch
+        // exists.
         unsafe { self.lease.payload().columns(self.lease.tag()) }
     }
 
-    /// Returns the elements of field `i` in C order, with the shape that [`columns`](Self::columns) have, to be changed in
-    /// place: for what is done with whole batches, such as mixing their samples. `None` if there is no field `i`, or if
-    /// its elements are not `T`.
+    /// Returns the elements of field `i`, to be changed in place, for example to mix the samples of
+    /// the batch. The elements are in C order, with the shape that the field has in
+    /// [`columns`](Self::columns). Returns `None` if there is no field `i`, or if its elements are
+    /// not of type `T`.
     ///
     /// ```
     /// use slotline::Loader;
@@ -89,9 +95,9 @@ impl<S> Batch<S> {
             return None;
         }
         let (_, bytes) = columns.raw(i)?;
-        // SAFETY: `raw` returns the field's memory, which may be written until the batch is dropped while nothing else
-        // reads it: the batch is borrowed exclusively, and no one else has its lease. The elements are `T`, valid and
-        // aligned, and remain so.
+        // SAFETY: `raw` returns the field's memory, which may be written until the batch is dropped
+        // while nothing else reads it: the batch is borrowed exclusively, and no one else has its
+        // lease. The elements are `T`, valid and aligned, and remain so.
         Some(unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) })
     }
 
@@ -101,7 +107,8 @@ impl<S> Batch<S> {
         self.lease.tag().rows
     }
 
-    /// Whether the batch has no sample, which happens only for an empty list of a batch sampler.
+    /// Whether the batch has no sample. A batch sampler may return an empty list; and with
+    /// [`ranks`](crate::loader::Builder::ranks), all samples of a batch may have been skipped.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -112,7 +119,8 @@ impl<S> Batch<S> {
         self.columns().indices()
     }
 
-    /// The batch's number in the pass, from 0; for an iterable dataset, in the order of delivery.
+    /// The batch's number in the pass, from 0. The batches of an iterable dataset are numbered as
+    /// they are delivered.
     #[inline]
     pub fn batch_index(&self) -> usize {
         self.lease.tag().task
@@ -127,8 +135,9 @@ impl<S> Batch<S> {
 
 /// Copies the batch into ordinary memory, even if the loader's memory is page-locked or from
 /// [`Builder::memory`](crate::loader::Builder::memory). The copy does not count towards
-/// [`hold`](crate::loader::Builder::hold) or the [statistics](crate::loader::Stats). A batch does not need to be copied
-/// to be kept. Copy it if it is kept for long and the loader should not take more memory.
+/// [`hold`](crate::loader::Builder::hold) or the [statistics](crate::loader::Stats). A batch can be
+/// kept without copying it. Copy it if it is kept for long and the loader should not take more
+/// memory meanwhile.
 ///
 /// ```
 /// use slotline::Loader;
@@ -143,7 +152,8 @@ impl<S> Batch<S> {
 ///
 /// # Panics
 ///
-/// Panics if there is no memory for the copy, and in a forked process like [`columns`](Batch::columns).
+/// Panics if there is no memory for the copy, and in a forked process like
+/// [`columns`](Batch::columns).
 impl<S> Clone for Batch<S> {
     fn clone(&self) -> Self {
         let tag = self.lease.tag();

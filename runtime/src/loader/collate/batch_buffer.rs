@@ -1,4 +1,4 @@
-//! The memory of one batch.
+//! The memory of one stacked batch.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -14,13 +14,15 @@ use crate::loader::collate::storage::Storage;
 use crate::loader::collate::tag::Tag;
 use crate::sample::{Columns, FIELD_ALIGN, Layout, Row, RowsMut, Sample, compact_rows};
 
-/// The memory of one batch.
+/// The memory of one stacked batch: a part of an arena, and heap memory for packed fields that
+/// spilled.
 #[doc(hidden)]
 pub struct BatchBuffer {
     start: NonNull<u8>,
     layout: Arc<Layout>,
     arena: Arc<dyn Memory>,
-    /// Whether a forked process must not touch this memory.
+    /// Whether the memory is from [`Builder::memory`](crate::loader::Builder::memory), which a
+    /// forked process must not touch.
     given: bool,
     process: Process,
 }
@@ -31,18 +33,18 @@ impl fmt::Debug for BatchBuffer {
     }
 }
 
-// SAFETY: the buffer owns its part of the arena, and the heap memory of its packed fields. The protocols of the ring
-// and of the pool of cells ensure that claims write disjoint rows of it, and that a lease reads it exclusively; all rows of
-// packed fields belong to one claim.
+// SAFETY: the buffer owns its part of the arena, and the heap memory of its packed fields. The ring
+// and the pool of cells ensure that claims write disjoint rows, and that the holder of a lease
+// reads exclusively. All rows of packed fields belong to one claim.
 unsafe impl Send for BatchBuffer {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for BatchBuffer {}
 
 impl BatchBuffer {
     /// # Safety
     ///
-    /// The `layout.size` bytes of `arena` from `start` must belong to this buffer alone, and be zeroed and aligned as
-    /// fields are.
+    /// The `layout.size` bytes of `arena` from `start` must belong to this buffer alone, and be
+    /// zeroed and aligned as fields are.
     pub(crate) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>) -> Self {
         let given = is_given(&*arena);
         Self { start, layout, arena, given, process: Process::this() }
@@ -56,7 +58,7 @@ impl BatchBuffer {
         &self.layout
     }
 
-    /// Returns the number of this buffer among those that divide its arena.
+    /// Returns the number of this buffer among the buffers of its arena.
     pub(crate) fn number(&self) -> usize {
         (self.start.as_ptr().addr() - self.arena.start().as_ptr().addr()) / slot_size(self.layout.size)
     }
@@ -82,7 +84,8 @@ impl BatchBuffer {
         let start = memory.start();
         // SAFETY: the memory is new, and as large as the layout.
         let copy = unsafe { Self::new(start, self.layout.clone(), Arc::new(memory)) };
-        // SAFETY: this buffer has the same layout, and no thread writes it (this function's safety contract).
+        // SAFETY: this buffer has the same layout, and no thread writes it (this function's safety
+        // contract).
         unsafe { self.layout.copy(self.start.as_ptr(), start.as_ptr()) };
         copy
     }
@@ -94,21 +97,23 @@ impl BatchBuffer {
         }
     }
 
-    /// Returns the batch that `tag` describes.
+    /// Returns the fields of the batch that `tag` describes.
     ///
     /// # Panics
     ///
-    /// Panics in a forked process if the memory is from [`Builder::memory`](crate::loader::Builder::memory).
+    /// Panics in a forked process if the memory is from
+    /// [`Builder::memory`](crate::loader::Builder::memory).
     ///
     /// # Safety
     ///
-    /// The rows of `tag` must have been written, and no thread may write them while the columns are used.
+    /// The rows of `tag` must have been written, and no thread may write them while the columns are
+    /// used.
     #[inline]
     pub(crate) unsafe fn columns(&self, tag: Tag) -> Columns<'_> {
         self.check_process();
         let start = self.start.as_ptr();
-        // SAFETY: the caller upholds that the rows are written and stay unchanged, and the caller of `new` that the
-        // memory fits the layout. A single sample has one row.
+        // SAFETY: the caller upholds that the rows are written and stay unchanged, and the caller
+        // of `new` upheld that the memory fits the layout. A single sample has one row.
         unsafe {
             if tag.single { Columns::single(&self.layout, start) } else { Columns::new(&self.layout, start, tag.rows) }
         }
@@ -126,11 +131,12 @@ fn no_such_memory() -> ! {
 impl Drop for BatchBuffer {
     fn drop(&mut self) {
         if !self.process.is_this() {
-            // The memory may be absent, shared with the parent, or partly written by a thread that exists only in the
-            // parent. So leak what spilled, and the memory.
+            // The memory may be absent or shared with the parent, or a thread that exists only in
+            // the parent may have written only a part of it. So leak the memory, and what spilled.
             return std::mem::forget(self.arena.clone());
         }
-        // SAFETY: this part of the arena belongs to the buffer alone, and no one else has the buffer.
+        // SAFETY: this part of the arena belongs to the buffer alone, and no one else has the
+        // buffer.
         unsafe { self.layout.free_spills(self.start.as_ptr()) };
     }
 }
@@ -146,16 +152,17 @@ impl BatchBuffer {
         unsafe { Row::new(&self.layout, self.start.as_ptr(), row) }.leave_empty();
     }
 
-    /// Whether the first `rows` rows can be read, whatever was written there.
+    /// Whether the first `rows` rows can be read safely, whatever bytes were written there.
     ///
     /// # Safety
     ///
     /// No thread may write the batch during the call.
     #[cfg(processes)]
     pub(crate) unsafe fn is_valid(&self, rows: usize) -> bool {
-        // A collate function makes one row of any number of samples.
+        // With a collate function, the batch has one row for any number of samples.
         let rows = rows.min(self.layout.rows);
-        // SAFETY: the caller upholds the contract; only loaders whose workers are threads have spills.
+        // SAFETY: the caller upholds the contract. Nothing spills here, since workers are
+        // processes.
         unsafe { self.layout.is_valid(self.start.as_ptr(), rows) }
     }
 
@@ -166,7 +173,8 @@ impl BatchBuffer {
         unsafe { self.write_row(read.row, read.index, read.sample) }
     }
 
-    /// Returns the rows from `next` on, one for each index of a sample, as [`RowsMut::new`] does.
+    /// Returns a writer for the rows from `next` on, one for each index of a sample; see
+    /// [`RowsMut::new`].
     ///
     /// # Safety
     ///
@@ -186,7 +194,7 @@ impl BatchBuffer {
     /// # Safety
     ///
     /// The row must exist and belong to the caller's claim.
-    #[inline(always)] // As `write`.
+    #[inline(always)] // See `write`.
     pub(crate) unsafe fn write_row(&self, row: usize, index: usize, sample: impl Sample) -> Result<(), BoxError> {
         // SAFETY: the caller upholds the contract.
         let mut row = unsafe { Row::new(&self.layout, self.start.as_ptr(), row) };
@@ -204,8 +212,8 @@ impl Storage for BatchBuffer {
             // A collate function has made one row of the good samples.
             return;
         }
-        // SAFETY: the caller upholds the contract of `Storage::compact_rows`: exclusive access, and rows that are written
-        // or empty.
+        // SAFETY: the caller upholds the contract of `Storage::compact_rows`: exclusive access, and
+        // rows that are written or empty.
         unsafe { compact_rows(&self.layout, self.start.as_ptr(), empty, rows) };
     }
 
@@ -227,8 +235,8 @@ impl Storage for BatchBuffer {
     }
 }
 
-/// The bytes from one slot to the next: whole pages, or for a batch smaller than a page, a multiple of the field
-/// alignment.
+/// The bytes from one slot to the next: whole pages, or for a batch smaller than a page, a multiple
+/// of the field alignment.
 pub(crate) fn slot_size(layout: usize) -> usize {
     layout.max(1).next_multiple_of(if layout < ALIGN { FIELD_ALIGN } else { ALIGN })
 }

@@ -1,4 +1,4 @@
-//! The memory of all batches of a loader.
+//! The initial memory of a loader's batches.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use crate::arena::{Memory, is_given};
 use crate::loader::collate::storage::Storage;
 use crate::sample::{Field, Layout};
 
-/// The memory of all batches of a loader, and their layout.
+/// The initial memory of a loader's batches, and their layout.
 pub(crate) struct BatchMemory {
     layout: Arc<Layout>,
     arena: Arc<dyn Memory>,
 }
 
 impl BatchMemory {
-    /// Returns the memory of these batches, unless a collate function makes them.
+    /// Returns the memory that these batches are in; `None` if a collate function makes them.
     pub(crate) fn of(payloads: &[impl Storage]) -> Option<Self> {
         let region = payloads.first()?.region()?;
         Some(Self { layout: region.layout().clone(), arena: region.arena().clone() })
@@ -28,7 +28,8 @@ impl BatchMemory {
         &*self.arena
     }
 
-    /// Whether it is memory from [`Builder::memory`](crate::loader::Builder::memory), which a forked process may lack.
+    /// Whether the memory is from [`Builder::memory`](crate::loader::Builder::memory). A forked
+    /// process may lack it.
     pub(crate) fn is_given(&self) -> bool {
         is_given(&*self.arena)
     }

@@ -1,4 +1,4 @@
-//! The contents of a cell: a batch and its errors.
+//! The contents of a cell: a batch, and the errors that were met while it was made.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -9,11 +9,12 @@ use crate::loader::error::guard::{dispose, quietly};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// A batch, finished or not, and its errors.
+/// A batch, finished or not, and the errors that were met while it was made.
 pub(crate) struct BatchState<P> {
-    /// Dropped by hand, since a user's batch may panic when it is dropped.
+    /// Dropped explicitly, since a user's batch may panic in its `drop`.
     pub(crate) payload: ManuallyDrop<P>,
-    /// Whether `errors` has anything: a failure, or only bad samples. Publishing the slot makes it visible to the consumer.
+    /// Whether `errors` contains anything. The slot is published with release ordering after this
+    /// is set, so the consumer sees it.
     has_errors: AtomicBool,
     errors: Mutex<SlotErrors>,
 }
@@ -31,7 +32,8 @@ impl<P> BatchState<P> {
         Self { payload: ManuallyDrop::new(payload), has_errors: AtomicBool::new(false), errors: Mutex::default() }
     }
 
-    /// Keeps the failure with the lowest position, so that the order of threads does not matter.
+    /// Records a failure. Only the one with the lowest position is kept, so that the outcome does
+    /// not depend on the order of threads.
     #[cold]
     pub(crate) fn fail(&self, failure: Failure) {
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +59,7 @@ impl<P> BatchState<P> {
         self.has_errors.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a failure, and so no batch.
+    /// Whether there is a failure, which prevents the batch.
     #[cfg(processes)]
     pub(crate) fn has_failure(&self) -> bool {
         self.has_errors() && self.errors.lock().unwrap_or_else(PoisonError::into_inner).failure.is_some()
@@ -70,8 +72,8 @@ impl<P> BatchState<P> {
         std::mem::take(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the failure out if there is one and no bad samples: then there is no batch, under any policy for bad
-    /// samples.
+    /// Takes the failure out, if there is one and no bad sample was skipped. Then the failure is
+    /// delivered instead of the batch, however bad samples are handled.
     #[inline]
     pub(crate) fn take_failure(&self) -> Option<Failure> {
         if !self.has_errors() {

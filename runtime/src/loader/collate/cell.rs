@@ -1,6 +1,8 @@
-//! The memory of one batch, and the handles of its two sides: the loader's, and that of a batch that the user has.
+//! A cell, which is the memory of one batch, and the two handles of a cell: the loader's
+//! [`CellOwner`], and the [`Lease`] in a batch that the user has.
 //!
-//! The loader lends the cell to the batch (see [`Loan`]). A batch may outlive its loader, and then frees its cell.
+//! The loader lends the cell to the batch (see [`Loan`]). The batch may outlive the loader; it then
+//! frees the cell.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -20,30 +22,32 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread;
 use crate::wait::Waiter;
 
-/// The time between two looks at a batch that is being dropped.
+/// How long a thread sleeps between two checks whether another thread has finished dropping a
+/// batch.
 const NAP: Duration = Duration::from_micros(50);
 
 /// The memory of one batch.
 pub(crate) struct Cell<P> {
-    /// Who has the cell: the loader, or a batch.
+    /// Whether the loader or a batch has the cell.
     loan: Loan,
-    /// The process that the cell was made in.
+    /// The process in which the cell was made.
     process: Process,
     single: bool,
-    /// What else happens when the cell is released and taken. Dropped before the payload.
+    /// What else to do when the cell is released or taken. Dropped before the payload.
     watch: Option<Watch>,
     state: BatchState<P>,
-    /// The batch in the cell; written when the consumer takes it for the user.
+    /// The number, rows and epoch of the batch in the cell, written when the consumer takes the
+    /// batch for the user.
     task: AtomicUsize,
     rows: AtomicUsize,
     epoch: AtomicUsize,
 }
 
-/// What happens when a cell is released and taken, besides its loan.
+/// What to do when a cell is released or taken, besides changing its loan.
 pub(crate) struct Watch {
-    /// Its memory, if the process runs with AddressSanitizer.
+    /// The memory to poison, if the process runs with AddressSanitizer.
     pub(crate) poison: Option<Poison>,
-    /// The waiter to notify of the release.
+    /// The waiter to notify when the cell is released.
     pub(crate) released: Option<Arc<Waiter>>,
 }
 
@@ -60,7 +64,7 @@ impl<P> Cell<P> {
         unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(cell))) }
     }
 
-    /// The batch in the cell. For the side that has the cell.
+    /// The batch in the cell. Only the side that has the cell may use it.
     #[inline]
     pub(crate) fn state(&self) -> &BatchState<P> {
         &self.state
@@ -71,7 +75,7 @@ impl<P> Cell<P> {
         self.loan.is_free()
     }
 
-    /// Describes the batch in the cell.
+    /// Returns the description of the batch in the cell.
     #[inline]
     pub(crate) fn tag(&self) -> Tag {
         Tag {
@@ -83,12 +87,12 @@ impl<P> Cell<P> {
     }
 }
 
-/// The loader's handle of a cell. Dropping it frees the cell, unless a batch has it.
+/// The loader's handle of a cell. Dropping it frees the cell, unless a batch has the cell.
 pub(crate) struct CellOwner<P>(NonNull<Cell<P>>, PhantomData<Cell<P>>);
 
-// SAFETY: it gives out shared references to the cell, and may free it, on any thread.
+// SAFETY: the handle gives out shared references to the cell, and may free it, on any thread.
 unsafe impl<P> Send for CellOwner<P> where Cell<P>: Send + Sync {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<P> Sync for CellOwner<P> where Cell<P>: Send + Sync {}
 
 impl<P> CellOwner<P> {
@@ -107,13 +111,14 @@ impl<P> CellOwner<P> {
         taken
     }
 
-    /// Makes the cell, which was taken, free again. Only the consumer may call this.
+    /// Makes a cell that was taken free again. Only the consumer may call this.
     pub(crate) fn put_back(&self) {
         self.watch.as_ref().and_then(|watch| watch.poison.as_ref()).inspect(|poison| poison.lock());
         self.loan.put_back();
     }
 
-    /// Makes a lease on the cell, which was taken or was in a slot. Only the consumer may call this.
+    /// Makes a lease on a cell that was taken, or whose slot the consumer has. Only the consumer
+    /// may call this.
     #[inline]
     pub(crate) fn lend(&self) -> Lease<P> {
         self.loan.lend();
@@ -126,7 +131,7 @@ impl<P> Deref for CellOwner<P> {
 
     #[inline]
     fn deref(&self) -> &Cell<P> {
-        // SAFETY: a cell that has an owner is freed only by it, or after it has gone.
+        // SAFETY: a cell with an owner is freed only by the owner, or after the owner was dropped.
         unsafe { self.0.as_ref() }
     }
 }
@@ -136,17 +141,17 @@ impl<P> Drop for CellOwner<P> {
         let mut pauses = 0_u32;
         let pause = || {
             pauses += 1;
-            // A thread with a lower priority may need a nap of this one to finish.
+            // If that thread has a lower priority, it may run only while this one sleeps.
             if pauses < 100 || cfg!(shuttle) {
                 thread::yield_now()
             } else {
                 std::thread::sleep(NAP)
             }
-            // After a fork, the thread that was giving the cell back may not exist here.
+            // In a forked process, the thread that was giving the cell back may not exist.
             self.process.is_this()
         };
         if self.loan.abandon(heavy_fence, pause) {
-            // SAFETY: the cell is a box's, and no one else has it (see `Loan`).
+            // SAFETY: the cell comes from a box, and nothing else refers to it (see `Loan`).
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
     }
@@ -158,13 +163,14 @@ impl<P> fmt::Debug for CellOwner<P> {
     }
 }
 
-/// A lease on a finished batch's memory. Dropping it, on any thread, releases the memory.
+/// The handle of a finished batch: exclusive access to its memory. Dropping it, on any thread,
+/// releases the memory.
 #[doc(hidden)]
 pub struct Lease<P>(NonNull<Cell<P>>, PhantomData<Cell<P>>);
 
 // SAFETY: as for `CellOwner`.
 unsafe impl<P> Send for Lease<P> where Cell<P>: Send + Sync {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<P> Sync for Lease<P> where Cell<P>: Send + Sync {}
 
 impl<P> Lease<P> {
@@ -179,25 +185,25 @@ impl<P> Lease<P> {
         unsafe { self.0.as_ref() }
     }
 
-    /// The batch's contents.
+    /// The contents of the batch.
     #[inline]
     pub(crate) fn payload(&self) -> &P {
         &self.cell().state.payload
     }
 
-    /// The batch's contents and its errors.
+    /// The contents of the batch, and its errors.
     #[inline]
     pub(crate) fn state(&self) -> &BatchState<P> {
         &self.cell().state
     }
 
-    /// Describes the batch.
+    /// Returns the description of the batch.
     #[inline]
     pub(crate) fn tag(&self) -> Tag {
         self.cell().tag()
     }
 
-    /// Sets the batch's description, before the user gets it.
+    /// Sets the description of the batch, before the user gets the batch.
     #[inline]
     pub(crate) fn describe(&self, task: usize, rows: usize, epoch: u32) {
         let cell = self.cell();
@@ -206,19 +212,21 @@ impl<P> Lease<P> {
         cell.epoch.store(epoch as usize, Ordering::Relaxed);
     }
 
-    /// Gives the cell back.
+    /// Gives the cell back to the loader.
     #[inline]
     fn give_back(&self) {
         let cell = self.0.as_ptr();
-        // SAFETY: the cell is valid until it is given back. Only its loan is referred to then, which consists of atomics,
-        // since another thread may free the cell before `give_back` returns.
+        // SAFETY: the cell is valid until it is given back. During the call only its loan is
+        // referred to, which consists of atomics, since another thread may free the cell before
+        // `give_back` returns.
         if unsafe { &(*cell).loan }.give_back(light_fence) {
-            // SAFETY: the cell is a box's, and no one else has it (see `Loan`).
+            // SAFETY: the cell comes from a box, and nothing else refers to it (see `Loan`).
             drop(unsafe { Box::from_raw(cell) });
         }
     }
 
-    // Without a reference to the watch as a parameter: it would have to be valid until this returns.
+    // The watch is not a parameter: a reference would have to stay valid until this function
+    // returns.
     #[cold]
     #[inline(never)]
     fn give_back_watched(&self) {

@@ -1,19 +1,20 @@
-//! The memory of a loader's batches, which circulates between the rings and the user.
+//! The memory of a loader's batches, which moves between the slots of the rings and the user.
 //!
-//! The memory of each batch is a cell. A slot of a ring refers to a cell, and the thread that has the slot writes the
-//! batch into that cell. The consumer, which takes the batch for the user, leaves a free cell in the slot and releases
-//! the slot at once. So a batch can be kept for as long as it is wanted: it has its own cell, and the ring continues
-//! with the others.
+//! The memory of each batch is a cell. A slot of a ring refers to a cell, and the thread that has
+//! the slot writes the batch into that cell. When the consumer takes the batch for the user, it
+//! puts a free cell into the slot and releases the slot at once. So a batch can be kept for any
+//! time: it has a cell of its own, and the ring continues with the other cells.
 //!
-//! The pool of cells holds the spare cells, which are those in no slot. Each of them is lent to a batch or is free, as its
-//! [loan](slotline_core::loan) says. Only the consumer takes spare cells, and only free ones. A batch that is dropped, on
-//! any thread, gives its cell back with release, and the consumer takes it with acquire. So no thread writes into a cell
-//! before all reads of the last batch in it, and a cell is in use once at a time. A batch may outlive its loader, and
-//! then keeps its cell.
+//! The pool contains the spare cells, which are those in no slot. Each spare cell is free or lent
+//! to a batch, as its [loan](slotline_core::loan) says. Only the consumer takes cells from the
+//! pool. A batch that is dropped, on any thread, gives its cell back with release ordering, and the
+//! consumer takes the cell with acquire ordering. Therefore no thread writes into a cell before all
+//! reads of the previous batch in it, and no cell is used twice at a time. A batch may outlive its
+//! loader, and then keeps its cell.
 //!
-//! There are as many spare cells as batches that the user may [hold](crate::loader::Builder::hold) while it asks for
-//! another one. If more are kept, the pool of cells [grows](CellPool::grow) by one cell at a time, which is used again like the
-//! others.
+//! There are as many spare cells as the number of batches that the user may
+//! [hold](crate::loader::Builder::hold) while it asks for another one. If it keeps more, the pool
+//! [grows](CellPool::grow) by one cell at a time, and uses these cells like the others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,8 +31,9 @@ use crate::loader::error::guard::dispose;
 use crate::loader::error::warning::Warning;
 use crate::wait::{Until, Waiter};
 
-/// The minimum number of spare cells that are checked before the pool of cells grows. A caller that collects thousands of
-/// batches would otherwise have all of them checked for each further one. So a few free cells may be missed.
+/// The least number of spare cells that a search checks before the pool grows. Without such a
+/// limit, a caller that collects thousands of batches would have all of them checked for each
+/// further one. With it, some free cells may be missed.
 const SCAN: usize = 64;
 
 /// Makes the memory of one more batch. Returns its size in bytes, and possibly a warning.
@@ -40,13 +42,14 @@ pub(crate) type Make<P> = Box<dyn FnMut() -> Result<(P, usize, Option<Warning>),
 /// Makes additional memory for a loader.
 pub(crate) struct ExtraMemory<P> {
     pub(crate) make: Make<P>,
-    /// The size of the largest additional batch so far, in bytes, and at least what one requests.
+    /// The size in bytes of the largest additional batch so far, and at least the size that is
+    /// requested for one.
     pub(crate) bytes: usize,
 }
 
 impl<P> Drop for ExtraMemory<P> {
     fn drop(&mut self) {
-        // A value that the user's closure captures may panic when it is dropped.
+        // A value that the user's closure captures may panic in its `drop`.
         dispose(std::mem::replace(&mut self.make, Box::new(|| Err("no more memory can be made".into()))));
     }
 }
@@ -60,32 +63,35 @@ impl<P> fmt::Debug for ExtraMemory<P> {
 /// The spare cells of a loader.
 pub(crate) struct CellPool<P> {
     spare: Vec<CellOwner<P>>,
-    /// Where the search for a free cell begins: at the last one that was found. If its batch was dropped, it is used again
-    /// first, so that a loop that keeps one batch at a time leaves the memory of the others, and the caches, alone. With
-    /// AddressSanitizer, at the one after it: the cells are used in turn, so that the memory of a dropped batch stays
+    /// The place where the search for a free cell begins: that of the last one found. If its batch
+    /// was dropped, its cell is used again first, so a loop that keeps one batch at a time does not
+    /// touch the memory of the others, nor fill the caches with it. With AddressSanitizer it is the
+    /// next place, so that all cells are used in turn and the memory of a dropped batch stays
     /// poisoned for as long as possible.
     next: usize,
-    /// The number of batches that may be held in the initial cells while another one is asked for, and the number of
-    /// initial cells.
+    /// The number of batches that the user may hold in the initial cells while it asks for another
+    /// one, and the number of initial cells.
     hold: usize,
     cells: usize,
     single: bool,
     more: ExtraMemory<P>,
-    /// The number of spare cells that a search checks, or `hold + 1` if that is more.
+    /// The number of spare cells that a search checks (at least `hold + 1`).
     scan_limit: usize,
-    /// After a search of all cells that found none: how many further searches check only `scan_limit` of them.
+    /// The number of further searches that check only `scan_limit` cells. Set when a search of all
+    /// cells found none.
     partial_scans_left: usize,
-    /// Whether the last search did.
+    /// Whether the last search checked only `scan_limit` cells and found none.
     was_partial: bool,
-    /// Where the consumer waits for a free cell.
+    /// The waiter on which the consumer waits for a free cell.
     released: Arc<Waiter>,
     waits: bool,
     sanitizer: Option<AddressSanitizer>,
 }
 
 impl<P> CellPool<P> {
-    /// Makes a cell for each payload. The first `placed` cells are for the slots of rings, and are returned with the
-    /// pool. With the others, `hold` batches can be held while another one is asked for.
+    /// Makes a cell for each payload. The first `placed` cells are for the slots of rings, and are
+    /// returned with the pool. The others are spare, and allow the user to hold `hold` batches
+    /// while it asks for another one.
     pub(crate) fn new(
         payloads: Vec<P>,
         (placed, hold): (usize, usize),
@@ -133,17 +139,19 @@ impl<P> CellPool<P> {
         CellOwner::new(payload, free, self.single, watch)
     }
 
-    /// The number of batches that the loader was built for: those in rings, and those that may be held.
+    /// The number of batches that the initial memory is for: those in rings, and those that the
+    /// user may hold.
     pub(crate) fn depth(&self) -> usize {
         self.cells
     }
 
-    /// The number of batches that can be held in the loader's initial memory while another one is asked for.
+    /// The number of batches that the user can hold in the initial memory while it asks for another
+    /// one.
     pub(crate) fn hold(&self) -> usize {
         self.hold
     }
 
-    /// Takes a free spare cell, and returns its place.
+    /// Takes a free spare cell, and returns its place in the pool.
     #[inline(always)]
     pub(crate) fn find(&mut self) -> Option<usize> {
         let place = self.next;
@@ -158,7 +166,7 @@ impl<P> CellPool<P> {
     #[inline(never)]
     fn search(&mut self) -> Option<usize> {
         let count = self.spare.len();
-        // If no more than `hold` batches are kept, one of these is free.
+        // If no more than `hold` batches are kept, one of the first `hold + 1` cells is free.
         let mut scanned = count.min(self.scan_limit.max(self.hold + 1));
         let free = |&place: &usize| self.spare[place].take();
         let mut place = (0..scanned).map(|i| (self.next + i) % count).find(free);
@@ -166,7 +174,8 @@ impl<P> CellPool<P> {
         if self.was_partial && self.partial_scans_left == 0 {
             place = (scanned..count).map(|i| (self.next + i) % count).find(free);
             (scanned, self.was_partial) = (count, false);
-            // Not each time, or a loop that collects batches would have all of them checked for each further one.
+            // Repeat a search of all cells only after `count / SCAN` partial ones: a loop that
+            // collects batches would otherwise have all of them checked for each further one.
             self.partial_scans_left = if place.is_none() { count / SCAN } else { 0 };
         } else if self.was_partial {
             self.partial_scans_left -= 1;
@@ -175,7 +184,7 @@ impl<P> CellPool<P> {
         place
     }
 
-    /// Returns where the next search begins after one that found the cell at `place`.
+    /// Returns the place where the next search begins, after one that found the cell at `place`.
     #[inline(always)]
     fn after(&self, place: usize) -> usize {
         if self.sanitizer.is_some() { (place + 1) % self.spare.len() } else { place }
@@ -188,28 +197,32 @@ impl<P> CellPool<P> {
         Some(&self.spare[place])
     }
 
-    /// Replaces a cell in a slot with a free one, and returns a lease on it; `None` if there is no free one.
+    /// Puts a free cell into a slot, and returns a lease on the slot's previous cell; `None` if no
+    /// cell is free.
     #[inline]
     pub(crate) fn exchange(&mut self, placed: &mut CellOwner<P>) -> Option<Lease<P>> {
         let place = self.find()?;
         Some(self.exchange_with(place, placed))
     }
 
-    /// Replaces a cell in a slot with the one that was [found](Self::find), and returns a lease on it.
+    /// Puts the cell that was [found](Self::find) at `place` into a slot, and returns a lease on
+    /// the slot's previous cell.
     #[inline(always)]
     pub(crate) fn exchange_with(&mut self, place: usize, placed: &mut CellOwner<P>) -> Lease<P> {
         std::mem::swap(&mut self.spare[place], placed);
         self.spare[place].lend()
     }
 
-    /// Makes a lease on a cell that stays in its slot. The slot must be [refilled](Self::refill) before it is released.
+    /// Makes a lease on a cell that stays in its slot. The slot must be [refilled](Self::refill)
+    /// before it is released.
     pub(crate) fn share(placed: &CellOwner<P>) -> Lease<P> {
         placed.lend()
     }
 
-    /// Makes a slot whose cell was [shared](Self::share) refer to a free cell, if there is one.
+    /// Makes a slot whose cell was [shared](Self::share) refer to a free cell. Returns `false` if
+    /// there is none.
     pub(crate) fn refill(&mut self, placed: &mut CellOwner<P>) -> bool {
-        // The slot's batch was dropped.
+        // If the batch in the slot was dropped, its cell is free again.
         if placed.take() {
             return true;
         }
@@ -217,18 +230,19 @@ impl<P> CellPool<P> {
         place.inspect(|&place| std::mem::swap(&mut self.spare[place], placed)).is_some()
     }
 
-    /// Makes the next search check all spare cells; `false` if the last one did.
+    /// Makes the next search check all spare cells. Returns `false` if the last search did.
     pub(crate) fn search_all(&mut self) -> bool {
         self.partial_scans_left = 0;
         std::mem::take(&mut self.was_partial)
     }
 
-    /// The bytes that growing takes.
+    /// The bytes that one more cell takes.
     pub(crate) fn growth(&self) -> usize {
         self.more.bytes + Cell::<P>::SIZE
     }
 
-    /// Makes one more cell, which is free, and returns its size in bytes; `None` if that is more than `most`.
+    /// Makes one more cell, which is free, and returns its size in bytes. Returns `None` if that is
+    /// more than `most`.
     pub(crate) fn grow(&mut self, most: usize) -> Result<Option<(usize, Option<Warning>)>, BoxError>
     where
         P: Storage,
@@ -245,8 +259,8 @@ impl<P> CellPool<P> {
         Ok(Some((bytes, warning)))
     }
 
-    /// Waits until there is a free cell, or `or` returns true after a [notification](Self::released); `false` if the
-    /// deadline passed first.
+    /// Waits until a cell is free, or until `or` returns true after a
+    /// [notification](Self::released). Returns `false` if the deadline passed first.
     pub(crate) fn wait(&self, deadline: &Until, or: impl Fn() -> bool) -> bool {
         self.released.wait_until(deadline, || self.spare.iter().any(|cell| cell.is_free()) || or())
     }
@@ -256,7 +270,7 @@ impl<P> CellPool<P> {
         &self.released
     }
 
-    /// Describes the batches that are kept in spare cells.
+    /// Returns the descriptions of the batches that are kept in spare cells.
     pub(crate) fn kept(&self) -> impl Iterator<Item = Tag> {
         self.spare.iter().filter(|cell| !cell.is_free()).map(|cell| cell.tag())
     }

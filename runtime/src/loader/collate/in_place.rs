@@ -1,4 +1,4 @@
-//! Batches of a user's function that are written into memory that processes share.
+//! Batches of a collate function that are written into memory that processes share.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use crate::loader::collate::{Collate, Fill};
 use crate::loader::error::build::BuildError;
 use crate::sample::Sample;
 
-/// A user's function, whose results are written into the batch as a single sample.
+/// A collate function whose result is written into the batch's memory as a single sample.
 #[doc(hidden)]
 pub struct InPlace<F, T> {
     pub(crate) collate: F,
@@ -53,7 +53,7 @@ where
         unsafe { region.write_row(0, index, batch) }
     }
 
-    /// Does nothing, since the function has not seen the sample.
+    /// Does nothing, since the function was not given the bad sample.
     unsafe fn leave_empty(_: &BatchBuffer, _: usize) {}
 
     fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<BatchBuffer>, BuildError> {

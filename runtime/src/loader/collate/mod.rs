@@ -1,4 +1,4 @@
-//! How samples become a batch: stacked in its memory, or by a user's function.
+//! How samples become a batch: stacked in the batch's memory, or combined by a user's function.
 
 pub(crate) mod allocate;
 pub(crate) mod batch;
@@ -28,29 +28,32 @@ use crate::loader::collate::job::Job;
 use crate::loader::collate::storage::Storage;
 use crate::loader::error::build::BuildError;
 
-/// How a loader makes batches: [`Stack`](crate::loader::Stack) stacks the samples, and [`With`](crate::loader::With)
-/// calls a user's function. Sealed.
+/// How a loader makes batches. Sealed: [`Stack`](crate::loader::Stack) stacks the samples, and
+/// [`With`](crate::loader::With) calls a user's function.
 pub trait Collate<D: Loadable>: Fill<D> {
-    /// The loader's output: [`Batch`](crate::loader::Batch) or [`Collated`](crate::loader::Collated).
+    /// The loader's output: [`Batch`](crate::loader::Batch) or
+    /// [`Collated`](crate::loader::Collated).
     type Output: Output<Payload = Self::Payload>;
 }
 
-/// The output of a loader, which names its type: `Loader<Batch<S>>`, or `Loader<Collated<T>>`. Sealed.
+/// The type of a loader's output, which is the parameter of `Loader<Batch<S>>` and
+/// `Loader<Collated<T>>`. Sealed.
 pub trait Output: Deliver<Delivered = <Self as Output>::Item> {
     /// The item of a pass: [`Batch<S>`](crate::loader::Batch) itself, or the `T` of
     /// [`Collated<T>`](crate::loader::Collated).
     type Item;
 }
 
-/// The sealed part of a [`Collate`]: how batches are stored, and how workers fill them.
+/// The sealed part of [`Collate`]: how batches are stored, and how workers fill them.
 pub trait Fill<D: Loadable>: Send + Sync + 'static {
-    /// The contents of a slot.
+    /// The storage of one batch.
     type Payload: Storage;
 
-    /// Whether each sample is written into its row, so that a failure belongs to a sample.
+    /// Whether each sample is written into its own row, so that a failure can be attributed to a
+    /// sample.
     const STACKS: bool;
 
-    /// Makes the batch, or the job's part of it.
+    /// Makes the batch, or the part of it that the job covers.
     fn fill<J: Job<D>>(&self, payload: &Self::Payload, job: &mut J) -> Result<(), BoxError>;
 
     /// Marks a row of the batch as having no sample.
@@ -64,13 +67,13 @@ pub trait Fill<D: Loadable>: Send + Sync + 'static {
     fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Self::Payload>, BuildError>;
 }
 
-/// The sealed part of an [`Output`]: turns a finished batch into it.
+/// The sealed part of [`Output`]: how a finished batch is converted for the user.
 pub trait Deliver {
     /// The result: [`Output::Item`].
     type Delivered;
-    /// The contents of a slot.
+    /// The storage of one batch.
     type Payload: Storage;
 
-    /// Converts a lease on a finished batch.
+    /// Converts the lease on a finished batch.
     fn deliver(lease: Lease<Self::Payload>) -> Self::Delivered;
 }

@@ -1,13 +1,16 @@
-//! What a loader does with packed samples that do not fit into their batch, and the count of them.
+//! What a loader does with packed samples that do not fit into their batch, and the count of such
+//! batches.
 
 use crate::loader::collate::tag::Tag;
 use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::trace;
 use crate::sample::Columns;
 
-/// What a loader does with a batch whose [packed](crate::sample::Packed) samples have more items than it has room for.
+/// What a loader does with a batch whose [packed](crate::sample::Packed) samples have more items
+/// than the batch has room for.
 ///
-/// A dataset may let its samples spill for either ([`Fields::spill`](crate::sample::Fields::spill)).
+/// A dataset may allow this for its samples itself
+/// ([`Fields::spill`](crate::sample::Fields::spill)), whatever is set here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {
@@ -16,21 +19,22 @@ pub enum Overflow {
     Error,
     /// Moves the field's items to memory from the heap, for this batch only.
     ///
-    /// The batch is read like any other. The heap memory is freed when the next batch is written into the same place,
-    /// or when the loader and its batches are dropped. It is not part of the loader's
-    /// [`memory_ceiling`](crate::loader::Loader::memory_ceiling), and
-    /// [`pin_memory`](crate::loader::Builder::pin_memory) does not lock it. The first such batch is reported through
-    /// `tracing`; all of them are [counted](crate::loader::Stats::spilled_batches).
+    /// The batch is read like any other. The heap memory is freed when the same memory is written
+    /// with another batch, or when the loader and its batches are dropped. It does not count in the
+    /// loader's [`memory_ceiling`](crate::loader::Loader::memory_ceiling), and
+    /// [`pin_memory`](crate::loader::Builder::pin_memory) does not lock it. The first such batch is
+    /// reported through `tracing`; all of them are
+    /// [counted](crate::loader::Stats::spilled_batches).
     Spill,
 }
 
-/// What spilled in the delivered batches of one loader.
+/// The delivered batches of one loader that spilled.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct Spills {
     /// Whether fields may spill.
     pub(crate) allowed: bool,
-    /// Batches with fields on the heap, and the bytes of these fields.
+    /// The number of batches with fields on the heap, and the bytes of these fields.
     pub(crate) batches: u64,
     pub(crate) bytes: u64,
     listener: Listener,
@@ -41,7 +45,7 @@ impl Spills {
         Self { allowed, batches: 0, bytes: 0, listener: listener.clone() }
     }
 
-    /// Counts what a batch has on the heap, and warns the first time.
+    /// Counts the bytes of a batch that are on the heap, and warns the first time.
     pub(crate) fn count(&mut self, tag: Tag, columns: Columns<'_>) {
         if !self.allowed {
             return;

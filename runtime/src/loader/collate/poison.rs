@@ -1,15 +1,17 @@
 //! Poisoning of the memory of dropped batches under AddressSanitizer.
 //!
-//! In a process that runs with AddressSanitizer, the memory of a batch is poisoned when the batch is dropped, and is
-//! usable again when the consumer takes it for another batch. An access in between, through a pointer or a view that
-//! outlives its batch, is reported as "use-after-poison". Nothing is compiled for this: the sanitizer's functions are
-//! looked up by name, so a library that is built without the sanitizer serves a program that is built with it.
+//! In a process that runs with AddressSanitizer, the memory of a batch is poisoned when the batch
+//! is dropped, and becomes usable again when the consumer takes it for another batch. An access in
+//! between, through a pointer or a view that outlives its batch, is reported as "use-after-poison".
+//! The sanitizer's functions are looked up by name at run time, so a library that was built without
+//! the sanitizer also works in a program that was built with it.
 
 use std::ffi::c_void;
 
 use crate::loader::collate::batch_buffer::BatchBuffer;
 
-/// `void __asan_poison_memory_region(void const volatile *addr, size_t size)`, and the opposite.
+/// The type of `void __asan_poison_memory_region(void const volatile *addr, size_t size)` and of
+/// its opposite.
 type Mark = unsafe extern "C" fn(*const c_void, usize);
 
 /// The functions of AddressSanitizer.
@@ -35,7 +37,8 @@ impl AddressSanitizer {
     }
 }
 
-/// The memory of one batch, which is poisoned while no batch uses it. Dropping this makes it accessible.
+/// The memory of one batch, which is poisoned while no batch uses it. Dropping this makes it
+/// accessible.
 pub(crate) struct Poison {
     start: usize,
     len: usize,
@@ -43,16 +46,18 @@ pub(crate) struct Poison {
 }
 
 impl Poison {
-    /// Returns `None` for memory that processes share, which is not poisoned: each process has its own marks for it.
+    /// Returns `None` for memory that processes share, which is not poisoned: each process has
+    /// marks of its own for it.
     pub(crate) fn of(region: &BatchBuffer, by: AddressSanitizer) -> Option<Self> {
         let (start, len) = (region.start().as_ptr().addr(), region.layout().size);
         (!region.arena().is_shared()).then_some(Self { start, len, by })
     }
 
-    /// Poisons the memory, which nobody may access now.
+    /// Poisons the memory. Nothing may access it from here on.
     #[cold]
     pub(crate) fn lock(&self) {
-        // SAFETY: the memory is the buffer's, and nobody else accesses it; only the sanitizer's own marks are written.
+        // SAFETY: the memory belongs to the buffer, and nothing else accesses it; only the
+        // sanitizer's own marks are written.
         unsafe { (self.by.poison)(std::ptr::without_provenance(self.start), self.len) }
     }
 

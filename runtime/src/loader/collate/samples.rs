@@ -9,9 +9,10 @@ use crate::loader::collate::job::Job;
 use crate::loader::error::failure::Cause;
 use crate::loader::error::guard::guarded;
 
-/// The samples of one batch, read sequentially by a collate function.
+/// The samples of one batch, read one after the other by a collate function.
 ///
-/// Each sample is lent until the next one is asked for, since it may borrow from the reading thread's memory.
+/// Each sample is valid until the next one is asked for, since it may borrow from the reading
+/// thread's memory.
 pub struct Samples<'s, D: Loadable> {
     job: &'s mut dyn Job<D>,
 }
@@ -21,8 +22,8 @@ impl<'s, D: Loadable> Samples<'s, D> {
         Self { job }
     }
 
-    /// The number of samples that are left; in an iterable dataset, and where [bad samples](crate::loader::OnError) are
-    /// skipped, the maximum.
+    /// The number of samples that are left. In an iterable dataset, and if
+    /// [bad samples](crate::loader::OnError) are skipped, it is a maximum.
     pub fn len(&self) -> usize {
         self.job.left()
     }
@@ -33,19 +34,20 @@ impl<'s, D: Loadable> Samples<'s, D> {
         self.job.is_single()
     }
 
-    /// Whether no sample is left. An iterable dataset may reach its end before this is true.
+    /// Whether no sample is left. In an iterable dataset, none may be left although this is false.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The dataset index of the next sample. `None` if it has none, if no sample is left, or where
-    /// [bad samples](crate::loader::OnError) are skipped, since the next good one is not known.
+    /// The dataset index of the next sample. `None` if it has no index, if no sample is left, or if
+    /// [bad samples](crate::loader::OnError) are skipped, because then the next good sample is not
+    /// known.
     pub fn index(&self) -> Option<usize> {
         self.job.index()
     }
 
     /// Returns the next sample, or the error of reading it.
-    #[allow(clippy::should_implement_trait)] // It lends.
+    #[allow(clippy::should_implement_trait)] // The item borrows from `self`.
     pub fn next(&mut self) -> Option<Result<D::Item<'_>, BoxError>> {
         match self.job.next_timed() {
             Ok(read) => read.map(|read| Ok(read.sample)),
@@ -53,11 +55,12 @@ impl<'s, D: Loadable> Samples<'s, D> {
         }
     }
 
-    /// Returns what `read` makes of the next sample. A sample for which it fails or panics is a bad one, as if it could
-    /// not be read: where [bad samples](crate::loader::OnError) are skipped or replaced, `read` is called with the next
-    /// one.
+    /// Calls `read` with the next sample, and returns its result. A sample for which `read` fails
+    /// or panics is a bad one, like a sample that could not be read: if
+    /// [bad samples](crate::loader::OnError) are skipped or replaced, `read` is called with the
+    /// sample that follows instead.
     ///
-    /// So whatever can go wrong with one sample, such as decoding it, belongs in here.
+    /// So do everything that can fail because of one sample, such as decoding it, inside `read`.
     ///
     /// ```
     /// use slotline::Loader;
@@ -101,10 +104,12 @@ impl<'s, D: Loadable> Samples<'s, D> {
         }
     }
 
-    /// Calls `f` with every sample that is left. This uses the dataset's [`get_many`], if it has one.
+    /// Calls `f` with every sample that is left. This uses the dataset's [`get_many`] if it has
+    /// one.
     ///
-    /// A sample for which `f` fails or panics is a bad one, as with [`next_as`](Self::next_as). So `f` must take all of a
-    /// sample, or nothing of it: it should decode before it appends anything.
+    /// A sample for which `f` fails or panics is a bad one, as with [`next_as`](Self::next_as). So
+    /// `f` must take either the whole sample or nothing of it: it should decode the sample before
+    /// it appends anything.
     ///
     /// # Errors
     ///

@@ -1,13 +1,14 @@
-//! What describes a batch.
+//! The description of a batch.
 
-/// What is known about a batch other than its contents.
+/// The description of a batch: its number, size and pass.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
     /// The batch's number in the pass.
     pub(crate) task: usize,
     pub(crate) rows: usize,
-    /// Whether it is a single sample instead of a batch: its tensors lack the first dimension.
+    /// Whether this is a single sample instead of a batch. Its tensors then lack the first
+    /// dimension.
     pub(crate) single: bool,
     pub(crate) epoch: u32,
 }

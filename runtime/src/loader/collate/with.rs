@@ -1,4 +1,4 @@
-//! Batches made by a user's function.
+//! Batches that a user's function makes.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -18,14 +18,15 @@ use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
 use crate::sync::Mutex;
 
-/// A user's function from the samples of a batch to a `T`.
+/// A collate function, which makes a `T` from the samples of a batch.
 pub struct With<F, T> {
     pub(crate) collate: F,
-    /// Pins a batch, with `pin_memory`.
+    /// Pins a batch if `pin_memory` is set.
     pub(crate) pin: Option<Pin<T>>,
 }
 
-/// Makes a batch's memory page-locked.
+/// The function of [`Builder::pin_memory_with`](crate::loader::Builder::pin_memory_with), which
+/// page-locks a batch's memory.
 pub(crate) type Pin<T> = Box<dyn Fn(&mut T) -> Result<(), BoxError> + Send + Sync>;
 
 impl<F, T> With<F, T> {
@@ -55,7 +56,8 @@ where
     T: Send + 'static,
     F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
 {
-    // The ring makes the lock unnecessary, but an uncontended one is cheaper than a proof.
+    // The ring already ensures exclusive access, but an uncontended lock is cheaper than `unsafe`
+    // code with a proof.
     type Payload = Mutex<Option<T>>;
 
     const STACKS: bool = false;
@@ -72,7 +74,7 @@ where
         Ok(())
     }
 
-    /// Does nothing, since the function has not seen the sample.
+    /// Does nothing, since the function was not given the bad sample.
     unsafe fn leave_empty(_: &Self::Payload, _: usize) {}
 
     fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Self::Payload>, BuildError> {
@@ -92,8 +94,9 @@ where
     }
 }
 
-/// The output of a loader whose batches are made by a [collate function](crate::loader::Builder::collate):
-/// `Loader<Collated<T>>` returns `T`. This type has no values.
+/// The output of a loader whose batches are made by a
+/// [collate function](crate::loader::Builder::collate): `Loader<Collated<T>>` returns `T`. This
+/// type has no values.
 pub struct Collated<T>(PhantomData<fn() -> T>, Infallible);
 
 impl<T> fmt::Debug for Collated<T> {

@@ -12,11 +12,12 @@ use crate::rng::{GeneratorState, SharedGenerator, default_generator};
 pub(crate) struct Compatibility<'a> {
     pub(crate) dataset_len: Option<usize>,
     pub(crate) batching: Batching,
-    /// The loader's own generator, if it has one.
+    /// The loader's own generator; `None` if it draws from the process's default one.
     pub(crate) generator: Option<&'a SharedGenerator>,
-    /// Whether that generator was taken from a state.
+    /// Whether that generator was created from a loaded state.
     pub(crate) adopted: bool,
-    /// A generator that replaces the process's default one.
+    /// The generator that the loader uses instead of the process's default one since it loaded a
+    /// state.
     pub(crate) default: Option<&'a SharedGenerator>,
     pub(crate) persistent: bool,
     /// The base seed; `None` before the first pass.
@@ -35,8 +36,8 @@ impl Compatibility<'_> {
         Some(self.batching.batch_size).filter(|_| !self.batching.single)
     }
 
-    /// Returns the current state of everything that a pass is drawn from; `text` is a buffer that is
-    /// reused for what the sampler saves.
+    /// Records the current state of everything that a pass is drawn from. `text` is a buffer that
+    /// is reused for what the sampler saves.
     pub(crate) fn before(&self, mut text: String) -> Before {
         let sampler = match self.index_source.map(|draw| &draw.from) {
             Some(Origin::Sampler(sampler)) => Some(sampler),
@@ -49,7 +50,8 @@ impl Compatibility<'_> {
         text.clear();
         let saves = match sampler {
             Some(sampler) => {
-                // Leave room: saved numbers get longer from pass to pass.
+                // Leave room, so that later passes do not allocate: the numbers that a sampler
+                // saves get longer from pass to pass.
                 text.reserve(256);
                 sampler.save(&mut text)
             }
@@ -66,7 +68,7 @@ impl Compatibility<'_> {
         }
     }
 
-    /// Returns the state at the start of a pass that is drawn from `before`.
+    /// Returns the state at the start of a pass that was drawn from `before`.
     pub(crate) fn state(&self, epoch: u32, before: &Before) -> State {
         let sampler = self.index_source.map(|draw| {
             let saved = before.saves.then(|| before.text.clone());
@@ -93,7 +95,7 @@ impl Compatibility<'_> {
         }
     }
 
-    /// Checks whether a state fits, except for what its sampler saved.
+    /// Checks whether a state fits the loader, except for what its sampler saved.
     pub(crate) fn check(&self, state: &State) -> Result<(), StateError> {
         if !(FIRST_VERSION..=VERSION).contains(&state.version) {
             let hint = "it was written by another version of slotline; load it with that version";
@@ -147,8 +149,8 @@ impl Compatibility<'_> {
     }
 
     fn check_sampler(&self, draw: &IndexSource, sampler: &SavedSampler, state: &State) -> Result<(), StateError> {
-        // In states of version 1, a user's sampler has the name of its type. Such a name is accepted if no other source
-        // of indices has it.
+        // In states of version 1, the name of a user's sampler is the name of its type. Accept any
+        // name that no built-in source of indices has.
         let of_a_type = state.version == FIRST_VERSION && draw.is_unnamed() && !NAMES.contains(&&*sampler.name);
         if sampler.name != draw.name() && !of_a_type {
             let hint = "build the loader with the sampler or the shuffle option that it was saved with";
@@ -175,7 +177,7 @@ fn or_unknown(len: Option<usize>) -> String {
     len.map_or_else(|| "unknown".to_owned(), |len| len.to_string())
 }
 
-/// The state of everything that a pass is drawn from, before the pass is drawn. `text` is reused from pass to pass.
+/// The state of everything that a pass is drawn from, recorded before it is drawn.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     dataset_len: Option<usize>,
@@ -183,7 +185,7 @@ pub(crate) struct Before {
     default: Option<GeneratorState>,
     persistent: bool,
     pub(crate) base_seed: Option<u64>,
-    /// Whether `text` is all that the sampler needs to draw the pass again.
+    /// Whether `text` is all that is needed to draw the pass again.
     saves: bool,
     pub(crate) text: String,
 }

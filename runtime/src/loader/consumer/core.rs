@@ -1,4 +1,4 @@
-//! The core of a loader, without the type in which batches are delivered.
+//! The part of a loader that does not depend on the type in which batches are delivered.
 
 use std::time::Duration;
 
@@ -35,25 +35,26 @@ pub(crate) struct LoaderCore<P: Storage> {
     pub(crate) batching: Batching,
     pub(crate) in_order: bool,
     pub(crate) timeout: Option<Duration>,
-    /// Ended after the backend was closed.
+    /// The worker threads, which end after the backend was closed.
     pub(crate) workers: Workers,
 }
 
-/// Where a loader is in its sequence of passes.
+/// The loader's position in its sequence of passes.
 pub(crate) struct Position {
-    /// `None`: the process's default generator.
+    /// The loader's own generator; `None` if it draws from the process's default one.
     pub(crate) generator: Option<SharedGenerator>,
-    /// The base seed of the pass, and whether the next one keeps it.
+    /// The base seed of the pass, and whether the next pass keeps it (`persistent_workers`).
     pub(crate) seed: u64,
     pub(crate) persistent: bool,
-    /// The number of passes so far, and the number of successful calls of `epoch`, which also start the rest of a pass.
+    /// The number of passes so far, and the number of successful calls of `epoch`. The latter also
+    /// counts calls that resume a pass.
     pub(crate) epochs: u32,
     pub(crate) passes_begun: u64,
     pub(crate) pass: Progress,
     pub(crate) log: Log,
 }
 
-/// What a loader counts and reports.
+/// The statistics and warnings of a loader.
 pub(crate) struct Statistics {
     pub(crate) consumer: ConsumerStats,
     pub(crate) bad_samples: BadSampleLog,
@@ -61,7 +62,7 @@ pub(crate) struct Statistics {
 }
 
 impl<P: Storage> LoaderCore<P> {
-    /// Makes a loader before its first pass, and reports its warnings.
+    /// Makes a loader, which has not begun a pass, and reports its warnings.
     pub(crate) fn new(
         options: Options,
         batching: Batching,
@@ -73,7 +74,7 @@ impl<P: Storage> LoaderCore<P> {
         let mut warnings = Warnings { list: Vec::new(), listener: options.on_warning.clone() };
         let aborts = cfg!(panic = "abort").then_some(Warning::PanicAborts);
         built.into_iter().chain(aborts).for_each(|warning| warnings.add(warning));
-        // Without an index each worker makes its own pass.
+        // Without indices, each worker makes its own pass.
         let own_passes = passes.index_source().is_none();
         let bad_samples = BadSampleLog::new(options.on_error, own_passes, options.on_warning);
         let in_order = options.in_order;
@@ -99,10 +100,10 @@ impl<P: Storage> LoaderCore<P> {
         }
     }
 
-    /// Begins a pass. If the previous one has not ended, it is abandoned.
+    /// Begins a pass. Abandons the previous one if it has not ended.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
-        // The previous pass may have been leaked, or not iterated to its end. End it first, so that it ends even if no
-        // other pass begins.
+        // The previous pass may have been leaked, or not iterated to its end. End it first, so that
+        // it ends even if this call fails before the next pass begins.
         self.give_up();
         if self.workers.pool.is_lost() {
             return Err(Error::Forked);
@@ -111,7 +112,7 @@ impl<P: Storage> LoaderCore<P> {
             return Err(error);
         }
         let begun = Instant::now();
-        // Before any worker is asked for anything.
+        // Do this before any worker is asked for anything.
         self.workers.activities.last().inspect(|own| {
             own.counters.begin_pass(begun);
             own.enter_thread();
@@ -168,16 +169,16 @@ impl<P: Storage> LoaderCore<P> {
         Ok(())
     }
 
-    /// Abandons the rest of the pass, if there is any.
+    /// Abandons the rest of the pass, if any is left.
     pub(crate) fn give_up(&mut self) {
         if self.position.pass.has_more() {
-            // The next pass waits for the workers, so stop them now.
+            // The next pass waits until the workers have left this one, so stop them early.
             self.abandon();
         }
         self.end();
     }
 
-    /// Ends the pass: nothing more of it is returned.
+    /// Ends the pass, which returns nothing more.
     #[cold]
     pub(crate) fn end(&mut self) {
         self.position.pass.open = false;
@@ -185,9 +186,9 @@ impl<P: Storage> LoaderCore<P> {
         dispose_each(std::mem::take(&mut self.position.pass.failures));
     }
 
-    /// Makes workers stop after their current sample and begin nothing more.
+    /// Makes workers stop after their current sample and begin nothing more in this pass.
     pub(crate) fn abandon(&self) {
-        // In a forked process the workers are those of the parent, and may see the flag.
+        // In a forked process these are the parent's workers, and the flag may be shared with them.
         if self.workers.pool.is_lost() {
             return;
         }
@@ -195,7 +196,7 @@ impl<P: Storage> LoaderCore<P> {
         self.backend.seal();
     }
 
-    /// Takes the rest of the previous pass and discards it.
+    /// Takes the remaining batches of the previous pass and discards them.
     fn drain(&mut self) -> Result<(), Error> {
         let deadline = Until::after(self.timeout);
         self.backend.drain(&mut self.position.pass, &deadline).map_err(|stuck| self.stuck(stuck))?;
@@ -208,7 +209,8 @@ impl<P: Storage> LoaderCore<P> {
         Ok(())
     }
 
-    /// Counts a batch or a failure that was asked for as number `task`, and returns its number for the user.
+    /// Counts a batch or a failure that was requested as batch `task`, and returns the number that
+    /// the user sees.
     #[inline(always)]
     pub(crate) fn number(&mut self, task: usize) -> usize {
         let pass = &mut self.position.pass;
@@ -219,7 +221,8 @@ impl<P: Storage> LoaderCore<P> {
         if pass.numbered { task } else { pass.delivered - 1 }
     }
 
-    /// Counts samples that are delivered, and warns if an iterable dataset has more than its length.
+    /// Counts the samples of a batch to be delivered. Warns if an iterable dataset has returned
+    /// more than its length.
     #[inline(always)]
     pub(crate) fn count(&mut self, lease: &Lease<P>, rows: usize) {
         self.statistics.consumer.count(lease, rows);
@@ -246,7 +249,7 @@ impl<P: Storage> LoaderCore<P> {
         !self.position.pass.open || !self.position.pass.failures.is_empty() || self.backend.is_ready()
     }
 
-    /// Records how many finished batches there are.
+    /// Records how many finished batches are waiting.
     #[cold]
     pub(crate) fn look(&mut self) {
         self.statistics.consumer.found(self.backend.ready(), self.position.pass.delivered);
@@ -264,8 +267,9 @@ impl<P: Storage> LoaderCore<P> {
         })
     }
 
-    /// Whether batches have the numbers that they were asked for with. Those of an iterable dataset are counted as they
-    /// come, since workers at their end return none.
+    /// Whether a batch has the number under which it was requested. The batches of an iterable
+    /// dataset are numbered as they are delivered instead, since a request to a worker at the end
+    /// of its part returns no batch.
     pub(crate) fn is_numbered(&self) -> bool {
         self.passes.index_source().is_some()
     }
@@ -275,7 +279,7 @@ impl<P: Storage> LoaderCore<P> {
         self.passes.samples().map(|samples| self.batching.batches(samples))
     }
 
-    /// The reason why there will be no more batches, if workers have ended with a panic.
+    /// Returns the error to report if the loader cannot continue because workers have ended.
     pub(crate) fn worker_error(&self) -> Option<Error> {
         if self.workers.cancel.is_stopped() || !self.backend.cannot_continue() {
             None
@@ -284,13 +288,13 @@ impl<P: Storage> LoaderCore<P> {
         }
     }
 
-    /// The reason why the loader is closed.
+    /// Returns the reason why the loader is closed.
     #[cold]
     pub(crate) fn closed(&self) -> Error {
         self.worker_error().unwrap_or(Error::Stopped)
     }
 
-    /// The error for a pass that did not begin, or for a previous one that did not end.
+    /// Returns the error for a pass that could not begin, or for a previous one that did not end.
     #[cold]
     fn stuck(&self, stuck: NotBegun) -> Error {
         match stuck {
@@ -304,8 +308,9 @@ impl<P: Storage> LoaderCore<P> {
     #[cold]
     pub(crate) fn timed_out(&self) -> Error {
         let workers = &self.workers.activities[..self.workers.pool.len()];
-        // In order, the next batch is awaited; otherwise the first one of those that were started. Batches of an
-        // iterable dataset are counted as they come.
+        // With `in_order` the loader waits for the next batch, and otherwise for the first one that
+        // a worker has begun. The batches of an iterable dataset are numbered as they are
+        // delivered, so for these the next number is used, too.
         let arrive = !self.in_order && self.is_numbered();
         let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| arrive);
         let task = begun.unwrap_or_else(|| self.backend.awaited(&self.position.pass));
@@ -314,7 +319,7 @@ impl<P: Storage> LoaderCore<P> {
         Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy: busy.collect() }
     }
 
-    /// Takes memory for one more batch, because more batches are kept than there is memory for.
+    /// Allocates memory for one more batch, because more batches are kept than there is memory for.
     #[cold]
     #[inline(never)]
     pub(crate) fn grow(&mut self) -> Result<(), BoxError> {

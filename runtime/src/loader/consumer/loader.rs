@@ -24,11 +24,12 @@ use crate::sample::{Dynamic, Field};
 
 /// Feeds a training loop with the batches of a dataset, pass after pass.
 ///
-/// See [`builder`](Self::builder) for the options and the [module](crate::loader) for what it does. The type parameter
-/// is the type of its batches and nothing more: `Loader<Batch<(u8, i64)>>` is a loader of byte images with a label
-/// each, over any dataset, and the batches of a `Loader<Collated<T>>` are made by a
-/// [collate function](Builder::collate). A plain `Loader` has batches that are read by their [columns](Batch::columns);
-/// [`untyped`](Self::untyped) turns any loader that stacks samples into one.
+/// See [`builder`](Self::builder) for the options, and the [module](crate::loader) for how a loader
+/// works. The type parameter is the type of the batches. A `Loader<Batch<(u8, i64)>>` returns byte
+/// images with a label each, from any dataset. The batches of a `Loader<Collated<T>>` are made by a
+/// [collate function](Builder::collate). A plain `Loader` has batches whose types are known only at
+/// run time, and which are read by their [columns](Batch::columns); [`untyped`](Self::untyped)
+/// turns any loader that stacks samples into a plain one.
 ///
 /// ```
 /// use slotline::loader::Batch;
@@ -69,9 +70,10 @@ impl Loader {
 
     /// Returns the options of a loader over an iterable dataset, all with their default values.
     ///
-    /// Each worker reads and batches its own part of the dataset (see [`IterableDataset`] for how to split it), so the
-    /// batches also depend on the number of workers. Random numbers from [`Context::rng`](crate::dataset::Context::rng)
-    /// are a function of the worker's seed, the epoch, and the sample's number in the worker's part.
+    /// Each worker reads and batches its own part of the dataset (see [`IterableDataset`] for how
+    /// to split it), so the batches depend on the number of workers, too. Random numbers from
+    /// [`Context::rng`](crate::dataset::Context::rng) are a function of the worker's seed, the
+    /// epoch, and the sample's number in the worker's part.
     ///
     /// ```
     /// use slotline::Loader;
@@ -90,8 +92,9 @@ impl Loader {
 }
 
 impl<S> Loader<Batch<S>> {
-    /// Erases the type of the loader's samples; its batches are then read by their [columns](Batch::columns). Use this in
-    /// code that takes any loader, or keeps loaders of several types.
+    /// Erases the type of the loader's samples; its batches are then read by their
+    /// [columns](Batch::columns). Use this in code that takes any loader, or that stores loaders of
+    /// several types.
     ///
     /// ```
     /// use slotline::Loader;
@@ -125,30 +128,33 @@ impl<B: Output> Loader<B> {
 
     /// Starts a pass over the dataset. If the previous pass has not ended, it is abandoned.
     ///
-    /// The pass borrows the loader. A loop that calls methods of the loader's owner, or that counts steps instead of
-    /// epochs, uses [`begin_epoch`](Self::begin_epoch) and [`next_batch`](Self::next_batch).
+    /// The pass borrows the loader. Use [`begin_epoch`](Self::begin_epoch) and
+    /// [`next_batch`](Self::next_batch) instead in a loop that counts steps rather than epochs, or
+    /// that calls methods of a struct that owns the loader.
     ///
-    /// Draws from the generator as torch does: first a base seed (with
-    /// [persistent workers](Builder::persistent_workers) in the first pass only), from which [`Context::rng`] and the
-    /// workers' seeds are derived, then what the sampler needs. If the pass cannot begin after that, because of a
-    /// timeout in a `worker_init`, the next call begins the same pass and draws nothing, even if the sampler was set to
-    /// another epoch since.
+    /// This draws from the generator in the same order as torch: first a base seed (with
+    /// [persistent workers](Builder::persistent_workers) in the first pass only), from which
+    /// [`Context::rng`] and the workers' seeds are derived, then what the sampler needs. If the
+    /// pass cannot begin after that, because of a timeout in a `worker_init`, the next call begins
+    /// the same pass and draws nothing, even if the sampler was set to another epoch in the
+    /// meantime.
     ///
     /// [`Context::rng`]: crate::dataset::Context::rng
     ///
     /// # Errors
     ///
-    /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a worker is still stuck
-    /// in the previous pass, or in its `worker_init`; [`Error::State`] if a loaded state does not fit the pass;
-    /// [`Error::WorkerDied`]; [`Error::Stopped`]; [`Error::Forked`].
+    /// [`Error::Order`], [`Error::LongOrder`], [`Error::TooManyBatches`]; [`Error::Timeout`] if a
+    /// worker is still stuck in the previous pass, or in its `worker_init`; [`Error::State`] if a
+    /// loaded state does not fit the pass; [`Error::WorkerDied`]; [`Error::Stopped`];
+    /// [`Error::Forked`].
     pub fn epoch(&mut self) -> Result<Pass<'_, B>, Error> {
         self.begin_epoch()?;
         Ok(Pass::new(self, None))
     }
 
-    /// Starts a pass like [`epoch`](Self::epoch), whose batches [`next_batch`](Self::next_batch) then returns. Use it
-    /// where a [`Pass`] would borrow the loader for too long. There is no `pass` span, since such a loop may move
-    /// between threads.
+    /// Starts a pass like [`epoch`](Self::epoch), whose batches [`next_batch`](Self::next_batch)
+    /// then returns. Use it where a [`Pass`] would borrow the loader for too long. There is no
+    /// `pass` span, since such a loop may move between threads.
     ///
     /// # Errors
     ///
@@ -157,9 +163,10 @@ impl<B: Output> Loader<B> {
         self.core.begin()
     }
 
-    /// Works like [`begin_epoch`](Self::begin_epoch), but waits for no longer than `patience` for the workers to leave the
-    /// previous pass, whatever the [`timeout`](Builder::timeout) is. After [`Error::Timeout`] the next call begins the same
-    /// pass. For callers of [`next_within`](Self::next_within).
+    /// Works like [`begin_epoch`](Self::begin_epoch), but waits at most `patience` for the workers
+    /// to leave the previous pass, regardless of the [`timeout`](Builder::timeout). After
+    /// [`Error::Timeout`] the next call begins the same pass. Meant for callers of
+    /// [`next_within`](Self::next_within).
     ///
     /// # Errors
     ///
@@ -171,14 +178,14 @@ impl<B: Output> Loader<B> {
         begun
     }
 
-    /// The number of batches of the pass still to come: see [`Pass::remaining`].
+    /// The number of batches that the pass has yet to return: see [`Pass::remaining`].
     pub fn remaining(&self) -> Option<usize> {
         let pass = &self.core.position.pass;
         if !pass.open || !pass.running { Some(0) } else { pass.tasks.map(|tasks| tasks - pass.delivered) }
     }
 
-    /// Returns the next batch of the pass, or the error instead of it. Returns `None` after the last batch, and if no
-    /// pass was begun.
+    /// Returns the next batch of the pass, or the error instead of it. Returns `None` after the
+    /// last batch, and if no pass was begun.
     ///
     /// ```
     /// use slotline::Loader;
@@ -199,7 +206,7 @@ impl<B: Output> Loader<B> {
     /// assert_eq!(loader.next_epoch(), 3);
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
-    #[inline(always)] // A call would pass a batch through memory: 32 instructions.
+    #[inline(always)] // A call would pass the batch through memory (32 more instructions).
     pub fn next_batch(&mut self) -> Option<Result<B::Item, Error>> {
         match self.core.next()? {
             Ok(lease) => Some(Ok(B::deliver(lease))),
@@ -207,22 +214,22 @@ impl<B: Output> Loader<B> {
         }
     }
 
-    /// Abandons the pass, if one has not ended: workers stop after their current sample, and
-    /// [`next_batch`](Self::next_batch) returns `None`. The [state](Self::state) stays where the pass was. A [`Pass`]
-    /// does this when it is dropped.
+    /// Abandons the pass, if it has not ended: workers stop after their current sample, and
+    /// [`next_batch`](Self::next_batch) returns `None`. The [state](Self::state) remains that of
+    /// the abandoned pass, so that it can be resumed. Dropping a [`Pass`] does the same.
     pub fn end_epoch(&mut self) {
         self.core.give_up();
     }
 
-    /// Returns the span of the pass that has just begun; this thread is in it until it is dropped. For types in other
-    /// crates that take the role of a [`Pass`].
+    /// Returns the span of the pass that has just begun. This thread is inside the span until it is
+    /// dropped. For types in other crates that play the role of a [`Pass`].
     #[doc(hidden)]
     pub fn pass_span(&self) -> PassSpan {
         PassSpan::new(self.core.position.pass.epoch)
     }
 
-    /// Works like [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see
-    /// [`Pass::next_or_held`].
+    /// Works like [`next_batch`](Self::next_batch), for a caller that holds batches and could drop
+    /// some: see [`Pass::next_or_held`].
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
         let on_held = std::mem::replace(&mut self.core.memory.on_held, OnHeld::Fail);
         let next = self.next_batch();
@@ -230,13 +237,15 @@ impl<B: Output> Loader<B> {
         next
     }
 
-    /// Works like [`next_batch`](Self::next_batch), but waits for no longer than `patience`, whatever the
-    /// [`timeout`](Builder::timeout) is, and then returns [`Error::Timeout`]; the next call asks for the same batch. For
-    /// callers that have to look after something else while they wait, such as signals.
+    /// Works like [`next_batch`](Self::next_batch), but waits at most `patience`, regardless of the
+    /// [`timeout`](Builder::timeout), and then returns [`Error::Timeout`]; the next call asks for
+    /// the same batch. For callers that have to do something else while they wait, such as handling
+    /// signals.
     ///
-    /// With workers, the calling thread loads nothing meanwhile, unless none of them is left; see
-    /// [`help_within`](Self::help_within). A batch that it makes without workers is not interrupted. Where
-    /// [`OnHeld::Wait`] makes it wait for a batch to be dropped, the error is [`Error::Held`].
+    /// With workers, the calling thread does not load while it waits, unless no worker is left; see
+    /// [`help_within`](Self::help_within). Without workers, a batch that the calling thread makes
+    /// is not interrupted. If [`OnHeld::Wait`] makes the call wait for a batch to be dropped, the
+    /// error is [`Error::Held`] instead.
     ///
     /// ```
     /// use std::time::Duration;
@@ -264,9 +273,9 @@ impl<B: Output> Loader<B> {
         next
     }
 
-    /// Works like [`next_within`](Self::next_within), but the calling thread [helps](Builder::help) the workers where
-    /// `next_batch` would. It looks at the time between samples, or groups of quick ones, so that a call may take as long
-    /// as a sample does.
+    /// Works like [`next_within`](Self::next_within), but the calling thread [helps](Builder::help)
+    /// the workers where `next_batch` would. It checks the time between samples (or groups of quick
+    /// ones), so a call may take as long as a sample does.
     pub fn help_within(&mut self, patience: Duration) -> Option<Result<B::Item, Error>> {
         let timeout = self.core.timeout.replace(patience);
         let next = self.next_batch();
@@ -274,7 +283,8 @@ impl<B: Output> Loader<B> {
         next
     }
 
-    /// Whether the next batch of the pass, an error instead of it, or its end is ready: see [`Pass::is_ready`].
+    /// Whether the next batch of the pass, an error instead of it, or its end is ready: see
+    /// [`Pass::is_ready`].
     pub fn is_ready(&self) -> bool {
         self.core.is_ready()
     }
@@ -295,12 +305,12 @@ impl<B: Output> Loader<B> {
         self.core.position.epochs
     }
 
-    /// Sets the number of the pass that the next [`epoch`](Self::epoch) starts, and abandons the current one. A
-    /// [loaded state](Self::load_state) that has not been resumed yet is forgotten.
+    /// Sets the number of the pass that the next [`epoch`](Self::epoch) starts, and abandons the
+    /// current pass. A [loaded state](Self::load_state) that has not been resumed yet is discarded.
     ///
-    /// This does not draw anything: the order of the pass comes from the [generator](Builder::generator), which the
-    /// caller sets to the same place, and the sampler. For callers that use several loaders for the passes of one
-    /// sequence.
+    /// This draws nothing: the order of the pass comes from the sampler and from the
+    /// [generator](Builder::generator), which the caller must advance accordingly. For callers that
+    /// use several loaders in turn for one sequence of passes.
     ///
     /// ```
     /// use slotline::Loader;
@@ -320,9 +330,10 @@ impl<B: Output> Loader<B> {
         self.core.set_next_epoch(epoch);
     }
 
-    /// The number of batches in a pass; `None` if it is not known before the end, as with an iterator for a sampler.
-    /// For an iterable dataset it is computed from the dataset's [`len`](IterableDataset::len); with several workers
-    /// there may be more batches that are not full.
+    /// The number of batches in a pass; `None` if it is unknown before the end, as with an iterator
+    /// as sampler. For an iterable dataset it is computed from the dataset's
+    /// [`len`](IterableDataset::len); with several workers there may be more batches, because each
+    /// worker's last batch may be smaller.
     pub fn len(&self) -> Option<usize> {
         self.core.len()
     }
@@ -337,14 +348,15 @@ impl<B: Output> Loader<B> {
         self.core.batching.batch_size
     }
 
-    /// The number of batches that fit into the loader's initial memory: those being filled, those that are ready, and
-    /// those that are held.
+    /// The number of batches that fit into the loader's initial memory: those being filled, those
+    /// that are ready, and those that are held.
     pub fn depth(&self) -> usize {
         self.core.memory.cell_pool.depth()
     }
 
-    /// The number of batches that can be held in the loader's initial memory while the next one is asked for:
-    /// [`hold`](Builder::hold), or one more. Beyond that the loader [grows, waits or fails](OnHeld).
+    /// The number of batches that can be held in the loader's initial memory while the next one is
+    /// asked for: [`hold`](Builder::hold), or one more. Beyond that the loader
+    /// [grows, waits or fails](OnHeld).
     pub fn most_held(&self) -> usize {
         self.core.memory.cell_pool.hold()
     }
@@ -354,14 +366,17 @@ impl<B: Output> Loader<B> {
         self.core.workers.close_timeout
     }
 
-    /// The bytes that the loader takes for batches and for the order of a pass, known before the first batch.
+    /// The bytes that the loader takes for batches and for the order of a pass, known before the
+    /// first batch.
     ///
-    /// In addition, the code, the workers' stacks and some small allocations take no more than 1 MiB and 128 KiB for
-    /// each worker. Resident memory grows by no more than this above the ceiling, however long a pass is (Linux; 0.4
-    /// MiB and 15 to 80 KiB were measured). Not counted are the dataset and the allocations of its code, the results of
-    /// a [collate function](Builder::collate), memory that is [spilled](crate::loader::Overflow::Spill),
-    /// [memory for batches that are kept](Stats::extra_bytes), the list of [bad samples](Stats::bad_indices), and a
-    /// longer order of a sampler that draws more than its `len()` when the loader was built.
+    /// The code, the workers' stacks and some small allocations take in addition at most 1 MiB, and
+    /// 128 KiB for each worker (on Linux, 0.4 MiB and 15 to 80 KiB were measured). Resident memory
+    /// does not grow beyond that, however long a pass is. Not counted are the dataset and the
+    /// allocations of its code, the results of a [collate function](Builder::collate), memory that
+    /// is [spilled](crate::loader::Overflow::Spill),
+    /// [memory for batches that are kept](Stats::extra_bytes), the list of
+    /// [bad samples](Stats::bad_indices), and the longer order of a sampler that draws more than
+    /// its `len()` was when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
         self.core.memory.ceiling
     }
@@ -371,8 +386,9 @@ impl<B: Output> Loader<B> {
         self.core.memory.block.as_ref().map(BatchMemory::fields)
     }
 
-    /// The loader's initial memory. All batches are in it, contiguously, except for those added when
-    /// [more were kept](OnHeld::Grow). `None` if a [collate function](Builder::collate) makes them.
+    /// The loader's initial memory. All batches are in it, contiguously, except for those whose
+    /// memory was added because [too many were kept](OnHeld::Grow). `None` if a
+    /// [collate function](Builder::collate) makes the batches.
     pub fn memory(&self) -> Option<&dyn Memory> {
         self.core.memory.block.as_ref().map(BatchMemory::memory)
     }
@@ -395,7 +411,8 @@ impl<B: Output> Loader<B> {
         self.stats_reader().stats()
     }
 
-    /// Returns a reader of the statistics that works from any thread and at any time, also while a pass is iterated.
+    /// Returns a reader of the statistics, which can be used by any thread at any time, even while
+    /// a pass is iterated.
     ///
     /// ```
     /// use slotline::Loader;
@@ -438,7 +455,7 @@ impl<B: Output> Loader<B> {
     }
 }
 
-/// Iterates over one pass; if [`epoch`](Loader::epoch) would fail, its error is the only item.
+/// Iterates over one pass. If [`epoch`](Loader::epoch) fails, its error is the only item.
 ///
 /// ```
 /// use slotline::Loader;

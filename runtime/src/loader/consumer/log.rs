@@ -1,4 +1,4 @@
-//! What a loader keeps to save its state, and the state to resume from.
+//! What a loader records in order to save its state, and the state that it resumes from.
 
 use crate::loader::bad_samples::BadSampleLog;
 use crate::loader::checkpoint::state::{State, Streams};
@@ -11,32 +11,36 @@ use crate::loader::order::index_source::{IndexSource, Origin, draw_base_seed};
 use crate::loader::order::progress::Progress;
 use crate::rng::{Generator, GeneratorState, SharedGenerator};
 
-/// Records where a loader's passes begin.
+/// Records the state before each pass of a loader, and the state to resume from.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// Replaces the process's default generator after a state was loaded that had drawn from that.
+    /// The generator that the loader uses instead of the process's default one, after it loaded a
+    /// state of a loader that drew from the default one.
     pub(crate) default: Option<SharedGenerator>,
-    /// Whether the loader's own generator was taken from a state.
+    /// Whether the loader's own generator was created from a loaded state.
     pub(crate) adopted: bool,
-    /// The state of everything before the current pass was drawn.
+    /// The state of everything that the current pass was drawn from.
     pub(crate) before: Before,
     /// The state from which the next pass resumes.
     pub(crate) resume: Option<Resume>,
     pub(crate) gaps: Gaps,
 }
 
-/// A loaded state, or that of a pass that was drawn but has not begun.
+/// A state to resume from: one that was loaded, or that of a pass that was drawn but could not
+/// begin.
 #[derive(Debug)]
 pub(crate) struct Resume {
     pub(crate) state: State,
-    /// The number of batches in its pass, if an `epoch` that failed later has already drawn it.
+    /// The number of batches in its pass (`None` if unknown), if an `epoch` that failed later has
+    /// already drawn the pass.
     pub(crate) drawn: Option<Option<usize>>,
-    /// Whether drawing it was already attempted.
+    /// Whether the pass was already drawn, or tried to be.
     pub(crate) tried: bool,
 }
 
 impl Log {
-    /// Makes the log of a loader, with memory for this many missing batches.
+    /// Makes the log of a loader, with memory for this many undelivered batches among delivered
+    /// ones.
     pub(crate) fn new(gaps: usize) -> Self {
         Self { gaps: Gaps::with_capacity(gaps), ..Self::default() }
     }
@@ -46,7 +50,8 @@ impl Log {
         self.resume.as_ref().map(|resume| &resume.state)
     }
 
-    /// Takes over a state that was checked, and adds a warning if there is one.
+    /// Sets the loader's generators and sampler to a state that was checked. Warns if the sampler
+    /// cannot skip to its position.
     pub(crate) fn load(
         &mut self,
         state: &State,
@@ -72,14 +77,16 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps a pass that was drawn but could not begin for the next `epoch`, which would otherwise draw another one.
+    /// Keeps a pass that was drawn but could not begin, so that the next `epoch` begins this pass
+    /// and draws no other.
     #[cold]
     pub(crate) fn put_off(&mut self, state: State, tasks: Option<usize>) {
-        // A pass that is being resumed is kept anyway.
+        // A pass that is being resumed is kept already.
         self.resume.get_or_insert(Resume { state, drawn: Some(tasks), tried: true });
     }
 
-    /// Prepares to draw the pass of the state to resume from, if there is one; again, if that was attempted before.
+    /// Prepares the sampler for drawing the pass of the state to resume from, if there is one. If
+    /// an attempt to draw it failed, the sampler is restored first.
     pub(crate) fn prepare(&mut self, draw: Option<&mut IndexSource>) -> Result<(), Error> {
         let (Some(resume), Some(draw)) = (&mut self.resume, draw) else { return Ok(()) };
         if std::mem::replace(&mut resume.tried, true) {
@@ -88,7 +95,7 @@ impl Log {
         draw.fast_forward(self.default.as_ref(), &resume.state)
     }
 
-    /// Sets the generators to where the state to resume from has them.
+    /// Sets the generators to the points that the state to resume from records, if there is one.
     pub(crate) fn put(&self, generator: Option<&SharedGenerator>) {
         let Some(state) = self.state() else { return };
         for (point, generator) in
@@ -100,8 +107,8 @@ impl Log {
         }
     }
 
-    /// Returns the base seed of the next pass: a new one, or the one that is kept from pass to pass, which may come
-    /// from a state.
+    /// Returns the base seed of the next pass. It is newly drawn, or if `kept` is given, that of
+    /// the state to resume from or `kept` itself.
     pub(crate) fn base_seed(&self, own: Option<&SharedGenerator>, kept: Option<u64>) -> u64 {
         match kept {
             None => draw_base_seed(own.or(self.default.as_ref())),
@@ -111,8 +118,8 @@ impl Log {
 }
 
 impl Compatibility<'_> {
-    /// Returns the state of a loader whose next pass has the number `next`; `streams` returns how far the workers of an
-    /// iterable dataset are, and gets whether a pass is running.
+    /// Returns the current state of a loader whose next pass has the number `next`. `streams` gets
+    /// whether a pass is running, and returns the positions of the workers in an iterable dataset.
     pub(crate) fn now(
         &self,
         log: &Log,
@@ -133,7 +140,8 @@ impl Compatibility<'_> {
         State { batches, missing, bad_samples, streams, ..self.state(pass.epoch, &log.before) }
     }
 
-    /// Returns the state of everything before a pass, taking the state to resume from into account.
+    /// Records the state before a pass. If there is a state to resume from, sets the generators to
+    /// it first.
     pub(crate) fn begin(&self, log: &Log, text: String) -> Before {
         match log.state() {
             Some(state) => {

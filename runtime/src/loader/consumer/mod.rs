@@ -1,4 +1,5 @@
-//! The consumer's side: the loader that users have, its passes, and its states.
+//! The consumer's side of a loader: the public types of the loader and its passes, and how states
+//! are saved and loaded.
 
 pub(crate) mod compatibility;
 pub(crate) mod core;

@@ -11,9 +11,9 @@ use crate::loader::error::run::Error;
 use crate::wait::Until;
 
 impl<P: Storage> LoaderCore<P> {
-    /// Returns the next batch of the pass, or the error instead of it. The error is boxed because it is large, and
-    /// would otherwise be copied for each batch.
-    #[inline(always)] // A call would pass its result through memory.
+    /// Returns the next batch of the pass, or the error instead of it. The error is boxed because
+    /// it is large: otherwise as many bytes would be copied for each batch.
+    #[inline(always)] // Without inlining, the result is passed through memory.
     pub(crate) fn next(&mut self) -> Option<Result<Lease<P>, Box<Error>>> {
         if !self.position.pass.open {
             return None;
@@ -35,7 +35,8 @@ impl<P: Storage> LoaderCore<P> {
                     lease.describe(task, rows, self.position.pass.epoch);
                     if lease.state().has_errors() {
                         match self.settle(lease) {
-                            // Nothing is left of the batch. There may be many such batches.
+                            // All samples of the batch were skipped. Many such batches may follow
+                            // each other, so check the time.
                             None if self.is_late(&mut deadline) => return Some(Err(Box::new(self.timed_out()))),
                             None => {}
                             Some(outcome) => return Some(outcome.map_err(Box::new)),
@@ -54,13 +55,14 @@ impl<P: Storage> LoaderCore<P> {
         }
     }
 
-    /// Handles the case that no batch came: waits for one, or returns the error instead of it; `false` at the end of
-    /// the pass.
+    /// Handles the case that no batch is ready: waits for one, or returns the error instead of it.
+    /// Returns `false` at the end of the pass.
     #[cold]
     #[inline(never)]
     fn handle(&mut self, nothing: NotReady, deadline: &mut Option<Until>) -> Result<bool, Box<Error>> {
         Err(Box::new(match nothing {
-            // Only where the caller looks after something else may it load for a limited time.
+            // The backend loaded for a limited time only, because the caller has to do something
+            // else in between.
             NotReady::Again if !self.is_late(deadline) => return Ok(true),
             NotReady::Again => self.timed_out(),
             NotReady::Empty | NotReady::Held if self.workers.pool.is_lost() => self.forked(),
@@ -98,28 +100,28 @@ impl<P: Storage> LoaderCore<P> {
         }))
     }
 
-    /// Whether the deadline has passed, which is set by the first call.
+    /// Whether the time to wait is over. The first call starts it.
     #[cold]
     fn is_late(&self, deadline: &mut Option<Until>) -> bool {
         self.timeout.is_some() && deadline.get_or_insert_with(|| Until::after(self.timeout)).remaining().is_zero()
     }
 
-    /// Ends a pass whose loader was stopped, or has lost its workers. Batches that are ready stay in their slots: they
-    /// may lack rows, and do not count as delivered.
+    /// Ends a pass whose loader was stopped, or has lost its workers. Batches that are ready stay
+    /// in their slots: they may lack rows, and do not count as delivered.
     #[cold]
     fn end_closed(&mut self) -> Error {
         self.end();
         self.closed()
     }
 
-    /// Ends a pass whose workers, or whose memory, were lost in a fork.
+    /// Ends a pass whose workers or memory were lost by a fork.
     #[cold]
     fn forked(&mut self) -> Error {
         self.end();
         Error::Forked
     }
 
-    /// Returns the error of the next worker that could not begin.
+    /// Returns the error of the next worker whose `worker_init` failed.
     #[cold]
     fn next_failure(&mut self) -> Option<Error> {
         let (worker, source) = self.position.pass.failures.pop()?;
@@ -130,7 +132,7 @@ impl<P: Storage> LoaderCore<P> {
         Some(Error::WorkerInit { worker, source })
     }
 
-    /// Makes room for the next batch when kept batches use all the memory.
+    /// Makes room for the next batch if the batches that the user keeps take all the memory.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, deadline: &Until) -> Result<(), Error> {
@@ -151,14 +153,14 @@ impl<P: Storage> LoaderCore<P> {
         if self.memory.cell_pool.search_all() { Ok(()) } else { Err(self.held(refused)) }
     }
 
-    /// Returns what is delivered instead of a batch that has errors, if anything is.
+    /// Returns what is delivered instead of a batch that has errors; `None` if nothing is.
     #[cold]
     #[inline(never)]
     fn settle(&mut self, lease: Lease<P>) -> Option<Result<Lease<P>, Error>> {
         let outcome = self.statistics.bad_samples.settle(lease, &mut self.statistics.consumer);
         match &outcome {
             Some(Ok(lease)) if !self.position.pass.numbered => self.count_stream(lease.tag().rows),
-            // Only batches of an order keep their numbers.
+            // Only the batches of a dataset with indices keep their numbers when one is skipped.
             None if !self.position.pass.numbered => {
                 self.position.pass.delivered -= 1;
             }

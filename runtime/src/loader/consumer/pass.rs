@@ -14,20 +14,22 @@ use crate::sample::Dynamic;
 
 /// One pass (an epoch): an iterator over its batches, or the errors instead of them.
 ///
-/// If it is dropped before its end, it is abandoned: workers stop after their current sample.
+/// A pass that is dropped before its end is abandoned: workers stop after their current sample.
 ///
-/// A `for` loop borrows the pass. To call [`state`](Self::state) or [`stats`](Self::stats) between batches, write
-/// `while let Some(batch) = pass.next()`. A loop that must own what it iterates, or that takes batches in several
-/// places, uses [`Loader::next_batch`] instead.
+/// A `for` loop borrows the pass. To call [`state`](Self::state) or [`stats`](Self::stats) between
+/// batches, write `while let Some(batch) = pass.next()`. If the pass cannot borrow the loader, for
+/// example because batches are taken in several functions of a struct that owns the loader, use
+/// [`Loader::next_batch`] instead.
 pub struct Pass<'a, B: Output = Batch<Dynamic>> {
     loader: &'a mut Loader<B>,
-    /// Why the pass could not begin.
+    /// The reason why the pass could not begin.
     refused: Option<Error>,
     _span: PassSpan,
 }
 
 impl<'a, B: Output> Pass<'a, B> {
-    /// Returns the pass that has just begun, or one that returns the reason why it could not.
+    /// Returns the pass that has just begun. If it could not begin, `refused` is the reason, and
+    /// the pass returns only that.
     pub(crate) fn new(loader: &'a mut Loader<B>, refused: Option<Error>) -> Self {
         let span = loader.pass_span();
         Self { loader, refused, _span: span }
@@ -43,8 +45,8 @@ impl<'a, B: Output> Pass<'a, B> {
         self.loader.warnings()
     }
 
-    /// The number of batches of the pass still to come, including those that consist only of
-    /// [bad samples](crate::loader::OnError::Skip); `None` if it is not known before the end.
+    /// The number of batches that the pass has yet to return, including those that consist only of
+    /// [bad samples](crate::loader::OnError::Skip). `None` if it is unknown before the end.
     pub fn remaining(&self) -> Option<usize> {
         self.loader.remaining()
     }
@@ -54,15 +56,17 @@ impl<'a, B: Output> Pass<'a, B> {
         self.loader.state()
     }
 
-    /// Whether the next batch, an error instead of it, or the end of the pass is ready, so that `next` neither waits nor
-    /// loads. With an iterable dataset it may be true when a worker has reached its end, and `next` then asks another
-    /// worker. Without workers, the end of an iterator or a stream is known only when `next` has come to it.
+    /// Whether the next batch, an error instead of it, or the end of the pass is ready, so that
+    /// `next` neither waits nor loads. With an iterable dataset it may also be true when a worker
+    /// has reached the end of its part; `next` then asks the next worker. Without workers, the end
+    /// of an iterator or of an iterable dataset is known only once `next` has reached it.
     pub fn is_ready(&self) -> bool {
         self.loader.is_ready()
     }
 
-    /// Works like `next`, for a caller that holds batches and could drop some: returns [`Held`](Error::Held) at once,
-    /// even where `next` would [take more memory or wait](crate::loader::Builder::on_held).
+    /// Works like `next`, for a caller that keeps batches and could drop some: returns
+    /// [`Held`](Error::Held) at once where `next` would
+    /// [take more memory or wait](crate::loader::Builder::on_held).
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
         if let Some(error) = self.refused.take() {
             return Some(Err(error));
@@ -83,7 +87,8 @@ impl<B: Output> Iterator for Pass<'_, B> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // Timeouts and held batches add items to the batches, and a stop can end the pass early.
+        // Timeouts and held batches add errors to the batches, and a stop can end the pass early,
+        // so no number is certain.
         (0, None)
     }
 }

@@ -19,29 +19,32 @@ impl<B: Output> Loader<B> {
         self.core.state()
     }
 
-    /// Resumes from a state: the next [`epoch`](Self::epoch) is the rest of the state's pass, bit for bit as it would
-    /// have come, with the same pass and batch numbers and the same random numbers. The passes after it are the same,
-    /// too.
+    /// Resumes from a state. The next [`epoch`](Self::epoch) returns the rest of the state's pass,
+    /// bit for bit as the saved loader would have returned it, with the same numbers of batches and
+    /// passes and the same random numbers. So do the passes after it.
     ///
-    /// The loader may have another number of workers, `prefetch_factor` or `part_size`, or differ in any other option
-    /// that does not decide the batches. No sample is read again: the order of the pass is drawn again, and the pass
-    /// continues in it.
+    /// The loader may have another number of workers, `prefetch_factor` or `part_size`, or differ
+    /// in any other option that does not decide the batches. No sample is read again: the order of
+    /// the pass is drawn again, and loading continues at the saved position in it.
     ///
-    /// The dataset length, batch size, `drop_last`, kind and parameters of the sampler, and seed must be the same. A
-    /// loader without a seed or a generator takes over the state's and from then on draws from its own generator. If
-    /// the state's loader drew from the process's default generator, that is a copy of it, which continues as if no one
-    /// else drew from it. A loader's own generator is set back to its place when the next `epoch` begins.
+    /// The dataset length, batch size, `drop_last`, seed, and kind and parameters of the sampler
+    /// must be the same. A loader without a seed or a generator takes over those of the state, and
+    /// draws from a generator of its own from then on. If the saved loader drew from the process's
+    /// default generator, this one draws from a copy of it, on which nothing else draws. A loader's
+    /// own generator is set back to the saved point when the next `epoch` begins.
     ///
-    /// Skipping what was already delivered costs as much as drawing the order: nothing in order or with a
-    /// [`CipherSampler`](crate::sampler::CipherSampler), and a permutation with `shuffle`; the random numbers of all previous
-    /// passes take a few milliseconds at most. A custom sampler that does not
-    /// [save itself](crate::sampler::Sampler::save), or an iterator, is asked again by the next `epoch` for everything
-    /// before the state, however long that takes. It cannot go back in a loader in which it was already asked. This is
-    /// a [warning](Self::warnings).
+    /// Skipping what was already delivered costs as much as drawing the order. That is nothing for
+    /// a sequential order or a [`CipherSampler`](crate::sampler::CipherSampler), and one
+    /// permutation with `shuffle`. The random numbers of all previous passes take a few
+    /// milliseconds at most. A custom sampler that does not
+    /// [save itself](crate::sampler::Sampler::save), or an iterator, is instead asked again by the
+    /// next `epoch` for everything before the state, however long that takes, and is not rewound if
+    /// this loader has used it before. That is a [warning](Self::warnings).
     ///
-    /// With an iterable dataset the number of workers must be the same, since each reads its own part. A cursor resumes
-    /// from what the dataset [saved](crate::dataset::IterableDataset::save) of it; if it saves nothing, each worker
-    /// reads again, and discards, what it had read.
+    /// With an iterable dataset the number of workers must be the same, since each worker reads its
+    /// own part. A cursor resumes from what the dataset
+    /// [saved](crate::dataset::IterableDataset::save) for it. If the dataset saves nothing, each
+    /// worker reads again and discards what it had already read.
     ///
     /// ```
     /// # #[cfg(feature = "serde")] {
@@ -105,13 +108,13 @@ impl<P: Storage> LoaderCore<P> {
     /// Makes the next pass the one with this number.
     pub(crate) fn set_next_epoch(&mut self, epoch: u32) {
         self.give_up();
-        // From here on the state is the start of the next pass.
+        // From here on, `state` returns the state at the start of the next pass.
         self.position.pass.running = false;
         self.position.log.resume = None;
         self.position.epochs = epoch;
     }
 
-    /// Keeps the pass that was drawn for the next `epoch` to begin.
+    /// Keeps a pass that was drawn but could not begin, for the next `epoch` to begin.
     #[cold]
     pub(crate) fn put_off(&mut self, tasks: Option<usize>) {
         let state = State {
@@ -136,7 +139,8 @@ impl<P: Storage> LoaderCore<P> {
         }
     }
 
-    /// Returns how far the workers of an iterable dataset are, or their start if no pass is running.
+    /// Returns the positions of the workers in an iterable dataset, or their start if no pass is
+    /// running.
     fn streams(&self, running: bool) -> Option<Streams> {
         if !self.is_numbered() { self.backend.streams(running.then_some(self.position.pass.samples)) } else { None }
     }

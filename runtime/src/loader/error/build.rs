@@ -27,7 +27,7 @@ pub enum BuildError {
         /// What to do.
         hint: &'static str,
     },
-    /// A budget is not a share.
+    /// The maximum share of bad samples is not a number from 0 to 1.
     #[error("the maximum share of bad samples is {share}; set it to a number from 0 to 1")]
     Share {
         /// The value given.
@@ -45,7 +45,7 @@ pub enum BuildError {
         /// Why it failed.
         r#source: BoxError,
     },
-    /// No layout of a batch is possible.
+    /// The fields of the samples cannot be laid out in a batch.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The batches need more memory than is available.
@@ -53,7 +53,7 @@ pub enum BuildError {
         "{slots} batches of {batch} bytes take {bytes} bytes, but only {available} are available; make batch_size, prefetch_factor or num_workers smaller"
     )]
     Memory {
-        /// Slots of the ring.
+        /// The number of slots of the ring.
         slots: usize,
         /// Bytes of one batch.
         batch: usize,
@@ -72,18 +72,20 @@ pub enum BuildError {
         /// Bytes that are available.
         available: u64,
     },
-    /// The loader would take more memory than [`memory_limit`](crate::loader::Builder::memory_limit) allows.
+    /// The loader would take more memory than
+    /// [`memory_limit`](crate::loader::Builder::memory_limit) allows.
     #[error(
         "the loader needs {needed} bytes, {overhead} of them for the order of a pass and other overhead, but memory_limit is {limit}; {fits}"
     )]
     MemoryLimit {
         /// The limit in bytes.
         limit: usize,
-        /// Bytes that the loader would take, with the given `prefetch_factor`, or with the least possible one.
+        /// Bytes that the loader would take with the given `prefetch_factor`, or with the least
+        /// possible one if none is given.
         needed: usize,
         /// Bytes of `needed` that are not for the batches themselves.
         overhead: usize,
-        /// What would fit.
+        /// Other options that would fit below the limit.
         fits: Fits,
     },
     /// The system refused to allocate the memory.
@@ -112,7 +114,8 @@ pub enum BuildError {
         /// The maximum.
         most: usize,
     },
-    /// A core of [`Affinity::Cores`](crate::loader::Affinity::Cores) does not exist, or this process may not use it.
+    /// A core of [`Affinity::Cores`](crate::loader::Affinity::Cores) does not exist, or this
+    /// process may not use it.
     #[error("affinity names core {core}, but this process may only use {usable}")]
     NoSuchCore {
         /// The core.
@@ -128,7 +131,8 @@ pub enum BuildError {
         /// The system's error.
         r#source: std::io::Error,
     },
-    /// The command of [`ProcessBuilder::spawn`](crate::loader::ProcessBuilder::spawn) could not be started.
+    /// The command of [`ProcessBuilder::spawn`](crate::loader::ProcessBuilder::spawn) could not be
+    /// started.
     #[error("worker {worker} could not be started by {program}: {}", with_causes(source))]
     Command {
         /// The worker's number.
@@ -138,7 +142,8 @@ pub enum BuildError {
         /// The system's error.
         r#source: std::io::Error,
     },
-    /// This process was started as a worker, or by one, and is about to start workers by a command.
+    /// This process was started by a command of a loader to be a worker, or by such a worker, and
+    /// is about to start workers by a command itself.
     #[error(
         "this process was started as a worker, but does not work; call loader::work_if_spawned first in main (or, if a worker has started this program, remove SLOTLINE_WORKER from its environment)"
     )]
@@ -154,7 +159,8 @@ pub enum BuildError {
     },
 }
 
-/// Returns an empty list with room for `len` entries, a number that options determine.
+/// Returns an empty list with room for `len` entries. `len` is a number that options determine, so
+/// a failed allocation is an error.
 pub(crate) fn room_for<T>(len: usize) -> Result<Vec<T>, BuildError> {
     let (mut list, bytes) = (Vec::new(), len.saturating_mul(size_of::<T>()));
     let refused = |_| BuildError::Map { bytes, source: std::io::ErrorKind::OutOfMemory.into() };
@@ -162,9 +168,9 @@ pub(crate) fn room_for<T>(len: usize) -> Result<Vec<T>, BuildError> {
     Ok(list)
 }
 
-/// An option that would fit below a [memory limit](crate::loader::Builder::memory_limit), with the greatest value that
-/// does. It assumes that all other options stay the same, except that
-/// [`prefetch_factor`](crate::loader::Builder::prefetch_factor) is left to the builder.
+/// The greatest value of an option with which the loader fits below a
+/// [memory limit](crate::loader::Builder::memory_limit). All other options are assumed to stay the
+/// same, except that [`prefetch_factor`](crate::loader::Builder::prefetch_factor) is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fits {
@@ -179,7 +185,7 @@ pub enum Fits {
         /// The number of workers.
         workers: usize,
     },
-    /// None of these options.
+    /// No value of these options fits.
     Nothing,
 }
 

@@ -1,4 +1,5 @@
-//! The errors of a batch, on their way to the consumer.
+//! The errors of a batch, as workers record them and before the consumer converts them to an
+//! [`Error`].
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -9,12 +10,14 @@ use crate::dataset::{OutOfRange, Panicked};
 use crate::loader::error::guard::{dispose, dispose_each, guarded, take_message};
 use crate::loader::error::run::{By, Error};
 
-/// The errors of a batch. It can be dropped anywhere: a panic in the `drop` of a user's error does not propagate.
+/// The errors that were met while a batch was made. They can be dropped anywhere: a panic in the
+/// `drop` of a user's error does not propagate.
 #[derive(Debug, Default)]
 pub(crate) struct SlotErrors {
-    /// Why there is no batch.
+    /// The failure that prevents the batch, if there is one.
     pub(crate) failure: Option<Failure>,
-    /// Samples that were skipped, in any order, except that attempts at the same position are in sequence.
+    /// Samples that were skipped. They are in any order, except that attempts at the same position
+    /// are in sequence.
     pub(crate) bad: Vec<Skipped>,
 }
 
@@ -33,7 +36,7 @@ pub(crate) struct Skipped {
     pub(crate) row: Option<usize>,
 }
 
-/// Why there is no batch.
+/// A failure that prevents a batch from being delivered.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// The sample's position in the pass.
@@ -44,7 +47,7 @@ pub(crate) struct Failure {
     pub(crate) cause: Cause,
 }
 
-/// The cause of a failure. Public only because `Job` names it; not part of the API.
+/// The cause of a failure. It is public only because `Job` names it, and is not part of the API.
 #[derive(Debug)]
 #[doc(hidden)]
 pub enum Cause {
@@ -98,8 +101,8 @@ impl Cause {
         guarded(|| Ok(with_causes(&**error))).unwrap_or_else(|panic| panic.to_string())
     }
 
-    /// Replaces a panic at an index that the dataset does not have by [`OutOfRange`], which says more than the panic's
-    /// message. `samples` is the length of the dataset.
+    /// Replaces a panic by [`OutOfRange`] if `index` is not below `samples`, the length of the
+    /// dataset: that error says more than the panic's message.
     pub(crate) fn at(self, index: Option<usize>, samples: usize) -> Self {
         match (self, index) {
             (Self::Panic(_), Some(index)) if index >= samples => {
@@ -109,7 +112,8 @@ impl Cause {
         }
     }
 
-    /// Converts the cause to a plain error, for callers that add no further context.
+    /// Converts the cause to the user's own error, or to an error with its text, for callers that
+    /// add no further context.
     pub(crate) fn into_error(self) -> BoxError {
         match self {
             Self::Error(error) | Self::Start(error) | Self::BatchSampler(error) => error,

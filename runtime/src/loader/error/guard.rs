@@ -20,8 +20,8 @@ pub(crate) fn probe<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, 
     guarded(code).map_err(Cause::into_error)
 }
 
-/// Runs the loader's own code, in which user code is already [guarded], and returns an error if a panic gets out
-/// nevertheless.
+/// Runs the loader's own code, and returns an error if a panic gets out. User code in it is already
+/// [guarded].
 ///
 /// The return value goes through memory, so it should be empty, or one or two machine words.
 #[inline(always)]
@@ -29,7 +29,7 @@ pub(crate) fn caught<T>(code: impl FnOnce() -> T) -> Result<T, Cause> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| Cause::Panic(take_message(panic)))
 }
 
-/// Runs user code whose panic is not an error of a batch: the panic hook has reported it.
+/// Runs user code whose panic is not an error of any batch. The panic hook has reported it.
 pub(crate) fn quietly(code: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
         take_message(panic);
@@ -41,19 +41,21 @@ pub(crate) fn dispose<T>(value: T) {
     quietly(|| drop(value));
 }
 
-/// Drops several such values, each separately: a second panic while the first one unwinds would abort the process.
+/// Drops several values of the user, each separately: a second panic while the first one unwinds
+/// would abort the process.
 pub(crate) fn dispose_each<T>(values: impl IntoIterator<Item = T>) {
     values.into_iter().for_each(dispose);
 }
 
-/// The message of a panic, if its payload is a string.
+/// Returns the message of a panic, if its payload is a string.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").to_owned()
 }
 
-/// Returns the message of a panic and drops its payload. A payload that panics when it is dropped would end the thread,
-/// so it is dropped under guard, and the payload of that second panic is leaked.
+/// Returns the message of a panic and drops its payload. A payload that panics when it is dropped
+/// would end the thread, so it is dropped under guard, and the payload of that second panic is
+/// leaked.
 #[cold]
 pub(crate) fn take_message(panic: Box<dyn Any + Send>) -> String {
     let message = panic_message(&*panic);

@@ -8,19 +8,21 @@ use crate::causes::with_causes;
 use crate::loader::error::state::StateError;
 use crate::sampler::SamplerError;
 
-/// The reason why there is no batch.
+/// The reason why there is no batch, or no pass.
 ///
-/// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass continues with the next batch. After
-/// [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same batch again. After
-/// [`Stopped`](Self::Stopped), [`Forked`](Self::Forked) and [`WorkerDied`](Self::WorkerDied) the pass ends at once.
+/// After [`Sample`](Self::Sample) and [`Panic`](Self::Panic) the pass continues with the next
+/// batch. After [`Timeout`](Self::Timeout) and [`Held`](Self::Held) the next call asks for the same
+/// batch again. After [`Stopped`](Self::Stopped), [`Forked`](Self::Forked) and
+/// [`WorkerDied`](Self::WorkerDied) the pass ends at once.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A sample could not be read, or did not match the fields. If a batch has several such samples, this is the first
-    /// one.
+    /// A sample could not be read, or did not match the fields. If a batch has several such
+    /// samples, this is the first one.
     #[error("sample {index} of batch {task} failed in {by}: {}", with_causes(&**source))]
     Sample {
-        /// The sample's index in the dataset; in an iterable dataset, its number in the worker's stream, from 0.
+        /// The sample's index in the dataset; in an iterable dataset, its number in the worker's
+        /// stream, from 0.
         index: usize,
         /// The sample's position in the pass; in an iterable dataset, the same as the index.
         position: usize,
@@ -45,8 +47,8 @@ pub enum Error {
         /// The message of the panic.
         message: String,
     },
-    /// A batch has bad samples, and the pass has more of them than [`on_error`](crate::loader::Builder::on_error)
-    /// allows. The next batch comes.
+    /// A batch has bad samples, and the pass has more of them than
+    /// [`on_error`](crate::loader::Builder::on_error) allows. The next batch comes.
     #[error("{bad} samples of this pass are bad, but on_error allows {budget}: {}", with_causes(source))]
     BadSamples {
         /// Bad samples of the pass so far, including those of this batch.
@@ -56,13 +58,13 @@ pub enum Error {
         /// The error of the first sample of this batch that is beyond the budget.
         r#source: Box<Error>,
     },
-    /// A batch has bad samples, and with those before it they are more than
-    /// [half](crate::loader::Budget::Minority) of the last samples. The next batch comes.
+    /// More than [half](crate::loader::Budget::Minority) of the last samples are bad. Returned
+    /// instead of a batch with bad samples; the next batch comes.
     #[error("{bad} of the last {of} samples are bad, and on_error allows half: {}", with_causes(source))]
     MostlyBad {
-        /// The bad samples.
+        /// The number of bad samples.
         bad: usize,
-        /// All samples that were counted, 1,000 or more.
+        /// The number of all samples that were counted, 1,000 or more.
         of: usize,
         /// The error of the last bad sample.
         r#source: Box<Error>,
@@ -74,11 +76,13 @@ pub enum Error {
         after: Duration,
         /// The batch that was waited for.
         task: usize,
-        /// The workers that are loading it, and the index that each of them reads.
+        /// The workers that are loading it, each with the index of the sample that it is reading.
         busy: Vec<(usize, usize)>,
     },
-    /// More batches are kept than there is memory for, and [`on_held`](crate::loader::Builder::on_held) is set to fail,
-    /// or more memory is not available. Each call returns this until a batch is dropped; then the next batch comes.
+    /// More batches are kept than there is memory for, and
+    /// [`on_held`](crate::loader::Builder::on_held) is set to fail, or the timeout ended while the
+    /// loader waited for one to be dropped, or more memory is not available. Each call returns this
+    /// until a batch is dropped; then the next batch comes.
     #[error("more batches are kept than hold = {hold} allows, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one; drop one, or build the loader with hold = {}{}", hold + 1, because(source))]
     Held {
         /// The batch that was kept longest.
@@ -90,8 +94,8 @@ pub enum Error {
         /// Why no more memory is available, if the loader asked for it.
         r#source: Option<BoxError>,
     },
-    /// The [`worker_init`](crate::loader::Builder::worker_init) of a worker failed, and the worker takes no part in the
-    /// pass.
+    /// The [`worker_init`](crate::loader::Builder::worker_init) of a worker failed, and the worker
+    /// takes no part in the pass.
     #[error("worker_init failed in worker {worker}, which takes no part in this pass: {}", with_causes(&**source))]
     WorkerInit {
         /// The worker's number.
@@ -99,8 +103,8 @@ pub enum Error {
         /// Why it failed.
         r#source: BoxError,
     },
-    /// An iterable dataset could not be started in a worker, or in the consumer's thread, which reads nothing of it in
-    /// this pass.
+    /// An iterable dataset could not be started in a worker or in the consumer's thread. That
+    /// thread reads none of the dataset in this pass.
     #[error("the iterable dataset could not be started in {by}, which was asked for batch {task}: {}", with_causes(&**source))]
     Start {
         /// The batch, counted from 0.
@@ -120,8 +124,9 @@ pub enum Error {
         /// The message of the panic.
         message: String,
     },
-    /// The batch sampler of [`batch_sampler_try_iter`](crate::loader::Builder::batch_sampler_try_iter) returned an error;
-    /// the pass ends here.
+    /// The batch sampler of
+    /// [`batch_sampler_try_iter`](crate::loader::Builder::batch_sampler_try_iter) returned an
+    /// error; the pass ends here.
     #[error("the batch sampler failed when it was asked for batch {task}, in {by}: {}", with_causes(&**source))]
     BatchSampler {
         /// The batch, counted from 0.
@@ -146,11 +151,12 @@ pub enum Error {
     /// The order of the pass could not be drawn.
     #[error(transparent)]
     Order(#[from] SamplerError),
-    /// The pass of the [loaded state](crate::loader::Loader::load_state) cannot be resumed: it now has fewer batches
-    /// than were delivered.
+    /// The pass of the [loaded state](crate::loader::Loader::load_state) cannot be resumed, because
+    /// it has fewer batches than were already delivered when the state was saved.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The pass has more samples than it had when the loader was built, and the batches were sized for those.
+    /// The pass has more samples than when the loader was built, which is what the batches were
+    /// sized for.
     #[error(
         "the pass has {len} samples, but had {most} when the loader was built and sized its batches; set batch_size to {most} or less, or use a sampler whose len() returns the maximum that it will draw"
     )]
@@ -166,18 +172,21 @@ pub enum Error {
         /// The number of batches in the pass.
         tasks: usize,
     },
-    /// A [`Stopper`](crate::loader::Stopper) was used: neither this pass nor a later one returns another batch.
+    /// A [`Stopper`](crate::loader::Stopper) was used: neither this pass nor a later one returns
+    /// another batch.
     #[error("the loader was stopped; to continue, build a new one and load the state")]
     Stopped,
-    /// This process was forked from the one that built the loader, and lacks its workers, or the memory from
-    /// [`Builder::memory`](crate::loader::Builder::memory). Other loaders without workers continue to work.
+    /// This process was forked from the one that built the loader, and lacks its workers, or the
+    /// memory from [`Builder::memory`](crate::loader::Builder::memory). Other loaders without
+    /// workers continue to work.
     #[error(
         "this process was forked from the one that built the loader, and lacks its workers or its memory; to continue, build a new one and load the state"
     )]
     Forked,
-    /// A worker ended with a panic in the loader's own code, which user code cannot cause, and the remaining workers
-    /// cannot continue without it; or the last of the [worker processes](crate::loader::Builder::processes) ended, or
-    /// one whose batches no other makes. No later pass begins.
+    /// The loader cannot continue, because workers have ended. A worker thread ended with a panic
+    /// in the loader's own code, which user code cannot cause; or the last
+    /// [worker process](crate::loader::Builder::processes) ended, or one whose batches no other
+    /// worker makes. No later pass begins.
     #[error("worker {worker} ended, and the loader with it: {message}")]
     WorkerDied {
         /// The worker's number; if several ended, that of the first one.
@@ -185,7 +194,7 @@ pub enum Error {
         /// The message of the panic, or how the process ended.
         message: String,
     },
-    /// A batch was dropped before it was complete, which user code cannot cause.
+    /// A batch was dropped before it was complete. User code cannot cause this.
     #[error("batch {task} was lost")]
     Lost {
         /// The batch.
@@ -194,8 +203,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the error that this one is about, such as that of the sample, for downcasting; `None` if there is none. The
-    /// [`source`](std::error::Error::source) is always `None`, because this error's message already tells the cause.
+    /// Returns the error that caused this one, such as that of the sample, for downcasting; `None`
+    /// if there is none. The [`source`](std::error::Error::source) is always `None`, because the
+    /// message of this error already includes the cause.
     pub fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Sample { source, .. }
@@ -222,7 +232,7 @@ pub enum By {
 }
 
 impl By {
-    /// The given worker, or the consumer if there is none.
+    /// Returns the given worker, or the consumer if it is `None`.
     pub(crate) fn of(worker: Option<usize>) -> Self {
         worker.map_or(Self::Consumer, Self::Worker)
     }
@@ -241,7 +251,7 @@ fn because(source: &Option<BoxError>) -> String {
     source.as_ref().map_or_else(String::new, |source| format!(": {}", with_causes(&**source)))
 }
 
-/// Says what workers are reading, or else `nothing`.
+/// Returns a text that says what workers are reading, or `nothing` if the list is empty.
 pub(crate) fn doing(busy: &[(usize, usize)], nothing: &str) -> String {
     if busy.is_empty() {
         return nothing.to_owned();

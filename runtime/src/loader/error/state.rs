@@ -38,7 +38,7 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// The field of the state that is at fault.
+    /// The name of the field of the state that is wrong.
     pub fn field(&self) -> &'static str {
         match self {
             Self::Differs { field, .. } | Self::Malformed { field, .. } => field,

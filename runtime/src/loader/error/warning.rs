@@ -7,11 +7,12 @@ use std::time::Duration;
 use crate::loader::error::guard::quietly;
 use crate::loader::error::run::{By, doing};
 
-/// A problem that does not stop a loader from loading. It is reported once, when it is noticed: through `tracing`, and to
-/// [`Builder::on_warning`](crate::loader::Builder::on_warning).
+/// A problem that does not stop a loader from loading. It is reported once, when it is noticed:
+/// through `tracing`, and to [`Builder::on_warning`](crate::loader::Builder::on_warning).
 ///
-/// [`Loader::warnings`](crate::loader::Loader::warnings) lists those about the loader itself. Those about samples and
-/// workers, which have [statistics](crate::loader::Stats) of their own, are only reported.
+/// [`Loader::warnings`](crate::loader::Loader::warnings) lists the warnings about the loader
+/// itself. Warnings about samples and workers, which are counted in the
+/// [statistics](crate::loader::Stats), are reported but not listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
@@ -22,7 +23,8 @@ pub enum Warning {
         /// Cores that this process may use.
         cores: usize,
     },
-    /// With `drop_last` a pass has no batch: the batch size is larger than the dataset, or than the sampler's draw.
+    /// A pass has no batch, because of `drop_last`: the batch size is larger than the dataset, or
+    /// than the number of samples that the sampler draws.
     NoBatch {
         /// `batch_size`.
         batch_size: usize,
@@ -38,30 +40,33 @@ pub enum Warning {
         /// The system's error.
         reason: String,
     },
-    /// `pin_memory` is set with a collate function, but [`pin_memory_with`](crate::loader::Builder::pin_memory_with) is
-    /// not.
+    /// `pin_memory` is set with a collate function, but
+    /// [`pin_memory_with`](crate::loader::Builder::pin_memory_with) is not.
     NothingToPin,
-    /// An iterable dataset returned more samples than its length: perhaps each worker reads all of them.
+    /// An iterable dataset returned more samples than its `len()` says. Perhaps each worker reads
+    /// the whole dataset instead of its part.
     Overlong {
         /// Samples so far.
         samples: usize,
         /// The dataset's `len()`.
         len: usize,
     },
-    /// The program is built with `panic = "abort"`, so what the loader makes errors of otherwise ends it.
+    /// The program is built with `panic = "abort"`: a panic that the loader would otherwise turn
+    /// into an error ends the process.
     PanicAborts,
-    /// More batches are kept than the loader was built to hold, so it [took memory](crate::loader::OnHeld::Grow) for
-    /// one more, and will do so for each further one.
+    /// More batches are kept than the loader was built to hold. It
+    /// [allocated memory](crate::loader::OnHeld::Grow) for one more, and will do so for each
+    /// further one.
     Kept {
         /// The [`hold`](crate::loader::Builder::hold) that the loader was built with.
         hold: usize,
         /// Bytes that each further batch takes.
         bytes: usize,
     },
-    /// The source of the order, or of the samples, cannot be set to where the loaded state is. It is asked again for
-    /// everything before that, which is discarded.
+    /// The source of the order, or of the samples, cannot skip to the position of the loaded state.
+    /// Everything before that position is drawn or read again, and discarded.
     FastForward {
-        /// That source.
+        /// The name of the source.
         what: &'static str,
     },
     /// A worker could not be bound to its core.
@@ -73,24 +78,25 @@ pub enum Warning {
     },
     /// Workers should be bound to cores, but the system does not say which cores there are.
     UnknownCores,
-    /// The [watchdog](crate::loader::Builder::watchdog) has seen a thread spend too long on a sample. Only reported; see
-    /// [`Stats::stuck`](crate::loader::Stats::stuck).
+    /// The [watchdog](crate::loader::Builder::watchdog) has seen a thread spend too long on a
+    /// sample. Reported but not listed; see [`Stats::stuck`](crate::loader::Stats::stuck).
     Stuck {
         /// The sample's index; in an iterable dataset, its number in the worker's stream.
         index: usize,
-        /// The sample's batch, as numbered by the thread.
+        /// The number of the sample's batch, from 0; with an iterable dataset, the number of the
+        /// consumer's request for that batch.
         batch: usize,
         /// The thread that is reading it.
         by: By,
         /// How long the thread has spent on it.
         time: Duration,
     },
-    /// A sample was [skipped or replaced](crate::loader::Builder::on_error). Only reported, once for each index; see
-    /// [`Stats::bad_causes`](crate::loader::Stats::bad_causes).
+    /// A sample was [skipped or replaced](crate::loader::Builder::on_error). Reported once for each
+    /// index but not listed; see [`Stats::bad_causes`](crate::loader::Stats::bad_causes).
     BadSample {
         /// The sample's index; in an iterable dataset, its number in the worker's stream.
         index: usize,
-        /// The batch that it was for.
+        /// The number of the sample's batch, from 0.
         batch: usize,
         /// The thread that read it.
         by: By,
@@ -98,38 +104,39 @@ pub enum Warning {
         message: String,
     },
     /// The loader was dropped, but some of its threads had not ended within the
-    /// [`close_timeout`](crate::loader::Builder::close_timeout). Only reported.
+    /// [`close_timeout`](crate::loader::Builder::close_timeout). Reported but not listed.
     LeftBehind {
-        /// The threads.
+        /// The number of threads that have not ended.
         threads: usize,
-        /// The workers among them that are reading a sample, and the index that each of them reads.
+        /// The workers among them that are reading a sample, each with the index of that sample.
         busy: Vec<(usize, usize)>,
     },
-    /// A [worker process](crate::loader::Builder::processes) ended. Only reported.
+    /// A [worker process](crate::loader::Builder::processes) ended. Reported but not listed.
     WorkerEnded {
         /// The worker.
         worker: usize,
-        /// How its process ended.
+        /// The signal or exit code with which its process ended.
         end: String,
         /// Whether another process takes its place.
         replaced: bool,
     },
-    /// Packed samples needed more memory than their batch has room for, so it was [taken from the
-    /// heap](crate::loader::Overflow::Spill), and will be for later batches. Only reported, for the first such batch; see
+    /// Packed samples needed more memory than their batch has room for. The memory was
+    /// [taken from the heap](crate::loader::Overflow::Spill), and will be for later batches.
+    /// Reported for the first such batch but not listed; see
     /// [`Stats::spilled_batches`](crate::loader::Stats::spilled_batches).
     Spilled {
-        /// The batch.
+        /// The number of the batch.
         batch: usize,
         /// The name of the field.
         field: String,
         /// The number of items in the batch.
         items: usize,
-        /// The room per sample with which they would have fit.
+        /// The room per sample with which all items of this batch would have fit.
         room: usize,
     },
 }
 
-/// The user's function that is told of each warning, if there is one.
+/// The user's function that is called with each warning, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct Listener(Option<Arc<Listen>>);
 
@@ -140,8 +147,8 @@ impl Listener {
         Self(Some(Arc::new(listen)))
     }
 
-    /// Tells the user of a warning that was, or is about to be, emitted through `tracing`. A panic is reported by the panic
-    /// hook only.
+    /// Calls the user's function with a warning that was, or is about to be, emitted through
+    /// `tracing`. A panic of the function is reported by the panic hook only.
     pub(crate) fn hear(&self, warning: impl FnOnce() -> Warning) {
         if let Some(listen) = &self.0 {
             quietly(|| listen(&warning()));
@@ -155,7 +162,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// The warnings of a loader so far.
+/// The warnings of a loader so far, and the user's function that is called with each.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     pub(crate) list: Vec<Warning>,

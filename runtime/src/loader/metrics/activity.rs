@@ -1,4 +1,4 @@
-//! What each thread is doing, readable by all threads.
+//! What each loading thread is doing at the moment, readable by all threads.
 
 use crate::loader::metrics::counters::{Counters, Unfinished, nanos};
 use crate::sync::Instant;
@@ -9,42 +9,46 @@ use std::io::Read;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-/// The row while a worker begins its pass over an iterable dataset.
+/// The value of [`Activity::row`] while a worker begins its pass over an iterable dataset.
 pub(crate) const STARTING: usize = usize::MAX;
 
-/// What a thread is doing now, for the timeout's message and the watchdog, and what it has done so far.
+/// The current work of one loading thread, for the message of a timeout and for the watchdog, and
+/// its counters.
 #[derive(Debug, Default)]
-#[repr(C)] // Processes share it.
+#[repr(C)] // Worker processes share it.
 pub(crate) struct Activity {
-    /// The batch that it fills, plus 1; 0 if it fills none.
+    /// The batch that the thread fills, plus 1; 0 if it fills none.
     task: AtomicUsize,
-    /// The index that it reads, or is about to read.
+    /// The index that the thread reads, or is about to read.
     pub(crate) index: AtomicUsize,
-    /// The row of the batch for which it reads that index.
+    /// The row of the batch that this index is for.
     pub(crate) row: AtomicUsize,
-    /// The process that the thread is in, if it is a worker process; otherwise 0.
+    /// The ID of the worker process that the thread is in; 0 if it is not in a worker process.
     process: AtomicU32,
     /// How often a worker process has looked for something to claim.
     looks: AtomicU32,
-    /// The thread, as the system numbers it; how long it had waited for a core before, and other threads in its place.
+    /// The system's ID of the thread; how long the thread had waited for a core before it took this
+    /// role, in nanoseconds; and how long earlier threads in this role waited for a core.
     thread: AtomicU32,
     before: AtomicU64,
     starved: AtomicU64,
     pub(crate) counters: Counters,
 }
 
-/// The number of the current thread, 0 if it is not known.
+/// Returns the system's ID of the current thread, or 0 if it is unknown.
 fn thread_number() -> u32 {
     #[cfg(target_os = "linux")]
-    // SAFETY: it has no preconditions.
+    // SAFETY: `gettid` has no preconditions.
     return unsafe { libc::gettid() }.cast_unsigned();
     #[cfg(not(target_os = "linux"))]
     0
 }
 
-/// How long a thread, or the first one of a process, has waited for a core since it began; 0 if the system does not know.
+/// Returns how long a thread, or the main thread of a process, has waited for a core since it
+/// began; 0 if the system does not say.
 fn run_delay(thread: u32) -> Duration {
-    // A worker may begin after the first batches, when nothing may be allocated.
+    // Use buffers of fixed size: a worker may begin when batches are already delivered, and nothing
+    // may be allocated then.
     let (mut path, mut text) = (heapless::String::<32>::new(), [0; 96]);
     let read = write!(path, "/proc/{thread}/schedstat").is_ok()
         && File::open(&*path).and_then(|mut file| file.read(&mut text)).is_ok();
@@ -54,7 +58,8 @@ fn run_delay(thread: u32) -> Duration {
 }
 
 impl Activity {
-    /// Begins a batch, or some rows of one, with this index for this row.
+    /// Records that the thread begins to fill rows of batch `task`, the first of them `row` with
+    /// the sample `index`.
     #[inline]
     pub(crate) fn begin(&self, task: usize, index: usize, row: usize) {
         self.index.store(index, Ordering::Relaxed);
@@ -67,19 +72,19 @@ impl Activity {
         self.task.store(0, Ordering::Relaxed);
     }
 
-    /// Ends a batch after a panic in code that nothing else guards, so that the timing of its claim has no end.
+    /// Ends a batch after a panic that interrupted the timing of its claim.
     #[cold]
     pub(crate) fn abandon(&self) {
         self.end();
         self.counters.settle(Instant::now());
     }
 
-    /// What the thread does now that no counter has yet.
+    /// Returns the work of the thread since its counters were last updated.
     pub(crate) fn unfinished(&self, pass: Option<Instant>, now: Instant) -> Option<Unfinished> {
         self.counters.unfinished(self.task().is_some(), pass, now)
     }
 
-    /// Records that the current thread is the one whose activity this is, from now on.
+    /// Records that from now on the current thread does the work that this activity describes.
     pub(crate) fn enter_thread(&self) {
         let thread = thread_number();
         if self.thread.load(Ordering::Relaxed) != thread {
@@ -89,13 +94,13 @@ impl Activity {
         }
     }
 
-    /// Records that the thread ends, or does something else.
+    /// Records that the thread ends, or does other work.
     pub(crate) fn leave_thread(&self) {
         self.starved.store(nanos(self.starved()), Ordering::Relaxed);
         self.thread.store(0, Ordering::Relaxed);
     }
 
-    /// How long the thread has waited for a core.
+    /// Returns how long the threads in this role have waited for a core.
     pub(crate) fn starved(&self) -> Duration {
         let [starved, before] = [&self.starved, &self.before].map(|figure| figure.load(Ordering::Relaxed));
         let now = match (self.process(), self.thread.load(Ordering::Relaxed)) {
@@ -106,19 +111,20 @@ impl Activity {
         Duration::from_nanos(starved + now)
     }
 
-    /// Records the worker's process, or that it has ended.
+    /// Records the worker's process; `None` when it has ended.
     #[cfg(processes)]
     pub(crate) fn set_process(&self, process: Option<u32>) {
         self.process.store(process.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The worker's process, if it is one that runs.
+    /// The ID of the worker's process, if the worker is a process that runs.
     pub(crate) fn process(&self) -> Option<u32> {
         Some(self.process.load(Ordering::Relaxed)).filter(|&process| process != 0)
     }
 
-    /// Records that the worker looks for something to claim, so it has no claim: a thread that sees the new number also
-    /// sees that the worker has finished its last one.
+    /// Records that the worker looks for something to claim, and so has no claim. A thread that
+    /// sees the new number (with [`looks`](Self::looks)) also sees everything that the worker did
+    /// in its last claim.
     #[cfg(processes)]
     #[inline]
     pub(crate) fn look(&self) {
@@ -131,8 +137,9 @@ impl Activity {
         self.looks.load(Ordering::Acquire)
     }
 
-    /// Returns what a worker process was doing when it ended, and prepares for the next one. `late` is what took so long
-    /// that it was killed, and how long.
+    /// Returns the sample at which a worker process was when it ended, and prepares for the process
+    /// that replaces it. If the process was killed because a sample took too long, `late` is that
+    /// sample and the time that it took.
     #[cfg(processes)]
     pub(crate) fn reap(&self, late: Option<(At, Duration)>) -> Option<At> {
         self.counters.slowest.mend();
@@ -147,25 +154,25 @@ impl Activity {
         at
     }
 
-    /// The batch that the thread fills.
+    /// The batch that the thread fills, if any.
     pub(crate) fn task(&self) -> Option<usize> {
         self.task.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// The sample that the thread reads or writes.
+    /// The sample that the thread reads or writes, if any.
     pub(crate) fn at(&self) -> Option<At> {
         let (index, row) = (self.index.load(Ordering::Relaxed), self.row.load(Ordering::Relaxed));
         Some(At { task: self.task()?, row, index, taken_on: self.counters.samples() })
     }
 
-    /// The index that the thread reads for batch `task`, if it fills that batch.
+    /// The index that the thread reads, if it fills batch `task`.
     pub(crate) fn reading(&self, task: usize) -> Option<usize> {
         let at_it = self.task.load(Ordering::Relaxed) == task.wrapping_add(1);
         at_it.then(|| self.index.load(Ordering::Relaxed))
     }
 }
 
-/// Identifies one occasion of reading a sample.
+/// Identifies one attempt of a thread to read a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
     pub(crate) task: usize,

@@ -1,4 +1,4 @@
-//! The bad samples that were seen, readable by all threads.
+//! The bad samples that a loader has met, readable by all threads.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{PoisonError, TryLockError};
@@ -16,7 +16,7 @@ use crate::sync::{Mutex, MutexGuard};
 pub struct BadSample {
     /// The sample's index; in an iterable dataset, its number in the worker's stream.
     pub index: usize,
-    /// The batch that it was for.
+    /// The number of the sample's batch, from 0.
     pub batch: usize,
     /// The thread that read it.
     pub by: By,
@@ -24,7 +24,7 @@ pub struct BadSample {
     pub message: String,
 }
 
-/// The bad samples, shared between the loader and the readers of its statistics.
+/// The record of bad samples, shared between the loader and the readers of its statistics.
 #[derive(Debug, Default)]
 pub(crate) struct BadSampleReport {
     process: Process,
@@ -35,8 +35,8 @@ pub(crate) struct BadSampleReport {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BadSampleRecord {
     pub(crate) total: usize,
-    /// Indices that were reported, each with its worker if workers have replicas: the first ones, and some of the later
-    /// ones.
+    /// The bad samples that are kept, as worker and index: the first `MAX` ones, and those in
+    /// `later`. (The worker is 0, unless each worker makes its own pass.)
     known: BTreeSet<(usize, usize)>,
     later: Vec<(usize, usize)>,
     /// The most recent bad samples.
@@ -49,8 +49,8 @@ impl BadSampleReport {
         self.lock().map(|met| met.clone()).unwrap_or_default()
     }
 
-    /// Locks the record. Returns `None` in a forked process if another thread held the lock at the fork, since it stays
-    /// locked there.
+    /// Locks the record. Returns `None` in a forked process if another thread held the lock when
+    /// the process forked: the lock is then never released.
     pub(crate) fn lock(&self) -> Option<MutexGuard<'_, BadSampleRecord>> {
         if self.process.is_this() {
             return Some(self.known.lock().unwrap_or_else(PoisonError::into_inner));
@@ -63,11 +63,13 @@ impl BadSampleReport {
     }
 }
 
-/// The number of bad samples that are kept: the first ones, and as many of the later ones, each of which has the same chance.
+/// The number of bad samples that are kept: the first `MAX` ones, and `MAX` of the later ones, each
+/// with the same chance.
 const MAX: usize = 1000;
 
 impl BadSampleRecord {
-    /// Keeps a bad sample, the `total`-th one, or not. Returns whether it is reported: if it is kept, and was not yet.
+    /// Decides whether to keep a bad sample, the `total`-th one. Returns whether to report it: if
+    /// it is kept and was not before.
     pub(crate) fn keep(&mut self, sample: (usize, usize)) -> bool {
         if self.known.len() >= MAX && !self.known.contains(&sample) {
             let place = (SampleRng::new(0, 0, self.total as u64).next_u64() % (self.total - MAX) as u64) as usize;

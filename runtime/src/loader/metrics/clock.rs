@@ -1,14 +1,16 @@
-//! When a thread reads the clock, and what it derives from that.
+//! When a loading thread reads the clock, and what it derives from that.
 //!
-//! Reading the clock costs about 25 ns. So the [`ClaimSizer`](crate::loader::worker::claim_size::ClaimSizer) decides
-//! which claims are timed: as many as 2 % of the time pays for, which is all of them unless they are very quick. Of
-//! very quick claims one in many is timed. Its time is used for the claims since the previous timed one, but never for
-//! more than the time that has really passed.
+//! Reading the clock costs about 25 ns. So the
+//! [`ClaimSizer`](crate::loader::worker::claim_size::ClaimSizer) decides which claims are timed: as
+//! many as cost at most 2 % of the time. Those are all claims, unless they are very quick; of very
+//! quick claims, one in many is timed. Its time counts for the claims since the previous timed one
+//! as well, but never for more than the time that has really passed.
 //!
-//! If the samples of a timed claim take 4 µs or more, they are timed one by one, with reading and writing separately.
-//! So are those of some other timed claims, as many as 0.25 % of the time pays for, to see how the time divides into
-//! stages. A claim that turns out to be slow, and whose samples were not timed, is
-//! [noted](crate::loader::metrics::counters::Slowest) as a whole.
+//! If the samples of a timed claim take 4 µs or more, they are timed one by one, with separate
+//! times for reading and writing. The samples of some other timed claims are, too, as many as cost
+//! at most 0.25 % of the time, to learn how the time divides into stages. A claim that turns out to
+//! be slow, and whose samples were not timed, is recorded as a whole in
+//! [`Slowest`](crate::loader::metrics::counters::Slowest).
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
@@ -19,27 +21,29 @@ use crate::loader::metrics::counters::{Counters, MANY, nanos};
 use crate::sync::Instant;
 use crate::sync::atomic::Ordering;
 
-/// Samples that take as long as this many clock reads, usually 4 µs, are timed one by one.
+/// Samples that take at least this many clock reads on average, usually 4 µs, are timed one by one.
 const SLOW: u64 = 160;
-/// Claims that take as long as this many clock reads, usually 10 µs, are all timed.
+/// Claims that take at least this many clock reads, usually 10 µs, are all timed.
 pub(crate) const LONG: u64 = 400;
-/// In other timed claims, the samples are timed one by one if this many times the cost of a clock read has passed for
-/// each read.
+/// The samples of another claim are timed one by one only if, for each clock read that this takes,
+/// the time of this many clock reads has passed. This limits the cost to 1/400 of the time.
 const PRICE: u64 = 400;
-/// The number of these clock reads that each thread can afford at the start, and the maximum that it saves.
+/// The number of such extra clock reads that a thread can afford at the start, and the maximum that
+/// it can save up.
 const SAVINGS: [u64; 2] = [1 << 12, 1 << 14];
 
-/// What a thread remembers of the claims that it timed.
+/// What a thread remembers of the claims that it has timed.
 #[derive(Debug)]
 pub(crate) struct Watch {
     laps: Laps,
     /// Whether each sample of the current claim is timed.
     staged: bool,
-    /// When the last claim ended.
+    /// When the last timed claim ended.
     last: Option<Instant>,
-    /// Whether the samples of the last claim were slow.
+    /// Whether the samples of the last timed claim took at least [`SLOW`] clock reads on average.
     slow: bool,
-    /// The time that was not yet spent on timing quick samples, and the price of timing those of another claim.
+    /// The time that is available for timing quick samples one by one, and the time that this takes
+    /// for another claim; both in clock reads.
     savings: u64,
     price: u64,
 }
@@ -52,7 +56,8 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Where the samples of the current claim are timed, if they are.
+    /// The record in which the samples of the current claim are timed, if they are timed one by
+    /// one.
     pub(crate) fn laps(&self) -> Option<&Laps> {
         self.staged.then_some(&self.laps)
     }
@@ -68,9 +73,9 @@ impl Watch {
         now
     }
 
-    /// Records that a claim of `samples` samples took this long, after `untimed` claims that were not timed. `always`
-    /// says that the next claim will be timed, too. Returns the time since the end of the last timed claim, in clock
-    /// reads.
+    /// Records that a timed claim of `samples` samples took `took` ns and ended at `ended`, after
+    /// `untimed` claims without timing. `always` says that the next claim is timed, too. Returns
+    /// the time since the end of the last timed claim, in clock reads.
     pub(crate) fn stop(
         &mut self,
         activity: &Activity,
@@ -100,27 +105,29 @@ impl Watch {
     }
 }
 
-/// The times of the samples of one claim, which are read and written sequentially.
+/// The times of the samples of one claim, which are read and written one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Laps {
     /// When the last stage of a sample ended.
     last: Cell<Option<Instant>>,
-    /// What the thread has recorded in an enclosing claim.
+    /// The record of an enclosing claim on the same thread, which is restored afterwards.
     outer: Cell<Option<Spent>>,
-    /// The sample that is being written (`None` after the last one), and how long it took to read.
+    /// The index of the sample that is being written, and how long reading it took. The index is
+    /// `None` if samples are read in bulk or none is left.
     written: Cell<Option<(Option<usize>, u64)>>,
     /// The time of each stage.
     times: Cell<[u64; STAGE_COUNT]>,
-    /// Whether samples are read many at once, so that no sample has a separate time.
+    /// Whether many samples are read at once, so that no sample has a time of its own.
     bulk: Cell<bool>,
 }
 
-/// Reads the next sample with `$next`, and times it if `$laps` is given. It is a macro because a function costs a job's
-/// caller 50 instructions for each sample.
+/// Reads the next sample with `$next`, and times it if `$laps` is given. This is a macro because a
+/// function would cost each caller 50 instructions per sample.
 macro_rules! next_timed {
     ($laps:expr, $activity:expr, $next:expr) => {{
         let (laps, activity): (Option<&$crate::loader::metrics::clock::Laps>, _) = ($laps, $activity);
-        // Not `inspect` before and after: without laps, the sample then stays in registers.
+        // Two branches, instead of one `$next` between two checks: without `laps`, the sample then
+        // stays in registers.
         match laps {
             None => $next,
             Some(laps) => {
@@ -143,24 +150,26 @@ impl Laps {
         self.bulk.set(false);
     }
 
-    /// Records that samples are read many at once.
+    /// Records that many samples are read at once.
     pub(crate) fn start_bulk(&self) {
         self.bulk.set(true);
     }
 
-    /// Records that the indices of the claim were drawn.
+    /// Records that the indices of the claim have been drawn.
     pub(crate) fn drawn(&self) {
         self.add(Stage::Drawing, self.since_last(Instant::now()));
     }
 
-    /// Records that the next sample is asked for, so the previous one, if there was one, is written.
+    /// Records that the next sample is about to be read, and that the previous one, if there was
+    /// one, has been written.
     pub(crate) fn ask(&self, activity: &Activity) {
         let now = Instant::now();
         self.lap(now, &activity.counters);
         activity.counters.enter(Stage::Reading, now);
     }
 
-    /// Records that a read returned, with a sample or an error, or (`false`) that no sample is left.
+    /// Records that a read returned: a sample or an error (`true`), or that no sample is left
+    /// (`false`).
     #[inline]
     pub(crate) fn got(&self, activity: &Activity, sample: bool) {
         let now = Instant::now();
@@ -171,7 +180,8 @@ impl Laps {
     }
 
     fn lap(&self, now: Instant, counters: &Counters) {
-        // Before the first sample, a collate function may do anything.
+        // The time before the first sample counts as writing: a collate function may do anything
+        // there.
         let time = self.since_sample(now, Stage::Writing);
         let Some((index, read)) = self.written.take() else { return };
         if let Some(index) = index {
@@ -185,8 +195,9 @@ impl Laps {
         counters.stages(self.times.get());
     }
 
-    /// Returns the time since the last call, and adds it to the stages that were recorded in it; all other time belongs
-    /// to `stage`. Each recorded call has read the clock twice.
+    /// Returns the time since the last call. Adds it to the stages that user code recorded in
+    /// between, and what remains to `stage`. The cost of the two clock reads for each recorded
+    /// stage is subtracted.
     fn since_sample(&self, now: Instant, stage: Stage) -> u64 {
         let spent = reading::watch(Some(fresh())).unwrap_or_default();
         let time = self.since_last(now).saturating_sub(2 * spent.calls * look());
@@ -216,14 +227,15 @@ impl Laps {
     }
 }
 
-/// Returns the record of a sample that begins.
+/// Returns an empty record, for what user code does in the next sample.
 fn fresh() -> Spent {
     Spent { look: look(), ..Spent::default() }
 }
 
-/// The cost of reading the clock, in nanoseconds: about 25, but far more on some machines.
+/// Returns the cost of reading the clock in nanoseconds: about 25, but far more on some machines.
 pub(crate) fn look() -> u64 {
-    // 0 until it is known. Not a `OnceLock`: a child forked in the middle of its initialization would wait forever.
+    // 0 until it is measured. This is not a `OnceLock`: a process forked in the middle of its
+    // initialization would wait forever.
     static LOOK: AtomicU64 = AtomicU64::new(0);
     match LOOK.load(Ordering::Relaxed) {
         0 => measure(&LOOK),

@@ -1,7 +1,9 @@
-//! Counters of what one thread has done. Only that thread writes them, and any thread may read them at any time.
+//! Counters of what one thread has done. Only that thread writes them, and any thread may read them
+//! at any time.
 //!
-//! So counting is a load and a store, and no thread waits for another. Readers see each figure as it was a moment ago,
-//! and not all of them at the same moment.
+//! Since there is a single writer, counting is a load and a store, and no thread waits for another.
+//! A reader sees each figure as it was a moment ago, but not all figures as they were at the same
+//! moment.
 
 use std::time::Duration;
 
@@ -12,36 +14,42 @@ use crate::sync::{Instant, origin, thread};
 
 /// The number of slowest samples that are kept.
 pub(crate) const SLOWEST: usize = 8;
-/// How often a reader tries to read them whole. A writer that is a process may have ended in the middle of a change.
+/// How often a reader tries to read consistent entries. A writer that is a process may have died in
+/// the middle of a change.
 const MAX_TRIES: usize = 10_000;
-/// The time of this many samples is stored as one number, since one sample may take less than a nanosecond.
+/// Averages are stored as the time of this many samples, since one sample may take less than a
+/// nanosecond.
 pub(crate) const MANY: u64 = 1024;
 
-/// One thread's counters. Times are in nanoseconds.
+/// The counters of one thread. Times are in nanoseconds.
 #[derive(Debug, Default)]
-#[repr(C)] // Processes share it.
+#[repr(C)] // Worker processes share it.
 pub(crate) struct Counters {
-    /// Samples that the thread has started.
+    /// The number of samples that the thread has started.
     samples: AtomicU64,
-    /// The time of samples, the number of samples included in it, and the estimated time of [`MANY`] of the others.
+    /// The time of samples; the number of samples whose time this is; and the estimated time of
+    /// [`MANY`] of the samples started since then.
     busy: AtomicU64,
     accounted: AtomicU64,
     others: AtomicU64,
-    /// The time to start streams, outside of claims.
+    /// The time to begin passes over an iterable dataset, outside of claims.
     starting: AtomicU64,
     /// The time of samples that were timed stage by stage, by [`Stage`].
     stages: [AtomicU64; STAGE_COUNT],
-    /// The time without work: no free slot, or only batches that the consumer makes faster.
+    /// The time without a free slot; and the time without work because the consumer makes batches
+    /// faster than they could be passed between cores.
     waiting: AtomicU64,
     resting: AtomicU64,
-    /// Until when all time of the thread is in the counters above, as twice the nanoseconds after the [origin], plus 1
-    /// while a claim is being timed, which began then.
+    /// The moment until which all time of the thread is in the counters above. Stored as twice the
+    /// nanoseconds after the [origin], plus 1 if a claim that is being timed began at that moment.
     since: AtomicU64,
-    /// The stage of the sample that is being timed (its number plus 1), and since when, after the origin.
+    /// The current stage of the sample that is being timed (its number plus 1, or 0 for none), and
+    /// when it began, in nanoseconds after the [origin].
     stage: AtomicUsize,
     entered: AtomicU64,
-    /// Only the consumer's: when the pass began, after the [origin], plus 1. (Not an `Instant`, since processes may share
-    /// this, and not all bytes are one.)
+    /// Only used by the consumer: when the current pass began, in nanoseconds after the [origin],
+    /// plus 1; 0 before the first pass. (Not an `Instant`, since not every bit pattern that another
+    /// process may have written is valid for that.)
     pass: AtomicU64,
     pub(crate) slowest: Slowest,
 }
@@ -52,8 +60,8 @@ impl Counters {
         add(&self.samples, samples as u64);
     }
 
-    /// Adds the time of all samples started so far that had no time yet, and sets the estimated time of [`MANY`] of the
-    /// next ones until they are timed.
+    /// Adds `time` for all samples started so far that had no time yet. Sets `others` as the
+    /// estimated time of [`MANY`] of the next ones, which holds until they are timed.
     pub(crate) fn busy(&self, time: u64, others: u64) {
         add(&self.busy, time);
         self.accounted.store(self.samples(), Ordering::Relaxed);
@@ -65,32 +73,34 @@ impl Counters {
         self.stages.iter().zip(times).for_each(|(stage, time)| add(stage, time));
     }
 
-    /// Records that a claim begins that is being timed.
+    /// Records that a claim begins that is timed.
     pub(crate) fn begin_claim(&self, now: Instant) {
         self.stage.store(0, Ordering::Relaxed);
         self.since.store(moment(now) << 1 | 1, Ordering::Relaxed);
     }
 
-    /// Records that all time of the thread until now is in the counters: a claim or a wait has ended.
+    /// Records that a claim or a wait has ended, so that all time of the thread until `now` is in
+    /// the counters.
     pub(crate) fn settle(&self, now: Instant) {
         self.since.store(moment(now) << 1, Ordering::Relaxed);
     }
 
-    /// Records the stage of the sample that is being timed.
+    /// Records which stage of a timed sample begins.
     #[inline]
     pub(crate) fn enter(&self, stage: Stage, now: Instant) {
         self.entered.store(moment(now), Ordering::Relaxed);
         self.stage.store(stage as usize + 1, Ordering::Relaxed);
     }
 
-    /// The current work of the thread that no counter includes yet, if it works on a claim. `is_busy` is whether it
-    /// fills one, and `pass` when the pass began.
+    /// Returns the work since the counters were last updated, if the thread works on a claim.
+    /// `is_busy` is whether the thread fills a batch, and `pass` is when the pass began.
     pub(crate) fn unfinished(&self, is_busy: bool, pass: Option<Instant>, now: Instant) -> Option<Unfinished> {
         let now = moment(now);
         let [since, entered] = [&self.since, &self.entered].map(|figure| figure.load(Ordering::Relaxed));
         let (begun, is_timed) = (since >> 1, since & 1 == 1);
         let time = now.saturating_sub(begun.max(pass.map_or(0, moment)));
-        // Claims that are not timed take some microseconds.
+        // A claim that is not timed normally takes some microseconds, so it counts only once it is
+        // slow.
         if !is_timed && (!is_busy || time < NOTABLE) {
             return None;
         }
@@ -99,7 +109,8 @@ impl Counters {
         Some(Unfinished { time, of_sample, stage: stage.copied().unwrap_or(Stage::Reading) })
     }
 
-    /// Adds the time of a sample whose reading was not finished.
+    /// Adds the time of a sample whose reading was never finished, because the worker process
+    /// ended.
     #[cfg(processes)]
     pub(crate) fn lost(&self, index: usize, time: Duration) {
         let time = nanos(time);
@@ -131,7 +142,7 @@ impl Counters {
         self.pass.store(moment(now).saturating_add(1), Ordering::Relaxed);
     }
 
-    /// When the last pass began.
+    /// When the last pass began, if one has begun.
     pub(crate) fn pass_begun(&self) -> Option<Instant> {
         let after = self.pass.load(Ordering::Relaxed).checked_sub(1)?;
         origin().checked_add(Duration::from_nanos(after))
@@ -141,8 +152,9 @@ impl Counters {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// The time of all samples. It does not use the average, which would be too much: a slow sample may have come
-    /// before quick ones, and the sample that is being read may have just begun.
+    /// Returns the time of all samples. For samples not timed yet it uses the estimate instead of
+    /// the average of all, which would be too high if one slow sample was followed by quick ones,
+    /// or if the current sample has just begun.
     pub(crate) fn busy_time(&self) -> Duration {
         let counters = [&self.busy, &self.accounted, &self.others];
         let [busy, accounted, others] = counters.map(|figure| figure.load(Ordering::Relaxed));
@@ -150,7 +162,7 @@ impl Counters {
         Duration::from_nanos(busy.saturating_add(left))
     }
 
-    /// The share of that time for each stage, as far as it was measured.
+    /// Returns the share of each stage in that time, as far as it was measured.
     pub(crate) fn shares(&self) -> [f64; STAGE_COUNT] {
         let times: [f64; STAGE_COUNT] = std::array::from_fn(|stage| self.stages[stage].load(Ordering::Relaxed) as f64);
         let all: f64 = times.iter().sum();
@@ -170,31 +182,31 @@ impl Counters {
     }
 }
 
-/// What a thread does that no counter has yet.
+/// The work of a thread since its counters were last updated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unfinished {
-    /// The nanoseconds of all that, and those of the sample at which the thread is.
+    /// The nanoseconds of all this work, and those of the current sample.
     pub(crate) time: u64,
     pub(crate) of_sample: u64,
-    /// What happens to that sample.
+    /// The current stage of that sample.
     pub(crate) stage: Stage,
 }
 
-/// What takes this long is not noise.
+/// Unfinished work that takes at least this many nanoseconds is reported: 1 ms.
 pub(crate) const NOTABLE: u64 = 1_000_000;
 
-/// The nanoseconds from the [origin] to a moment.
+/// Returns the nanoseconds from the [origin] to a moment.
 pub(crate) fn moment(now: Instant) -> u64 {
     nanos(now.saturating_duration_since(origin()))
 }
 
-/// Adds to a figure. Only its single writer may call this.
+/// Adds to a figure. Only the thread that writes this figure may call this.
 #[inline]
 pub(crate) fn add(figure: &AtomicU64, more: u64) {
     figure.store(figure.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
-/// The moment from which times are counted.
+/// A moment from which times are counted.
 #[derive(Debug)]
 pub(crate) struct Base(pub(crate) Instant);
 
@@ -204,24 +216,25 @@ impl Default for Base {
     }
 }
 
-/// The duration in nanoseconds, up to the maximum of 64 bits, which is 584 years.
+/// Converts a duration to nanoseconds, at most `u64::MAX`, which is 584 years.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The samples that took longest, each once.
+/// The slowest samples, each of them once.
 ///
-/// They are guarded by a version, which is odd while they are being changed: a reader that finds it odd, or changed
-/// after the read, reads again. In a forked process the reader does not repeat: the only writer may have been lost in
-/// the middle of a change.
+/// A version guards the entries. It is odd while the writer changes them. A reader that finds an
+/// odd version, or another version after reading than before, reads again. In a forked process the
+/// reader does not repeat, because the only writer may have been lost in the middle of a change.
 #[derive(Debug, Default)]
-#[repr(C)] // Processes share it.
+#[repr(C)] // Worker processes share it.
 pub(crate) struct Slowest {
     process: Process,
     version: AtomicUsize,
-    /// Index, number of samples, and time, which is 0 for an unused entry.
+    /// For each sample its index, the number of samples, and the time, which is 0 for an unused
+    /// entry.
     entries: [Entry; SLOWEST],
-    /// The least of the times.
+    /// The least time of all entries.
     least: AtomicU64,
 }
 
@@ -230,8 +243,8 @@ pub(crate) struct Slowest {
 struct Entry(AtomicUsize, AtomicU64, AtomicU64);
 
 impl Slowest {
-    /// Keeps a sample if it is one of the slowest, or a group of `samples` samples that ends with `index`. Only the
-    /// single writer may call this.
+    /// Records a sample, or a group of `samples` samples of which `index` is the last, if it is one
+    /// of the slowest. Only the single writer may call this.
     #[inline]
     pub(crate) fn note(&self, index: usize, samples: u64, time: u64) {
         if time > self.least.load(Ordering::Relaxed) {
@@ -239,7 +252,8 @@ impl Slowest {
         }
     }
 
-    /// Makes the version even again after the writer has ended in the middle of a change. Only for the next writer.
+    /// Makes the version even again after the writer died in the middle of a change. Only the next
+    /// writer may call this.
     pub(crate) fn mend(&self) {
         let version = self.version.load(Ordering::Relaxed);
         if !version.is_multiple_of(2) {
@@ -252,7 +266,7 @@ impl Slowest {
         let times = || self.entries.iter().map(|Entry(_, _, time)| time.load(Ordering::Relaxed));
         let known = self.entries.iter().zip(times()).position(|(entry, time)| {
             let same = entry.0.load(Ordering::Relaxed) == index && entry.1.load(Ordering::Relaxed) == samples;
-            time > 0 && same // Usually from another pass.
+            time > 0 && same // Usually from an earlier pass.
         });
         let least = || times().enumerate().min_by_key(|&(_, time)| time).map_or(0, |(place, _)| place);
         let entry = &self.entries[known.unwrap_or_else(least)];
@@ -261,7 +275,7 @@ impl Slowest {
         }
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        // A reader that sees one of the stores below also sees the odd version.
+        // With this fence, a reader that sees one of the stores below also sees the odd version.
         fence(Ordering::Release);
         entry.0.store(index, Ordering::Relaxed);
         entry.1.store(samples, Ordering::Relaxed);
@@ -270,7 +284,7 @@ impl Slowest {
         self.least.store(times().min().unwrap_or_default(), Ordering::Relaxed);
     }
 
-    /// Returns indices, numbers of samples, and times, in any order.
+    /// Returns index, number of samples, and time of each entry, in any order.
     pub(crate) fn read(&self) -> Vec<(usize, u64, Duration)> {
         let mut tries = 0;
         loop {
@@ -340,7 +354,7 @@ mod tests {
         let slowest = Slowest::default();
         for time in 1..=20 {
             slowest.note(time as usize % 12, 1, time);
-            // The same again, as in a later pass that is quicker.
+            // The same sample again, a bit quicker, as in a later pass.
             slowest.note(time as usize % 12, 1, time - 1);
         }
         let mut kept = slowest.read();

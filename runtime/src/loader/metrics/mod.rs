@@ -1,4 +1,4 @@
-//! Counts and times of what a loader does and waits for.
+//! What a loader counts and times: its work, and its waiting.
 
 pub(crate) mod activity;
 pub(crate) mod bad_samples;

@@ -1,4 +1,4 @@
-//! The consumer's counts and times, and a reader for them.
+//! The consumer's counts and times, and the public reader of all statistics.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct ConsumerStats {
     counted: Arc<Counted>,
-    /// Whether samples differ in size, so that each batch must be weighed.
+    /// Whether samples differ in size, so that the bytes of each batch must be counted.
     weighs: bool,
     spills: Spills,
     /// When the current pass began, if one is running.
@@ -38,38 +38,42 @@ pub(crate) struct ConsumerStats {
     pub(crate) look: usize,
 }
 
-/// The counters that only the consumer writes, and any thread may read.
+/// The counters that only the consumer writes, and that any thread may read.
 #[derive(Debug, Default)]
 struct Counted {
     /// The size of a sample in bytes; 0 if samples differ in size.
     sample_bytes: u64,
     passes: AtomicU64,
-    /// Batches delivered, errors delivered instead of batches, and samples.
+    /// The numbers of batches delivered, of errors delivered instead of batches, and of samples.
     batches: AtomicU64,
     failed: AtomicU64,
     samples: AtomicU64,
-    /// Bytes of batches whose samples differ in size; batches that spilled, and their spilled bytes.
+    /// The bytes of batches whose samples differ in size; the number of batches that spilled, and
+    /// their spilled bytes.
     bytes: AtomicU64,
     spilled_batches: AtomicU64,
     spilled_bytes: AtomicU64,
-    /// Batches for which extra memory was taken because others were kept, and that memory in bytes.
+    /// The number of batches for which memory was added because too many were kept, and that memory
+    /// in bytes.
     extra_batches: AtomicU64,
     extra_bytes: AtomicU64,
     base: Base,
     elapsed: Stopwatch,
     waiting: Stopwatch,
     held: Stopwatch,
-    /// In nanoseconds.
+    /// The time in `epoch`, in nanoseconds.
     starting: AtomicU64,
-    /// The number of batches that the counts of ready batches represent, and the weighted sum of these counts.
+    /// The number of batches that the counts of ready batches stand for, and the weighted sum of
+    /// these counts.
     looked: AtomicU64,
     found: AtomicU64,
 }
 
-/// A time that stands still or runs, in one word, so that a reader gets its value at one moment.
+/// A stopwatch in one word, so that a reader always gets a consistent value.
 ///
-/// The lowest bit says whether it runs. The other bits are the time in nanoseconds while it stands still. While it
-/// runs, they are the moment at which it would have been 0, in nanoseconds after the base, modulo 2^63.
+/// The lowest bit says whether it runs. While it is stopped, the other bits are the time in
+/// nanoseconds. While it runs, they are the moment at which the time would have been 0, in
+/// nanoseconds after the base, modulo 2^63.
 #[derive(Debug, Default)]
 struct Stopwatch(AtomicU64);
 
@@ -78,7 +82,7 @@ impl Stopwatch {
         self.0.store(nanos(time) << 1, Ordering::Relaxed);
     }
 
-    /// Makes it run since `begun`, starting with the time `before`.
+    /// Lets it run since `begun`, starting with the time `before`.
     fn runs(&self, begun: Instant, before: Duration, base: &Base) {
         let zero = nanos(begun.saturating_duration_since(base.0)).wrapping_sub(nanos(before));
         self.0.store(zero << 1 | 1, Ordering::Relaxed);
@@ -90,7 +94,7 @@ impl Stopwatch {
             return Duration::from_nanos(word >> 1);
         }
         let now = nanos(now.saturating_duration_since(base.0)) << 1;
-        // As a signed number: the clock may have been set back.
+        // Read it as a signed number: the clock may have been set back.
         let time = now.wrapping_sub(word & !1).cast_signed() >> 1;
         Duration::from_nanos(time.max(0).cast_unsigned())
     }
@@ -104,7 +108,7 @@ impl ConsumerStats {
         Self { counted, weighs, spills, begun: None, elapsed, waiting, held, look: 0 }
     }
 
-    /// Records that a pass has begun, which was asked for at `begun`.
+    /// Records that a pass has begun; `begun` is when it was asked for.
     pub(crate) fn begin(&mut self, begun: Instant) {
         let counted = &*self.counted;
         add(&counted.passes, 1);
@@ -122,8 +126,8 @@ impl ConsumerStats {
         }
     }
 
-    /// Records how many finished batches were ready after `delivered` batches of this pass. This is done before each of
-    /// the first batches, and less often later in the pass.
+    /// Records how many finished batches were waiting after `delivered` batches of this pass. The
+    /// consumer calls this before each of the first batches, and less often later in the pass.
     pub(crate) fn found(&mut self, ready: usize, delivered: usize) {
         let next = 1 + (delivered / 4).min(255);
         self.look = delivered + next;
@@ -148,12 +152,12 @@ impl ConsumerStats {
         counted.spilled_bytes.store(self.spills.bytes, Ordering::Relaxed);
     }
 
-    /// The samples that were delivered.
+    /// The number of samples that were delivered.
     pub(crate) fn samples(&self) -> u64 {
         self.counted.samples.load(Ordering::Relaxed)
     }
 
-    /// Counts memory that was taken for one more batch; `true` the first time.
+    /// Counts memory that was added for one more batch. Returns `true` the first time.
     pub(crate) fn grew(&self, bytes: usize) -> bool {
         add(&self.counted.extra_batches, 1);
         add(&self.counted.extra_bytes, bytes as u64);
@@ -164,7 +168,7 @@ impl ConsumerStats {
         self.counted.extra_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts an error instead of a batch.
+    /// Counts an error that is returned instead of a batch.
     pub(crate) fn fail(&self) {
         add(&self.counted.failed, 1);
     }
@@ -207,10 +211,11 @@ impl Stopwatch {
     }
 }
 
-/// Reads what a loader has done, from any thread and at any time: see
+/// Reads the statistics of a loader, from any thread and at any time: see
 /// [`Loader::stats_reader`](crate::loader::Loader::stats_reader).
 ///
-/// It keeps the counters but not the loader. After the loader is dropped, it returns the final figures.
+/// A reader keeps the counters alive but not the loader. After the loader is dropped, it returns
+/// the final figures.
 #[derive(Clone)]
 pub struct StatsReader {
     counted: Arc<Counted>,
@@ -223,11 +228,12 @@ pub struct StatsReader {
     round_robin: bool,
 }
 
-/// The parts of a reader that the loader has.
+/// The arguments of [`ConsumerStats::reader`]: what the reader takes from the loader.
 pub(crate) struct Known<'a> {
     pub(crate) activities: &'a Placed<[CachePadded<Activity>]>,
     pub(crate) bad: &'a Arc<BadSampleReport>,
-    /// Whether each worker makes its own pass, with sample numbers as indices.
+    /// Whether each worker makes its own pass. Then an index is the number of a sample in its
+    /// worker's stream.
     pub(crate) own_passes: bool,
     pub(crate) stuck: Option<&'a Arc<StuckSamples>>,
     pub(crate) depth: usize,
@@ -236,8 +242,8 @@ pub(crate) struct Known<'a> {
 }
 
 impl StatsReader {
-    /// Returns what the loader has done so far. Each figure is as it was a moment ago, and not all of them at the same
-    /// moment.
+    /// Returns the statistics so far. Each figure is as it was a moment ago, but not all of them
+    /// are from the same moment.
     pub fn stats(&self) -> Stats {
         let (counted, now) = (&*self.counted, Instant::now());
         let (consumer, workers) = self.activities.split_last().expect("the consumer has an activity");
@@ -266,7 +272,8 @@ impl StatsReader {
             })
             .collect();
         slowest.sort_by_key(|slow| (std::cmp::Reverse(slow.time), slow.index));
-        // Each sample once, with the slowest thread; but in a pass of its own, sample numbers belong to that worker.
+        // Keep each index once, with the thread that was slowest. If each worker makes its own
+        // pass, equal indices of two workers are different samples, so keep both.
         let mut seen = BTreeSet::new();
         slowest.retain(|slow| self.own_passes || seen.insert((slow.index, slow.samples)));
         slowest.truncate(SLOWEST);
@@ -324,7 +331,7 @@ mod tests {
         assert_eq!([read(10), read(13), read(9)], [0, 3, 0]);
         watch.stands(Duration::from_secs(5));
         assert_eq!(read(100), 5);
-        // The time before it is longer than the age of the base.
+        // The time before the start is longer than the age of the base.
         watch.runs(at(2), Duration::from_secs(5), &base);
         assert_eq!([read(2), read(4), read(0)], [5, 7, 3]);
     }

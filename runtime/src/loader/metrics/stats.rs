@@ -1,4 +1,4 @@
-//! The statistics of what a loader has done and what it waited for.
+//! The public statistics of a loader.
 
 use std::time::Duration;
 
@@ -10,23 +10,28 @@ use crate::loader::metrics::verdict::Verdict;
 
 /// What a loader has done since it was built: [`Loader::stats`](crate::loader::Loader::stats).
 ///
-/// Statistics are always on. Counting takes a few instructions for each batch, and the clock is read only where that
-/// costs about one percent of what is timed. So some figures are measured and some estimated:
+/// Statistics are always on. Counting takes a few instructions for each batch, and the clock is
+/// read so rarely that it costs about one percent of the time. Therefore some figures are measured
+/// and some estimated:
 ///
-/// - Counts of batches, samples, bytes and errors are exact; so are `elapsed`, `starting`, `waiting` and `held`.
-/// - A thread times each claim (the samples of a batch, or of a part of it, that it fills at once) if reading the clock
-///   takes no more than 2 % of the time. So it times all claims that take about 3 µs or more, including what comes
-///   between them. Of quicker claims, it times the first 1000, and thousands after each slow one; of the others, one in
-///   up to 512 (a worker: one in 33), which represents the rest.
-/// - Samples that take 4 µs or more are timed one by one, with reading and writing separately. Some of the quicker ones
-///   are, too, and the whole time is divided into the stages in the same proportion. If samples that were not timed one
-///   by one take long, all samples of the claim become one entry of [`slowest`](Self::slowest), and the next claims are
-///   timed sample by sample.
-/// - With [`get_many`](crate::Dataset::get_many) no sample has a separate time.
-/// - What has not ended counts with its time so far. A sample that hangs is in [`unfinished`](Self::unfinished), too, and
-///   counts as reading unless its thread is known to write it.
+/// - Counts of batches, samples, bytes and errors are exact; so are `elapsed`, `starting`,
+///   `waiting` and `held`.
+/// - A claim is the samples that a thread fills at once: those of a batch, or of a part of a batch.
+///   A claim is timed if reading the clock takes no more than 2 % of its time. So all claims of
+///   about 3 µs or more are timed, including what comes between them. Of quicker claims, the first
+///   1000 of a thread are timed, and thousands after each slow one; of the others, one in up to 512
+///   (for workers: one in 33), which stands for the rest.
+/// - Samples that take 4 µs or more are timed one by one, with separate times for reading and
+///   writing. So are some of the quicker samples, and all time is divided into stages in the
+///   proportion found there. If samples that were not timed one by one take long, all samples of
+///   the claim become one entry of [`slowest`](Self::slowest), and the next claims are timed sample
+///   by sample.
+/// - Samples read by [`get_many`](crate::Dataset::get_many) have no separate times.
+/// - Work that has not ended counts with its time so far. A sample that hangs is also in
+///   [`unfinished`](Self::unfinished), and counts as reading unless its thread is known to write
+///   it.
 ///
-/// With the feature `serde` it implements `Serialize`, where times are seconds.
+/// With the feature `serde`, this type implements `Serialize`, with times in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -35,40 +40,43 @@ pub struct Stats {
     pub passes: u64,
     /// Batches delivered.
     pub batches: u64,
-    /// Samples in them.
+    /// Samples in these batches.
     pub samples: u64,
-    /// Bytes of these, without indices: padding counts, unused room of packed fields does not. With a
-    /// [collate function](crate::loader::Builder::collate) the size is not known, and this is 0.
+    /// Bytes of these samples, without their indices. Padding counts; unused room of packed fields
+    /// does not. With a [collate function](crate::loader::Builder::collate) the size is unknown,
+    /// and this is 0.
     pub bytes: u64,
     /// Errors delivered instead of batches.
     pub errors: u64,
     /// Samples that were skipped or replaced.
     pub bad_samples: u64,
-    /// The indices of these samples, each once; in an iterable dataset, their numbers in the worker's stream, for each
-    /// worker. Of more than 1,000, these are the first 1,000, and as many of the others, chosen at random.
+    /// The indices of these samples, each once; in an iterable dataset, their numbers in the
+    /// worker's stream, each once per worker. If there are more than 1,000, these are the first
+    /// 1,000, and up to 1,000 of the others, chosen at random.
     pub bad_indices: Vec<usize>,
-    /// The last of these samples and their causes, at most 8, the newest last.
+    /// The last of these samples with their causes, at most 8, the newest last.
     pub bad_causes: Vec<BadSample>,
-    /// Batches whose packed samples did not fit into the batch, so that memory from the heap was taken.
+    /// Batches whose packed samples did not fit into the batch, so that memory from the heap was
+    /// taken.
     pub spilled_batches: u64,
     /// Bytes taken from the heap for these batches.
     pub spilled_bytes: u64,
-    /// The number of batches that there is memory for in addition to the initial ones, because
-    /// [more were kept](crate::loader::Builder::on_held).
+    /// The number of batches for which memory was added to the initial memory, because
+    /// [too many were kept](crate::loader::Builder::on_held).
     pub extra_batches: u64,
     /// Bytes taken for these batches.
     pub extra_bytes: u64,
     /// The time within passes: from the call of `epoch` until the pass ended or was dropped.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub elapsed: Duration,
-    /// The part of `elapsed` in `epoch`: until the previous pass had ended, the workers had run their `worker_init`,
-    /// and the order was drawn.
+    /// The part of `elapsed` spent in `epoch`, until the previous pass had ended, the workers had
+    /// run their `worker_init`, and the order was drawn.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub starting: Duration,
     /// The part of `elapsed` for which the consumer waited for batches.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub waiting: Duration,
-    /// The part of `elapsed` for which it waited until another thread dropped batches.
+    /// The part of `elapsed` for which the consumer waited until another thread dropped batches.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub held: Duration,
     /// The average number of finished batches that the consumer found when it asked for one.
@@ -77,66 +85,77 @@ pub struct Stats {
     pub depth: usize,
     /// Whether batches come in order.
     pub in_order: bool,
-    /// Whether there are workers that each make their own batches, which no other worker can take over:
+    /// Whether each worker makes its own batches, which no other worker can take over:
     /// [in turn](crate::loader::Builder::round_robin), or from an iterable dataset.
     pub round_robin: bool,
     /// The number of cores that the process may use.
     pub cores: usize,
-    /// What each worker did.
+    /// The statistics of each worker.
     pub workers: Vec<WorkerStats>,
-    /// The part of this work that the consumer did: all of it without workers, otherwise what it did instead of waiting.
+    /// The loading that the consumer's thread did: without workers all of it, otherwise what it did
+    /// instead of waiting.
     pub consumer: WorkerStats,
     /// The slowest samples, the slowest first, each once; at most 8.
     pub slowest: Vec<Slow>,
-    /// What threads are working on now, if for a millisecond or longer, with the time so far; the longest first. `samples`
-    /// is 0 while a worker begins its stream.
+    /// The samples that threads have been working on for a millisecond or longer, with the time so
+    /// far; the longest first. `samples` is 0 while a worker begins its pass over an iterable
+    /// dataset.
     pub unfinished: Vec<Slow>,
-    /// The samples that the [watchdog](crate::loader::Builder::watchdog) reported, in that order; at most 64.
+    /// The samples that the [watchdog](crate::loader::Builder::watchdog) reported, in the order of
+    /// the reports; at most 64.
     pub stuck: Vec<Stuck>,
 }
 
-/// What one thread did.
+/// The statistics of one thread that loads.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WorkerStats {
-    /// Samples that it started, including those that failed.
+    /// Samples that the thread started, including those that failed.
     pub samples: u64,
-    /// How long it ran code of a sampler that draws during the pass (for example an iterator of indices), or waited for
-    /// another thread that did.
+    /// How long the thread ran code of a sampler that draws during the pass (for example an
+    /// iterator of indices), or waited for another thread that did.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub drawing: Duration,
-    /// How long it ran the dataset's code, except for the parts that this code runs in
+    /// How long the thread ran the dataset's code, without what that code does inside
     /// [`writing`](crate::dataset::writing()) or [`decoding`](crate::dataset::decoding()).
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub reading: Duration,
-    /// The part of `reading` in which it read files, as far as the dataset does so in
-    /// [`fetching`](crate::dataset::fetching()). (A mapped file is read wherever its bytes are accessed.)
+    /// The part of `reading` in which files were read, as far as the dataset does so inside
+    /// [`fetching`](crate::dataset::fetching()). (A mapped file is read wherever its bytes are
+    /// accessed.)
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub fetching: Duration,
-    /// The part of `reading` in which it waited for a network, as far as the dataset does so in
-    /// [`downloading`](crate::dataset::downloading()).
+    /// The part of `reading` in which the thread waited for a network, as far as the dataset does
+    /// so inside [`downloading`](crate::dataset::downloading()).
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub downloading: Duration,
-    /// How long it decoded or transformed samples, as far as that is done in [`decoding`](crate::dataset::decoding()).
+    /// How long the thread decoded or transformed samples, as far as that is done inside
+    /// [`decoding`](crate::dataset::decoding()).
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub decoding: Duration,
-    /// How long it wrote samples into their rows, or ran the collate function, without `decoding`.
+    /// How long the thread wrote samples into their rows, or ran the collate function, without
+    /// `decoding`.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub writing: Duration,
-    /// How long it waited for a slot, within a pass, because everything that may be loaded ahead was loaded.
+    /// How long the thread waited for a free slot, within a pass, because everything that may be
+    /// loaded ahead was loaded.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub waiting: Duration,
-    /// How long it left batches to the consumer, which made them faster than they could have been passed between cores.
+    /// How long the thread left batches to the consumer, which made them faster than they could be
+    /// passed between cores.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub resting: Duration,
-    /// How long it was ready to run and waited for a core, as far as the system reports it. This is part of the other times.
+    /// How long the thread was ready to run but waited for a core, as far as the system reports it.
+    /// This time is also contained in the other times.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub starved: Duration,
-    /// The number of its process, if it is a [process](crate::loader::Builder::processes) that runs.
+    /// The ID of the worker's [process](crate::loader::Builder::processes), if the worker is a
+    /// process that runs.
     pub process: Option<u32>,
-    /// The memory of that process in bytes, as far as the system reports it, without batches and mapped files. At first it
-    /// is what the process has in common with the program; it grows by what the dataset's code allocates.
+    /// The memory of that process in bytes, as far as the system reports it, without batches and
+    /// mapped files. At first it is the memory that the process has in common with the program; it
+    /// grows by what the dataset's code allocates.
     pub process_memory: Option<u64>,
 }
 
@@ -147,28 +166,30 @@ pub struct WorkerStats {
 pub struct Slow {
     /// The sample's index; in an iterable dataset, its number in the worker's stream.
     pub index: usize,
-    /// 1, or the number of samples that the time is for, if they were not timed one by one. They were read together,
-    /// and `index` is the last of them.
+    /// 1, or the number of samples that the time is for. If they are several, they were read
+    /// together and not timed one by one, and `index` is the last of them.
     pub samples: u64,
-    /// The time to read and write the sample.
+    /// The time to read and write the sample or samples.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub time: Duration,
     /// The thread that read it.
     pub by: By,
 }
 
-/// A sample that a thread spent longer on than the [watchdog](crate::loader::Builder::watchdog) allows.
+/// A sample on which a thread spent longer than the [watchdog](crate::loader::Builder::watchdog)
+/// allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stuck {
     /// The sample's index; in an iterable dataset, its number in the worker's stream.
     pub index: usize,
-    /// The sample's batch, as numbered by the thread.
+    /// The number of the sample's batch, from 0; with an iterable dataset, the number of the
+    /// consumer's request for that batch.
     pub batch: usize,
     /// The thread that is, or was, reading it.
     pub by: By,
-    /// How long the thread had spent on it when this was noticed.
+    /// How long the thread had spent on it when the watchdog noticed.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub time: Duration,
 }
@@ -179,22 +200,23 @@ impl Stats {
         Verdict::of(self)
     }
 
-    /// How long the consumer itself made batches.
+    /// How long the consumer's own thread made batches.
     pub fn loading(&self) -> Duration {
         self.consumer.busy()
     }
 }
 
 impl WorkerStats {
-    /// How long the thread read, decoded or wrote samples, or drew indices.
+    /// How long the thread drew indices, or read, decoded or wrote samples.
     pub fn busy(&self) -> Duration {
         self.drawing + self.reading + self.decoding + self.writing
     }
 
-    /// Returns what a thread has done, including work that is not finished.
+    /// Returns the statistics of a thread, including work that is not finished.
     pub(crate) fn of(activity: &Activity, unfinished: Option<Unfinished>) -> Self {
         let counters = &activity.counters;
-        // The sample at which the thread is has its own stage. The rest is divided as what was measured.
+        // The current sample counts for its own stage. The rest is divided like the time that was
+        // measured.
         let (rest, of_sample) = unfinished.map_or((0, 0), |now| (now.time - now.of_sample, now.of_sample));
         let busy = counters.busy_time() + Duration::from_nanos(rest);
         let mut times = counters.shares().map(|share| busy.mul_f64(share));
@@ -219,7 +241,7 @@ impl WorkerStats {
     }
 }
 
-/// Returns the memory of a process that is not of a file and not shared on purpose.
+/// Returns the memory of a process in bytes that is neither of a file nor deliberately shared.
 fn process_memory(process: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;

@@ -25,7 +25,8 @@ impl StuckSamples {
         }
     }
 
-    /// Returns the samples so far. Returns none in a forked process, where a thread of the parent may hold the lock.
+    /// Returns the samples so far. Returns none in a forked process, where a thread of the parent
+    /// may hold the lock.
     pub(crate) fn read(&self) -> Vec<Stuck> {
         if !self.process.is_this() {
             return Vec::new();

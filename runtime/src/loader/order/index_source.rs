@@ -13,20 +13,22 @@ use crate::ranks::Ranks;
 use crate::rng::{Generator, SharedGenerator, default_generator};
 use crate::sampler::{DistributedSampler, Order, RandomSampler, ReplicaStride, Sampler, SamplerError, UNNAMED};
 
-/// The source of a loader's indices, and the batches that they go into.
+/// The source of a loader's indices, and how they are divided into batches.
 pub(crate) struct IndexSource {
     pub(crate) from: Origin,
     pub(crate) batching: Batching,
-    /// Whether the sampler decides which positions a batch has. The batch size is then the greatest that it may have.
+    /// Whether the sampler decides which positions each batch has. The batch size is then the
+    /// maximum.
     pub(crate) is_planned: bool,
     /// The number of passes drawn so far from a user's sampler or iterator.
     pub(crate) passes: u32,
-    /// The places of a user's iterator that is divided among ranks, and what the source is called in states.
+    /// For a user's iterator that is divided among ranks: how positions of this rank map to those
+    /// of all ranks, and the name of the source in states.
     pub(crate) rank_batches: Option<(ReplicaStride, String)>,
 }
 
-/// The names of slotline's own orders, samplers and the C interface's in states of version 1. Do not add newer ones: in
-/// such a state they are the types of users' samplers.
+/// The names that slotline's own orders, its samplers and those of its C interface have in states
+/// of version 1. Do not add newer names: in such a state they are names of users' types.
 pub(crate) const NAMES: [&str; 12] = [
     "sequential",
     "shuffle",
@@ -44,36 +46,37 @@ pub(crate) const NAMES: [&str; 12] = [
 
 /// The source of indices.
 pub(crate) enum Origin {
-    /// The dataset from start to end, with its length when the pass begins.
+    /// All indices of the dataset in order; its length is asked for when the pass begins.
     Sequential,
-    /// A permutation of the dataset, drawn from this generator, or from the process's default one.
+    /// A permutation of all indices, drawn from this generator, or from the process's default one.
     Shuffled(Option<SharedGenerator>),
     /// A user's sampler.
     Sampler(Box<dyn Sampler>),
-    /// A user's iterators.
+    /// A user's iterators, one for each pass.
     IndexStream(Make<dyn Batches>),
 }
 
-/// Makes an iterator for each pass, from the pass's seed for it.
+/// Makes the iterator of a pass, given a seed that differs from pass to pass.
 pub(crate) type Make<I> = Box<dyn FnMut(u64) -> Box<I> + Send>;
 
-/// How samples become batches.
+/// How indices are divided into batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batching {
-    /// Samples of a whole batch, as the user set it; at least 1.
+    /// The number of samples of a full batch, as the user set it; at least 1.
     pub(crate) batch_size: usize,
     pub(crate) drop_last: bool,
-    /// Whether there are single samples instead of batches.
+    /// Whether the loader returns single samples instead of batches.
     pub(crate) single: bool,
 }
 
 impl Batching {
-    /// Returns the number of batches of this many samples.
+    /// Returns the number of batches that this many samples are divided into.
     pub(crate) fn batches(&self, samples: usize) -> usize {
         if self.drop_last { samples / self.batch_size } else { samples.div_ceil(self.batch_size) }
     }
 
-    /// Returns a warning if the number of samples is known and positive, but too small for one batch.
+    /// Returns a warning if the number of samples is known and positive, but too small for one
+    /// batch.
     pub(crate) fn no_batch(&self, samples: Option<usize>) -> Option<Warning> {
         let samples = samples.filter(|&samples| samples > 0 && self.batches(samples) == 0)?;
         Some(Warning::NoBatch { batch_size: self.batch_size, samples })
@@ -81,7 +84,8 @@ impl Batching {
 }
 
 impl IndexSource {
-    /// Divides the passes over a dataset of this length among ranks that have the same seed.
+    /// Divides the passes over a dataset of length `dataset` among ranks, which all have the same
+    /// seed.
     pub(crate) fn divided(self, ranks: Ranks, seed: u64, dataset: usize) -> Result<Self, BuildError> {
         let (world_size, rank, drop_last) = (ranks.world_size(), ranks.rank(), self.batching.drop_last);
         let own = |shuffle| Ok::<_, SamplerError>(DistributedSampler::new(dataset, world_size, rank)?.shuffle(shuffle));
@@ -104,7 +108,7 @@ impl IndexSource {
         Ok(Self { from: Origin::Sampler(Box::new(sampler.drop_last(drop_last).seed(seed).advancing())), ..self })
     }
 
-    /// Returns the lengths of all samples, if batches are made by them.
+    /// Returns the lengths of all samples, if the sampler makes batches by length.
     pub(crate) fn lengths(&self) -> Option<Arc<[u32]>> {
         match &self.from {
             Origin::Sampler(sampler) if self.is_planned => sampler.lengths(),
@@ -112,7 +116,8 @@ impl IndexSource {
         }
     }
 
-    /// Returns the number of indices of a pass over a dataset of this length; `None` if it is not known before the end.
+    /// Returns the number of indices in a pass over a dataset of this length; `None` if it is
+    /// unknown before the end.
     pub(crate) fn len(&self, dataset: usize) -> Option<usize> {
         match &self.from {
             Origin::Sequential | Origin::Shuffled(_) => Some(dataset),
@@ -121,14 +126,14 @@ impl IndexSource {
         }
     }
 
-    /// Returns the rows of a whole batch, at least 1. No batch has more rows than a pass has samples, even if the batch
-    /// size is greater.
+    /// Returns the number of rows of a full batch, at least 1. Even if the batch size is greater,
+    /// no batch has more rows than a pass has samples.
     pub(crate) fn rows(&self, dataset: usize) -> usize {
         self.batching.batch_size.min(self.len(dataset).unwrap_or(usize::MAX)).max(1)
     }
 
-    /// Returns the bytes of an order of a dataset of this length, or of the lists of `slots` batches of this many rows;
-    /// `usize::MAX` on overflow.
+    /// Returns the bytes that an order takes for a dataset of this length, or the lists of `slots`
+    /// batches with `rows` rows each; `usize::MAX` on overflow.
     pub(crate) fn memory(&self, dataset: usize, slots: usize, rows: usize) -> usize {
         match &self.from {
             Origin::Sequential => 0,
@@ -138,7 +143,7 @@ impl IndexSource {
         }
     }
 
-    /// Whether the source is a user's sampler without a name.
+    /// Whether the source is a user's sampler that has no name.
     pub(crate) fn is_unnamed(&self) -> bool {
         matches!(&self.from, Origin::Sampler(sampler) if sampler.name() == UNNAMED)
     }
@@ -153,7 +158,8 @@ impl IndexSource {
         }
     }
 
-    /// Restores a user's sampler from a state. Returns a warning if it has to be brought there pass by pass.
+    /// Restores a user's sampler from a state. Returns a warning if the sampler has to draw all
+    /// earlier passes again instead.
     pub(crate) fn restore(&mut self, state: &State) -> Result<Option<Warning>, StateError> {
         let saved = state.start.sampler.as_ref().and_then(|sampler| sampler.saved.as_deref());
         let passes = match (&mut self.from, saved) {
@@ -176,9 +182,10 @@ impl IndexSource {
         Ok((passes > 0).then_some(Warning::FastForward { what: "the sampler" }))
     }
 
-    /// Draws the passes before the pass of a state, if a user's sampler has not saved itself.
+    /// Draws all passes before that of a state, unless there is no user's sampler or the sampler
+    /// was restored from what it saved.
     ///
-    /// This also draws from the loader's generators, which must be put back afterwards.
+    /// This also draws from the loader's generators, which must be set back afterwards.
     pub(crate) fn fast_forward(&mut self, default: Option<&SharedGenerator>, to: &State) -> Result<(), Error> {
         if to.start.sampler.as_ref().is_some_and(|sampler| sampler.saved.is_some()) {
             return Ok(());
@@ -188,7 +195,7 @@ impl IndexSource {
             match &mut self.from {
                 Origin::Sequential | Origin::Shuffled(_) => break,
                 Origin::Sampler(sampler) => sampler.order(&mut copy_of(default), &mut order)?,
-                // Nothing is taken from it, so its seed does not matter.
+                // Nothing is taken from this iterator, so its seed does not matter.
                 Origin::IndexStream(make) => drop(make(0)),
             }
             self.passes += 1;
@@ -196,9 +203,10 @@ impl IndexSource {
         Ok(())
     }
 
-    /// Draws a pass over a dataset of this length for batches of at most `rows`, and returns the number of batches, if
-    /// it is known. `seed` is for a user's iterator, `default` replaces the process's default generator, and `from` says
-    /// which part of the pass was already delivered.
+    /// Draws a pass over a dataset of length `dataset` into `plan`, for batches of at most `rows`
+    /// rows. Returns the number of batches, if it is known. `seed` is for a user's iterator,
+    /// `default` replaces the process's default generator if given, and `from` says which part of
+    /// the pass was already delivered.
     pub(crate) fn begin(
         &mut self,
         dataset: usize,
@@ -257,7 +265,7 @@ impl IndexSource {
         if let Some(state) = from {
             check_batches(state, tasks)?;
             let first = state.missing.first().copied().unwrap_or(state.next());
-            // Even the last batch of a pass begins within it.
+            // If all batches were delivered, the product may exceed the length.
             start = first.saturating_mul(self.batching.batch_size).min(len);
         }
         if rows < self.batching.batch_size && len - start > rows {
@@ -268,8 +276,8 @@ impl IndexSource {
     }
 }
 
-/// Draws an order from a user's sampler. The sampler may run any code, such as a pass of another loader, so the default
-/// generator must not be locked meanwhile.
+/// Draws an order from a user's sampler. The sampler may run any code, such as a pass of another
+/// loader, so the default generator must not be locked during the call.
 fn draw_from(
     sampler: &mut dyn Sampler,
     default: Option<&SharedGenerator>,
@@ -293,7 +301,7 @@ fn copy_of(default: Option<&SharedGenerator>) -> Generator {
     }
 }
 
-/// Draws a base seed, from the default generator if no other is given.
+/// Draws a base seed from a generator, or from the default generator if none is given.
 pub(crate) fn draw_base_seed(generator: Option<&SharedGenerator>) -> u64 {
     let seed = match generator {
         Some(generator) => generator.lock().random_i64(),

@@ -1,4 +1,4 @@
-//! The samples of a pass, their order, and their batches.
+//! The order of the samples in a pass, and their division into batches.
 
 pub(crate) mod index_source;
 pub(crate) mod passes;

@@ -1,4 +1,4 @@
-//! The source of passes, independent of the backend.
+//! The source of passes, which does not depend on the backend.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::rng::rand_core::Rng;
 use crate::rng::{SampleRng, SharedGenerator};
 use crate::sampler::{Order, Spans};
 
-/// The number and base seed of a pass that begins.
+/// The number of a pass that begins, and its base seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PassSeed {
     pub(crate) epoch: u32,
@@ -20,35 +20,36 @@ pub(crate) struct PassSeed {
 }
 
 impl PassSeed {
-    /// Returns the seed for what a user draws for this pass: another one in each pass, even if the base seed is kept. It is
-    /// the first number of the generator of a position that no sample has.
+    /// Returns the seed for a user's iterator in this pass. It differs from pass to pass, even if
+    /// the base seed is kept: it is the first random number of a position that no sample has.
     fn of_batches(self) -> u64 {
         SampleRng::new(self.seed, self.epoch, u64::MAX).next_u64()
     }
 }
 
-/// The source of passes.
+/// Draws the passes of a loader.
 pub(crate) trait Passes: Send {
     /// The number of samples of the dataset, if it is known.
     fn dataset_len(&self) -> Option<usize>;
 
-    /// The number of samples of a pass, if it is known.
+    /// The number of samples in a pass, if it is known.
     fn samples(&self) -> Option<usize>;
 
-    /// The source of the indices, if there is one.
+    /// The source of the indices; `None` for an iterable dataset.
     fn index_source(&self) -> Option<&IndexSource>;
     fn index_source_mut(&mut self) -> Option<&mut IndexSource>;
 
-    /// The number of samples of the current pass, if it is known.
+    /// The number of samples in the current pass, if it is known.
     fn positions(&self) -> Option<usize>;
 
-    /// Whether the current pass is the share of one of several replicas.
+    /// Whether the current pass is one rank's share of a pass.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Draws a pass, and returns the number of its batches, if it is known. `default` replaces the process's default
-    /// generator, and `from` says which part of the pass was already delivered.
+    /// Draws a pass, and returns its number of batches, if it is known. `default` replaces the
+    /// process's default generator if given, and `from` says which part of the pass was already
+    /// delivered.
     fn begin(
         &mut self,
         pass: PassSeed,
@@ -57,16 +58,16 @@ pub(crate) trait Passes: Send {
     ) -> Result<Option<usize>, Error>;
 }
 
-/// Passes over a dataset by index, in a drawn order.
+/// Draws passes over a dataset with indices.
 pub(crate) struct IndexedPasses<E> {
     pub(crate) engine: E,
-    /// The maximum rows of a batch.
+    /// The maximum number of rows of a batch.
     pub(crate) rows: usize,
     pub(crate) draw: IndexSource,
     pub(crate) plan_cell: Arc<PlanCell>,
 }
 
-/// What reads the samples of the orders, and has the dataset.
+/// A type that owns the dataset of a loader.
 pub(crate) trait HasDataset: Send {
     type Dataset: Dataset;
 
@@ -91,7 +92,8 @@ impl<E: HasDataset> Passes for IndexedPasses<E> {
     }
 
     fn positions(&self) -> Option<usize> {
-        // SAFETY: only `begin` calls `draft`, and that needs an exclusive borrow of `self`, which is borrowed here.
+        // SAFETY: only `begin` calls `draft`, and it needs an exclusive borrow of `self`, which is
+        // borrowed here.
         let plan = unsafe { self.plan_cell.plan() };
         plan.index_stream.is_none().then_some(plan.positions)
     }
@@ -109,14 +111,15 @@ impl<E: HasDataset> Passes for IndexedPasses<E> {
     ) -> Result<Option<usize>, Error> {
         let dataset = self.engine.dataset();
         let len = dataset.len();
-        // SAFETY: the loader draws a pass only when the previous one has been taken completely and no claim or request
-        // is out, and the next pass begins later. Everything else that reads the plan belongs to the loader, which is
-        // exclusively borrowed, so a sampler cannot cause a read.
+        // SAFETY: the loader draws a pass only after it has taken the previous one completely, when
+        // no claim or request is outstanding, and before it begins the next one. Everything else
+        // that reads the plan belongs to the loader, which is exclusively borrowed, so a sampler
+        // cannot cause a read.
         let mut plan = unsafe { self.plan_cell.draft() };
         (plan.seed, plan.epoch) = (pass.seed, pass.epoch);
         plan.tickets.start(from);
         let tasks = self.draw.begin(len, self.rows, &mut plan, pass.of_batches(), default, from)?;
-        // With an index stream, the order is not known.
+        // With an index stream, the order is not known in advance.
         if tasks.is_some() && dataset.reads_ahead() {
             let first = from.map_or(0, |state| state.missing.first().copied().unwrap_or(state.next()));
             let upcoming = match &plan.spans {
@@ -132,10 +135,11 @@ impl<E: HasDataset> Passes for IndexedPasses<E> {
     }
 }
 
-/// Returns the indices of the batches that a sampler planned, from batch `first` on.
+/// Returns the indices of the batches that a sampler has planned, from batch `first` on.
 fn planned(order: Order, spans: &Spans, first: usize) -> Upcoming {
     let mut samples = 0;
-    // For each batch: the number of samples in the batches before it, and its first position in the order.
+    // For each batch, the number of samples in the batches before it and its first position in the
+    // order.
     let batch = |positions: Range<usize>| {
         let before = samples;
         samples += positions.len();

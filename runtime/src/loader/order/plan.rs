@@ -1,14 +1,16 @@
-//! Decides which sample goes into which row: from the order of a pass, or from an index stream, which draws indices from a
-//! user's iterator during the pass.
+//! Decides which sample goes into which row, either by the order of a pass, or by an index stream.
 //!
-//! An [`Order`] is drawn when the pass begins and looked up by position. A user's iterator cannot be looked up by
-//! position. The index stream draws the indices of a batch from it only when a worker has claimed that batch, so the iterator
-//! may be endless. Each slot of the ring has a list for the indices of its batch. Tickets are claimed in order, but the
-//! threads that claimed them reach the index stream in any order. The first thread to arrive also draws for all earlier tickets
-//! that were not drawn yet, into the lists of their slots. (With `in_order(false)`, each thread draws only for its own
-//! ticket.) No other thread uses the indices in those lists at that time: a thread uses a list only after
-//! [`IndexStream::list`] has returned it for its ticket, and the threads of the slot's previous ticket were done before the
-//! slot could be claimed again.
+//! An [`Order`] is drawn when the pass begins and is looked up by position. A user's iterator
+//! cannot be looked up by position, so an [`IndexStream`] draws from it during the pass: the
+//! indices of a batch only when a worker has claimed that batch. So the iterator may be endless.
+//!
+//! Each slot of the ring has a list for the indices of its batch. Tickets are claimed in order, but
+//! the threads that claimed them ask the index stream in any order. A thread that asks therefore
+//! also draws for all earlier tickets that were not drawn yet, into the lists of their slots. (With
+//! `in_order(false)`, each thread draws only for its own ticket.) No other thread uses the indices
+//! in those lists at that time: a thread uses a list only after [`IndexStream::list`] has returned
+//! it for its ticket, and the threads of the slot's previous ticket were finished before the slot
+//! could be claimed again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,20 +27,21 @@ use crate::loader::error::state::StateError;
 use crate::sampler::{Cipher, Computed, Order, ReplicaStride, Spans};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 
-/// One pass, as the workers see it.
+/// The plan of one pass, which workers read.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) order: Order,
-    /// Maps its positions to those in the pass of all replicas.
+    /// Maps positions in this rank's order to positions in the pass of all ranks.
     pub(crate) places: ReplicaStride,
-    /// The number of positions that are delivered: the order's length, minus what `drop_last` drops, or the samples of
-    /// planned batches. Unused with an index stream.
+    /// The number of positions that are delivered: the length of the order without what `drop_last`
+    /// drops, or the samples of all planned batches. Unused with an index stream.
     pub(crate) positions: usize,
-    /// The batches, if the sampler decides which positions each has.
+    /// The positions of each batch, if the sampler decides them.
     pub(crate) spans: Option<Spans>,
-    /// The rows of a whole batch.
+    /// The number of rows of a full batch.
     pub(crate) rows: usize,
-    /// Positions from one batch to the next: the batch size that the user set, which may be greater than the rows.
+    /// The number of positions from one batch to the next: the batch size that the user set, which
+    /// may be greater than `rows`.
     pub(crate) stride: usize,
     /// The number of samples of the dataset when the pass began.
     pub(crate) samples: usize,
@@ -47,19 +50,19 @@ pub(crate) struct Plan {
     pub(crate) epoch: u32,
     /// Maps tickets to batches. Unused with an index stream.
     pub(crate) tickets: Tickets,
-    /// Used instead of the order.
+    /// The source of indices that is used instead of the order, if there is one.
     pub(crate) index_stream: Option<IndexStream>,
 }
 
 impl Plan {
-    /// Returns a batch, without an index stream.
+    /// Returns the batch with this number. Not for plans with an index stream.
     #[inline(always)]
     pub(crate) fn task(&self, number: usize) -> Task<'_> {
         let (first, rows) = self.extent(number);
         Task { number, first, rows, indices: Indices::from(&self.order, first) }
     }
 
-    /// Returns the rows of a batch, without an index stream.
+    /// Returns the number of rows of a batch. Not for plans with an index stream.
     #[inline(always)]
     pub(crate) fn rows(&self, number: usize) -> usize {
         self.extent(number).1
@@ -75,7 +78,8 @@ impl Plan {
     }
 }
 
-/// A separate function, so that it costs other plans nothing.
+/// Returns the extent of a planned batch. This is a separate function so that it costs other plans
+/// nothing.
 #[cold]
 #[inline(never)]
 fn planned(spans: &Spans, task: usize) -> (usize, usize) {
@@ -83,7 +87,8 @@ fn planned(spans: &Spans, task: usize) -> (usize, usize) {
     (positions.start, positions.len())
 }
 
-/// One batch: its number, the position of its first row, the number of its rows, and their indices.
+/// One batch: its number, the position of its first row, the number of its rows, and the indices of
+/// the rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task<'a> {
     pub(crate) number: usize,
@@ -92,7 +97,8 @@ pub(crate) struct Task<'a> {
     pub(crate) indices: Indices<'a>,
 }
 
-/// The indices of one batch, starting with its first row, in place: one lookup for each row.
+/// The indices of one batch, from its first row on. They stay where the order has them, and are
+/// looked up row by row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Indices<'a> {
     From(usize),
@@ -104,7 +110,7 @@ pub(crate) enum Indices<'a> {
 }
 
 impl<'a> Indices<'a> {
-    /// Returns the indices of an order from a position on, which must not be beyond its end.
+    /// Returns the indices of an order from position `first` on, which must not be beyond its end.
     #[inline]
     pub(crate) fn from(order: &'a Order, first: usize) -> Self {
         match order {
@@ -131,7 +137,8 @@ impl<'a> Indices<'a> {
 }
 
 impl Indices<'_> {
-    /// Appends the indices of some rows to a list. Faster than one by one: what they come from is looked at once.
+    /// Appends the indices of some rows to a list. This is faster than one by one, since the kind
+    /// of source is checked only once.
     pub(crate) fn append_to(&self, list: &mut Vec<usize>, rows: Range<usize>) {
         match self {
             Self::From(first) => list.extend(first + rows.start..first + rows.end),
@@ -143,13 +150,14 @@ impl Indices<'_> {
     }
 }
 
-/// Returns the indices of one batch after another.
+/// Returns the indices of one batch after the other.
 pub(crate) trait Batches: Send {
-    /// Puts the next batch's indices into the empty `list`; `false` after the last one.
+    /// Puts the indices of the next batch into the empty `list`. Returns `false` after the last
+    /// batch.
     fn next(&mut self, list: &mut Vec<usize>) -> Result<bool, BoxError>;
 }
 
-/// Divides a user's indices into batches.
+/// Divides the indices of a user's iterator into batches.
 pub(crate) struct Chunks<I> {
     pub(crate) indices: I,
     pub(crate) batch_size: usize,
@@ -163,7 +171,7 @@ impl<I: Iterator<Item = usize> + Send> Batches for Chunks<I> {
     }
 }
 
-/// A user's batches.
+/// Takes the batches of a user's iterator.
 pub(crate) struct Lists<I>(pub(crate) I);
 
 impl<I: Iterator<Item: AsRef<[usize]>> + Send> Batches for Lists<I> {
@@ -174,7 +182,7 @@ impl<I: Iterator<Item: AsRef<[usize]>> + Send> Batches for Lists<I> {
     }
 }
 
-/// A user's batches, of which one may fail.
+/// Takes the batches of a user's iterator that may fail.
 pub(crate) struct TryLists<I>(pub(crate) I);
 
 impl<I: Iterator<Item = Result<B, BoxError>> + Send, B: AsRef<[usize]>> Batches for TryLists<I> {
@@ -185,10 +193,10 @@ impl<I: Iterator<Item = Result<B, BoxError>> + Send, B: AsRef<[usize]>> Batches 
     }
 }
 
-/// Draws batches during the pass.
+/// Draws the indices of batches during the pass.
 pub(crate) struct IndexStream {
     source: Mutex<IndexStreamState>,
-    /// The lists, by slot.
+    /// The list of each slot.
     lists: Box<[RwLock<BatchIndices>]>,
     /// The maximum number of indices in a list.
     most: usize,
@@ -198,22 +206,23 @@ pub(crate) struct IndexStream {
 struct IndexStreamState {
     /// `None` before the first pass and after the end of one.
     batches: Option<Box<dyn Batches>>,
-    /// The number of tickets that were drawn for.
+    /// The number of tickets for which indices were drawn.
     drawn: usize,
-    /// The number of batches drawn.
+    /// The number of batches that were drawn from the user's iterator.
     number: usize,
-    /// The number of positions drawn.
+    /// The number of positions that were drawn.
     position: usize,
-    /// After a resume, the batches that come first: those that were missing.
+    /// After a resume, the batches that come first: those before the resume point that were not
+    /// delivered.
     kept: VecDeque<BatchIndices>,
 }
 
-/// The batch that was drawn for a slot.
+/// The indices that were drawn for the batch in a slot.
 #[derive(Debug)]
 pub(crate) struct BatchIndices {
     ticket: Option<usize>,
-    /// The batch's number: the ticket, unless batches come as they finish. In that case any ticket may come first, and
-    /// this is the batch's number in the user's sequence.
+    /// The number of the batch in the user's sequence. It equals the ticket, except with
+    /// `in_order(false)`, where tickets may be drawn for in any order.
     pub(crate) number: usize,
     /// The position of the first index.
     pub(crate) first: usize,
@@ -228,14 +237,14 @@ pub(crate) enum DrawOutcome {
     End,
     /// The sampler panicked.
     Panicked(String),
-    /// The batch sampler failed. The first thread that begins the batch takes the error.
+    /// The batch sampler returned an error. The first thread that begins the batch takes it.
     Failed(Mutex<Option<BoxError>>),
-    /// The batch sampler returned more indices than announced.
+    /// The batch sampler returned more indices than announced: this many.
     TooLong(usize),
 }
 
 impl IndexStream {
-    /// Makes lists for this many slots, of at most this many indices.
+    /// Makes an index stream with lists for this many slots, of at most `most` indices each.
     pub(crate) fn new(slots: usize, most: usize, in_order: bool) -> Result<Self, BuildError> {
         let list = |_| BatchIndices::new(most).map(RwLock::new);
         let source =
@@ -243,7 +252,8 @@ impl IndexStream {
         Ok(Self { source, lists: (0..slots).map(list).collect::<Result<_, _>>()?, most, in_order })
     }
 
-    /// Returns the bytes of the lists for this many slots, of at most this many indices; `usize::MAX` on overflow.
+    /// Returns the bytes of lists for this many slots, of at most `most` indices each; `usize::MAX`
+    /// on overflow.
     pub(crate) fn memory(slots: usize, most: usize) -> usize {
         let list = most.saturating_mul(size_of::<usize>()).saturating_add(size_of::<RwLock<BatchIndices>>());
         slots.saturating_mul(list)
@@ -260,7 +270,8 @@ impl IndexStream {
         dispose(before);
     }
 
-    /// Draws the part of the pass that a state says was delivered, and keeps the batches in it that were not.
+    /// Draws the part of the pass that a state says was delivered. Keeps the batches in that part
+    /// that were not delivered.
     pub(crate) fn skip(&mut self, state: &State) -> Result<(), StateError> {
         let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
         let empty = || BatchIndices::new(self.most).map_err(|error| StateError::Sampler { source: error.into() });
@@ -280,7 +291,7 @@ impl IndexStream {
         Ok(())
     }
 
-    /// Returns the list of a claimed ticket in its slot, and draws it if necessary.
+    /// Returns the list of a ticket that the caller has claimed. Draws it if no thread has.
     pub(crate) fn list(&self, slot: usize, ticket: usize) -> RwLockReadGuard<'_, BatchIndices> {
         let list = self.peek(slot);
         if list.ticket == Some(ticket) {
@@ -303,12 +314,12 @@ impl IndexStream {
         self.peek(slot)
     }
 
-    /// The number of tickets that were drawn for.
+    /// The number of tickets for which indices were drawn.
     pub(crate) fn drawn(&self) -> usize {
         self.source.lock().unwrap_or_else(PoisonError::into_inner).drawn
     }
 
-    /// Returns the list of a slot as it is.
+    /// Returns the current list of a slot, whichever ticket it is for.
     pub(crate) fn peek(&self, slot: usize) -> RwLockReadGuard<'_, BatchIndices> {
         self.lists[slot].read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -325,8 +336,8 @@ impl IndexStream {
 }
 
 impl DrawOutcome {
-    /// Returns why there is no batch, if it was drawn for at most `most` indices and there is none; once for an error of the
-    /// batch sampler.
+    /// Returns why there is no batch, if drawing it failed; `most` is the announced maximum of
+    /// indices. An error of the batch sampler is returned only once.
     pub(crate) fn failure(&self, most: usize) -> Option<Cause> {
         match self {
             Self::Batch | Self::End => None,
@@ -351,7 +362,7 @@ impl BatchIndices {
 }
 
 impl IndexStreamState {
-    /// Draws the next batch, of at most `most` indices.
+    /// Draws the next batch, of at most `most` indices, into `list`.
     fn draw(&mut self, list: &mut BatchIndices, most: usize) {
         (list.number, list.first) = (self.number, self.position);
         list.indices.clear();
@@ -371,7 +382,7 @@ impl IndexStreamState {
         self.position += list.indices.len();
         if !matches!(list.outcome, DrawOutcome::Batch) {
             list.indices.clear();
-            // Shrink a list that was too long to the counted size.
+            // Shrink a list that was too long to the size that was counted as the loader's memory.
             list.indices.shrink_to(most);
         }
         if matches!(list.outcome, DrawOutcome::End | DrawOutcome::Panicked(_) | DrawOutcome::Failed(_)) {

@@ -5,13 +5,14 @@ use std::ops::{Deref, DerefMut};
 
 use crate::loader::order::plan::{IndexStream, Plan};
 
-/// Holds the plan of a pass: written by the loader between two passes, read by the threads that have a claim.
+/// Contains the plan of a pass. The loader writes it between two passes, and the threads that have
+/// a claim read it.
 #[derive(Debug, Default)]
 pub(crate) struct PlanCell(UnsafeCell<Plan>);
 
-// SAFETY: the plan is accessed only through `plan` and `draft`, whose callers ensure that no thread reads it while it
-// is written; the rings order the two. Readers share it, and writers send it between threads; that `Plan` allows both
-// is checked below.
+// SAFETY: the plan is accessed only through `plan` and `draft`, whose callers ensure that no thread
+// reads it while it is written; the rings order the two. The plan is shared by readers and sent
+// between threads by writers; that its type allows both is checked below.
 unsafe impl Sync for PlanCell {}
 
 const _: () = {
@@ -19,8 +20,9 @@ const _: () = {
     is_shared::<Plan>();
 };
 
-/// A plan that is being drawn. It is taken out of the `PlanCell` and put back when this is dropped: drawing a plan runs
-/// user code, which may do anything, so no reference into the `PlanCell` may exist meanwhile.
+/// A plan that is being drawn. It was taken out of the `PlanCell` and is put back when this value
+/// is dropped. Drawing a plan runs user code, which may do anything, so there must be no reference
+/// into the `PlanCell` during that time.
 pub(crate) struct Draft<'b> {
     plan: Plan,
     to: &'b PlanCell,
@@ -42,14 +44,16 @@ impl DerefMut for Draft<'_> {
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        // SAFETY: while a draft exists, no thread reads the plan or takes another draft (see `PlanCell::draft`). The
-        // value that comes back is the empty plan that was left there, and dropping it runs no user code.
+        // SAFETY: while a draft exists, no thread reads the plan or takes another draft (see
+        // `PlanCell::draft`). The value that is swapped out is the empty plan that `draft` left
+        // there; dropping it runs no user code.
         unsafe { std::ptr::swap(self.to.0.get(), &mut self.plan) };
     }
 }
 
 impl PlanCell {
-    /// Makes a `PlanCell` whose batches have at most `rows` rows, with `stride` positions from one to the next.
+    /// Makes a `PlanCell` whose batches have at most `rows` rows, with `stride` positions from one
+    /// to the next.
     pub(crate) fn new(rows: usize, stride: usize, index_stream: Option<IndexStream>) -> Self {
         Self(UnsafeCell::new(Plan { rows, stride, index_stream, ..Plan::default() }))
     }
@@ -58,10 +62,11 @@ impl PlanCell {
     ///
     /// # Safety
     ///
-    /// While the draft exists, no claim may be out and none may be made, and no one may call this or
-    /// [`plan`](Self::plan).
+    /// While the draft exists, no claim may be outstanding or be made, and no one may call this
+    /// function or [`plan`](Self::plan).
     pub(crate) unsafe fn draft(&self) -> Draft<'_> {
-        // SAFETY: the caller upholds that no other reference to the plan exists, and this one ends here.
+        // SAFETY: the caller upholds that no other reference to the plan exists, and this one ends
+        // here.
         let plan = unsafe { std::mem::take(&mut *self.0.get()) };
         Draft { plan, to: self }
     }
@@ -70,8 +75,8 @@ impl PlanCell {
     ///
     /// # Safety
     ///
-    /// While the reference is used, either a claim must be out, or the caller must be the only one who may call
-    /// `draft`, and must not do so.
+    /// While the reference is used, either a claim must be outstanding, or the caller must be the
+    /// only one who may call `draft`, and must not do so.
     pub(crate) unsafe fn plan(&self) -> &Plan {
         // SAFETY: the caller upholds that no thread writes the plan now.
         unsafe { &*self.0.get() }

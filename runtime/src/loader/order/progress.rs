@@ -1,4 +1,4 @@
-//! Tracks how far a pass is.
+//! How far the current pass is.
 
 use crate::BoxError;
 
@@ -7,31 +7,34 @@ use crate::BoxError;
 pub(crate) struct Progress {
     /// The number of the pass.
     pub(crate) epoch: u32,
-    /// The number of batches; `None` as long as it is not known.
+    /// The number of batches; `None` while it is not known.
     pub(crate) tasks: Option<usize>,
     pub(crate) delivered: usize,
-    /// Samples in the delivered part, for an iterable dataset.
+    /// The number of samples in the delivered part, for an iterable dataset.
     pub(crate) samples: usize,
-    /// The length of an iterable dataset, until it was exceeded.
+    /// The length of an iterable dataset; `None` once more samples were delivered.
     pub(crate) declared_len: Option<usize>,
-    /// Batches that were discarded because the rest of the pass was not wanted.
+    /// The number of batches that were discarded when the pass was abandoned.
     pub(crate) discarded: usize,
-    /// Whether batches have the numbers that they were asked for with; otherwise they are counted as they come.
+    /// Whether a batch has the number under which it was requested. Otherwise batches are numbered
+    /// as they are delivered.
     pub(crate) numbered: bool,
-    /// Whether batches may be delivered out of sequence, so that more than their number must be recorded.
+    /// Whether batches may be delivered out of order, so that recording how many of them were
+    /// delivered is not enough.
     pub(crate) gaps: bool,
-    /// Whether the pass has begun and its end has not been seen yet.
+    /// Whether the pass has begun and has not been found to have ended.
     pub(crate) running: bool,
-    /// Whether the user can take more of it.
+    /// Whether the user can still take batches of the pass.
     pub(crate) open: bool,
-    /// Workers that could not begin, in reverse order.
+    /// The workers whose `worker_init` failed and is not reported yet, in descending order, each
+    /// with its error.
     pub(crate) failures: Vec<(usize, BoxError)>,
     /// Whether no worker is left that could load.
     pub(crate) no_worker_left: bool,
 }
 
 impl Progress {
-    /// Whether there may be batches to come.
+    /// Whether the pass may have more batches.
     #[inline]
     pub(crate) fn has_more(&self) -> bool {
         self.running && self.tasks != Some(self.delivered + self.discarded)

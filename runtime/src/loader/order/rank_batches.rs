@@ -4,14 +4,16 @@ use crate::BoxError;
 use crate::loader::order::plan::Batches;
 use crate::ranks::Ranks;
 
-/// The batches of one rank: it takes one of each group of as many batches as there are ranks. All ranks read all
-/// batches, so they end at the same one, and fail at the same one.
+/// The batches of one rank. They are divided into groups of one batch per rank, and the rank takes
+/// one batch of each group. All ranks read all batches, so all of them end, or fail, at the same
+/// batch.
 pub(crate) struct RankBatches {
     batches: Box<dyn Batches>,
     ranks: Ranks,
-    /// Whether a group that is not complete is dropped. Otherwise the ranks without a batch repeat the group's first one.
+    /// Whether an incomplete last group is dropped. Otherwise the ranks without a batch repeat the
+    /// first batch of the group.
     drop_last: bool,
-    /// A batch of another rank.
+    /// A buffer for the batches of other ranks.
     other: Vec<usize>,
 }
 

@@ -1,37 +1,38 @@
 //! Decides when a worker leaves the batches to the consumer.
 //!
-//! A batch that takes less time to make than to move between cores is best made where it is used, and the consumer
-//! works while it would otherwise wait. So a worker whose claims are that small takes a nap, and checks at the end how
-//! many batches were begun during the nap. As long as that is more than workers and consumer could pass to each other,
-//! it keeps napping. Otherwise it resumes work: the batches have become larger, or the caller does something else
-//! between them, and then there is time to load ahead. If the nap was wrong, it costs one nap; after each such nap the
-//! next one is tried later.
+//! If making a batch takes less time than passing it between cores, it is best made by the thread
+//! that uses it: the consumer, which makes batches while it would otherwise wait. So a worker whose
+//! claims are that small naps, and then checks how many batches were begun during the nap. If they
+//! are more than workers and consumer could have passed to each other, it naps again. Otherwise it
+//! goes back to work: batches take longer now, or the caller does something else between them, so
+//! that there is time to load ahead. A nap that was not worthwhile costs its own time only; after
+//! each such nap, more occasions are skipped before the next one.
 
 use std::time::Duration;
 
 use crate::sync::{self, Instant};
 
-/// The approximate time to pass a small batch between cores: 60 to 300 ns were measured.
+/// The approximate time to pass a small batch between cores. 60 to 300 ns were measured.
 pub(crate) const PASSING: Duration = Duration::from_nanos(200);
-/// The first nap, and the longest one.
+/// The duration of the first nap, and of the longest one.
 const NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
-/// The maximum number of occasions to nap that are skipped.
+/// The maximum number of occasions for a nap that are skipped.
 const MAX_SKIPPED: u32 = 1024;
 
-/// One worker's naps.
+/// The state of one worker's naps.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
-    /// Occasions to skip.
+    /// The number of occasions that are still skipped.
     skip: u32,
-    /// The number of occasions to skip after the next unsuccessful nap.
+    /// The number of occasions to skip after the next nap that was not worthwhile.
     patience: u32,
 }
 
 impl Backoff {
-    /// Naps while the other threads begin batches faster than they could be passed; `begun` returns how many were
-    /// begun.
+    /// Naps for as long as other threads begin batches faster than they could be passed between
+    /// cores. `begun` returns how many batches were begun. Returns the time that the naps took.
     ///
-    /// For threads whose last claim was tiny. Returns how long the nap took.
+    /// For threads whose last claim was tiny.
     #[cold]
     pub(crate) fn nap(&mut self, begun: impl Fn() -> usize) -> Duration {
         if self.skip > 0 {
@@ -43,7 +44,7 @@ impl Backoff {
         loop {
             let (before, start) = (begun(), Instant::now());
             sync::nap(nap);
-            // The count starts again with each pass.
+            // `begun` starts at 0 again in each pass.
             let now = begun();
             let made = now.checked_sub(before).unwrap_or(now);
             let slow = u32::try_from(made).is_ok_and(|made| PASSING * made < start.elapsed());
@@ -68,14 +69,14 @@ mod tests {
     #[test]
     fn a_worker_naps_while_batches_are_fast_and_less_often_otherwise() {
         let (mut backoff, looks) = (Backoff::default(), Cell::new(0_usize));
-        // Three naps with more batches than could be passed, and then one with none.
+        // The count grows quickly in three naps, and not at all in the fourth.
         let fast = || {
             looks.set(looks.get() + 1);
             if looks.get() <= 6 { looks.get() * 1_000_000_000 } else { usize::MAX }
         };
         backoff.nap(fast);
         assert_eq!((looks.get(), backoff.skip, backoff.patience), (8, 0, 1));
-        // A pass begins during the first of two naps.
+        // The count is reset during the first of two naps, because a pass begins.
         let counts = [4_000_000_000, 3_000_000_000, 5, 5];
         let restarted = || {
             looks.set(looks.get() + 1);

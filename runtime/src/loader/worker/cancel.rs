@@ -1,4 +1,4 @@
-//! Abandons a pass, and stops a loader.
+//! Flags by which a pass is abandoned, or a loader is stopped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::sync::atomic::{AtomicU8, Ordering};
 
 /// Stops a loader from any thread: see [`Loader::stopper`](crate::loader::Loader::stopper).
 ///
-/// It does not keep the loader alive, and has no effect on one that was dropped.
+/// A stopper does not keep the loader alive, and has no effect once the loader was dropped.
 #[derive(Clone)]
 pub struct Stopper(Arc<dyn Fn() + Send + Sync>);
 
@@ -18,17 +18,19 @@ impl Stopper {
 
     /// Stops the loader permanently, and returns at once.
     ///
-    /// A waiting `next` returns [`Error::Stopped`](crate::loader::Error::Stopped) at once, and so does the next call of
-    /// `next` in this pass; after the first such error the pass has ended. Every later `epoch` returns it, too.
-    /// Workers, and a calling thread that loads, stop after their current sample: code of the dataset is not
-    /// interrupted. Batches already delivered stay valid. Batches made ahead are not delivered, so
-    /// [`state`](crate::loader::Loader::state) returns what was delivered, and another loader can resume from it.
+    /// A call of `next` that is waiting returns [`Error::Stopped`](crate::loader::Error::Stopped)
+    /// at once, and otherwise the next call in this pass does; after that error the pass has ended.
+    /// Every later `epoch` returns the same error. Workers, and a calling thread that loads, stop
+    /// after their current sample: code of the dataset is not interrupted. Batches already
+    /// delivered stay valid. Batches that were made ahead are not delivered and do not count in
+    /// [`state`](crate::loader::Loader::state), from which another loader can resume.
     ///
-    /// Everything before this call happens before `Error::Stopped` is returned. The loader may be dropped before this
-    /// call returns; then this thread may be the one that drops the dataset and the memory of batches.
+    /// Everything before this call happens before `Error::Stopped` is returned. The loader may be
+    /// dropped before this call returns; then this thread may be the one that drops the dataset and
+    /// the memory of batches.
     ///
-    /// On Linux a signal handler may call this, whatever it interrupts, if the loader is not dropped before the handler
-    /// returns: then this takes no lock, and neither allocates nor frees memory.
+    /// On Linux a signal handler may call this at any time, provided that the loader is not dropped
+    /// before the handler returns: it then takes no lock, and neither allocates nor frees memory.
     pub fn stop(&self) {
         (self.0)();
     }
@@ -40,14 +42,14 @@ impl fmt::Debug for Stopper {
     }
 }
 
-/// Whether a pass is abandoned, so that all rows still being filled will be discarded.
+/// Whether the pass is abandoned, so that all rows that are still being filled will be discarded.
 ///
-/// Both reasons share one word: a thread that sees it and leaves rows out publishes them after that, so the thread that
-/// takes these rows sees it, too.
+/// Abandoning a pass and stopping the loader share one word. A thread that sees the flag and leaves
+/// rows unfilled publishes those rows after that, so the thread that takes them sees the flag, too.
 #[derive(Debug, Default)]
 pub(crate) struct CancelFlag(AtomicU8);
 
-/// The consumer abandoned this pass.
+/// The consumer has abandoned this pass.
 const ABANDONED: u8 = 1;
 
 /// The loader was stopped permanently.
@@ -59,7 +61,7 @@ impl CancelFlag {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// Abandons the pass, or resets the flag for the next one.
+    /// Abandons the pass, or resets the flag for the next pass.
     pub(crate) fn set(&self, cancel: bool) {
         if cancel {
             self.0.fetch_or(ABANDONED, Ordering::Relaxed);
@@ -68,7 +70,8 @@ impl CancelFlag {
         }
     }
 
-    /// Stops this pass and all later ones. A thread that sees the flag also sees everything before this call.
+    /// Stops this pass and all later ones. A thread that sees the flag also sees everything that
+    /// happened before this call.
     pub(crate) fn stop(&self) {
         self.0.fetch_or(STOPPED, Ordering::Release);
     }

@@ -1,65 +1,71 @@
 //! Decides how much of a batch a thread claims at once.
 //!
-//! Small claims share one batch among all workers, so a slow sample holds up little, but each claim costs some hundred
-//! nanoseconds between cores. A sizer measures how long its thread's claims take and makes them about [`TARGET`] long.
-//! The batches do not depend on it.
+//! With small claims all workers share one batch, so a slow sample delays little else; but each
+//! claim costs some hundred nanoseconds if several cores make claims. A sizer measures how long the
+//! claims of its thread take, and adjusts their size so that a claim takes about [`TARGET`]. The
+//! contents of batches do not depend on it.
 //!
-//! A worker's sizer also detects when a whole batch is hardly worth a claim (see
+//! A worker's sizer also detects batches that are too quick for a worker to be of use (see
 //! [`backoff`](crate::loader::worker::backoff)).
 
 use std::time::Duration;
 
 use crate::loader::worker::backoff::PASSING;
 
-/// How long a claim should take: long compared to the cost of claiming, short compared to a batch that is worth
-/// sharing.
+/// How long a claim should take: long compared with the cost of claiming, but short compared with a
+/// batch that is worth sharing.
 const TARGET: Duration = Duration::from_micros(20);
-/// Of whole batches, one is measured after this many that are not, since reading the clock twice costs about 50 ns.
+/// The number of claims of whole batches that are not measured between two that are, since reading
+/// the clock twice costs about 50 ns.
 const EVERY: u32 = 32;
-/// The same for sizers that do not adapt: at most this many, and fewer for the first claims.
+/// The same for sizers that do not adapt: the maximum. Between the first claims, fewer are left
+/// out.
 const SELDOM: u32 = 511;
-/// A measurement costs two clock reads. It is affordable each time that 128 clock reads would have taken: 1.6 % of the
-/// time.
+/// The price of a measurement, in clock reads: one is affordable whenever the time of this many
+/// clock reads has passed. A measurement takes two, so this limits the cost to 1.6 % of the time.
 const PRICE: u64 = 128;
-/// What each thread can afford at the start, and the maximum that it saves, in measurements.
+/// What a thread can afford at the start, and the maximum that it can save up, in clock reads.
 const SAVINGS: [u64; 2] = [1024 * PRICE, 4096 * PRICE];
 
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimSizer {
-    /// The number of parts to claim.
+    /// The number of parts of a batch to claim.
     parts: usize,
-    /// The number of parts of a batch.
+    /// The number of parts that a batch has.
     most: usize,
     /// Whether the sizer adapts the size.
     adapts: bool,
-    /// Claims until the next measurement, and that number when it was set.
+    /// The number of claims until the next measurement, and its value when it was last set.
     skip: u32,
     period: u32,
-    /// The number of claims at the last measurement.
+    /// The number of claims until the last measurement.
     claims: u32,
-    /// Whether the last measured claim was a whole batch, and tiny.
+    /// Whether the last measured claim was a whole batch, and was quicker than passing a batch
+    /// between cores.
     tiny: bool,
-    /// The time that was not yet spent on measurements, in clock reads.
+    /// The time that is available for measurements, in clock reads.
     savings: u64,
 }
 
 impl ClaimSizer {
-    /// Always claims `parts` parts.
+    /// Makes a sizer that always claims `parts` parts.
     pub(crate) fn fixed(parts: usize) -> Self {
         Self { parts, most: parts, adapts: false, skip: 0, period: 0, claims: 0, tiny: false, savings: SAVINGS[0] }
     }
 
-    /// Claims from one part up to `most`.
+    /// Makes a sizer that claims from one part up to `most`.
     pub(crate) fn adaptive(most: usize) -> Self {
         Self { parts: 1, adapts: most > 1, ..Self::fixed(most) }
     }
 
-    /// Claims one part if the user has set its size, and otherwise from one part up to `most`.
+    /// Makes a sizer that claims one part if the user has set the part size, and otherwise from one
+    /// part up to `most`.
     pub(crate) fn of(is_fixed: bool, most: usize) -> Self {
         if is_fixed { Self::fixed(1) } else { Self::adaptive(most) }
     }
 
-    /// Measures claims more often than the statistics need, even if claims cannot grow, to detect tiny ones.
+    /// Makes the sizer measure claims more often than the statistics need, even if claims cannot
+    /// grow, to detect tiny ones.
     pub(crate) fn watching(self) -> Self {
         Self { adapts: true, ..self }
     }
@@ -69,8 +75,8 @@ impl ClaimSizer {
         self.parts
     }
 
-    /// Whether the next claim is filled without reading the clock; otherwise [`measured`](Self::measured) must be
-    /// called with its time.
+    /// Whether the next claim is filled without reading the clock. If not, call
+    /// [`measured`](Self::measured) with its time.
     #[inline]
     pub(crate) fn skips_timing(&mut self) -> bool {
         match self.skip.checked_sub(1) {
@@ -82,16 +88,17 @@ impl ClaimSizer {
         }
     }
 
-    /// The number of unmeasured claims since the last measurement, when the next one is due.
+    /// The number of unmeasured claims between the last measurement and the next one. For use when
+    /// the next one is due.
     pub(crate) fn untimed(&self) -> u64 {
         u64::from(self.period)
     }
 
-    /// Records that a claim of `parts` parts took this long. `always` means that the next one is measured, too.
-    /// `passed` is the time since the last measurement, in clock reads.
+    /// Records that a claim of `parts` parts took `took`. `always` forces the next one to be
+    /// measured, too. `passed` is the time since the last measurement, in clock reads.
     ///
-    /// So all claims are measured if they are not much quicker than a clock read, or if some are so slow that they pay
-    /// for the others.
+    /// All claims are measured while that is affordable: if they take much longer than a clock
+    /// read, or if some are so slow that they pay for the others.
     pub(crate) fn measured(&mut self, took: Duration, parts: usize, always: bool, passed: u64) {
         self.claims = self.claims.saturating_add(self.period + 1);
         self.savings = self.savings.saturating_add(passed).min(SAVINGS[1]);
@@ -109,7 +116,8 @@ impl ClaimSizer {
         self.skip = self.period;
     }
 
-    /// Whether the last claim was measured, was a whole batch, and took less time than passing it to another core.
+    /// Whether the last claim was measured, was a whole batch, and took less time than passing a
+    /// batch to another core.
     #[inline]
     pub(crate) fn is_tiny(&self) -> bool {
         self.tiny && self.skip == self.period
@@ -119,7 +127,8 @@ impl ClaimSizer {
         self.tiny = parts == self.most && took < PASSING;
         let each = (took.as_nanos() / parts as u128).max(1);
         let fit = usize::try_from(TARGET.as_nanos() / each).unwrap_or(usize::MAX).clamp(1, self.most);
-        // Go half-way, so that one unusual sample or a lost time slice does not change the size completely.
+        // Shrink half-way, so that one unusual sample or a lost time slice does not change the size
+        // completely.
         self.parts = if fit > self.parts { fit } else { self.parts.midpoint(fit) };
     }
 }
@@ -154,7 +163,7 @@ mod tests {
 
     const QUICK: Duration = Duration::from_nanos(500);
 
-    /// Returns how many of these claims are measured.
+    /// Returns how many of `claims` claims are measured.
     fn measured(sizer: &mut ClaimSizer, claims: usize, passed: u64) -> usize {
         let mut measured = 0;
         for _ in 0..claims {
@@ -186,7 +195,7 @@ mod tests {
         measured(&mut sizer, 100_000, 0);
         let rare = measured(&mut sizer, 51_200, 0);
         assert!(rare <= 101, "{rare}");
-        // 40 ms, with a clock that takes 25 ns to read.
+        // 40 ms pass, with a clock that takes 25 ns to read.
         while sizer.skips_timing() {}
         sizer.measured(QUICK, 1, false, 1_600_000);
         assert_eq!(measured(&mut sizer, 4095, 0), 4095);

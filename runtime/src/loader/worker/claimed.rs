@@ -1,4 +1,4 @@
-//! Some rows of one batch, which one thread fills: those that it claimed, or all of them.
+//! Rows of one batch that one thread fills: those that it has claimed, or all of them.
 
 use std::ops::Range;
 
@@ -12,28 +12,28 @@ use crate::loader::worker::engine::{Engine, rows_of};
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed;
 
-/// Some rows of the batch of a ticket.
+/// Rows of one batch that a thread has claimed.
 pub(crate) struct ClaimedRows<'a, P> {
     pub(crate) ticket: usize,
-    /// Where an index stream has the batch's indices.
+    /// The slot of the batch, for which an index stream has the indices.
     pub(crate) slot: usize,
-    /// The parts of the batch, and the rows of each.
+    /// The range of parts, and the number of rows of each part.
     pub(crate) parts: Range<usize>,
     pub(crate) part_rows: usize,
     pub(crate) work: &'a BatchState<P>,
 }
 
-/// What was filled.
+/// The outcome of filling rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// The rows, or an error instead of them.
+    /// The rows were filled, or an error was recorded instead.
     Rows,
-    /// Nothing: the user's iterator had no batch left.
+    /// Nothing was filled: the user's iterator had no batch left.
     End,
 }
 
 impl<P> ClaimedRows<'_, P> {
-    /// Fills the rows; errors and panics are kept in the slot.
+    /// Fills the rows. Errors and panics are recorded in the batch's state.
     #[inline(always)]
     pub(crate) fn fill<D: Dataset, C: Collate<D, Payload = P>>(
         &self,
@@ -51,13 +51,14 @@ impl<P> ClaimedRows<'_, P> {
         self.fill_from_stream(index_stream, engine, plan, reader)
     }
 
-    /// Returns the rows of these parts of a batch.
+    /// Returns the rows of the claimed parts.
     #[inline(always)]
     fn rows(&self, task: &Task<'_>) -> Range<usize> {
         rows_of(self.parts.clone(), self.part_rows, task.rows)
     }
 
-    /// Fills rows whose indices come from an index stream. A separate function, so that it costs those without an index stream nothing.
+    /// Fills rows whose indices come from an index stream. This is a separate function so that it
+    /// costs other loaders nothing.
     #[inline(never)]
     fn fill_from_stream<D: Dataset, C: Collate<D, Payload = P>>(
         &self,
@@ -75,7 +76,7 @@ impl<P> ClaimedRows<'_, P> {
         outcome.unwrap_or_else(|cause| self.spoil(index_stream, engine, plan, reader, cause))
     }
 
-    /// Draws the indices, if no other thread has, and fills the rows.
+    /// Draws the indices, unless another thread has, and fills the rows.
     fn draw<D: Dataset, C: Collate<D, Payload = P>>(
         &self,
         index_stream: &IndexStream,
@@ -104,7 +105,7 @@ impl<P> ClaimedRows<'_, P> {
         Filled::Rows
     }
 
-    /// Fails the rows because of a panic that no sample's guard has caught.
+    /// Records a panic that was caught outside of the code that is guarded sample by sample.
     #[cold]
     #[inline(never)]
     fn spoil<D: Dataset, C: Collate<D, Payload = P>>(
@@ -121,7 +122,7 @@ impl<P> ClaimedRows<'_, P> {
             engine.spoil(self.work, &task, self.rows(&task), reader, cause);
             return Filled::Rows;
         }
-        // There is no batch to fail, or it has an error already.
+        // There is no batch that could fail, or it has an error already.
         drop(list);
         self.draw(index_stream, engine, plan, reader, false)
     }

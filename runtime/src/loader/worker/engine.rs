@@ -1,5 +1,5 @@
-//! The state that the consumer and the workers share, and the work that all of them do: fill rows of a batch with
-//! samples that are read by index.
+//! The state that the consumer and the workers share, and the work that all of them do: filling
+//! rows of a batch with samples that are read by index.
 
 use std::fmt;
 use std::ops::Range;
@@ -28,32 +28,33 @@ use crate::loader::worker::skip::SkipJob;
 use crate::loader::worker::timing::timed;
 use crate::placed::Placed;
 
-/// The fewest rows for which a dataset that [writes many](Dataset::writes_many) is called in bulk; fewer rows are written
-/// faster one by one.
+/// The least number of rows for which a dataset that [writes many](Dataset::writes_many) is called
+/// in bulk. Fewer rows are written faster one by one.
 const BULK_MIN_ROWS: usize = 4;
 
-/// Returns why the sample with an index must not be read, if so.
+/// Returns why the sample with a given index must not be read (it has ended a worker process), or
+/// `None` if it may be read.
 pub(crate) type IsBlocked = Box<dyn Fn(usize) -> Option<BoxError> + Send + Sync>;
 
 /// The state that the threads of one loader share.
 pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     pub(crate) dataset: D,
     pub(crate) collate: C,
-    /// Whether there are single samples instead of batches.
+    /// Whether the loader returns single samples instead of batches.
     pub(crate) single: bool,
-    /// The number of indices that each thread keeps for [`Dataset::get_many`] or [`Dataset::write_many`]; 0 if neither is
-    /// used.
+    /// The maximum number of indices that each thread passes to [`Dataset::get_many`] or
+    /// [`Dataset::write_many`] at once; 0 if neither is used.
     bulk: usize,
-    /// The fewest rows that are read or written in bulk.
+    /// The least number of rows that are read or written in bulk.
     bulk_min_rows: usize,
     pub(crate) plan_cell: Arc<PlanCell>,
     pub(crate) cancel: StopToken,
     on_error: OnError,
     /// The lengths of all samples, if a bad sample must not be replaced by a longer one.
     pub(crate) lengths: Option<Arc<[u32]>>,
-    /// Samples that must not be read.
+    /// Says which samples must not be read, if workers are processes.
     pub(crate) is_blocked: Option<IsBlocked>,
-    /// The activity of each worker, and last of the consumer.
+    /// The activity of each worker, followed by that of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
 }
 
@@ -64,13 +65,13 @@ pub(crate) fn rows_of(parts: Range<usize>, part_rows: usize, rows: usize) -> Ran
     begin..parts.end.saturating_mul(part_rows).min(rows)
 }
 
-/// Where reading some rows stopped.
+/// The point at which reading some rows stopped.
 struct Stopped {
-    /// The row.
+    /// The row at which it stopped.
     at: usize,
-    /// Whether its sample was asked for.
+    /// Whether the sample of that row was already asked for.
     asked: bool,
-    /// The end of the rows.
+    /// The end of the range of rows.
     end: usize,
 }
 
@@ -93,7 +94,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         index_stream: Option<IndexStream>,
     ) -> Self {
         let Batching { batch_size: stride, single, .. } = batching;
-        // Initialised before any process is forked: a fork could happen while another thread is initialising it.
+        // Initialise the origin before any process is forked: a fork could happen while another
+        // thread is initialising it.
         crate::sync::origin();
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
         let (plan_cell, cancel) = (Arc::new(PlanCell::new(rows, stride, index_stream)), StopToken::default());
@@ -114,8 +116,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         }
     }
 
-    /// Sets how bad samples are handled. With the `lengths` of all samples, a bad sample is only replaced by one that is
-    /// not longer.
+    /// Sets how bad samples are handled. If the `lengths` of all samples are given, a bad sample is
+    /// replaced only by one that is not longer.
     pub(crate) fn on_error(self, on_error: OnError, lengths: Option<Arc<[u32]>>) -> Self {
         let lengths = lengths.filter(|_| matches!(on_error, OnError::Replace(_)));
         Self { on_error, lengths, ..self }
@@ -131,8 +133,9 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         self.activities.len() - 1
     }
 
-    /// Fails some rows of a batch because of a panic outside of the code that is guarded sample by sample. The failure
-    /// is at the sample that this thread was reading if it was one of these rows, and otherwise at the first row.
+    /// Records that some rows of a batch failed because of a panic outside of the code that is
+    /// guarded sample by sample. The failure is attributed to the sample that this thread was
+    /// reading, if it is in these rows, and otherwise to the first row.
     #[cold]
     #[inline(never)]
     pub(crate) fn spoil(
@@ -151,9 +154,10 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         work.fail(Failure { position: task.first + row, index, by: reader.by(), cause });
     }
 
-    /// Fills some rows of a batch, and records how long that takes if the reader's sizer wants it. `of` is the task and
-    /// the number of parts for that record. Errors and panics are kept in the slot; returns whether there was no panic
-    /// outside of the code that is guarded sample by sample.
+    /// Fills some rows of a batch, and records the time if the reader's sizer asks for it. `of` is
+    /// the number of the batch and the number of claimed parts, for that record. Errors and panics
+    /// are recorded in the batch's state. Returns `false` if there was a panic outside of the code
+    /// that is guarded sample by sample.
     #[inline(always)]
     pub(crate) fn make(
         &self,
@@ -167,7 +171,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let outcome = if reader.sizer.skips_timing() {
             caught(|| self.fill(work, plan, task, rows.clone(), reader, false))
         } else {
-            // A closure of its own, so that the other is compiled without any timing.
+            // A separate closure, so that the other branch is compiled without any timing.
             timed(reader, &self.activities[reader.place], of, |reader, timed| {
                 self.fill(work, plan, task, rows.clone(), reader, timed);
             })
@@ -177,8 +181,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         false
     }
 
-    /// Fills some rows of a batch; errors and panics are kept in its slot. `timed` says whether the reader times the
-    /// samples.
+    /// Fills some rows of a batch. Errors and panics are recorded in the batch's state. `timed`
+    /// says whether the reader times the samples.
     #[inline(always)]
     pub(crate) fn fill(
         &self,
@@ -190,7 +194,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         timed: bool,
     ) {
         let activity = &*self.activities[reader.place];
-        // A short batch may have no rows for this claim, and then there is no index.
+        // A batch that is not full may have no rows for this claim, and then there is no index.
         let index_at = |row| if row < rows.end { task.indices.at(row) } else { 0 };
         activity.begin(task.number, index_at(rows.start), rows.start);
         activity.counters.claimed(rows.len());
@@ -208,8 +212,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         activity.end();
     }
 
-    /// Works like [`fill`](Self::fill), but skips the samples that must not be read. Only for batches that are
-    /// stacked; a collate function is not given these samples anyway.
+    /// Works like [`fill`](Self::fill), but skips the samples that must not be read. Only for
+    /// batches that are stacked: with a collate function the job itself passes over these samples.
     #[cold]
     pub(crate) fn fill_skipping(
         &self,
@@ -234,8 +238,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         self.fill(work, plan, task, begin..rows.end, reader, false);
     }
 
-    /// Fills rows by bulk reads. It is not inlined, because bulk reads need the job in memory; without them the job stays
-    /// in registers.
+    /// Fills rows by bulk reads. Not inlined, because bulk reads need the job in memory, while
+    /// other reads keep it in registers.
     #[inline(never)]
     fn fill_many(
         &self,
@@ -249,7 +253,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         self.fill_rows(work, plan, task, rows, reader, (timed, true));
     }
 
-    /// Fills rows, which the reader times or not, by bulk reads or one by one.
+    /// Fills rows by bulk reads or one by one. `how` says whether the reader times the samples, and
+    /// whether to read in bulk.
     #[inline(always)]
     fn fill_rows(
         &self,
@@ -272,7 +277,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             self.collate_good(work, &mut job, end, By::of(by))
         };
         if let Err(cause) = outcome {
-            // The job itself stays here, since its address must not escape.
+            // Pass copies of these values, since the address of the job must not escape.
             let stopped = Stopped { at: job.at, asked: job.rows.is_empty() || job.rows.start > job.at, end };
             self.failed(work, plan, task, stopped, reader, cause, how.0);
         }
@@ -311,7 +316,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         }
     }
 
-    /// Handles rows that could not all be filled: continues without the bad samples, or keeps the failure in the slot.
+    /// Handles rows that could not all be filled: continues without the bad samples, or records the
+    /// failure.
     #[cold]
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "it continues `fill_rows`")]
@@ -331,7 +337,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         if C::STACKS && !self.on_error.is_raise() {
             let mut job = self.job(plan, task, at + usize::from(asked)..end, reader, (timed, self.bulk > 0));
             job.at = at;
-            // SAFETY: the row exists and belongs to the claim behind the job, which will not write it again.
+            // SAFETY: the row exists and belongs to the job's claim, and the job will not write it
+            // again.
             let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
             let mut skipping = self.skipping(&mut job, end, by, &leave_empty);
             while !skipping.gave_up
@@ -353,7 +360,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         }
     }
 
-    /// Makes a batch of the good samples with a user's function.
+    /// Makes a batch of the good samples with a collate function.
     #[inline(never)]
     fn collate_good(
         &self,
@@ -376,14 +383,14 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         work.note(skipping.bad);
         if nothing {
             dispose(outcome);
-            // A panic here is reported only by the panic hook.
+            // The panic hook has reported a panic in here; nothing else is done about it.
             quietly(|| work.payload.discard());
             return Ok(());
         }
         outcome
     }
 
-    /// Makes the job that does not stop at a bad sample.
+    /// Makes a job that does not stop at a bad sample.
     fn skipping<'t, 'a>(
         &'t self,
         job: &'t mut MapJob<'a, D>,

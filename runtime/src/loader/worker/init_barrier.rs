@@ -1,12 +1,15 @@
-//! The barrier at which workers wait before each pass, until each has run the user's `worker_init`.
+//! The barrier at which the workers wait before each pass until all of them have run the user's
+//! `worker_init`.
 //!
-//! The consumer begins a pass at the barrier after the ring's run has ended, so every worker arrives there, runs the
-//! user's code and waits. When all have, the consumer opens the ring's run, and then the barrier. So no worker claims
-//! anything before it has run that code. Without a `worker_init` there is no barrier: a worker begins when it is first
+//! The consumer begins a pass at the barrier after the ring's previous run has ended. Every worker
+//! then arrives at the barrier, runs the user's code and waits. When all have done so, the consumer
+//! opens the ring's next run, and then the barrier. So no worker claims anything before it has run
+//! `worker_init`. Without a `worker_init` there is no barrier, and a worker begins when it is first
 //! needed.
 //!
-//! A signal handler may close it, so closing takes no lock: the thread that the handler interrupts may hold it. The waiters
-//! then need an event count, as a condition variable would lose a notification without the lock.
+//! A signal handler may close the barrier, so closing takes no lock: the interrupted thread may
+//! hold it. For this reason threads wait on an event count. A condition variable could lose a
+//! notification that is sent without the lock.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -20,16 +23,16 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, fault_point};
 use crate::wait::{Until, WaitStrategy, Waiter};
 
-/// The user's code that each worker runs before it loads.
+/// The user's `worker_init`, which each worker runs before it loads.
 pub(crate) type Init = Box<dyn Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync>;
 
-/// The user's code, for one worker.
+/// The user's `worker_init`, as one worker runs it.
 #[derive(Clone)]
 pub(crate) struct InitHook {
     init: Arc<Init>,
-    /// Whether to run it only once instead of before each pass.
+    /// Whether to run the code only once instead of before each pass.
     persistent: bool,
-    /// Whether it has run successfully.
+    /// Whether the code has run successfully.
     done: bool,
 }
 
@@ -38,7 +41,7 @@ impl InitHook {
         Self { init: Arc::new(init), persistent, done: false }
     }
 
-    /// Runs the code if necessary, in the worker's thread.
+    /// Runs the code in the worker's thread, unless it is persistent and has already run.
     pub(crate) fn run(&mut self, info: WorkerInfo) -> Result<(), BoxError> {
         set_worker_info(Some(info));
         if self.persistent && self.done {
@@ -62,17 +65,17 @@ pub(crate) struct InitBarrier {
 
 #[derive(Default)]
 struct Arrivals {
-    /// Passes begun.
+    /// The number of passes begun.
     passes: u64,
     /// The last pass for which the barrier was opened.
     open: u64,
     /// The base seed of the current pass.
     seed: u64,
-    /// Workers that have finished the code, or have ended.
+    /// The number of workers that have finished the code in this pass, or have ended.
     arrived: usize,
-    /// Workers that ended before the barrier was closed.
+    /// The number of workers that ended before the barrier was closed.
     ended: usize,
-    /// Workers that failed, and their errors.
+    /// The workers whose code failed, and their errors.
     failures: Vec<(usize, BoxError)>,
 }
 
@@ -82,17 +85,18 @@ impl InitBarrier {
         Self { start, workers, state: Mutex::default(), closed, changed }
     }
 
-    /// Begins a pass, waits until every worker has run its code, and returns the failures, by worker; `None` if the
-    /// deadline passed first, or the barrier was closed.
+    /// Begins a pass, waits until every worker has run its code, and returns the failures, sorted
+    /// by worker. Returns `None` if the deadline passed first, or if the barrier was closed.
     pub(crate) fn begin(&self, seed: u64, deadline: &Until) -> Option<Vec<(usize, BoxError)>> {
-        // If no one waited for the last pass, its workers may still be in their code.
+        // If the previous call did not wait until the end, workers may still run the code of the
+        // last pass.
         let mut state = self.wait(deadline, |state| state.passes > 0 && state.arrived < self.workers)?;
         state.passes += 1;
         (state.seed, state.arrived) = (seed, state.ended);
         let unreported = std::mem::take(&mut state.failures);
         drop(state);
         self.changed.notify(|| true);
-        // Not under the lock: these are user values, whose `drop` may do anything.
+        // Drop these outside of the lock: they are user values, whose `drop` may run any code.
         dispose_each(unreported);
         let mut state = self.wait(deadline, |state| state.arrived < self.workers)?;
         let mut failures = std::mem::take(&mut state.failures);
@@ -100,7 +104,7 @@ impl InitBarrier {
         Some(failures)
     }
 
-    /// Lets the workers that have run their code into the pass.
+    /// Lets the workers that have run their code begin the pass.
     pub(crate) fn open(&self) {
         let mut state = self.lock();
         state.open = state.passes;
@@ -114,7 +118,7 @@ impl InitBarrier {
         self.changed.notify(|| true);
     }
 
-    /// Returns one worker's view of the barrier.
+    /// Returns one worker's handle of the barrier.
     pub(crate) fn visitor(&self, worker: usize) -> Visitor<'_> {
         Visitor { barrier: self, worker, passes: 0, arrived: 0, ended: 0, ready: false, start: self.start.clone() }
     }
@@ -123,8 +127,9 @@ impl InitBarrier {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while `waits` holds, which must never hold again for this thread once it did not; `None` if it still does because
-    /// the deadline passed first, or the barrier was closed.
+    /// Waits while `waits` returns true. Once it has returned false, it must never return true
+    /// again for this thread. Returns `None` if the deadline passed or the barrier was closed while
+    /// it still returned true.
     fn wait(&self, deadline: &impl Deadline, waits: impl Fn(&Arrivals) -> bool) -> Option<MutexGuard<'_, Arrivals>> {
         self.changed.wait_until(deadline, || self.closed.load(Ordering::Acquire) || !waits(&self.lock()));
         let state = self.lock();
@@ -132,22 +137,22 @@ impl InitBarrier {
     }
 }
 
-/// One worker at the barrier.
+/// One worker's handle of the barrier.
 pub(crate) struct Visitor<'a> {
     barrier: &'a InitBarrier,
     worker: usize,
-    /// Passes that the worker took part in.
+    /// The number of passes that the worker has taken part in.
     passes: u64,
-    /// The last pass in which it was counted as arrived.
+    /// The last pass in which the worker was counted as arrived.
     arrived: u64,
-    /// The number of workers that it knows to have ended.
+    /// The number of workers that have ended, as far as this worker knows.
     ended: usize,
-    /// Whether it may take part in the pass.
+    /// Whether the worker may take part in the pass.
     ready: bool,
     start: InitHook,
 }
 
-/// A worker that ends for any reason is no longer waited for.
+/// After this, no thread waits for the worker, which has ended.
 impl Drop for Visitor<'_> {
     fn drop(&mut self) {
         let mut state = self.barrier.lock();
@@ -159,11 +164,11 @@ impl Drop for Visitor<'_> {
 }
 
 impl Visitor<'_> {
-    /// Waits for the next pass, runs the user's code, and waits until the barrier is open. Returns whether the worker
-    /// may take part, or `None` if the loader was closed.
+    /// Waits for the next pass, runs the user's code, and waits until the barrier is open. Returns
+    /// whether the worker may take part in the pass, or `None` if the loader was closed.
     ///
-    /// If another worker ends meanwhile, this returns the answer for the same pass again: there may be something to
-    /// claim.
+    /// If another worker ends while this one waits for the next pass, this returns the same answer
+    /// for the current pass again: there may be claims of the ended worker to take over.
     pub(crate) fn next_pass(&mut self) -> Option<bool> {
         let barrier = self.barrier;
         let state = barrier.wait(&Never, |state| state.passes == self.passes && state.ended == self.ended)?;

@@ -1,4 +1,4 @@
-//! Samples that are read by index, one by one or many at once.
+//! The job that reads samples by index, one by one or many at once.
 
 use std::ops::Range;
 
@@ -14,27 +14,28 @@ use crate::loader::worker::cancel::CancelFlag;
 use crate::prefetch::AHEAD;
 use crate::sync::atomic::Ordering;
 
-/// Rows of a batch whose samples are read by index. The job of an untimed claim is inlined where it is used, and lives in
-/// registers; as calls, a row of one number took a tenth more instructions.
+/// The job for rows of a batch whose samples are read by index. Without timing, the job is inlined
+/// where it is used, so that its fields stay in registers; with function calls, a row of one number
+/// took a tenth more instructions.
 #[derive(Debug)]
 pub(crate) struct MapJob<'a, D> {
     pub(crate) dataset: &'a D,
     pub(crate) plan: &'a Plan,
     pub(crate) indices: &'a Indices<'a>,
-    /// Rows still to be read, within the batch.
+    /// The rows that are still to be read, within the batch.
     pub(crate) rows: Range<usize>,
-    /// The end of the rows whose indices are known and which this thread will read: those of the job, or if no other
-    /// thread reads any, also those of later batches.
+    /// The end of the rows whose indices are known and which this thread will read. These are the
+    /// rows of the job; if no other thread reads any, they include the rows of later batches.
     pub(crate) known: usize,
     /// The position of the batch's row 0 in the pass.
     pub(crate) first: usize,
     pub(crate) cx: &'a mut Context,
     pub(crate) scratch: &'a mut Vec<usize>,
     pub(crate) activity: &'a Activity,
-    /// Where samples are timed, if they are.
+    /// The record in which samples are timed, if they are timed one by one.
     pub(crate) laps: Option<&'a Laps>,
     pub(crate) cancel: &'a CancelFlag,
-    /// The row that is being read; after a bulk read of all rows, the end.
+    /// The row that is being read; after a bulk read of all rows, the end of the rows.
     pub(crate) at: usize,
     /// Whether the dataset reads many samples at once.
     pub(crate) bulk: bool,
@@ -43,7 +44,7 @@ pub(crate) struct MapJob<'a, D> {
 }
 
 impl<D: Dataset> MapJob<'_, D> {
-    /// Prefetches the first rows, unless the previous job did.
+    /// Prefetches the first rows, unless the previous job has already done so.
     #[inline(always)] // See `next`: a job whose address does not escape lives in registers.
     pub(crate) fn prefetch_first(&self) {
         if self.known > self.rows.end && self.first > 0 {
@@ -54,7 +55,7 @@ impl<D: Dataset> MapJob<'_, D> {
         }
     }
 
-    /// Prepares to read the sample at an index into a row.
+    /// Prepares to read the sample `index` into row `row`.
     #[inline(always)]
     pub(crate) fn begin(&mut self, row: usize, index: usize) {
         self.activity.index.store(index, Ordering::Relaxed);
@@ -62,7 +63,8 @@ impl<D: Dataset> MapJob<'_, D> {
         self.cx.start(self.plan.seed, self.plan.epoch, self.plan.places.of(self.first + row));
     }
 
-    /// Prepares to read all rows that are left with one call. Returns the first row, and the number of rows.
+    /// Prepares to read all remaining rows with one call. Returns the first row and the number of
+    /// rows.
     fn begin_many(&mut self) -> Result<(usize, usize), ManyError> {
         let rows = std::mem::take(&mut self.rows);
         let (first, wanted) = (rows.start, rows.len());
@@ -79,8 +81,9 @@ impl<D: Dataset> MapJob<'_, D> {
 }
 
 impl<D: Dataset> Job<D> for MapJob<'_, D> {
-    // The loop over a batch's rows: through a call, a row of one number took a third more instructions. In debug builds, each
-    // inlined call would have places of its own for the sample on the stack.
+    // Inlined, since this is called for each row of a batch: with a function call, a row of one
+    // number took a third more instructions. Not in debug builds, where each inlined call would
+    // have a place of its own for the sample on the stack.
     #[cfg_attr(not(debug_assertions), inline(always))]
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
         if self.is_cancelled() {
@@ -90,7 +93,8 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         if row >= self.rows.end {
             return Ok(None);
         }
-        // Set this first: if a call fails, the caller can then tell a hint from a sample.
+        // Set this first, so that the caller can tell whether `prefetch` or the read of the sample
+        // has failed.
         self.at = row;
         if row + AHEAD < self.known {
             self.dataset.prefetch(self.indices.at(row + AHEAD));
@@ -161,7 +165,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
     }
 
     fn write_many(&mut self, region: &BatchBuffer) -> Result<(), BoxError> {
-        // A short batch may have no rows for this claim.
+        // A batch that is not full may have no rows for this claim.
         if self.is_cancelled() || self.rows.is_empty() {
             return Ok(());
         }
@@ -170,7 +174,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         let watch =
             self.laps.map(|laps| move |begins| if begins { laps.got(activity, true) } else { laps.ask(activity) });
         let watch = watch.as_ref().map(|watch| watch as &dyn Fn(bool));
-        // SAFETY: the rows belong to the claim behind the job (see `Job`).
+        // SAFETY: the rows belong to the job's claim (see `Job`).
         let mut rows = unsafe { region.rows(&mut self.at, self.scratch, watch) };
         self.dataset.write_many(self.scratch, self.cx, &mut rows)?;
         Ok(rows.finish()?)

@@ -1,4 +1,4 @@
-//! The threads that fill batches, and how each processes its claims.
+//! The worker threads, and how a thread processes what it has claimed.
 
 pub(crate) mod backoff;
 pub(crate) mod cancel;

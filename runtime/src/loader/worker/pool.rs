@@ -1,4 +1,4 @@
-//! The worker threads.
+//! The pool of a loader's worker threads.
 
 use core_affinity::CoreId;
 
@@ -9,19 +9,21 @@ use crate::loader::worker::threads::{GRACE, Threads};
 use crate::sync::mpsc;
 use crate::wait::Until;
 
-/// The worker threads.
+/// The worker threads of a loader.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerPool {
     threads: Threads,
-    /// Whether the memory of the batches exists only in this process.
+    /// Whether the batches are in memory from [`Builder::memory`](crate::loader::Builder::memory),
+    /// which a forked process may lack.
     in_given_memory: bool,
     /// The number of worker processes, if the workers are processes.
     processes: Option<usize>,
 }
 
 impl WorkerPool {
-    /// Starts a thread for each function in `lives`, bound to the core at the same place in `cores` if there is one, and
-    /// waits until all threads run. If a thread cannot be started, it calls `close`, which must make the others end.
+    /// Starts a thread for each function in `lives`, binds it to the core at the same place in
+    /// `cores` if there is one, and waits until all threads run. If a thread cannot be started,
+    /// calls `close`, which must make the others end.
     pub(crate) fn start<F: FnOnce() + Send + 'static>(
         lives: impl ExactSizeIterator<Item = F>,
         cores: &[CoreId],
@@ -34,7 +36,7 @@ impl WorkerPool {
             let (bound, core) = (bound.clone(), cores.get(id).copied());
             let life = move || {
                 if let Some(core) = core {
-                    // The builder may have given up meanwhile and no longer receive.
+                    // The receiver no longer exists if another thread could not be started.
                     let _ = bound.send((id, core.id, core_affinity::set_for_current(core)));
                 }
                 drop(bound);
@@ -47,14 +49,15 @@ impl WorkerPool {
             }
         }
         drop(bound);
-        // Ends once every worker has dropped its sender, and so runs: the system and std allocate when a thread starts,
-        // which must not happen in the middle of a pass.
+        // This iteration ends when every worker has dropped its sender, and so is running. Wait for
+        // that, because the system and std allocate memory when a thread starts, which must not
+        // happen in the middle of a pass.
         let not_bound = refused.iter().filter(|&(_, _, done)| !done);
         warnings.extend(not_bound.map(|(worker, core, _)| Warning::NotBound { worker, core }));
         Ok(pool)
     }
 
-    /// Records that the only thread supervises this many worker processes.
+    /// Records that the pool's only thread supervises `workers` worker processes.
     pub(crate) fn of_workers(self, workers: usize) -> Self {
         Self { processes: Some(workers), ..self }
     }
@@ -64,36 +67,39 @@ impl WorkerPool {
         self.processes.unwrap_or(self.threads.len())
     }
 
-    /// Records which memory batches are written into.
+    /// Records which memory the batches are written into.
     pub(crate) fn writes_into(self, block: Option<&BatchMemory>) -> Self {
         Self { in_given_memory: block.is_some_and(BatchMemory::is_given), ..self }
     }
 
-    /// Whether this process was forked from the one with the threads, or with the memory of the batches.
+    /// Whether this process was forked from the one that built the loader, and lacks the worker
+    /// threads or the memory of the batches.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         !self.threads.is_here() && (self.in_given_memory || self.threads.len() > 0)
     }
 
-    /// Whether this process was forked from the one with the memory of the batches, so that none can be delivered.
+    /// Whether this process was forked from the one that built the loader, and may lack the memory
+    /// of the batches, so that no batch can be delivered.
     #[inline]
     pub(crate) fn has_lost_memory(&self) -> bool {
         self.in_given_memory && !self.threads.is_here()
     }
 
-    /// Leaks the handles of threads that were lost in a fork.
+    /// Leaks the handles of threads that do not exist in this forked process.
     #[cold]
     pub(crate) fn forget(&mut self) {
         self.threads.forget();
     }
 
-    /// Waits for the threads to end, until the deadline. Returns the number of those that have not.
+    /// Waits for the threads to end, until the deadline. Returns the number of threads that have
+    /// not ended.
     pub(crate) fn end(&mut self, deadline: &Until) -> usize {
         self.threads.end(deadline)
     }
 }
 
-/// Returns the deadline by which the threads of a loader that was not built must end.
+/// Returns the deadline by which the threads must end if a loader could not be built.
 pub(crate) fn grace() -> Until {
     Until::after(Some(GRACE))
 }

@@ -8,20 +8,20 @@ use crate::loader::worker::claim_size::ClaimSizer;
 /// The state of one thread that fills batches.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// The thread's place in the activities: the worker's number, or the last place for the consumer.
+    /// The index of the thread's activity: the worker's number, or the last index for the consumer.
     pub(crate) place: usize,
     pub(crate) worker: Option<usize>,
     pub(crate) cx: Context,
     pub(crate) sizer: ClaimSizer,
-    /// The indices of a bulk read.
+    /// A buffer for the indices of a bulk read.
     pub(crate) scratch: Vec<usize>,
-    /// The base seed from which the thread's worker information was made.
+    /// The base seed for which the thread's worker information was last set.
     pub(crate) seed: Option<u64>,
     pub(crate) watch: Watch,
 }
 
 impl Reader {
-    /// Makes a reader with memory for the indices of a bulk read.
+    /// Makes a reader with memory for the indices of `bulk` samples.
     pub(crate) fn new(
         place: usize,
         worker: Option<usize>,
@@ -30,7 +30,7 @@ impl Reader {
         stop: Option<StopToken>,
     ) -> Self {
         let mut scratch = Vec::new();
-        // If there is none, the first bulk read says so.
+        // If there is no memory, the first bulk read returns the error.
         _ = scratch.try_reserve_exact(bulk);
         Self { place, worker, cx: Context::new(worker, stop), sizer, scratch, seed: None, watch: Watch::default() }
     }

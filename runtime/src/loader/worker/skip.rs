@@ -1,4 +1,4 @@
-//! Reads the samples of some rows while skipping or replacing bad ones.
+//! The job that skips or replaces bad samples.
 
 use std::ops::Range;
 
@@ -23,8 +23,8 @@ const DRAWS: u64 = 64;
 
 /// Calls `read` until it succeeds, or `pass_over` returns an error.
 ///
-/// The sample borrows from the job, and the compiler cannot see yet that the loop ends with it. So each round borrows
-/// the job through a pointer.
+/// The sample borrows from the job, and the borrow checker does not accept that the loop ends when
+/// there is a sample. Therefore each round borrows the job through a pointer.
 ///
 /// # Safety
 ///
@@ -37,12 +37,12 @@ pub(crate) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
 ) -> Result<Option<Read<'j, D>>, E> {
     let job: *mut J = job;
     loop {
-        // SAFETY: the job is borrowed for `'j`. The loop continues only after an error, which is `'static` and so
-        // borrows nothing, and the caller upholds that `read` keeps nothing else when it fails. So this is the only
-        // reference in each round. A panic leaves the loop.
+        // SAFETY: the job is borrowed for `'j`. The loop continues only after an error, which is
+        // `'static` and so borrows nothing, and the caller upholds that `read` keeps nothing else
+        // when it fails. So this is the only reference in each round. A panic leaves the loop.
         match read(unsafe { &mut *job }) {
             Ok(read) => return Ok(read),
-            // SAFETY: as above.
+            // SAFETY: as for the other call.
             Err(error) => pass_over(unsafe { &mut *job }, error)?,
         }
     }
@@ -50,25 +50,27 @@ pub(crate) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
 
 /// A [`MapJob`] that does not stop at a bad sample.
 ///
-/// A sample is bad if anything fails between asking for it and having it. What is done with it afterwards may also
-/// fail: the caller of the job then calls [`pass_over`](Self::pass_over).
+/// A sample is bad if reading it fails. If the caller fails to process a sample that was read, it
+/// calls [`pass_over`](Self::pass_over), and the sample is bad, too.
 pub(crate) struct SkipJob<'t, 'a, D> {
     job: &'t mut MapJob<'a, D>,
-    /// The end of the job's rows.
+    /// The end of the job's rows in the batch.
     end: usize,
     replaces: bool,
-    /// The lengths of all samples, if a substitute must not be longer than what it replaces.
+    /// The lengths of all samples, if a substitute must not be longer than the sample that it
+    /// replaces.
     lengths: Option<&'t [u32]>,
     by: By,
-    /// Marks a row that will not be written as empty.
+    /// Marks a row as empty because no sample will be written into it.
     leave_empty: &'t dyn Fn(usize),
     is_blocked: Option<&'t IsBlocked>,
-    /// The number of substitutes so far for the current row, the last one, and whether it must still be read.
+    /// The number of substitutes tried for the current row, the index of the last one, and whether
+    /// it is still to be read.
     attempts: u64,
     substitute: usize,
     pending: bool,
     pub(crate) bad: Vec<Skipped>,
-    /// Whether the batch must be given up.
+    /// Whether the batch has failed and no sample can be passed over any more.
     pub(crate) gave_up: bool,
 }
 
@@ -87,21 +89,23 @@ impl<'t, 'a, D: Dataset> SkipJob<'t, 'a, D> {
         Self { job, end, replaces, lengths, by, leave_empty, is_blocked, attempts, substitute, pending, bad, gave_up }
     }
 
-    /// Records that the sample of the job's row is bad, and prepares what replaces it. Fails if nothing can, or if the
-    /// failure is not a sample's.
+    /// Records that the sample of the job's current row is bad, and prepares to read its substitute
+    /// or the next sample. Fails if no substitute is left, or if the failure is not one of a
+    /// sample.
     pub(crate) fn pass_over(&mut self, cause: Cause) -> Result<(), Cause> {
         let (row, job) = (self.job.at, &mut *self.job);
         if self.attempts == 0 && job.rows.start == row && !job.rows.is_empty() {
-            // The sample was not asked for yet: a hint panicked. Hints are optional.
+            // The sample was not read yet: `prefetch` panicked. Go on without prefetching, which is
+            // optional.
             job.known = 0;
             return Ok(());
         }
         if self.attempts == 0 && job.bulk && (row == self.end || cause.is::<ManyError>()) {
-            // A bulk read that failed after its last sample, or returned the wrong number of samples.
+            // A bulk read failed after its last sample, or returned the wrong number of samples.
             self.gave_up = true;
             return Err(cause);
         }
-        // A bulk read took all rows.
+        // A bulk read has taken all rows out of the job.
         job.rows = row + 1..self.end;
         let index = if self.attempts > 0 { self.substitute } else { job.indices.at(row) };
         let cause = cause.at(Some(index), job.plan.samples);
@@ -126,7 +130,7 @@ impl<'t, 'a, D: Dataset> SkipJob<'t, 'a, D> {
         Ok(())
     }
 
-    /// Reads the next sample, or the next substitute.
+    /// Reads the next sample, or a substitute if one is pending.
     fn attempt(&mut self) -> Result<Option<Read<'_, D>>, Cause> {
         guarded(|| {
             if !self.pending {
@@ -155,7 +159,7 @@ impl<'t, 'a, D: Dataset> SkipJob<'t, 'a, D> {
         })
     }
 
-    /// Reads all samples that are left with one call of the dataset, up to the first bad one.
+    /// Reads all remaining samples with one call of the dataset, up to the first bad one.
     fn read_many(&mut self, put: Put<'_, D>) -> Result<(), Cause> {
         self.attempts = 0;
         guarded(|| self.job.for_each(put)).or_else(|cause| self.pass_over(cause))
@@ -164,7 +168,7 @@ impl<'t, 'a, D: Dataset> SkipJob<'t, 'a, D> {
 
 impl<D: Dataset> Job<D> for SkipJob<'_, '_, D> {
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
-        // SAFETY: `attempt` keeps only numbers when it fails.
+        // SAFETY: `attempt` returns nothing that borrows when it fails.
         unsafe { lend(self, Self::attempt, Self::pass_over) }.map_err(Cause::into_error)
     }
 
@@ -185,7 +189,7 @@ impl<D: Dataset> Job<D> for SkipJob<'_, '_, D> {
     }
 
     fn index(&self) -> Option<usize> {
-        // It is not known which of the next samples are good.
+        // It is unknown which of the next samples are good.
         None
     }
 
@@ -231,7 +235,7 @@ impl<D: Dataset> Job<D> for SkipJob<'_, '_, D> {
     }
 }
 
-/// No good substitute for a sample was found.
+/// The error of a batch in which no good substitute for a sample was found.
 #[derive(Debug, thiserror::Error)]
 #[error("{ATTEMPTS} substitutes were tried and are bad, too; the last one is sample {index}: {last}")]
 struct NoSubstitute {
@@ -239,28 +243,30 @@ struct NoSubstitute {
     last: String,
 }
 
-/// Returns the random numbers that choose a substitute for a bad sample, after `earlier` ones.
+/// Returns the random numbers that choose a substitute for a bad sample, without the first
+/// `earlier` ones.
 fn words(seed: u64, epoch: u32, place: u64, earlier: u64) -> SampleRng {
-    // A separate key, from a position that no pass is long enough to have, since a sample's own random numbers are in
-    // use.
+    // The key is different from that of the samples' own random numbers. It belongs to a position
+    // that no pass reaches.
     let key = SampleRng::new(seed, 0, u64::MAX - 1).next_u64();
     let mut rng = SampleRng::new(key, epoch, place);
     (0..earlier).for_each(|_| _ = rng.next_u64());
     rng
 }
 
-/// Returns the index, below `samples`, that a random number chooses.
+/// Converts a random number to an index below `samples`.
 fn below(samples: usize, word: u64) -> usize {
     ((u128::from(word) * samples as u128) >> 64) as usize
 }
 
-/// Returns the index of another sample that is not longer than sample `bad`, or `bad` if there is none.
+/// Returns the index of another sample that is not longer than sample `bad`, or `bad` if there is
+/// none.
 fn no_longer(lengths: &[u32], bad: usize, mut words: SampleRng) -> usize {
     let samples = lengths.len();
     let fits = |&index: &usize| index != bad && lengths[index] <= lengths[bad];
     let mut draw = || below(samples, words.next_u64());
     let drawn = (1..DRAWS).map(|_| draw()).find(fits);
-    // If few samples fit, take the next one from somewhere.
+    // If few samples are short enough, take the first one after a random index.
     let next = || {
         let from = draw();
         (from..samples).chain(0..from).find(fits)

@@ -1,9 +1,10 @@
 //! The threads of a loader: how they start, and how they end.
 //!
-//! The thread that drops a loader waits for the loader's threads for a limited time, and never for itself: user code
-//! that a worker runs may be what drops the loader. A thread has ended when the system says so, since the destructors
-//! of thread-locals, which are also user code, run after all code of the loader. A thread that has not ended in time is
-//! abandoned: it owns everything that it can still access (through `Arc`s), and frees it when it ends.
+//! The thread that drops a loader waits for the loader's threads for a limited time. It never waits
+//! for itself: user code that a worker runs may drop the loader. A thread counts as ended only when
+//! the system says so, since the destructors of its thread-locals, which are user code too, run
+//! after all code of the loader. A thread that does not end in time is abandoned: it owns
+//! everything that it can still access (through `Arc`s), and frees that when it ends.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,11 +17,11 @@ use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard, wait_while};
 use crate::wait::Until;
 
-/// The time for which a dropped loader waits for its threads, in all, to leave user code and to end, unless
-/// [`close_timeout`](crate::loader::Builder::close_timeout) sets another.
+/// The time that dropping a loader waits, in all, for its threads to leave user code and to end,
+/// unless [`close_timeout`](crate::loader::Builder::close_timeout) sets another time.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// Threads that are ended together.
+/// A group of threads, which are started and ended together.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     threads: Vec<JoinHandle<()>>,
@@ -28,7 +29,8 @@ pub(crate) struct Threads {
     process: Process,
 }
 
-/// Records which threads have ended, except for their thread-locals.
+/// Records which threads have finished their function. Their thread-locals may not be destroyed
+/// yet.
 #[derive(Debug, Default)]
 struct Roll {
     ended: Mutex<Vec<bool>>,
@@ -41,7 +43,7 @@ impl Roll {
     }
 }
 
-/// Records the end of its thread in the roll when it is dropped.
+/// Records in the roll that its thread has finished, when it is dropped.
 struct Signature(Arc<Roll>, usize);
 
 impl Drop for Signature {
@@ -64,7 +66,7 @@ impl Threads {
         let signature = Signature(self.roll.clone(), place);
         let life = move || {
             let _signature = signature;
-            // Guards dropping what the closure owns, too: the dataset, for example, may panic when it is dropped.
+            // This also catches a panic in dropping what the closure owns, for example the dataset.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(life)) {
                 take_message(panic);
             }
@@ -78,32 +80,32 @@ impl Threads {
         self.threads.len()
     }
 
-    /// Whether this is the process in which the threads were started, not one that was forked from it.
+    /// Whether this process started the threads, and was not forked from the one that did.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_this()
     }
 
-    /// Whether this process was forked from the one with the threads.
+    /// Whether this process was forked from the one that has the threads.
     pub(crate) fn is_lost(&self) -> bool {
         !self.is_here() && !self.threads.is_empty()
     }
 
-    /// Leaks the handles of threads that were lost in a fork. Dropping the handles would not be safe: the system may
-    /// have given their IDs to other threads.
+    /// Leaks the handles of threads that do not exist in this forked process. Dropping the handles
+    /// would be unsound: the system may have given the threads' IDs to other threads.
     #[cold]
     pub(crate) fn forget(&mut self) {
         self.threads.drain(..).for_each(std::mem::forget);
     }
 
-    /// Waits until all threads except the calling one have ended, and leaves behind those that have not by the
-    /// deadline. Returns their number.
+    /// Waits until all threads except the calling one have ended. Abandons those that have not by
+    /// the deadline, and returns their number.
     pub(crate) fn end(&mut self, deadline: &Until) -> usize {
         if self.is_lost() {
             self.forget();
             return 0;
         }
-        // Wakes workers that sleep to back off.
+        // Wake workers that are napping.
         self.threads.iter().for_each(|thread| thread.thread().unpark());
         let own = self.threads.iter().position(is_current);
         let others = |ended: &[bool]| {
@@ -122,7 +124,8 @@ impl Threads {
     }
 }
 
-/// Waits for the end of a thread that has recorded its end in the roll. Returns whether it ended by the deadline.
+/// Waits for the end of a thread that has recorded in the roll that it finished. Returns whether it
+/// ended by the deadline.
 #[cfg(all(target_os = "linux", not(shuttle)))]
 fn join(thread: JoinHandle<()>, deadline: &Until) -> bool {
     use std::os::unix::thread::JoinHandleExt;
@@ -138,38 +141,40 @@ fn join(thread: JoinHandle<()>, deadline: &Until) -> bool {
             libc::EBUSY if !deadline.remaining().is_zero() => {}
             _ => break,
         }
-        // This takes some tens of microseconds, unless the destructors of thread-locals are slow.
+        // A thread usually ends within tens of microseconds, unless the destructors of
+        // thread-locals are slow.
         match looks {
             0..64 => thread::yield_now(),
             _ => thread::sleep(Duration::from_micros(100)),
         }
         looks += 1;
     }
-    // SAFETY: as above, and the thread was not joined.
+    // SAFETY: this was the only handle, and the thread was not joined.
     unsafe { libc::pthread_detach(thread) };
     false
 }
 
-/// Under shuttle there are no thread-locals with slow destructors.
+/// Joins the thread. Under shuttle there are no thread-locals with slow destructors.
 #[cfg(shuttle)]
 fn join(thread: JoinHandle<()>, _: &Until) -> bool {
     thread.join().is_ok()
 }
 
-/// Other systems have no way to wait for the very end of a thread with a timeout. So the thread is left to end by
-/// itself; it no longer owns anything of the loader.
+/// Detaches the thread, since other systems cannot wait for the very end of a thread with a
+/// timeout. The thread owns nothing of the loader any more.
 #[cfg(not(any(target_os = "linux", shuttle)))]
 fn join(thread: JoinHandle<()>, _: &Until) -> bool {
     drop(thread);
     true
 }
 
-/// Whether this is the calling thread. (std cannot tell once its own thread-locals are destroyed.)
+/// Whether this is the calling thread. (std cannot tell while its thread-locals are being
+/// destroyed.)
 #[cfg(all(unix, not(shuttle)))]
 fn is_current(thread: &JoinHandle<()>) -> bool {
     use std::os::unix::thread::JoinHandleExt;
 
-    // SAFETY: the thread is neither joined nor detached, so its ID is not used for another one.
+    // SAFETY: the thread is neither joined nor detached, so no other thread has its ID.
     unsafe { libc::pthread_equal(libc::pthread_self(), thread.as_pthread_t()) != 0 }
 }
 

@@ -1,4 +1,4 @@
-//! Times claims.
+//! Fills claims and records how long that takes.
 
 use crate::loader::error::failure::Cause;
 use crate::loader::error::guard::caught;
@@ -10,10 +10,10 @@ use crate::loader::trace::Entered;
 use crate::loader::worker::reader::Reader;
 use crate::sync::Instant;
 
-/// Fills a claim of `parts` parts by `fill`, and records how long it takes; for claims whose sizer does not
-/// [skip that](crate::loader::worker::claim_size::ClaimSizer::skips_timing). `fill` also gets whether it times
-/// its samples. Returns the panic of `fill`, or of a `tracing` subscriber; after the latter the rows are
-/// still valid.
+/// Fills a claim of `parts` parts by calling `fill`, and records the time. Not for claims that the
+/// sizer [skips](crate::loader::worker::claim_size::ClaimSizer::skips_timing). `fill` is told
+/// whether to time the samples one by one. Fails if `fill` or a `tracing` subscriber panics; if it
+/// was the subscriber, the rows are valid nevertheless.
 #[inline(never)]
 pub(crate) fn timed<T: Copy>(
     reader: &mut Reader,
@@ -34,10 +34,10 @@ pub(crate) fn timed<T: Copy>(
 #[derive(Debug)]
 pub(crate) struct Timing {
     span: Option<Entered>,
-    /// The outcome of the span so far.
+    /// The outcome of the subscriber's calls so far.
     traced: Result<(), Cause>,
     started: Instant,
-    /// The number of samples that the thread had started before.
+    /// The number of samples that the thread had started before this claim.
     samples: u64,
 }
 
@@ -55,12 +55,12 @@ impl Timing {
         Self { span, traced, started, samples }
     }
 
-    /// Ends the timing of a claim that had `parts` parts. Fails if a subscriber panicked.
+    /// Ends the timing of a claim that had `parts` parts. Fails if a subscriber has panicked.
     pub(crate) fn end(self, reader: &mut Reader, activity: &Activity, parts: usize) -> Result<(), Cause> {
         let Self { span, traced, started, samples } = self;
         let ended = Instant::now();
         let samples = activity.counters.samples() - samples;
-        // If a subscriber listens to the spans, time all claims.
+        // Time all claims if they are slow, or if a subscriber listens to the spans.
         let took = ended.saturating_duration_since(started);
         let listened_to = span.as_ref().is_some_and(|span| !span.is_disabled());
         let always = listened_to || nanos(took) >= LONG * look();
@@ -89,7 +89,7 @@ mod tests {
         .unwrap();
         let took = activity.counters.busy_time();
         assert!(!took.is_zero());
-        // These have no measured time yet.
+        // The following samples have no measured time yet.
         activity.counters.claimed(29);
         assert_eq!(activity.counters.busy_time(), took);
     }

@@ -1,4 +1,5 @@
-//! The watchdog: reports samples that threads are stuck at, but stops nothing.
+//! The watchdog, a thread that reports samples on which other threads spend too long. It stops
+//! nothing.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -18,12 +19,13 @@ use crate::placed::Placed;
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, wait_while};
 use crate::wait::Until;
 
-/// How often it checks within the time limit.
+/// The number of checks within the time limit.
 const LOOKS: u32 = 4;
 /// The minimum time between two checks.
 const MIN: Duration = Duration::from_millis(1);
 
-/// A thread that watches the others. It holds only their activities, and ends when this is dropped.
+/// The watchdog's thread. It accesses only the activities of the other threads, and ends when this
+/// value is dropped.
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
     threads: Threads,
@@ -52,12 +54,13 @@ impl Watchdog {
         Ok(Self { shared, threads })
     }
 
-    /// The samples that were reported.
+    /// The samples that were reported so far.
     pub(crate) fn stuck(&self) -> &Arc<StuckSamples> {
         &self.shared.stuck
     }
 
-    /// Makes the thread end, and waits for that until the deadline. Returns 1 if it has not ended.
+    /// Makes the thread end, and waits for that until the deadline. Returns 1 if it has not ended,
+    /// and 0 if it has.
     pub(crate) fn end(&mut self, deadline: &Until) -> usize {
         if self.threads.is_lost() {
             self.threads.forget();
@@ -107,7 +110,7 @@ impl Shared {
     }
 }
 
-/// What a thread was last seen working on.
+/// The sample at which a thread was last seen, since when, and whether that was reported.
 #[derive(Debug, Default)]
 pub(crate) struct Sight {
     at: Option<(At, Instant)>,
@@ -115,19 +118,20 @@ pub(crate) struct Sight {
 }
 
 impl Sight {
-    /// Whether the thread was last seen working on this.
+    /// Whether the thread was last seen at this sample.
     #[cfg(processes)]
     pub(crate) fn is_at(&self, at: &At) -> bool {
         self.at.is_some_and(|(seen, _)| seen == *at)
     }
 
-    /// Returns what the thread was last seen working on, and for how long.
+    /// Returns the sample at which the thread was last seen, and for how long it has been there.
     #[cfg(processes)]
     pub(crate) fn seen(&self) -> Option<(At, Duration)> {
         self.at.map(|(at, since)| (at, since.elapsed()))
     }
 
-    /// Returns the sample and time to report for a thread that works on `at` now, once for each occasion.
+    /// Updates the record of a thread that is at sample `at` now. Returns the sample and the time
+    /// if they are to be reported, which happens once for each attempt to read a sample.
     pub(crate) fn look(&mut self, at: Option<At>, now: Instant, patience: Duration) -> Option<(At, Duration)> {
         match (self.at, at) {
             (Some((before, since)), Some(at)) if before == at => {
@@ -166,7 +170,7 @@ mod tests {
             (at(1, 0), 3, None),
             (at(1, 0), 4, reported),
             (at(1, 0), 9, None),
-            // The same index in another row, and in the same row of another pass.
+            // The same index in another row, and then in the same row of another batch.
             (at(1, 1), 10, None),
             (at(2, 1), 14, None),
             (at(2, 1), 18, reported),

@@ -1,4 +1,4 @@
-//! The threads of a loader, and what they share with the consumer.
+//! The threads of a loader, and the state that they share with the consumer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::loader::worker::watchdog::Watchdog;
 use crate::placed::Placed;
 use crate::wait::Until;
 
-/// The threads of a loader, and what they share with the consumer.
+/// The threads of a loader, and the state that they share with the consumer.
 pub(crate) struct Workers {
     pub(crate) pool: WorkerPool,
     pub(crate) cancel: StopToken,
-    /// The activity of each worker, and last of the consumer.
+    /// The activity of each worker, followed by that of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
     pub(crate) liveness: Arc<WorkerLiveness>,
     pub(crate) watchdog: Option<Watchdog>,
@@ -28,8 +28,8 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Prepares for the threads to come, one for each activity but the last, and starts the watchdog if there is a time
-    /// limit.
+    /// Prepares the state for worker threads that will be started: one for each activity but the
+    /// last. Starts the watchdog if there is a time limit.
     pub(crate) fn new(
         cancel: StopToken,
         activities: Placed<[CachePadded<Activity>]>,
@@ -42,7 +42,8 @@ impl Workers {
         Ok(Self { pool: WorkerPool::default(), cancel, activities, liveness, watchdog, close_timeout })
     }
 
-    /// Waits for the threads to end, until the deadline. Returns a warning if some have not.
+    /// Waits for the threads to end, until the deadline. Returns a warning if some of them have not
+    /// ended.
     pub(crate) fn end(&mut self, deadline: &Until) -> Option<Warning> {
         let workers = self.pool.len();
         let mut threads = self.pool.end(deadline);

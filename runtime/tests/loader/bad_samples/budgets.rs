@@ -1,4 +1,4 @@
-//! The budget of bad samples in a pass, the errors beyond it, and incompatible options.
+//! Tests of the budget of bad samples in a pass, the errors beyond it, and incompatible options.
 
 use slotline::dataset::iter_fn;
 use slotline::loader::BuildError;
@@ -10,7 +10,7 @@ use super::*;
 
 #[test]
 fn beyond_the_budget_only_batches_with_bad_samples_fail() {
-    let bad: fn(usize) -> bool = |i| i % 5 == 3; // 8 of 42
+    let bad: fn(usize) -> bool = |i| i % 5 == 3; // 8 of 42 samples
     let good = good::<true>();
     for (budget, allowed) in [
         (Budget::Samples(0), 0),
@@ -76,7 +76,7 @@ fn more_bad_samples_than_good_ones_are_an_error() {
         other => panic!("{:?}", other.map(|batch| batch.map(|batch: Batch<i64>| batch.indices().to_vec()))),
     };
     for crew in crews([0, 2]) {
-        // In the first part of 2,000 samples half are bad, and in the rest all are.
+        // Of the first 2,000 samples, half are bad, and all later ones are bad.
         let read = |index: usize, _: &mut Context| {
             if index >= 2000 || index % 2 == 1 { Err(format!("no {index}").into()) } else { Ok(index as i64) }
         };
@@ -90,7 +90,7 @@ fn more_bad_samples_than_good_ones_are_an_error() {
         let (bad, of, source) = mostly(pass.next());
         assert!((1000..1016).contains(&of) && bad > of / 2 && bad < 1016, "{bad} of {of}");
         assert!(source.starts_with("sample 2"), "{source}");
-        // The count begins again.
+        // After the error, samples are counted from 0 again.
         assert_eq!(mostly(pass.next()).1, 1008);
     }
     for workers in [0, 2] {

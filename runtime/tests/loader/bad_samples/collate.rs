@@ -1,4 +1,4 @@
-//! Bad samples in loaders with a collate function.
+//! Tests of bad samples in loaders with a collate function.
 
 use slotline::dataset::Loadable;
 use slotline::loader::Samples;
@@ -10,8 +10,8 @@ fn indices(batch: &[Seen]) -> Vec<usize> {
     batch.iter().map(|seen| seen.index).collect()
 }
 
-/// Returns the indices of each collated batch. The function takes samples with `for_each` if `each`, and with `next` otherwise. It
-/// fails on an empty batch.
+/// Returns the indices of each collated batch. The collate function takes samples with `for_each`
+/// if `each` is set, and with `next` otherwise. It fails on an empty batch.
 fn collated(
     fault: Fault,
     bad: fn(usize) -> bool,
@@ -63,7 +63,7 @@ fn a_collate_function_gets_no_bad_samples_and_may_fail() {
                     }
                     let left: Vec<_> = good.iter().copied().filter(|&index| !bad(index)).collect();
                     assert_eq!(skipped[task].as_ref(), Ok(&left), "{fault:?}, {how:?}, {each}");
-                    // A substitute may be sample 20, at which the function panics.
+                    // The substitute may be sample 20, at which the function panics.
                     if let Ok(replaced) = &replaced[task] {
                         let fits = |(got, good): (&usize, &usize)| !bad(*got) && (got == good || bad(*good));
                         assert!(replaced.len() == good.len() && replaced.iter().zip(&good).all(fits), "{replaced:?}");
@@ -89,7 +89,8 @@ fn a_batch_collated_from_no_samples_is_discarded() {
     }
 }
 
-/// Writes each sample into memory of its own, which fails as writing it into a row does. Returns the samples.
+/// Writes each sample into separate memory, which fails in the same cases as writing it into a row.
+/// Returns the samples.
 pub(super) fn written<D>(samples: &mut Samples<'_, D>, each: bool) -> Result<Vec<Seen>, BoxError>
 where
     D: for<'a> Loadable<Item<'a> = Sheet<false>>,

@@ -1,11 +1,11 @@
-//! Bad samples of iterable datasets, where the next sample replaces a bad one.
+//! Tests of bad samples of iterable datasets, where the next sample replaces a bad one.
 
 use slotline::dataset::{IterFn, iter_fn};
 use slotline::loader::Samples;
 
 use super::*;
 
-/// Returns a stream of sheets, the same in each worker.
+/// Returns an iterable dataset of [`Sheet`]s, of which each worker reads all.
 fn stream<const PACKED: bool>(
     len: usize,
     fault: Fault,
@@ -61,7 +61,7 @@ fn full_batches<const PACKED: bool>() {
                 let builder = builder.num_workers(workers).drop_last(drop_last).on_error(SKIP);
                 let mut loader = builder.build().unwrap();
                 let whole = left.chunks(8).filter(|batch| !drop_last || batch.len() == 8);
-                // Each worker reads the same samples, and the workers take turns.
+                // Each worker reads the same samples, and batches come from the workers in turn.
                 let want: Vec<_> = whole.flat_map(|batch| vec![batch.to_vec(); workers.max(1)]).collect();
                 for pass in 1..3 {
                     let batches: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect_contents();

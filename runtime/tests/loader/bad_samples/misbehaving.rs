@@ -1,4 +1,5 @@
-//! Errors that panic when they are formatted, or when they are dropped in the thread that made them.
+//! Tests of errors that panic when they are formatted, or when they are dropped in the thread that
+//! made them.
 
 use std::thread::{self, ThreadId};
 
@@ -33,7 +34,8 @@ impl Drop for PanickingError {
     }
 }
 
-/// Runs two passes of a loader. Each result is the length of a batch, or the index of the sample that failed.
+/// Runs two passes of a loader. The result for each batch is its length, or the index of the sample
+/// that failed.
 macro_rules! passes {
     ($builder:expr) => {{
         let mut loader = $builder.num_workers(1).build().unwrap();

@@ -1,4 +1,4 @@
-//! Bad samples, which fail with an error or a panic while they are read or written.
+//! Tests of bad samples, which fail with an error or a panic while they are read or written.
 
 mod budgets;
 mod collate;
@@ -24,7 +24,7 @@ const REPLACE: OnError = OnError::Replace(Budget::Samples(usize::MAX));
 enum Fault {
     Error,
     Panic,
-    /// Fails after it has written part of its row.
+    /// Fails after writing part of its row.
     Write,
     WritePanic,
     /// Writes fields that were not declared.
@@ -35,14 +35,14 @@ enum Fault {
 
 const FAULTS: [Fault; 6] = [Fault::Error, Fault::Panic, Fault::Write, Fault::WritePanic, Fault::Mismatch, Fault::Full];
 
-/// A sample with fields of each kind, but with packed ones only if `PACKED`.
+/// A sample with a field of each kind. Packed fields are included only if `PACKED` is true.
 struct Sheet<const PACKED: bool> {
     index: usize,
     word: u64,
     fault: Option<Fault>,
 }
 
-/// Returns the text of an index. Its length varies.
+/// Returns a text for an index, whose length varies.
 fn text(index: usize) -> String {
     "abcdefghijkl"[index % 5..][..index % 7].to_owned()
 }
@@ -105,20 +105,20 @@ impl<const PACKED: bool> Dataset for Sheets<PACKED> {
         self.many
     }
 
-    /// Declares the fields, so that `build` reads no sample.
+    /// Returns the fields, so that `build` reads no sample.
     fn fields(&self) -> Option<Fields> {
         Some(Fields::of(&Sheet::<PACKED> { index: 0, word: 0, fault: None }))
     }
 }
 
-/// A row of a batch: the index and the random number in its fields.
+/// The index and the random number in a row of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     index: usize,
     word: u64,
 }
 
-/// Checks that all fields of each row belong together, and returns the rows.
+/// Checks that all fields of each row belong to one sample, and returns the rows.
 #[track_caller]
 fn rows<S>(batch: &Batch<S>) -> Vec<Seen> {
     let columns = batch.columns();
@@ -153,7 +153,7 @@ fn outcome<S>(batch: Result<Batch<S>, Error>) -> Outcome {
     batch.map(|batch| (batch.batch_index(), rows(&batch))).map_err(|error| describe(&error))
 }
 
-/// Formats an error without the thread that met it, which depends on timing.
+/// Formats an error without the thread that reported it, which depends on timing.
 fn describe(error: &Error) -> String {
     match error {
         Error::Sample { index, position, task, source, .. } => {
@@ -190,7 +190,8 @@ const HOWS: [How; 10] = [
     How { workers: 1, part_size: None, many: true, round_robin: false, processes: HAS_PROCESSES },
 ];
 
-/// Returns the options to test with a fault: processes, which take longer, only with some.
+/// Returns the options to test with a fault. Processes take longer, and are tested with some faults
+/// only.
 fn hows(fault: Fault) -> impl Iterator<Item = How> {
     HOWS.into_iter().filter(move |how| !how.processes || matches!(fault, Fault::Error | Fault::WritePanic))
 }
@@ -209,7 +210,8 @@ impl fmt::Debug for How {
     }
 }
 
-/// The batches of two passes of a loader, and the number and indices of the bad samples in its statistics.
+/// The batches of two passes of a loader, with the number and the indices of the bad samples in its
+/// statistics.
 #[derive(Debug, PartialEq, Eq)]
 struct Report {
     passes: [Vec<Outcome>; 2],

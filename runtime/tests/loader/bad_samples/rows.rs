@@ -1,4 +1,4 @@
-//! Stacked batches, with bad samples skipped or replaced.
+//! Tests of stacked batches, with bad samples skipped or replaced.
 
 use slotline::loader::OnHeld;
 
@@ -6,7 +6,8 @@ use crate::support::{Bulk, crews, from_fn};
 
 use super::*;
 
-/// Which samples are bad: some, the first and the last, a whole batch (unless shuffled), all except one, all.
+/// Functions that select the bad samples: some, the first and the last, a whole batch (unless
+/// shuffled), all except one, all.
 const BAD: [fn(usize) -> bool; 5] =
     [|i| i % 5 == 3, |i| i == 0 || i == LEN - 1, |i| i / BATCH == 1, |i| i != 20, |_| true];
 

@@ -25,6 +25,7 @@ from slotline import _slotline
 from slotline._slotline import Closed, Collator, Port
 from slotline.torch._internals import ExceptionWrapper, _sharding_worker_init_fn, is_python_exiting, signal_handling, stop_timeout
 from slotline.torch._iterators.base import BaseIterator, warn
+from slotline.torch._lift.fetch import preload
 from slotline.torch._state import entries
 from slotline.torch._state.progress import worker_states
 from slotline.torch._state.stats import Stats, run_delay
@@ -122,6 +123,8 @@ class ProcessIterator(BaseIterator):
 
     def _start(self, loader):
         context = loader.multiprocessing_context or torch.multiprocessing
+        if loader.lift:
+            preload()
         states = self._worker_states(loader)
         spec = self._spec(loader)
         limit = None if loader.memory_limit is None else max(loader.memory_limit // self._num_workers, 1)

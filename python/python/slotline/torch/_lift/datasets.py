@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import types
 
@@ -14,8 +15,9 @@ from torchvision.datasets.folder import default_loader, pil_loader  # type: igno
 
 from slotline._slotline import NotLifted, Steps
 from slotline.torch._lift.drawing import Drawing
+from slotline.torch._lift.draws import Draws
 from slotline.torch._lift.function import LiftedTransform
-from slotline.torch._lift.transforms import Changed, Lifter, States, is_of_torch, rebound
+from slotline.torch._lift.transforms import Lifter, States, changed_copy, is_of_torch, rebound
 
 # The classes whose code opens files or takes arrays, and then calls their transform.
 _KNOWN = (
@@ -95,13 +97,19 @@ def _with_drawings(function):
     return rebound(function, **{name: value for name, value in _NAMES.items() if name in function.__globals__})
 
 
+def _constant(value, _):
+    return value
+
+
 class Lifted:
     """A dataset that is read by index as before, natively. All else is that of the dataset itself."""
 
     def __init__(self, dataset, getitem, /, **changed):
         self._dataset = dataset
         self._getitem = getitem
-        self._changed = Changed(dataset, **changed)
+        # A property comes before an attribute of the dataset itself.
+        properties = {name: property(functools.partial(_constant, value)) for name, value in changed.items()}
+        self._changed = changed_copy(dataset, properties)
 
     def __getitem__(self, index):
         return self._getitem(self._changed, index)
@@ -126,12 +134,31 @@ class Recognised:
         self.lifters = []
         self.is_plain = True
         self.lines = []
+        self._draws = Draws()
         found = self._lifted(dataset)
         self.dataset = found if self.lifters else None
 
     def states(self):
         """Returns the states of all generators that the lifters draw from."""
         return States(any(lifter.uses_random for lifter in self.lifters))
+
+    def read(self, indices, states):
+        """Reads the samples of a batch, with these states of the generators at its beginning.
+
+        Raises ``NotLifted`` if others are to be used.
+        """
+        draws = self._draws
+        is_simple = all(lifter.is_simple and not lifter.to_compare for lifter in self.lifters)
+        if not (is_simple and draws.begin(states.torch)):
+            return [self.dataset[k] for k in indices]
+        try:
+            samples = [self.dataset[k] for k in indices]
+        except BaseException:
+            draws.cancel()
+            raise
+        if not draws.end():
+            raise NotLifted("other code draws numbers at the same time")
+        return samples
 
     def set_deferred(self, is_deferred):
         self.is_deferred = is_deferred
@@ -162,7 +189,7 @@ class Recognised:
             reason = "it has no transform"
         if reason is None:
             given = dataset.transform
-            lifter = Lifter(given.transform if type(given) is LiftedTransform else given)
+            lifter = Lifter(given.transform if type(given) is LiftedTransform else given, self._draws)
             if not lifter.known:
                 reason = lifter.reason
         if reason is not None:

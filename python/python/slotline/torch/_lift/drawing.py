@@ -134,10 +134,12 @@ def _vertical_flip(img):
 
 def _colour(img, fill):
     """Returns the three bytes of a colour for an image."""
-    if len(img._mode) == 1 and not isinstance(fill, (int, type(None))):
-        raise NotLifted("a colour for a grey picture")
     if fill is None:
         fill = 0
+    if type(fill) is int and 0 <= fill <= 255:
+        return [fill] * 3
+    if len(img._mode) == 1 and not isinstance(fill, int):
+        raise NotLifted("a colour for a grey picture")
     values = [fill] * 3 if isinstance(fill, (int, float)) else list(fill)
     if len(values) == 1:
         values *= 3

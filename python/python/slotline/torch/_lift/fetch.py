@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 
@@ -12,6 +13,14 @@ class _Nothing:
 
     def __init__(self, reason):
         self.lines = [f"by Python, since {reason}"]
+
+
+def preload():
+    """Imports what workers need, so that they inherit it instead of importing it each."""
+    if "torchvision" in sys.modules:
+        # What is wrong with it is found out where a dataset is looked at.
+        with contextlib.suppress(Exception):
+            import slotline.torch._lift.datasets  # noqa: F401
 
 
 def recognised(dataset):
@@ -44,10 +53,10 @@ class DeferredFetcher:
     def fetch(self, index):
         if not all(lifter.is_on and lifter.is_current() for lifter in self._found.lifters):
             return self._plain.fetch(index)
-        self._before = self._found.states(), index
+        states = self._found.states()
+        self._before = states, index
         try:
-            lifted = self._found.dataset
-            return self._collate_fn([lifted[k] for k in index])
+            return self._collate_fn(self._found.read(index, states))
         except Exception:
             return self.fetch_plainly()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import inspect
 import random
 import types
 import warnings
@@ -24,7 +26,9 @@ _V1 = (
     "RandomInvert RandomPosterize RandomSolarize RandomAdjustSharpness RandomAutocontrast RandomEqualize RandAugment "
     "TrivialAugmentWide AutoAugment"
 ).split()
-_KNOWN = {getattr(v1, name) for name in _V1} | {getattr(v2, name) for name in _V1}
+_KNOWN = {getattr(version, name) for version in (v1, v2) for name in _V1}
+# All others draw only single numbers, by ``torch.rand`` and ``torch.randint``.
+_DRAWS_OTHERS = "RandomResizedCrop ColorJitter RandAugment TrivialAugmentWide AutoAugment".split()
 # What makes a tensor of an image, and what changes each of its numbers by itself.
 _TO_TENSOR = {v1.ToTensor, v1.PILToTensor, v2.PILToTensor, v2.ToImage}
 _OF_NUMBERS = {v1.Normalize, v1.ConvertImageDtype, v2.Normalize, v2.ToDtype, v2.ConvertImageDtype}
@@ -49,16 +53,16 @@ class States:
     """The default generators that known transforms draw from."""
 
     def __init__(self, has_random):
-        self._torch = torch.get_rng_state()
+        self.torch = torch.get_rng_state()
         self._random = random.getstate() if has_random else None
 
     def restore(self):
-        torch.set_rng_state(self._torch)
+        torch.set_rng_state(self.torch)
         if self._random is not None:
             random.setstate(self._random)
 
     def __eq__(self, other):
-        return torch.equal(self._torch, other._torch) and self._random == other._random
+        return torch.equal(self.torch, other.torch) and self._random == other._random
 
 
 def is_of_torch(function):
@@ -89,7 +93,9 @@ def _is_own(transform):
     )
 
 
-# The method of the newer transforms that turns a magnitude to the degrees of a shear.
+# The methods that call functions of torchvision, or draw numbers.
+_METHODS = ("forward", "get_params", "make_params")
+# That of the newer transforms that turns a magnitude to the degrees of a shear.
 _SHEARING = "_apply_image_or_video_transform"
 
 
@@ -101,23 +107,47 @@ def rebound(function, **changed):
     return bound
 
 
-def _with_drawings(function):
-    """Returns a function of torchvision's first transforms that finds functions for drawings."""
-    names = {"F": drawing.V1_FUNCTIONAL}
-    if "_apply_op" in function.__code__.co_names:
-        names["_apply_op"] = rebound(function.__globals__["_apply_op"], **names, math=drawing.SHEAR)
-    return rebound(function, **names)
+def _forward(self, img):
+    """Does what the method of the newer transforms does that takes any number of pictures, for one."""
+    self.check_inputs([img])
+    return self.transform(img, self.make_params([img]))
 
 
-class Changed:
-    """An object with some other attributes."""
+def _forward_at_random(self, draws, img):
+    return img if draws.rand(1) >= self.p else _forward(self, img)
 
-    def __init__(self, original, /, **changed):
-        self.__dict__.update(changed)
-        self._original = original
 
-    def __getattr__(self, name):
-        return getattr(self._original, name)
+def changed_copy(original, changed):
+    """Returns an object that shares the attributes of this one, but has other ones of its class."""
+    kind = type(original)
+    copied = object.__new__(type(kind.__name__, (kind,), changed))
+    object.__setattr__(copied, "__dict__", original.__dict__)
+    return copied
+
+
+def _with_drawings(part, draws):
+    """Returns a transform with the attributes of this one, whose methods find functions for drawings, and numbers in ``draws``."""
+    kind = type(part)
+    is_newer = kind.__module__.startswith("torchvision.transforms.v2")
+    changed: dict[str, object] = {}
+    for name in (*_METHODS, _SHEARING):
+        function = getattr(kind, name, None)
+        if function is None:
+            continue
+        names = {} if is_newer else {"F": drawing.V1_FUNCTIONAL}
+        if draws is not None and kind.__name__ not in _DRAWS_OTHERS:
+            names["torch"] = draws
+        if name == _SHEARING:
+            names["math"] = drawing.SHEAR
+        if "_apply_op" in function.__code__.co_names and not is_newer:
+            names["_apply_op"] = rebound(function.__globals__["_apply_op"], **names, math=drawing.SHEAR)
+        is_static = isinstance(inspect.getattr_static(kind, name), staticmethod)
+        changed[name] = (staticmethod if is_static else lambda method: method)(rebound(function, **names))
+    if is_newer and kind.forward is v2.Transform.forward:
+        changed["forward"] = _forward
+    elif is_newer and kind.forward is v2.RandomHorizontalFlip.forward:
+        changed["forward"] = functools.partialmethod(_forward_at_random, draws or torch)
+    return changed_copy(part, changed)
 
 
 class _Unknown(Exception):
@@ -174,8 +204,14 @@ class Lifter:
     ``known`` are the transforms that are done natively, and ``rest`` is what follows, which gets an image or a tensor.
     """
 
-    def __init__(self, transform):
+    # How many pictures are still to be compared with torchvision's.
+    to_compare = 2
+
+    def __init__(self, transform, draws=None):
         self.transform = transform
+        self._draws = draws
+        # Whether all its numbers come from there.
+        self.is_simple = True
         self.uses_random = False
         self.known, self.rest, self.reason = [], [], None
         self._calls = []
@@ -192,8 +228,7 @@ class Lifter:
                 self.reason = str(unknown)
                 self.rest = parts[number:]
                 break
-        # How many pictures are still to be compared with torchvision's, and whether they were all the same.
-        self.to_compare = 2
+        # Whether all pictures that were compared were the same.
         self.is_on = True
 
     def _add(self, part):
@@ -217,16 +252,14 @@ class Lifter:
         _require_own(part)
         if kind in _CONTAINERS:
             self.uses_random |= kind in (v1.RandomChoice, v1.RandomOrder)
+            self.is_simple &= kind in _COMPOSE
             return _container(part, [self._call(inner) for inner in part.transforms])
         if kind not in _KNOWN:
             raise _Unknown(f"{_name(part)} is not known")
         if kind.__module__.startswith("torchvision.transforms.v2"):
             drawing.register()
-            if shearing := getattr(kind, _SHEARING, None):
-                changed = {_SHEARING: types.MethodType(rebound(shearing, math=drawing.SHEAR), part)}
-                return types.MethodType(kind.forward, Changed(part, **changed))
-            return part.forward
-        return types.MethodType(_with_drawings(kind.forward), part)
+        self.is_simple &= kind.__name__ not in _DRAWS_OTHERS
+        return _with_drawings(part, self._draws).forward
 
     def _seen(self):
         """Returns what must stay as it is."""

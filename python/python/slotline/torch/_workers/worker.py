@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gc
 import os
 import random
 import time
@@ -42,6 +43,8 @@ class _Samples:
 
 def work(spec, dataset_holder, requests, replies, worker_id, origin, shared_seed, state):
     """Runs a worker process, which resumes from ``state`` if there is one."""
+    # Otherwise the first full collection writes to every inherited object, and so copies the pages of all of them.
+    gc.freeze()
     dataset = dataset_holder.pop()
     pin(spec, worker_id)
     parent = os.getppid()

@@ -1,26 +1,35 @@
-//! Workers that each have separate rings: for an [iterable dataset](crate::loader::Loader::iterable), or for a dataset
-//! by index whose batches are [dealt out](crate::loader::Builder::round_robin) as torch does.
+//! The backend in which each worker has rings of its own: for an
+//! [iterable dataset](crate::loader::Loader::iterable), or for a dataset by index whose workers
+//! make batches [in turn](crate::loader::Builder::round_robin) as torch's do.
 //!
-//! An iterable dataset cannot be shared: each worker reads its own replica, and only that worker knows what comes next.
-//! So each worker has a link, which consists of two SPSC rings of `prefetch_factor` slots: one for requests from the
-//! consumer to the worker, and one for the replies. The consumer asks the workers in turn, and takes the replies in the
-//! order in which it asked. A worker whose dataset has ended says so in its reply, and gets no more requests. This is
-//! torch's protocol without the dict that puts results in order: each ring is in order already, and the order of the
-//! requests is kept in a queue of at most `prefetch_factor × num_workers` link numbers. With `in_order(false)` the
-//! consumer takes any reply that is ready, and asks any worker that has room.
+//! An iterable dataset cannot be shared: each worker reads its own part, and only that worker knows
+//! which sample comes next. So the consumer has a link to each worker. A link consists of two SPSC
+//! rings of `prefetch_factor` slots: one for the consumer's requests, and one for the worker's
+//! replies. The consumer sends requests to the workers in turn, and takes the replies in the order
+//! of the requests. A worker whose dataset has ended says so in its reply, and gets no more
+//! requests.
 //!
-//! Batches must be able to outlive their place in a ring, to be held and dropped in any order. So a reply does not
-//! contain the batch, but refers to the memory cell that it is in
-//! ([`CellPool`](crate::loader::collate::cell_pool::CellPool)). The consumer leaves a free cell in its place, which the
-//! worker fills one lap later. Nothing is copied or allocated.
+//! This is torch's protocol without the dictionary that puts results in order. Each ring is in
+//! order already, and the order of requests is kept in a queue of at most
+//! `prefetch_factor × num_workers` link numbers. With `in_order(false)` the consumer takes any
+//! reply that is ready, and sends requests to any worker that has room.
 //!
-//! Datasets by index can be loaded in this way, too, to match torch exactly: worker `i mod num_workers` makes batch
-//! `i`, in order, and a slow worker keeps its requests.
+//! A batch must be able to outlive its slot in a ring, since the user may keep batches and drop
+//! them in any order. So a reply does not contain the batch, but refers to the memory cell of the
+//! batch ([`CellPool`](crate::loader::collate::cell_pool::CellPool)). The consumer puts a free cell
+//! into the slot, which the worker fills when the ring comes to this slot again. Nothing is copied
+//! or allocated.
 //!
-//! The memory of a cell, and the plan of a pass, are used by one thread at a time, since each hand-over is a hand-over
-//! of a slot of an SPSC ring (proved in that module) or of the cell's `free` flag. The consumer writes the plan and
-//! gives cells away before it publishes a request or releases a reply; the worker fills a cell before it publishes the
-//! reply; and a batch that is dropped sets the flag with release, which the consumer reads with acquire.
+//! A dataset by index can be loaded in this way, too, to match torch exactly: worker
+//! `i mod num_workers` makes batch `i`, in order, and the requests to a slow worker are not given
+//! to others.
+//!
+//! The memory of a cell, and the plan of a pass, are used by one thread at a time, since they pass
+//! between threads only with a slot of an SPSC ring (see that module for the proof) or with the
+//! cell's loan. The consumer writes the plan and puts cells into slots before it publishes a
+//! request or releases a reply. The worker fills a cell before it publishes the reply. A batch that
+//! is dropped gives its cell back with release ordering, and the consumer takes it with acquire
+//! ordering.
 
 pub(crate) mod request_queues;
 pub(crate) mod start;
@@ -39,15 +48,16 @@ use crate::loader::worker::cancel::Stopper;
 use crate::loader::worker::pool::WorkerPool;
 use crate::wait::Until;
 
-/// The consumer's ends of all workers' rings.
+/// The backend in which each worker has rings of its own; the consumer's ends of these rings.
 pub(crate) struct PerWorker<P> {
     pub(crate) links: RequestQueues<P>,
     pub(crate) has_init: bool,
-    /// Wakes worker threads that wait for their processes.
+    /// Wakes worker threads that wait for their worker processes, if they have such processes.
     pub(crate) rouse: Option<Rouse>,
 }
 
-/// Wakes worker threads that wait for something outside of their rings, which have been closed.
+/// Wakes worker threads that wait for something other than their rings, after the rings were
+/// closed.
 pub(crate) type Rouse = Arc<dyn Fn() + Send + Sync>;
 
 impl<P: Storage> Backend<P> for PerWorker<P> {
@@ -66,7 +76,8 @@ impl<P: Storage> Backend<P> for PerWorker<P> {
             }
         }
         self.links.begin(request, left, self.has_init, from);
-        // A worker that could not begin is asked for nothing, as if it were at its end.
+        // A worker whose `worker_init` failed gets no requests, as if its part of the dataset had
+        // ended.
         Ok(Begun { failures, no_worker_left: false })
     }
 
@@ -112,7 +123,7 @@ impl<P: Storage> Backend<P> for PerWorker<P> {
         self.links.task(pass.delivered)
     }
 
-    /// Each worker reads a part that no other worker reads.
+    /// Returns `true`, since each worker makes batches that no other worker makes.
     fn cannot_continue(&self) -> bool {
         true
     }

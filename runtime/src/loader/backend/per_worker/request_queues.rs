@@ -1,4 +1,4 @@
-//! The consumer's ends of all links: which worker is asked for which batch, and whose reply comes next.
+//! The consumer's ends of all links: which worker gets which request, and whose reply comes next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::wait::{Until, Waiter};
 pub(crate) struct WorkerLink<P> {
     pub(crate) requests: spsc::Producer<Arc<Ring<Request>>>,
     pub(crate) replies: spsc::Consumer<Arc<Ring<Reply<P>>>>,
-    /// Requests without a reply so far.
+    /// The number of requests without a reply.
     outstanding: usize,
-    /// Whether the worker has more to give in this pass.
+    /// Whether the worker has more batches to make in this pass.
     alive: bool,
-    /// Whether the worker has ended, so that it cannot be asked any more.
+    /// Whether the worker has ended and can get no more requests.
     ended: bool,
-    /// How far the worker was, in the delivered part of the pass.
+    /// The worker's position after the last delivered batch.
     pub(crate) position: StreamPosition,
 }
 
@@ -39,8 +39,8 @@ impl<P> WorkerLink<P> {
     }
 
     fn ask(&mut self, request: Request) {
-        // There are as many slots as requests can be outstanding, so a push fails only on a closed ring, whose worker
-        // has ended.
+        // A ring has as many slots as there can be outstanding requests. So a push fails only if
+        // the ring is closed because its worker has ended.
         if self.requests.try_push(request).is_ok() {
             self.outstanding += 1;
         } else {
@@ -49,26 +49,28 @@ impl<P> WorkerLink<P> {
     }
 }
 
-/// All links.
+/// The links to all workers.
 pub(crate) struct RequestQueues<P> {
     pub(crate) links: Vec<WorkerLink<P>>,
     /// The waiter on which the consumer waits for a free cell.
     released: Arc<Waiter>,
     /// The flag that all workers check.
     pub(crate) cancel: StopToken,
-    /// The waiter for a reply of any worker, if batches are taken as they finish.
+    /// The waiter for a reply from any worker; `None` if batches are taken in order.
     pub(crate) any: Option<Arc<Waiter>>,
-    /// The maximum number of outstanding requests of a link.
+    /// The maximum number of outstanding requests of each link.
     prefetch: usize,
-    /// In order: the links that were asked, in sequence.
+    /// The links of the outstanding requests, in the order of the requests. Unused if batches are
+    /// taken as they finish.
     asked: VecDeque<usize>,
-    /// The link to ask next.
+    /// The link that gets the next request.
     turn: usize,
-    /// The link after the one of the last batch.
+    /// The link after the one that the last batch came from.
     pub(crate) after: usize,
-    /// Where the search for a finished batch begins.
+    /// The link at which the search for a finished batch begins.
     look: usize,
-    /// The number of batches asked for, which ones they are, and how many there are in all, if that is known.
+    /// The number of batches requested in this pass; which batches they are; and the number of
+    /// batches to request in all, if it is known.
     asks: usize,
     tickets: Tickets,
     tasks: Option<usize>,
@@ -76,7 +78,7 @@ pub(crate) struct RequestQueues<P> {
 }
 
 impl<P> RequestQueues<P> {
-    /// The bytes for each batch that a link may be asked for.
+    /// The bytes for each request that a link may have outstanding.
     pub(crate) const PLACE: usize = size_of::<(Slot<Request>, Slot<Reply<P>>, usize)>();
 
     pub(crate) fn new(
@@ -105,8 +107,8 @@ impl<P> RequestQueues<P> {
         }
     }
 
-    /// Makes all workers run their `worker_init`, and returns the failures, by worker; `None` if the deadline passed
-    /// first, or a worker has ended.
+    /// Makes all workers run their `worker_init`, and returns the failures, by worker. Returns
+    /// `None` if the deadline passed first, or if a worker has ended.
     pub(crate) fn init(&mut self, request: Request, deadline: &Until) -> Option<Vec<(usize, BoxError)>> {
         for link in &mut self.links {
             link.ask(request);
@@ -122,16 +124,16 @@ impl<P> RequestQueues<P> {
                         failures.push((worker, error));
                     }
                 }
-                // Late, or ended.
+                // The deadline has passed, or the worker has ended.
                 Err(_) => return None,
             }
         }
         Some(failures)
     }
 
-    /// Begins a pass with `tasks` batches to come (or until all workers are at their end), with `request` as the
-    /// template of each request. After [`init`](Self::init) it uses only the workers that succeeded there. `from` says
-    /// what was already delivered.
+    /// Begins a pass with `tasks` batches to come (or until all workers are at their end), with
+    /// `request` as the template of each request. After [`init`](Self::init), only the workers that
+    /// succeeded there are used. `from` says what was already delivered.
     pub(crate) fn begin(&mut self, request: Request, tasks: Option<usize>, after_init: bool, from: Option<&State>) {
         if !after_init {
             self.links.iter_mut().for_each(|link| link.alive = true);
@@ -148,8 +150,9 @@ impl<P> RequestQueues<P> {
         self.ask();
     }
 
-    /// Sends as many requests as may be outstanding, to the links in turn, except those at their end. In order, each
-    /// link is asked only in its turn, even if another one has room.
+    /// Sends as many requests as may be outstanding, to the links in turn, except those of workers
+    /// at their end. With `in_order`, each link gets a request only in its turn, even if another
+    /// link has room.
     fn ask(&mut self) {
         let count = self.links.len();
         while self.tasks != Some(self.asks) {
@@ -164,14 +167,15 @@ impl<P> RequestQueues<P> {
             if self.links[link].alive {
                 self.asks += 1;
             }
-            // Also if the worker has ended: that must be noticed when its turn comes, and not before.
+            // Do this even if the worker has ended: that must be noticed when its turn comes, and
+            // not before.
             if self.any.is_none() {
                 self.asked.push_back(link);
             }
         }
     }
 
-    /// Returns the link whose reply comes next, if it is ready.
+    /// Returns the link whose reply comes next. With `in_order(false)`, the reply must be ready.
     fn ready(&mut self) -> Result<usize, NotReady> {
         if self.any.is_none() {
             return self.asked.front().copied().ok_or(NotReady::End);
@@ -193,9 +197,9 @@ impl<P> RequestQueues<P> {
         loop {
             let index = match self.ready() {
                 Ok(link) => link,
-                // No worker is asked any more.
+                // No worker gets another request.
                 Err(_) if self.cancel.is_stopped() => return Err(NotReady::Closed),
-                // The other workers have done what they could take over of its work.
+                // A worker has ended, and all replies of the other workers were taken.
                 Err(NotReady::End) if self.links.iter().any(|link| link.ended) => return Err(NotReady::Closed),
                 Err(nothing) => return Err(nothing),
             };
@@ -203,7 +207,7 @@ impl<P> RequestQueues<P> {
             let next = match link.replies.peek() {
                 Err(NextError::Empty) => return Err(NotReady::Empty),
                 _ if self.cancel.is_stopped() => return Err(NotReady::Closed),
-                // Its requests will not be answered.
+                // The worker has ended, and will not reply.
                 Err(_) => return Err(NotReady::Closed),
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
                     let (task, rows) = (*task, *rows);
@@ -241,8 +245,8 @@ impl<P> RequestQueues<P> {
         }
     }
 
-    /// Returns the batch that was asked for after `delivered` batches of the pass, including those delivered before it
-    /// was resumed.
+    /// Returns the number of the batch that is requested after `delivered` batches of the pass,
+    /// which include those delivered before it was resumed.
     pub(crate) fn task(&self, delivered: usize) -> usize {
         self.tickets.task(delivered.saturating_sub(self.tickets.done))
     }
@@ -252,7 +256,7 @@ impl<P> RequestQueues<P> {
         self.links.iter().map(|link| link.replies.ready()).sum()
     }
 
-    /// Whether the reply to take next is ready, or there is none to come.
+    /// Whether the reply to take next is ready, or no reply is to come.
     pub(crate) fn is_ready(&self) -> bool {
         let is_ready = |link: &WorkerLink<P>| link.replies.ready() > 0 || link.replies.is_ended();
         match self.asked.front() {
@@ -265,7 +269,8 @@ impl<P> RequestQueues<P> {
         }
     }
 
-    /// Waits while [`try_next`](Self::try_next) would return `Empty`; `false` if the deadline passed first.
+    /// Waits while [`try_next`](Self::try_next) would return `Empty`. Returns `false` if the
+    /// deadline passed first.
     pub(crate) fn wait(&mut self, deadline: &Until) -> bool {
         match &self.any {
             Some(any) => any.wait_until(deadline, || {
@@ -279,14 +284,14 @@ impl<P> RequestQueues<P> {
         }
     }
 
-    /// Takes all replies that are still to come, and discards them with `discard`; `false` if the deadline passed
-    /// first.
+    /// Takes all outstanding replies, and discards their batches with `discard`. Returns `false` if
+    /// the deadline passed first.
     pub(crate) fn drain(&mut self, deadline: &Until, discard: impl Fn(&P)) -> bool {
         for link in &mut self.links {
             while link.outstanding > 0 {
                 match link.replies.next_until(deadline) {
                     Ok(mut reply) => {
-                        // Count first: user values are dropped below, and may panic.
+                        // Count first: dropping the user's values below may panic.
                         link.outstanding -= 1;
                         let outcome = std::mem::take(&mut reply.outcome);
                         let work = reply.cell.state();
@@ -303,7 +308,7 @@ impl<P> RequestQueues<P> {
         true
     }
 
-    /// Returns a function that stops the loader. It keeps none of the loader's memory.
+    /// Returns a function that stops the loader. It does not keep the loader's memory alive.
     pub(crate) fn stop(&self) -> impl Fn() + Send + Sync + use<P>
     where
         P: Send + Sync + 'static,
@@ -312,7 +317,7 @@ impl<P> RequestQueues<P> {
         let rings: Vec<_> = self.links.iter().map(weak).collect();
         let (cancel, released) = (self.cancel.clone(), self.released.clone());
         move || {
-            // Set the flag first: a thread that finds a ring closed must know why.
+            // Set the flag first: a thread that finds a ring closed reads it to learn why.
             cancel.stop();
             for (requests, replies) in &rings {
                 requests.upgrade().inspect(|ring| ring.close());

@@ -1,4 +1,4 @@
-//! Starts workers that each have separate rings.
+//! Starts workers that have rings of their own.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::workers::Workers;
 use crate::wait::{WaitStrategy, Waiter};
 
-/// What the links between the consumer and its workers need.
+/// The parts from which the links between the consumer and its workers are made.
 pub(crate) struct Links<P> {
-    /// A cell for each request that can be outstanding, of which each link has `prefetch`.
+    /// One cell for each slot of the reply rings: `prefetch` cells for each link.
     pub(crate) places: Vec<CellOwner<P>>,
     pub(crate) prefetch: usize,
     /// The waiter on which the consumer waits for a free cell.
     pub(crate) released: Arc<Waiter>,
-    /// The user's code that each worker runs before a pass.
+    /// The user's `worker_init`, if there is one.
     pub(crate) init: Option<InitHook>,
     pub(crate) rouse: Option<Rouse>,
 }

@@ -18,19 +18,19 @@ use crate::placed::Placed;
 use crate::sync::{Instant, fault_point};
 use crate::wait::Waiter;
 
-/// A ring of a link, in either direction.
+/// One of the two rings of a link.
 pub(crate) type Ring<T> = spsc::Ring<Box<[Slot<T>]>, Arc<Waiter>>;
 
-/// A worker's reply.
+/// A worker's reply to a request.
 pub(crate) struct Reply<P> {
-    /// The memory that a batch was, or will be, written into.
+    /// The memory for the batch: the worker has written the batch into it, or will.
     pub(crate) cell: CellOwner<P>,
     pub(crate) task: usize,
     pub(crate) outcome: Outcome,
     pub(crate) position: StreamPosition,
 }
 
-/// A worker, with its ends of the two rings.
+/// A worker, with its ends of the two rings of its link.
 pub(crate) struct RingWorker<P, H> {
     pub(crate) id: usize,
     pub(crate) workers: usize,
@@ -38,7 +38,7 @@ pub(crate) struct RingWorker<P, H> {
     pub(crate) replies: spsc::Producer<Arc<Ring<Reply<P>>>>,
     pub(crate) start: Option<InitHook>,
     pub(crate) maker: H,
-    /// The activities of all threads: of the workers, and last of the consumer.
+    /// The activity of each worker, followed by that of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
     pub(crate) liveness: Arc<WorkerLiveness>,
 }
@@ -50,12 +50,13 @@ impl<P, H: BatchWorker<P>> RingWorker<P, H> {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.answer()));
         self.activities[self.id].leave_thread();
         if let Err(panic) = outcome {
-            // Recorded before the ends of the rings are dropped, which makes the consumer check for it.
+            // Record this before the ends of the rings are dropped, because the consumer checks for
+            // it when they are.
             self.liveness.ends(self.id, format!("a panic in the loader's own code: {}", take_message(panic)));
         }
     }
 
-    /// Answers all requests until the rings are closed.
+    /// Answers requests until the rings are closed.
     fn answer(&mut self) {
         self.maker.start();
         while let Some(request) = self.next_request() {
@@ -84,7 +85,7 @@ impl<P, H: BatchWorker<P>> RingWorker<P, H> {
         }
     }
 
-    /// Returns the next request, and times the wait for it, if there is one.
+    /// Returns the next request. If it has to wait for one, records the time.
     fn next_request(&mut self) -> Option<Request> {
         match self.requests.try_next() {
             Ok(request) => return Some(*request),
@@ -95,7 +96,7 @@ impl<P, H: BatchWorker<P>> RingWorker<P, H> {
         let begun = Instant::now();
         let request = self.requests.next().map(|request| *request);
         drop(span);
-        // Time before the pass does not count as waiting for a slot.
+        // Do not count time before the pass began as waiting.
         let pass = self.activities.last().and_then(|consumer| consumer.counters.pass_begun());
         self.activities[self.id].counters.waited(begun.max(pass.unwrap_or(begun)));
         request.ok()

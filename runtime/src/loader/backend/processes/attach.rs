@@ -31,14 +31,14 @@ pub(crate) fn was_started_as_worker() -> bool {
     loader().is_some() && !BORN.load(Ordering::Relaxed)
 }
 
-/// Becomes a worker, if a loader has started this process as one; otherwise returns at once. `join` makes what the worker
-/// works with, from what the loader gives it and tells it.
+/// Becomes a worker, if a loader has started this process as one; otherwise returns at once. `join`
+/// makes what the worker runs, from what the loader sends and from the bytes of the user's `setup`.
 pub(crate) fn become_worker(join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxError>) {
     let Some(parent) = loader() else { return };
     let has_socket = has_socket();
-    // SAFETY: asks for a number.
+    // SAFETY: `getppid` has no preconditions.
     if !has_socket && unsafe { libc::getppid() } != parent {
-        // A worker has started this program, which has its environment.
+        // This program was started by a worker, and has inherited its environment.
         return;
     }
     if !has_socket {
@@ -46,7 +46,7 @@ pub(crate) fn become_worker(join: impl FnOnce(Given, &[u8]) -> Result<Joined, Bo
         exit(1);
     }
     BORN.store(true, Ordering::Relaxed);
-    // SAFETY: plain system calls. If the parent is gone already, its death is not signalled.
+    // SAFETY: plain system calls. If the parent has already ended, there is no signal about it.
     let is_child = unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::signal(libc::SIGINT, libc::SIG_IGN);
@@ -65,10 +65,10 @@ fn run(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxErro
     };
     if std::process::id() != process {
         // The user's code has forked a copy of the worker, of which the loader knows nothing.
-        // SAFETY: ends the copy without running anything that belongs to the worker.
+        // SAFETY: ends the copy without running any code of the worker.
         unsafe { libc::_exit(1) }
     }
-    // If the loader has ended, there is nobody to tell.
+    // If this fails, the loader has ended, and nobody needs the message.
     match joined {
         Ok((worker, replaces, Joined(main))) => {
             let _ = socket.send(&mail::ready());
@@ -82,7 +82,8 @@ fn run(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxErro
     }
 }
 
-/// Takes what the loader gives, and returns the worker's number, whether it replaces another process, and what it runs.
+/// Receives what the loader sends. Returns the worker's number, whether it replaces another
+/// process, and what it runs.
 fn meet(
     socket: &Socket,
     join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxError>,
@@ -91,28 +92,28 @@ fn meet(
     let pages =
         Pages::of_file(spawn_config).map_err(|error| format!("the loader's spawn_config cannot be mapped: {error}"))?;
     let SpawnConfig { facts, fields, lengths, setup } = SpawnConfig::read(&pages)?;
-    // Only that of this worker is looked up.
+    // Only this worker's core is looked up.
     let cores = if core > 0 { vec![CoreId { id: core - 1 }; worker + 1] } else { Vec::new() };
     let lengths = lengths.map(Arc::from);
     let given = Given { facts, fields: fields.into_owned(), lengths, control, batches, cores };
     Ok((worker, replaces != 0, join(given, setup)?))
 }
 
-/// What the loader gives a worker, except for what the user tells it.
+/// What the loader sends to a worker, except for the user's `setup`.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Given {
     pub(crate) facts: SpawnFacts,
-    /// The fields of the loader's samples, in words.
+    /// The fields of the loader's samples, as text.
     fields: String,
     pub(crate) lengths: Option<Arc<[u32]>>,
     control: OwnedFd,
     batches: OwnedFd,
-    /// The core of each worker, if workers are bound.
+    /// The core of each worker; empty if workers are not bound to cores.
     pub(crate) cores: Vec<CoreId>,
 }
 
-/// What a worker does from then on.
+/// The function that a worker process runs after it has connected to the loader.
 #[doc(hidden)]
 pub struct Joined(pub(crate) Box<dyn WorkerMain>);
 
@@ -123,7 +124,8 @@ impl std::fmt::Debug for Joined {
 }
 
 impl Given {
-    /// Checks that the worker's dataset, and what is done with its samples, are of the loader's kind.
+    /// Checks that the worker has the same kind of dataset, collate function and `worker_init` as
+    /// the loader.
     pub(crate) fn check_kind(&self, is_stream: bool, is_collated: bool, has_init: bool) -> Result<(), BoxError> {
         let kind = |is_stream| if is_stream { "an iterable dataset" } else { "a dataset by index" };
         let (ours, theirs) = (kind(is_stream), kind(self.facts.kind == STREAM));
@@ -145,7 +147,7 @@ impl Given {
         Ok(())
     }
 
-    /// Checks that a dataset by index has as many samples as the loader's.
+    /// Checks that a dataset by index has as many samples as the loader's dataset.
     pub(crate) fn check_len(&self, len: usize) -> Result<(), BoxError> {
         let theirs = self.facts.len;
         match len == theirs {
@@ -160,7 +162,7 @@ impl Given {
     ///
     /// # Errors
     ///
-    /// If the loader's samples have other fields, or the system refuses.
+    /// Fails if the loader's samples have other fields, or if the system refuses to map the memory.
     pub(crate) fn map(self, fields: Fields) -> Result<(Arc<Control>, PayloadAt<BatchBuffer>), BoxError> {
         let Self { facts, fields: theirs, control, batches, .. } = self;
         let ours = words(&fields);
@@ -177,7 +179,7 @@ impl Given {
         let cannot = |error| format!("the loader's memory cannot be mapped: {error}");
         let arena = Arc::new(Pages::of_file(batches).map_err(cannot)?);
         let strategy = STRATEGIES.get(facts.strategy).copied().unwrap_or_default();
-        // The loader tells where to continue a stream, and no indices.
+        // For an iterable dataset the loader sends positions in the stream instead of indices.
         let (shape, indices) = (Shape::new(depth, parts), if facts.kind == STREAM { 0 } else { rows });
         let control = Control::attach(control, shape, workers, indices, strategy).map_err(cannot)?;
         Ok((Arc::new(control), PayloadAt::new(arena, layout)))

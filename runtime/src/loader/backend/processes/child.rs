@@ -1,4 +1,4 @@
-//! Worker processes: forks one, tells it to end, and learns how it ended.
+//! Worker processes: forks them, kills them, and finds out how they ended.
 
 use std::fmt;
 use std::io;
@@ -12,9 +12,9 @@ use std::time::Duration;
 pub(crate) enum End {
     Signal(i32),
     Code(i32),
-    /// It was killed since a sample took longer than this.
+    /// It was killed because a sample took longer than this.
     Late(Duration),
-    /// Somebody else waited for the process.
+    /// How it ended is unknown, because other code has waited for the process.
     Unknown,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for End {
     }
 }
 
-/// How many more workers that end are replaced.
+/// The number of workers that may still be replaced when they end.
 #[derive(Debug)]
 pub(crate) struct Restarts(AtomicUsize);
 
@@ -56,7 +56,7 @@ impl Restarts {
         Self(AtomicUsize::new(times))
     }
 
-    /// Whether another one is replaced, which is then counted.
+    /// Whether one more worker may be replaced. If so, counts it.
     pub(crate) fn take(&self) -> bool {
         self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
@@ -74,24 +74,25 @@ pub(crate) struct WorkerExit {
 #[derive(Debug)]
 pub(crate) struct Child {
     pidfd: OwnedFd,
-    /// The process's number.
+    /// The ID of the process.
     pub(crate) id: u32,
 }
 
 impl Child {
     /// Forks a process that runs `work` and then ends.
     ///
-    /// The process is killed when the calling thread ends, and ignores SIGINT, which a terminal sends to the worker
-    /// processes of a program, too: the program decides.
+    /// The process is killed when the calling thread ends. It ignores SIGINT, which a terminal also
+    /// sends to the worker processes of a program: the program decides what to do about it.
     pub(crate) fn start(work: impl FnOnce()) -> io::Result<Self> {
-        // SAFETY: asks for a number.
+        // SAFETY: `getpid` has no preconditions.
         let parent = unsafe { libc::getpid() };
-        // SAFETY: the child has this thread only. It runs the loader's and the dataset's code and then ends, without
-        // returning; locks that other threads held at this moment stay locked in it, as the documentation of
-        // `Builder::processes` says.
+        // SAFETY: the child has this thread only. It runs the loader's and the dataset's code and
+        // then ends, without returning. Locks that other threads held at the fork stay locked in
+        // the child, as the documentation of `Builder::processes` says.
         match unsafe { libc::fork() } {
             0 => {
-                // SAFETY: plain system calls. If the parent is gone already, its death is not signalled.
+                // SAFETY: plain system calls. If the parent has already ended, there is no signal
+                // about it.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     libc::signal(libc::SIGINT, libc::SIG_IGN);
@@ -100,7 +101,7 @@ impl Child {
                     }
                 }
                 let outcome = catch_unwind(AssertUnwindSafe(work));
-                // SAFETY: ends the process without running anything that belongs to the parent.
+                // SAFETY: ends the process without running any code of the parent.
                 unsafe { libc::_exit(if outcome.is_ok() { 0 } else { 101 }) }
             }
             -1 => Err(io::Error::last_os_error()),
@@ -108,13 +109,13 @@ impl Child {
         }
     }
 
-    /// Looks after a child of this process that was not waited for.
+    /// Takes over a child of this process that no one has waited for.
     pub(crate) fn of(pid: libc::pid_t) -> io::Result<Self> {
-        // SAFETY: makes a new descriptor of a child that was not waited for.
+        // SAFETY: makes a new descriptor of a child that no one has waited for.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         if fd < 0 {
             let error = io::Error::last_os_error();
-            // SAFETY: as above.
+            // SAFETY: the process is a child of this one, and no one has waited for it.
             unsafe {
                 libc::kill(pid, libc::SIGKILL);
                 while libc::waitpid(pid, std::ptr::null_mut(), 0) < 0
@@ -127,7 +128,7 @@ impl Child {
         Ok(Self { pidfd: unsafe { OwnedFd::from_raw_fd(fd as i32) }, id: pid as u32 })
     }
 
-    /// The descriptor that can be read once the process has ended.
+    /// The descriptor, which becomes readable once the process has ended.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsFd;
         self.pidfd.as_fd()
@@ -144,23 +145,23 @@ impl Child {
         self.ask(libc::WNOHANG | libc::WNOWAIT).is_some()
     }
 
-    /// Waits until the process has ended, and returns how.
+    /// Waits until the process has ended, and returns how it ended.
     pub(crate) fn reap(&self) -> End {
         self.ask(0).unwrap_or(End::Unknown)
     }
 
-    /// Asks how the process ended; `None` if it has not, with `WNOHANG`.
+    /// Returns how the process ended. With `WNOHANG`, returns `None` if it has not ended.
     fn ask(&self, flags: libc::c_int) -> Option<End> {
         // SAFETY: a `siginfo_t` of zeros is valid.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         loop {
             let pidfd = self.pidfd.as_raw_fd() as libc::id_t;
-            // SAFETY: asks about one child by its descriptor, and writes into a local variable.
+            // SAFETY: queries one child by its descriptor, and writes into a local variable.
             if unsafe { libc::waitid(libc::P_PIDFD, pidfd, &raw mut info, libc::WEXITED | flags) } == 0 {
                 break;
             }
             if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                // Somebody else has waited for it, so it has ended.
+                // Other code has waited for the process, so it has ended.
                 return Some(End::Unknown);
             }
         }
@@ -174,11 +175,11 @@ impl Child {
     }
 }
 
-/// How long a thread waits where it cannot wait for what it needs.
+/// How long a thread sleeps where it has nothing to wait on.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
-/// Waits until one of some descriptors can be read, for at most `limit`. Returns which of them can; perhaps none before
-/// the limit.
+/// Waits until one of the descriptors can be read, for at most `limit`. Returns which of them can
+/// be read. There may be none before the limit.
 pub(crate) fn poll(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Vec<bool> {
     let poll_in = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut polled: Vec<_> = fds.iter().map(poll_in).collect();
@@ -187,12 +188,13 @@ pub(crate) fn poll(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Vec<bool>
     if unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit) } < 0
         && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted
     {
-        // Too many descriptors for the limit of open files: look at each, but not all the time.
+        // There are more descriptors than the limit of open files allows. Check each separately,
+        // with a pause.
         std::thread::sleep(PAUSE);
         if fds.len() > 1 {
             return fds.iter().map(|&fd| poll(&[fd], Some(Duration::ZERO))[0]).collect();
         }
     }
-    // Those of a call that failed are zeros.
+    // After a failed call all entries are zero.
     polled.iter().map(|fd| fd.revents != 0).collect()
 }

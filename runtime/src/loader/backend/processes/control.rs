@@ -1,18 +1,18 @@
-//! The memory that a loader and its worker processes share, except for the batches.
+//! The control memory: what a loader and its worker processes share, except for the batches.
 //!
-//! One mapping, which the processes inherit when they are forked, or make for themselves. It contains no pointers, and
-//! the layout of its types is that of C.
+//! It is one mapping, which the processes inherit when they are forked, or map for themselves. It
+//! contains no pointers, and its types have the layout of C.
 //!
 //! | block | contents | written by |
 //! |---|---|---|
 //! | ring | the words of the ring | both |
 //! | waiters | two waiters | both |
 //! | cancel | whether the pass is abandoned | the loader |
-//! | activities | what each worker does and has done | that worker |
-//! | slots | for each slot, which batch it is for, its memory, its pass and its indices | the loader, before it assigns the slot |
-//! | noted | for each slot, the last ticket of which a worker has told the loader about bad samples | the workers |
+//! | activities | what each worker is doing, and its counters | that worker |
+//! | slots | for each slot, its batch, its cell, its pass and its indices | the loader, before it assigns the slot |
+//! | noted | for each slot, the last ticket for which a worker has reported bad samples | the workers |
 //! | call | the pass for which workers run their `worker_init` | the loader |
-//! | fatal_samples | samples that ended a worker, and are not read again | the loader |
+//! | fatal_samples | samples that ended a worker, which are not read again | the loader |
 
 use std::cell::OnceCell;
 use std::mem::{align_of, size_of};
@@ -37,7 +37,7 @@ use crate::placed::Placed;
 use crate::sampler::ReplicaStride;
 use crate::wait::{Until, WaitStrategy};
 
-/// What a slot is for, and what samples of its pass depend on besides their index.
+/// The batch that a slot is for, and what the samples of its pass depend on besides their index.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct SlotFacts {
@@ -46,9 +46,9 @@ pub(crate) struct SlotFacts {
     /// The position of its first row.
     pub(crate) first: usize,
     pub(crate) rows: usize,
-    /// The number of the memory that it is written into.
+    /// The number of the cell that the batch is written into.
     pub(crate) cell: usize,
-    /// Counts the passes, to see whether one is new.
+    /// The number of passes begun, which tells a worker whether the pass is a new one.
     pub(crate) pass: u64,
     pub(crate) seed: u64,
     pub(crate) epoch: u32,
@@ -57,7 +57,7 @@ pub(crate) struct SlotFacts {
 }
 
 impl SlotFacts {
-    /// Returns what a slot of this pass has, for no batch.
+    /// Returns the facts of a slot in this pass, without a batch.
     pub(crate) fn of_pass(plan: &Plan) -> Self {
         let &Plan { seed, epoch, samples, places, .. } = plan;
         Self { task: 0, first: 0, rows: 0, cell: 0, pass: 0, seed, epoch, samples, places }
@@ -70,7 +70,7 @@ impl SlotFacts {
     }
 }
 
-/// The sizes of what lies in the shared memory.
+/// The sizes of the types in the shared memory.
 pub(crate) const SIZES: [usize; 4] =
     [size_of::<usize>(), size_of::<Head>(), size_of::<CachePadded<Activity>>(), size_of::<CachePadded<SlotFacts>>()];
 
@@ -83,7 +83,7 @@ pub(crate) struct Control {
     rows: usize,
     strategy: WaitStrategy,
     at: Offsets,
-    /// The alarm of the flag that abandons a pass.
+    /// The alarm that is raised when the pass is abandoned.
     alarm: SharedAlarm,
 }
 
@@ -98,7 +98,8 @@ struct Offsets {
     end: usize,
 }
 
-/// How often processes look for traces of one that wrote over the shared words. Everything else is told at once.
+/// How often processes check whether one of them has overwritten the shared words. They are
+/// notified of everything else at once.
 pub(crate) const PULSE: Duration = Duration::from_secs(1);
 
 const LINE: usize = 128;
@@ -133,7 +134,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// The system's error, if it refuses.
+    /// Fails if the system refuses to map the memory.
     pub(crate) fn new(shape: Shape, workers: usize, rows: usize, strategy: WaitStrategy) -> std::io::Result<Self> {
         let at = Offsets::new(shape, workers, rows).ok_or(std::io::ErrorKind::OutOfMemory)?;
         let mut pages = Pages::shared(at.end)?;
@@ -142,7 +143,8 @@ impl Control {
             assert!(align_of::<CachePadded<Activity>>() <= LINE && align_of::<Head>() <= LINE);
         }
         let control = Self { pages, shape, workers, rows, strategy, at, alarm: SharedAlarm::new() };
-        // SAFETY: the blocks lie within the new mapping and do not overlap; their starts are aligned.
+        // SAFETY: the blocks lie within the new mapping and do not overlap; their starts are
+        // aligned.
         unsafe {
             let head = control.at::<Head>(at.head).as_ptr();
             let waiter = || CachePadded::new(Park::new(SharedFutex));
@@ -155,12 +157,12 @@ impl Control {
         Ok(control)
     }
 
-    /// Maps the memory that the loader's process has made, for the same arguments, in a worker that was not forked from
-    /// it.
+    /// Maps the memory that the loader's process has made, in a worker that was not forked from
+    /// that process. The arguments must be the same.
     ///
     /// # Errors
     ///
-    /// The system's error, if it refuses, or an error if the memory has another size.
+    /// Fails if the system refuses to map the memory, or if the memory has another size.
     pub(crate) fn attach(
         file: OwnedFd,
         shape: Shape,
@@ -174,7 +176,7 @@ impl Control {
         Ok(Self { pages, shape, workers, rows, strategy, at, alarm: SharedAlarm::remote() })
     }
 
-    /// The file of the memory.
+    /// The file of the memory, if it has one.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.pages.file()
     }
@@ -196,23 +198,23 @@ impl Control {
 
     /// The flag that abandons a pass.
     pub(crate) fn cancel(self: &Arc<Self>) -> StopToken {
-        // SAFETY: it lies in memory that `self` owns.
+        // SAFETY: the flag lies in memory that `self` owns.
         let flag = unsafe { Placed::new(NonNull::from(&*self.head().cancel), self.clone()) };
         StopToken::shared(flag, self.alarm.clone())
     }
 
-    /// The activity of each worker, and last of the consumer.
+    /// The activity of each worker, followed by that of the consumer.
     pub(crate) fn activities(self: &Arc<Self>) -> Placed<[CachePadded<Activity>]> {
         let all = NonNull::slice_from_raw_parts(self.at(self.at.activities), self.workers + 1);
-        // SAFETY: they were initialised by `new`, and lie in memory that `self` owns.
+        // SAFETY: `new` has initialised them, and they lie in memory that `self` owns.
         unsafe { Placed::new(all, self.clone()) }
     }
 
-    /// Writes what a slot is for, with the index of each row.
+    /// Writes the batch that a slot is for, with the index of each row.
     ///
     /// # Safety
     ///
-    /// The slot must not be assigned, and no other thread may call this for it.
+    /// The slot must not be assigned, and no other thread may call this for the slot.
     pub(crate) unsafe fn set_slot(&self, slot: usize, facts: SlotFacts, index_of: impl Fn(usize) -> usize) {
         assert!(slot < self.shape.depth() && facts.rows <= self.rows);
         // SAFETY: the slot exists and has room for the indices, and no worker reads it.
@@ -223,14 +225,15 @@ impl Control {
         }
     }
 
-    /// Reads what a slot is for, and its indices.
+    /// Returns the batch that a slot is for, and the indices of its rows.
     ///
     /// # Safety
     ///
-    /// The caller must have a claim of the slot, for as long as it uses the indices.
+    /// The caller must have a claim of the slot for as long as it uses the indices.
     pub(crate) unsafe fn slot(&self, slot: usize) -> (SlotFacts, &[u64]) {
         assert!(slot < self.shape.depth());
-        // SAFETY: the loader wrote them before it assigned the slot, and does not write them while a claim is out.
+        // SAFETY: the loader wrote them before it assigned the slot, and does not write them while
+        // a claim is outstanding.
         unsafe {
             let facts = **self.at::<CachePadded<SlotFacts>>(self.at.facts).add(slot).as_ref();
             assert!(facts.rows <= self.rows);
@@ -245,29 +248,30 @@ impl Control {
         unsafe { self.at::<AtomicU64>(self.at.noted).add(slot).as_ref() }
     }
 
-    /// Notes that a worker has told the loader about bad samples of a ticket that it has claimed.
+    /// Records that a worker has reported bad samples of a ticket that it has claimed.
     pub(crate) fn note(&self, slot: usize, ticket: u64) {
-        // Publishing the claim orders it.
+        // Relaxed suffices, since the claim is published after this.
         self.noted(slot).store(ticket + 1, Ordering::Relaxed);
     }
 
-    /// Whether a worker has told the loader about bad samples of a finished ticket.
+    /// Whether a worker has reported bad samples of a finished ticket.
     pub(crate) fn is_noted(&self, slot: usize, ticket: u64) -> bool {
         self.noted(slot).load(Ordering::Relaxed) == ticket + 1
     }
 
-    /// Asks the workers to run their `worker_init`.
+    /// Asks the workers to run their `worker_init` for a pass.
     pub(crate) fn call_for(&self, pass: u64, seed: u64) {
         let call = &self.head().call;
-        // A worker that reads this seed with the pass before sees the 0, or the new pass, when it looks again.
+        // A worker that reads this seed after the previous pass number sees 0, or the new number,
+        // when it reads the number again.
         call.pass.store(0, Ordering::Relaxed);
         std::sync::atomic::fence(Ordering::Release);
         call.seed.store(seed, Ordering::Relaxed);
         call.pass.store(pass, Ordering::Release);
     }
 
-    /// Returns the number of the pass for which workers run their `worker_init`, and its base seed. The number is 0
-    /// before the first pass, and while another one is being written.
+    /// Returns the number of the pass for which workers run their `worker_init`, and its base seed.
+    /// The number is 0 before the first pass, and while another one is being written.
     pub(crate) fn called(&self) -> (u64, u64) {
         let call = &self.head().call;
         let pass = call.pass.load(Ordering::Acquire);
@@ -276,8 +280,8 @@ impl Control {
         if call.pass.load(Ordering::Relaxed) == pass { (pass, seed) } else { (0, seed) }
     }
 
-    /// Records a sample that ended a worker, so that nobody reads it again. Returns whether there was room. Only one
-    /// thread may call this.
+    /// Records a sample that ended a worker, so that no worker reads it again. Returns whether
+    /// there was room. Only one thread may call this at a time.
     pub(crate) fn add_fatal_sample(&self, index: usize, WorkerExit { worker, end }: WorkerExit) -> bool {
         let FatalSamples { count, entries } = &self.head().fatal_samples;
         let known = count.load(Ordering::Relaxed);
@@ -301,7 +305,7 @@ impl Control {
         self.head().fatal_samples.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns how a worker ended that read the sample with this index.
+    /// Returns how a worker ended that read the sample with this index, if one has.
     pub(crate) fn killed_by(&self, index: usize) -> Option<WorkerExit> {
         let FatalSamples { count, entries } = &self.head().fatal_samples;
         let known = usize::try_from(count.load(Ordering::Acquire)).unwrap_or(usize::MAX);
@@ -317,7 +321,7 @@ impl Control {
     }
 }
 
-/// The blocks that every loader has, whatever its size.
+/// The blocks that do not depend on the size of the loader.
 #[repr(C)]
 struct Head {
     waiters: [CachePadded<SharedPark>; 2],
@@ -333,7 +337,8 @@ struct Call {
     seed: AtomicU64,
 }
 
-/// Samples that ended a worker: for each its index, the worker's number, and how it ended.
+/// The samples that ended a worker. The four words of an entry are the sample's index, the worker's
+/// number, and how it ended (kind and value).
 #[repr(C)]
 struct FatalSamples {
     count: AtomicU64,
@@ -349,7 +354,8 @@ impl std::ops::Deref for SharedWords {
 
     #[inline]
     fn deref(&self) -> &[Word] {
-        // SAFETY: the words begin the mapping, which is zeroed, aligned and owned by the control.
+        // SAFETY: the words are at the start of the mapping, which is zeroed, aligned and owned by
+        // the control memory.
         unsafe { std::slice::from_raw_parts(self.0.pages.start().as_ptr().cast(), self.0.shape.words()) }
     }
 }
@@ -357,7 +363,7 @@ impl std::ops::Deref for SharedWords {
 /// A waiter's words.
 type SharedPark = Park<SharedFutex>;
 
-/// A deadline, or the end of a sleep if that comes first.
+/// A deadline, or the end of a shorter sleep if that comes first.
 struct Nap<'d, D> {
     deadline: &'d D,
     end: OnceCell<Until>,
@@ -369,7 +375,7 @@ impl<D: Deadline> Deadline for Nap<'_, D> {
     }
 }
 
-/// One of the two waiters.
+/// One of the two waiters: the control memory, and the number of the waiter.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedWaiter(pub(crate) Arc<Control>, pub(crate) usize);
 
@@ -382,7 +388,8 @@ impl SharedWaiter {
 
 impl Wait for SharedWaiter {
     fn wait_until(&self, deadline: &impl Deadline, mut ready: impl FnMut() -> bool) -> bool {
-        // A process that wrote over the waiter's words may have made it forget this sleeper.
+        // Wait again after each sleep: a process that has overwritten the waiter's words may have
+        // erased the record of this one.
         while !self.0.strategy.wait_until(self.park(), &Nap { deadline, end: OnceCell::new() }, &mut ready) {
             if deadline.remaining().is_zero() {
                 return false;

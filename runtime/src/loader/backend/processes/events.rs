@@ -1,7 +1,8 @@
 //! The `tracing` events of worker processes, which the loader's process emits for them.
 //!
-//! A worker process must not run the program's subscriber: it may wait for a thread that does not exist there, or write
-//! to a file beside its copy in the parent. So events are sent to the loader, and spans are dropped.
+//! A worker process must not run the program's subscriber, which may wait for a thread that does
+//! not exist there, or write to a file to which its copy in the parent writes, too. So events are
+//! sent to the loader, and spans are dropped.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -19,28 +20,28 @@ use crate::loader::error::guard::caught;
 use crate::loader::error::warning::Warning;
 use crate::loader::trace;
 
-/// The levels, by their number in a message.
+/// The levels, indexed by their number in a message.
 const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
 
 /// An event of a worker.
 #[derive(Debug)]
 pub(crate) struct Event {
     level: Level,
-    /// Target, message and fields.
+    /// The target, the message and the fields.
     text: String,
-    /// The core that the worker could not be bound to, if that is the event.
+    /// The core that the worker could not be bound to, if the event says so.
     pub(crate) not_bound: Option<usize>,
 }
 
 /// Returns the message that a worker could not be bound to its core.
 pub(crate) fn not_bound(worker: usize, core: usize) -> Message {
-    // The number of `WARN`, and the core from 1.
+    // The number of the level `WARN`, and the core's number plus 1.
     let numbers = [1, core as u64 + 1, 0, 0, 0, 0];
     Message { kind: EVENT, numbers, text: Warning::NotBound { worker, core }.to_string() }
 }
 
 impl Event {
-    /// Returns the event of a message, if it is one.
+    /// Returns the event in a message, if it is valid.
     pub(crate) fn received(numbers: [u64; NUMBERS], text: String) -> Option<Self> {
         let level = *LEVELS.get(usize::try_from(numbers[0]).ok()?)?;
         Some(Self { level, text, not_bound: numbers[1].checked_sub(1).map(|core| core as usize) })
@@ -59,22 +60,23 @@ impl Event {
     }
 }
 
-/// Sends the events of a worker process to the loader, if the program has a subscriber. Made before the fork, so that the
-/// process need not register it.
+/// Sends the events of a worker process to the loader, if the program has a subscriber. It is made
+/// before the fork, so that the process does not have to register it.
 pub(crate) struct Forwarder(Option<Dispatch>);
 
 impl Forwarder {
-    /// Makes a forwarder of the events that this thread's subscriber wants, if there is one, to a worker's end of a socket.
+    /// Makes a forwarder to a worker's end of a socket, for the events that this thread's
+    /// subscriber wants, if there is one.
     pub(crate) fn new(socket: &Arc<Socket>) -> Self {
         let dispatch = || {
             let (program, level) = (dispatcher::get_default(Dispatch::clone), LevelFilter::current());
             Dispatch::new(Forward { program, level, socket: socket.clone() })
         };
-        // The subscriber's code, which this calls, may panic.
+        // This calls code of the subscriber, which may panic.
         Self(if dispatcher::has_been_set() { caught(dispatch).ok() } else { None })
     }
 
-    /// Sends the events of this thread while it runs `code`.
+    /// Runs `code`, and sends the events that this thread emits in it.
     pub(crate) fn during(&self, code: impl FnOnce()) {
         match &self.0 {
             Some(dispatch) => dispatcher::with_default(dispatch, code),
@@ -84,7 +86,7 @@ impl Forwarder {
 }
 
 struct Forward {
-    /// The program's subscriber, which is asked what it wants.
+    /// The program's subscriber, which decides which events are enabled.
     program: Dispatch,
     level: LevelFilter,
     socket: Arc<Socket>,
@@ -118,7 +120,7 @@ impl Subscriber for Forward {
         event.record(&mut text);
         let mut numbers = [0; NUMBERS];
         numbers[0] = level as u64;
-        // If the loader has ended, there is nobody to read it.
+        // If this fails, the loader has ended, and nobody needs the event.
         let _ = self.socket.send(&Message { kind: EVENT, numbers, text: text.0 });
     }
 

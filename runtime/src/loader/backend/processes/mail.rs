@@ -1,4 +1,4 @@
-//! What worker processes have reported besides batches, until the loader asks for it.
+//! What worker processes have reported besides batches. It is kept until the loader takes it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::loader::error::failure::{Cause, Failure, Skipped, SlotErrors};
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::At;
 
-/// The kinds of messages.
+/// The kinds of messages from a worker.
 pub(crate) const FAILURE: u64 = 1;
 pub(crate) const SKIPPED: u64 = 2;
 pub(crate) const BEGUN: u64 = 3;
@@ -21,15 +21,16 @@ pub(crate) const EVENT: u64 = 4;
 pub(crate) const READY: u64 = 5;
 pub(crate) const REFUSED: u64 = 6;
 
-/// The maximum number of messages that wait in a socket, and of events that wait to be emitted.
+/// The maximum number of messages in a socket, and of events that wait to be emitted.
 pub(crate) const MAX_WAITING: usize = 4096;
-/// The length of all strings together from which on each is shortened to `SHORT` bytes.
+/// The total length of all strings in bytes. Each string beyond that is shortened to `SHORT` bytes.
 const MAX_BYTES: usize = 64 << 20;
 const SHORT: usize = 256;
-/// The maximum number of failures and bad samples that are kept: more cannot be of batches that are in the ring.
+/// The maximum number of failures and bad samples that are kept. The batches in the ring cannot
+/// have more.
 pub(crate) const MAX_REPORTS: usize = 1 << 20;
 
-/// An error of a worker process, with the text of its sources.
+/// An error in a worker process, as text with its sources.
 #[derive(Debug)]
 pub(crate) struct RemoteError(pub(crate) String);
 
@@ -41,7 +42,7 @@ impl fmt::Display for RemoteError {
 
 impl std::error::Error for RemoteError {}
 
-/// Shortens a string if the strings before it were long in total.
+/// Shortens a string if the strings so far are too long in total.
 pub(crate) fn shorten(text: &mut String, bytes: &mut usize) {
     *bytes += text.len();
     if *bytes > MAX_BYTES {
@@ -50,13 +51,13 @@ pub(crate) fn shorten(text: &mut String, bytes: &mut usize) {
     }
 }
 
-/// The failure of a batch that begins at a position, after a worker was corrupted.
+/// Returns the failure of a batch that begins at a position, after a worker has overwritten memory.
 pub(crate) fn overwritten(position: usize) -> Failure {
     let cause = Cause::Error("a worker process wrote over the loader's memory".into());
     Failure { position, index: 0, by: By::Consumer, cause }
 }
 
-/// Returns the message of a failure at a row of a ticket.
+/// Returns the message about a failure, or a bad sample, at a row of a ticket.
 fn failure_at(kind: u64, ticket: u64, row: usize, failure: &Failure) -> Message {
     let (what, text) = match &failure.cause {
         Cause::Panic(message) => (1, message.clone()),
@@ -66,7 +67,8 @@ fn failure_at(kind: u64, ticket: u64, row: usize, failure: &Failure) -> Message 
     Message { kind, numbers: [ticket, row as u64, failure.index as u64, what, 0, 0], text }
 }
 
-/// Tells the loader about the bad samples and the failure of a ticket whose first row is at position `first`.
+/// Sends the bad samples and the failure of a ticket, whose first row is at position `first`, to
+/// the loader.
 pub(crate) fn tell(socket: &Socket, ticket: u64, first: usize, errors: &SlotErrors) -> io::Result<()> {
     for Skipped { failure, row } in &errors.bad {
         let mut message = failure_at(SKIPPED, ticket, failure.position - first, failure);
@@ -91,13 +93,14 @@ pub(crate) fn ready() -> Message {
     Message { kind: READY, ..Message::default() }
 }
 
-/// Returns the message that it cannot work.
+/// Returns the message that such a worker cannot work.
 pub(crate) fn refused(error: BoxError) -> Message {
     Message { kind: REFUSED, text: Cause::Error(error).with_sources(), ..Message::default() }
 }
 
-/// Why it would not help to start a worker that has ended again, if that is known. `starts` says whether it was
-/// started by a command and had not begun to work; `reason` is why it could not, if it said so.
+/// Returns why it would be useless to start an ended worker again, if that is known. `starts` says
+/// whether the worker was started by a command and had not begun to work; `reason` is why it could
+/// not, if it has sent a reason.
 pub(crate) fn refusal(starts: bool, reason: Option<&str>, end: End) -> Option<String> {
     let from_outside = matches!(end, End::Signal(libc::SIGINT | libc::SIGKILL | libc::SIGTERM));
     match reason {
@@ -109,7 +112,7 @@ pub(crate) fn refusal(starts: bool, reason: Option<&str>, end: End) -> Option<St
     }
 }
 
-/// A failure or a bad sample, as a worker reported it.
+/// A failure or a bad sample that a worker has reported.
 #[derive(Debug)]
 pub(crate) struct Report {
     worker: usize,
@@ -117,12 +120,12 @@ pub(crate) struct Report {
     pub(crate) row: usize,
     pub(crate) index: usize,
     pub(crate) cause: Cause,
-    /// For a bad sample that was skipped, whether its row was left empty.
+    /// For a bad sample that was skipped: whether its row was left empty.
     pub(crate) empty: Option<bool>,
 }
 
 impl Report {
-    /// Returns what a message of kind [`FAILURE`] or [`SKIPPED`] tells.
+    /// Converts a message of kind [`FAILURE`] or [`SKIPPED`].
     pub(crate) fn received(worker: usize, Message { kind, numbers, text }: Message) -> Self {
         let [ticket, row, index, what, empty, _] = numbers;
         let cause = match what {
@@ -135,18 +138,18 @@ impl Report {
     }
 }
 
-/// A part that a worker left.
+/// A claimed part of a batch whose worker has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loss {
     pub(crate) ticket: u64,
     pub(crate) part: usize,
     pub(crate) worker: usize,
     pub(crate) end: End,
-    /// What it was reading.
+    /// The sample that the worker was reading, if it is known.
     pub(crate) at: Option<At>,
 }
 
-/// Whether a worker takes part.
+/// Whether a worker takes part in the pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -156,33 +159,33 @@ enum State {
     Ended,
 }
 
-/// What is known about a worker.
+/// The loader's record of one worker.
 #[derive(Debug, Default)]
 struct Worker {
     socket: Option<Arc<Socket>>,
     state: State,
-    /// The last pass for which it has run its `worker_init`.
+    /// The last pass for which the worker has run its `worker_init`.
     begun: u64,
-    /// Whether it was started by a command, and has not begun to work.
+    /// Whether the worker was started by a command, and has not begun to work.
     starts: bool,
-    /// Why it cannot work.
+    /// Why the worker cannot work, if it has said so.
     refusal: Option<String>,
 }
 
-/// The messages of all workers.
+/// The messages of all workers that the loader has not taken yet, and the state of each worker.
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
     workers: Vec<Worker>,
     reports: Vec<Report>,
     losses: Vec<Loss>,
-    /// The total length of their strings, in bytes.
+    /// The total length of the strings of `reports`, in bytes.
     bytes: usize,
-    /// Whether there were too many.
+    /// Whether there were more reports than are kept.
     flooded: bool,
-    /// Events that nobody has emitted yet, and the number of those that there was no room for.
+    /// Events that are not emitted yet, and the number of events for which there was no room.
     pub(crate) events: Vec<(usize, Event)>,
     pub(crate) lost_events: usize,
-    /// The pass that begins, and the workers that could not.
+    /// The pass that begins, and the workers whose `worker_init` failed in it.
     pass: u64,
     failures: Vec<(usize, BoxError)>,
 }
@@ -192,18 +195,18 @@ impl Mail {
         Self { workers: (0..workers).map(|_| Worker::default()).collect(), ..Self::default() }
     }
 
-    /// Connects a worker that is started; `starts` means by a command.
+    /// Connects a worker that is being started. `starts` says whether a command starts it.
     pub(crate) fn connect(&mut self, worker: usize, socket: Socket, starts: bool) {
         self.workers[worker] = Worker { socket: Some(Arc::new(socket)), starts, ..Worker::default() };
     }
 
-    /// Why it would not help to start a worker that has ended again, if that is known.
+    /// Returns why it would be useless to start an ended worker again, if that is known.
     pub(crate) fn refusal_of(&self, worker: usize, end: End) -> Option<String> {
         let Worker { starts, refusal, .. } = &self.workers[worker];
         self::refusal(*starts, refusal.as_deref(), end)
     }
 
-    /// The sockets of all workers that run.
+    /// Returns the sockets of all running workers.
     pub(crate) fn sockets(&self) -> Vec<Arc<Socket>> {
         self.workers.iter().filter_map(|worker| worker.socket.clone()).collect()
     }
@@ -213,10 +216,11 @@ impl Mail {
         for worker in 0..self.workers.len() {
             let Some(socket) = self.workers[worker].socket.clone() else { continue };
             let is_closed = socket.is_closed();
-            // No socket holds this number of messages: a worker must not keep this thread busy.
+            // A socket never contains more messages than this. With the limit, a worker cannot keep
+            // this thread busy.
             for _ in 0..MAX_WAITING {
                 let Some(message) = socket.receive(false) else {
-                    // After a message that was sent before it was closed there is none.
+                    // The socket was closed before this found no message, so no message can follow.
                     if is_closed {
                         self.workers[worker].socket = None;
                     }
@@ -260,25 +264,25 @@ impl Mail {
         }
     }
 
-    /// Whether a worker has not yet run its `worker_init` for the pass.
+    /// Whether any worker has not yet run its `worker_init` for the pass.
     pub(crate) fn awaits(&self) -> bool {
         self.workers.iter().any(|worker| worker.state == State::Active && worker.begun != self.pass)
     }
 
-    /// Takes the errors of workers that could not begin.
+    /// Takes the errors of the workers whose `worker_init` failed.
     pub(crate) fn take_failures(&mut self) -> Vec<(usize, BoxError)> {
         let mut failures = std::mem::take(&mut self.failures);
         failures.sort_by_key(|&(worker, _)| worker);
         failures
     }
 
-    /// Why a worker could not begin, if it could not.
+    /// Returns why the `worker_init` of a worker failed, if it did.
     pub(crate) fn failure_of(&self, worker: usize) -> Option<String> {
         let failure = self.failures.iter().find(|(of, _)| *of == worker);
         failure.map(|(_, error)| format!("its worker_init failed: {error}"))
     }
 
-    /// The number of workers that take part.
+    /// The number of workers that take part in the pass.
     pub(crate) fn active(&self) -> usize {
         self.workers.iter().filter(|worker| worker.state == State::Active).count()
     }
@@ -288,12 +292,13 @@ impl Mail {
         self.workers[worker].socket = None;
     }
 
-    /// Closes the loader's sockets, in a process that was forked from it.
+    /// Closes the loader's sockets, in a process that was forked from the loader's.
     pub(crate) fn hang_up(&mut self) {
         self.workers.iter_mut().for_each(|worker| worker.socket = None);
     }
 
-    /// Records that a worker has ended and is not replaced; `refusal` is why it could not start, if it could not.
+    /// Records that a worker has ended and is not replaced. `refusal` is why it could not start, if
+    /// it could not.
     pub(crate) fn ended(&mut self, worker: usize, end: End, refusal: Option<&str>) {
         let of = &mut self.workers[worker];
         let was_called = of.state == State::Active && of.begun != self.pass;
@@ -308,23 +313,24 @@ impl Mail {
         self.losses.push(loss);
     }
 
-    /// Forgets what a worker that has ended reported of a row, which is read again.
+    /// Removes what an ended worker reported about rows of a ticket that will be read again.
     pub(crate) fn forget(&mut self, worker: usize, ticket: u64, is_row: impl Fn(usize) -> bool) {
         self.reports.retain(|report| report.worker != worker || report.ticket != ticket || !is_row(report.row));
     }
 
-    /// Forgets everything about the batches of earlier passes.
+    /// Removes all reports about batches of earlier passes.
     pub(crate) fn clear(&mut self) {
         (self.bytes, self.flooded) = (0, false);
         self.reports.clear();
         self.losses.clear();
     }
 
-    /// Takes what was reported of a batch of `rows` rows that begins at position `first`: the failures, the bad samples in
-    /// the sequence in which each worker reported them, and the parts that were lost.
+    /// Takes the reports about a batch of `rows` rows that begins at position `first`: the
+    /// failures, the bad samples in the order in which each worker reported them, and the parts
+    /// whose workers have ended.
     pub(crate) fn take(&mut self, ticket: u64, first: usize, rows: usize) -> (Vec<Failure>, Vec<Skipped>, Vec<Loss>) {
         let (mut failures, mut skipped, mut empties) = (Vec::new(), Vec::new(), HashSet::new());
-        // A corrupted worker may send anything.
+        // Check the rows: a corrupted worker may send anything.
         let reports =
             self.reports.extract_if(.., |report| report.ticket == ticket).filter(|report| report.row < rows.max(1));
         for Report { worker, row, index, cause, empty, .. } in reports {

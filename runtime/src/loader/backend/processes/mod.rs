@@ -1,14 +1,19 @@
-//! One ring for worker processes, in memory that they share: any free worker claims rows of the next batch.
+//! The backend of worker processes, which share one ring in shared memory: any free worker claims
+//! rows of the next batch.
 //!
-//! The workers are forked from the loader's process and inherit the dataset, or are [started by a command](spawn),
-//! [meet](attach) the loader and make their own. They share two mappings with the loader:
-//! the batches, and the [control](control) memory with the [robust ring](slotline_core::robust). The loader writes into
-//! a slot which batch it is for, with the indices of its rows, and assigns it; workers claim parts of it, write the rows
-//! into the batch's memory, and publish them. A worker may vanish at any instruction; the [supervisor](supervisor) notices, and
-//! gives what it left to others, or fails it.
+//! The workers are forked from the loader's process and inherit the dataset. Or they are
+//! [started by a command](spawn), and each [connects](attach) to the loader and makes a dataset of
+//! its own. They share two mappings with the loader: the batches, and the [control](control) memory
+//! with the [robust ring](slotline_core::robust). The loader writes into a slot which batch it is
+//! for and the indices of the rows, and then assigns the slot. Workers claim parts of the batch
+//! (runs of its rows), write the rows into the batch's memory, and publish the parts. A worker may
+//! die at any instruction. The [supervisor](supervisor) notices that, and gives the parts that the
+//! worker had claimed to others, or fails them. A worker that writes to the shared memory at random
+//! is called corrupted here; the loader checks what it reads, so that it does not crash.
 //!
-//! A slot refers to a cell of memory as with threads (see [`cell_pool`](crate::loader::collate::cell_pool)), by the cell's number.
-//! If there is no free cell to leave in the slot of a batch that was taken, the slot is not assigned until there is one.
+//! A slot refers to a cell of memory, as it does for threads (see
+//! [`cell_pool`](crate::loader::collate::cell_pool)), but by the cell's number. If no free cell can
+//! replace that of a delivered batch, its slot is not assigned until one is free.
 
 pub(crate) mod attach;
 pub(crate) mod child;
@@ -63,50 +68,51 @@ pub(crate) struct ProcessRing<P> {
     pub(crate) wakeup: Arc<EventFd>,
     pub(crate) cancel: StopToken,
     pub(crate) released: Arc<Waiter>,
-    /// The memory of each slot, and the batch that it is assigned to.
+    /// The memory of each slot, and the batch that the slot is assigned to.
     pub(crate) places: Vec<SlotCell<P>>,
-    /// The slot of the last batch, if there was no free cell to leave in it, so that the user has its cell.
+    /// The slot of the last batch, if no free cell could replace the cell that the user got.
     pub(crate) empty: Option<usize>,
     pub(crate) plan_cell: Arc<PlanCell>,
     pub(crate) part_rows: usize,
     pub(crate) in_order: bool,
-    /// The first ticket of the pass, the next one to assign, and the next one to deliver in order.
+    /// The first ticket of the pass, the next ticket to assign, and the next ticket to deliver in
+    /// order.
     pub(crate) start: u64,
     pub(crate) to_assign: u64,
     pub(crate) next: u64,
-    /// The number of tickets of the pass that were not assigned yet.
+    /// The number of tickets of the pass that are not assigned yet.
     pub(crate) left: usize,
-    /// Counts passes.
+    /// The number of passes begun.
     pub(crate) pass: u64,
-    /// The number of slots assigned since workers were called.
+    /// The number of slots that were assigned since workers were last woken.
     pub(crate) uncalled: usize,
     /// Whether workers run the user's `worker_init`.
     pub(crate) has_init: bool,
-    /// Whether batches can have contents that must not be read.
+    /// Whether a worker could write bytes into a batch that must not be read.
     pub(crate) can_be_invalid: bool,
 }
 
-/// A slot's memory, and the batch that it is for.
+/// The memory of a slot, and the batch that the slot is assigned to.
 pub(crate) struct SlotCell<P> {
     pub(crate) cell: CellOwner<P>,
     pub(crate) task: usize,
     pub(crate) first: usize,
     pub(crate) rows: usize,
-    /// Why there is no batch, if the user's iterator of indices gave none.
+    /// Why there is no batch, if the user's iterator of indices failed.
     pub(crate) refused: Option<Cause>,
 }
 
 impl<P> SlotCell<P> {
-    /// Makes the place of a slot that is not assigned.
+    /// Makes the entry of a slot that is not assigned.
     fn new(cell: CellOwner<P>) -> Self {
         Self { cell, task: 0, first: 0, rows: 0, refused: None }
     }
 }
 
 impl<P: Storage> ProcessRing<P> {
-    /// The ticket that a slot is assigned to.
+    /// The ticket that a slot is assigned to, if it is assigned.
     fn ticket(&self, slot: usize) -> Option<u64> {
-        // Only this thread writes it.
+        // Relaxed suffices: only this thread writes the value.
         Some(self.ledger.assigned[slot].load(Ordering::Relaxed)).filter(|&ticket| ticket != NONE)
     }
 
@@ -135,7 +141,8 @@ impl<P: Storage> ProcessRing<P> {
         }
     }
 
-    /// Whether the user's iterator of indices has no batch for the next ticket, which is to be assigned to a slot.
+    /// Whether the user's iterator of indices has no batch for the next ticket, which is to be
+    /// assigned to `slot`.
     #[inline]
     fn has_ended(&mut self, slot: usize) -> bool {
         // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
@@ -169,13 +176,14 @@ impl<P: Storage> ProcessRing<P> {
         let facts = SlotFacts { task, first, rows, cell, pass: self.pass, ..SlotFacts::of_pass(plan) };
         // SAFETY: the slot is not assigned, and only this thread assigns slots.
         unsafe { self.control.set_slot(slot, facts, |row| indices.at(row)) };
-        // The supervisor reads it after a worker that claimed the ticket has ended.
+        // Release: the supervisor reads what was written above after a worker that claimed the
+        // ticket has ended.
         self.ledger.assigned[slot].store(ticket, Ordering::Release);
         self.ring.assign(slot, ticket);
         self.uncalled += 1;
     }
 
-    /// Wakes workers, if there is something to claim that they were not told of.
+    /// Wakes workers, if slots were assigned since they were last woken.
     fn call(&mut self) {
         if self.uncalled > 0 {
             self.uncalled = 0;
@@ -183,7 +191,8 @@ impl<P: Storage> ProcessRing<P> {
         }
     }
 
-    /// Returns a finished slot: in order that of the next ticket, otherwise that of the lowest one.
+    /// Returns a finished slot: in order that of the next ticket, otherwise that with the lowest
+    /// ticket.
     fn finished(&self) -> Option<(usize, u64, Look)> {
         let look = |(slot, ticket)| (slot, ticket, self.ring.look(slot, ticket));
         if self.in_order {
@@ -194,7 +203,8 @@ impl<P: Storage> ProcessRing<P> {
         self.assigned().map(look).filter(|found| found.2 != Look::Pending).min_by_key(|found| found.1)
     }
 
-    /// Returns a slot of which a part failed, and the rest will never be made, since no worker is left.
+    /// Returns a slot of which a part has failed and the rest will never be made, because no worker
+    /// is left.
     #[cold]
     fn left_failed(&self) -> Option<(usize, u64, Look)> {
         let failed = |&(slot, ticket): &(usize, u64)| {
@@ -210,20 +220,20 @@ impl<P: Storage> ProcessRing<P> {
         self.ledger.is_deserted()
     }
 
-    /// Fails a batch that is ready but must not be read.
+    /// Fails a batch that is ready but has bytes that must not be read.
     #[inline]
     fn check(&mut self, slot: usize) {
         let place = &mut self.places[slot];
         let work = place.cell.state();
-        // SAFETY: all parts are finished, so no worker writes to the batch, unless it is corrupted, and then nothing is
-        // certain.
+        // SAFETY: all parts are finished, so no worker writes to the batch, unless a worker is
+        // corrupted; nothing can be guaranteed then.
         let is_valid = |region: &BatchBuffer| unsafe { region.is_valid(place.rows) };
         if self.can_be_invalid && !work.has_failure() && !work.payload.region().is_none_or(is_valid) {
             work.fail(overwritten(place.first));
         }
     }
 
-    /// Notes in a batch what workers have told of it.
+    /// Records in a batch's state what workers have reported about the batch.
     #[cold]
     fn read_mail(&mut self, slot: usize, ticket: u64, look: Look) {
         let place = &self.places[slot];
@@ -247,7 +257,8 @@ impl<P: Storage> ProcessRing<P> {
         }
     }
 
-    /// Returns the failure of a part whose worker has ended: at the sample that it was reading, as far as it is known.
+    /// Returns the failure of a part whose worker has ended: at the sample that the worker was
+    /// reading, if that is known, and otherwise at the first row of the part.
     fn lost(&self, place: &SlotCell<P>, Loss { part, worker, end, at, .. }: Loss) -> Failure {
         let plan = self.plan();
         let begin = (part * self.part_rows).min(place.rows.saturating_sub(1));
@@ -263,7 +274,7 @@ impl<P: Storage> ProcessRing<P> {
         Failure { position, index, by, cause }
     }
 
-    /// Whether there are batches to come.
+    /// Whether more batches of this pass may come.
     fn has_more(&self) -> bool {
         self.left > 0 || self.assigned().next().is_some()
     }
@@ -294,7 +305,8 @@ impl<P: Storage> ProcessRing<P> {
 
 impl<P: Storage> Backend<P> for ProcessRing<P> {
     fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
-        // Workers begin nothing more while this waits for what they have begun.
+        // Withdraw all slots first, so that workers begin nothing more while this waits for the
+        // parts that they have begun.
         self.assigned().for_each(|(slot, ticket)| _ = self.ring.withdraw(slot, ticket));
         let first = (self.next % self.places.len() as u64) as usize;
         for slot in (first..self.places.len()).chain(0..first) {
@@ -322,9 +334,11 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         self.pass += 1;
         self.ledger.mail().clear();
         let failures = if self.has_init { self.init(request.seed, deadline)? } else { Vec::new() };
-        // Tickets are never used up, and a user's iterator ends by itself.
+        // Without a known number of batches, a user's iterator ends the pass. There are always
+        // tickets left.
         self.left = left.unwrap_or(usize::MAX);
-        // In order, a slot that cannot be assigned yet must be the last one.
+        // In order, slots are assigned in turn. So begin after the slot that cannot be assigned
+        // yet, which makes it the last one.
         let depth = self.places.len() as u64;
         self.to_assign = self.to_assign.next_multiple_of(depth) + self.empty.map_or(0, |slot| slot as u64 + 1);
         (self.start, self.next) = (self.to_assign, self.to_assign);
@@ -349,7 +363,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
             self.empty = None;
             self.assign_all();
         }
-        // Read first: what the last worker finished, or left, is seen then.
+        // Read this before the ring, so that what the last worker finished or left is seen.
         let deserted = self.is_deserted();
         let found = self.finished().or_else(|| if deserted { self.left_failed() } else { None });
         let Some((slot, ticket, look)) = found else {
@@ -441,7 +455,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
             else {
                 return;
             };
-            // Set the flag first: a thread that finds the ring closed must know why.
+            // Set the flag first: a thread that finds the ring closed reads it to learn why.
             control.cancel().stop();
             ring.close();
             wakeup.signal();

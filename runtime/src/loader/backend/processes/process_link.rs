@@ -1,12 +1,15 @@
-//! Workers with [separate rings](crate::loader::backend::per_worker) that are processes.
+//! Workers with [rings of their own](crate::loader::backend::per_worker) that are processes.
 //!
-//! Each worker's thread has a process. The thread passes every request on through a socket, and waits for the answer:
-//! failures, bad samples and events, and then one message with the outcome. The process writes the batch itself into
-//! the cell, whose memory is shared. What it says is checked before it is used.
+//! Each worker is a thread and a process. The thread passes each request on to the process through
+//! a socket, and waits for the answer: messages about failures, bad samples and events, and then
+//! one message with the outcome. The process itself writes the batch into the cell, whose memory is
+//! shared. The thread checks every message before it uses its contents.
 //!
-//! A thread forks its own process, or [starts it by a command](crate::loader::backend::processes::spawn). The process is
-//! killed when the thread ends. The thread also notices when the process ends, and starts another, which gets the request
-//! again, and for an iterable dataset the place in the stream that came with the last batch.
+//! The thread forks its process, or
+//! [starts it by a command](crate::loader::backend::processes::spawn). The process is killed when
+//! the thread ends. If the process ends first, the thread notices and starts another one, which
+//! gets the same request, and for an iterable dataset the position in the stream that came with the
+//! last batch.
 
 use std::collections::HashSet;
 use std::io;
@@ -40,67 +43,68 @@ use crate::loader::order::plan::Indices;
 use crate::loader::trace;
 use crate::loader::worker::init_barrier::InitHook;
 
-/// The kinds of messages to a process: run the `worker_init`, begin a pass, make a batch.
+/// The kinds of messages to a process: run the `worker_init`, begin a pass, and make a batch.
 const INIT: u64 = 8;
 const PASS: u64 = 9;
 const MAKE: u64 = 10;
-/// The kind of the message that ends the answer to `MAKE`, and its first number.
+/// The kind of the last message of the answer to `MAKE`, and the values of its first number.
 const MADE: u64 = 11;
 const END: u64 = 0;
 const BATCH: u64 = 1;
 
-/// The maximum length of what a cursor saves.
+/// The maximum length in bytes of what a cursor saves.
 const MAX_SAVED: usize = 1 << 30;
 
-/// What the workers of one kind of loader do.
+/// What a worker process does, which depends on the kind of loader.
 pub(crate) trait Service<P>: Send + Sync + 'static {
-    /// Makes what makes a worker's batches, in its process.
+    /// Returns what makes a worker's batches, in its process.
     fn maker(&self, worker: usize) -> impl BatchWorker<P>;
 
-    /// Returns where a worker of a stream begins the pass.
+    /// Returns the position in its stream at which a worker begins the pass.
     fn stream(&self, _worker: usize) -> Stream {
         Stream::default()
     }
 
-    /// Describes a batch that a worker's process is about to be asked for, also in the memory that it shares.
+    /// Describes the batch that a worker's process is about to be asked for. Also writes the
+    /// description into the shared memory.
     fn wanted(&self, worker: usize, task: usize) -> Wanted<'_>;
 }
 
-/// A batch that a worker is asked for.
+/// The description of a batch that is requested from a worker's process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) task: usize,
-    /// The position of its first row.
+    /// The position of the batch's first row.
     pub(crate) first: usize,
-    /// Its rows; at most, if it is of a stream.
+    /// The number of rows; for an iterable dataset, the maximum.
     pub(crate) rows: usize,
-    /// The index of each row; `None` for a stream, whose samples are counted.
+    /// The index of each row; `None` for an iterable dataset.
     pub(crate) indices: Option<Indices<'a>>,
 }
 
-/// Everything that a worker's process needs, which it inherits when it is forked.
+/// What a worker's process needs, which a forked one inherits.
 pub(crate) struct Server<P, S> {
     pub(crate) service: S,
     pub(crate) payload_at: PayloadAt<P>,
     pub(crate) workers: usize,
-    /// The user's code that each worker runs before a pass.
+    /// The user's `worker_init`, if there is one.
     pub(crate) init: Option<InitHook>,
 }
 
-/// What the worker threads of a loader share.
+/// The state that the worker threads of a loader share.
 pub(crate) struct LinkShared<P, S> {
     pub(crate) server: Server<P, S>,
     pub(crate) control: Arc<Control>,
-    /// How often a worker that ended is replaced.
+    /// How many more workers that end are replaced.
     pub(crate) restarts: Restarts,
-    /// How long a sample may take until its worker is killed.
+    /// How long a sample may take before its worker is killed.
     pub(crate) sample_timeout: Option<Duration>,
-    /// Whether a sample that ends its worker is skipped.
+    /// Whether a sample that ended its worker is skipped or replaced.
     pub(crate) passes_over: bool,
     /// Signalled when the rings of all workers are closed.
     pub(crate) wakeup: Arc<EventFd>,
-    /// Starts processes by a command, instead of forks. Held by a thread that starts one, or that records a sample in the
-    /// shared memory.
+    /// Starts processes by a command; `None` if processes are forked. Locked by a thread that
+    /// starts a process, or that records a sample in the shared memory.
     pub(crate) spawn: Mutex<Option<Spawn>>,
 }
 
@@ -121,7 +125,7 @@ impl<P: Storage, S: Service<P>> WorkerMain for Server<P, S> {
                     let [pass, seed, ..] = message.numbers;
                     let info = WorkerInfo::new(worker, self.workers, seed);
                     let outcome = init.as_mut().map_or(Ok(()), |init| init.run(info));
-                    // If the loader has ended, there is nobody to tell.
+                    // If this fails, the loader has ended, and nobody needs the message.
                     let _ = socket.send(&mail::begun(pass, outcome));
                 }
                 PASS => {
@@ -145,7 +149,7 @@ impl<P: Storage, S: Service<P>> WorkerMain for Server<P, S> {
     }
 }
 
-/// Tells the loader what has become of a batch.
+/// Sends the outcome of a batch to the loader.
 fn report<P>(
     socket: &Socket,
     task: usize,
@@ -166,20 +170,22 @@ fn report<P>(
     Socket::in_pieces(&Message { kind: MADE, numbers, text }, |message| socket.send(message))
 }
 
-/// A worker's process, and what was said to it and by it.
+/// A worker's process, and the state of the conversation with it.
 struct Linked {
     running: Running,
     socket: Socket,
-    /// The last pass for which it has run the user's code, and the last one of which it was told; 0 before the first.
+    /// The last pass for which the process was asked to run the `worker_init`, and the last pass
+    /// that was announced to it; 0 before the first.
     called: u64,
     told: u64,
-    /// Whether it was started by a command, and has not begun to work; and why it cannot.
+    /// Whether the process was started by a command and has not begun to work; and why it cannot,
+    /// if it has said so.
     starts: bool,
     refusal: Option<String>,
 }
 
 impl Linked {
-    /// Handles a message that is not an answer.
+    /// Handles a message that is not part of an answer.
     fn note(&mut self, worker: usize, Message { kind, numbers, text }: Message) {
         match kind {
             READY => self.starts = false,
@@ -189,28 +195,28 @@ impl Linked {
     }
 }
 
-/// Why there is no answer.
+/// Why a request gets no answer.
 enum Gone {
     /// The loader has closed the rings.
     Closed,
-    /// The process has ended, while it was reading a sample, or not.
+    /// The process has ended; holds the sample that it was reading, if any.
     Ended(End, Option<At>),
-    /// The process could not begin to work, and neither could another.
+    /// The process could not begin to work, and another one could not either.
     Refused(String),
-    /// The worker cannot go on.
+    /// The worker cannot continue.
     Over(String),
 }
 
-/// Makes the batches of a worker by asking its process for them.
+/// Makes the batches of a worker by requesting them from its process.
 pub(crate) struct ProcessLink<P, S> {
     worker: usize,
     shared: Arc<LinkShared<P, S>>,
-    /// Told whether the process could be started.
+    /// The sender for the outcome of starting the process; `None` once it was used.
     started: Option<mpsc::Sender<Result<(), BuildError>>>,
     process: Option<Linked>,
-    /// The last request to run the user's code.
+    /// The last request to run the `worker_init`.
     called: Option<Request>,
-    /// The pass, and where in it another process begins.
+    /// The pass, and the position in it at which a new process begins.
     pass: u64,
     start: Start,
     over: Option<String>,
@@ -226,16 +232,17 @@ impl<P, S> ProcessLink<P, S> {
         Self { worker, shared, started: Some(started), process: None, called: None, pass: 0, start, over: None }
     }
 
-    /// Kills the process, unless it has ended, and learns how it ended.
+    /// Kills the process, unless it has ended, and returns how it ended.
     #[cold]
     fn reap(&mut self) -> Gone {
         let Some(mut process) = self.process.take() else { return Gone::Ended(End::Unknown, None) };
-        // A command may close its input long before it ends, and how it ends says what is wrong.
+        // A process that is still starting may close its input long before it ends. Wait for its
+        // end, which tells what went wrong.
         let child = &process.running.child;
         while process.starts && !child.has_ended() && !self.shared.wakeup.is_signalled() {
             poll(&[child.fd(), self.shared.wakeup.as_fd()], None);
         }
-        // What has begun to end does not end differently.
+        // Killing a process that is already ending does not change how it ends.
         child.kill();
         let (end, at) = process.running.reap(&self.shared.control.activities());
         let told = std::iter::from_fn(|| process.socket.receive(false)).take(MAX_WAITING);
@@ -249,7 +256,7 @@ impl<P, S> ProcessLink<P, S> {
         }
     }
 
-    /// Kills a process that sent an answer to no request.
+    /// Kills a process that has sent a message that makes no sense.
     #[cold]
     fn corrupted(&mut self) -> Gone {
         self.process.iter_mut().for_each(|process| process.starts = false);
@@ -257,7 +264,7 @@ impl<P, S> ProcessLink<P, S> {
         Gone::Over("its process sent an answer that makes no sense".to_owned())
     }
 
-    /// Whether another process may take the place of one that ended.
+    /// Whether a process that ended is replaced.
     fn is_replaced(&self, end: End) -> bool {
         matches!(end, End::Late(_)) || self.shared.restarts.take()
     }
@@ -284,7 +291,7 @@ impl<P, S> ProcessLink<P, S> {
         }
     }
 
-    /// Waits for the next message of the process, and emits its events.
+    /// Waits for the next message of an answer. Emits the events that come before it.
     fn receive(&mut self) -> Result<Message, Gone> {
         let (mut text, mut is_last) = (String::new(), false);
         let limit = self.shared.sample_timeout;
@@ -315,7 +322,7 @@ impl<P, S> ProcessLink<P, S> {
                     if ready[2] {
                         return Err(Gone::Closed);
                     }
-                    // If there is no message next, the other end is closed.
+                    // If no message follows, the other end is closed.
                     is_last = ready[0] || ready[1];
                 }
             }
@@ -330,7 +337,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
         let mut spawn = shared.lock();
         let (socket, theirs) = Socket::pair()?;
         let child = match &mut *spawn {
-            // A process of a worker with its own rings need not know that it replaces another one.
+            // A worker with rings of its own need not know whether it replaces another process.
             Some(spawn) => spawn.start(worker, false, &socket, theirs)?,
             None => self.fork(theirs)?,
         };
@@ -341,19 +348,20 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
     fn fork(&self, theirs: Socket) -> io::Result<Child> {
         let socket = Arc::new(theirs);
         let forwarder = Forwarder::new(&socket);
-        // The first use of a span takes a lock, which another thread must not hold when this one forks.
+        // The first use of a span takes a lock, which no other thread must hold while this one
+        // forks.
         drop(trace::wait());
-        // The process also inherits this end of the socket, and any number of sockets that other threads use. That does no
-        // harm: the loader shuts a socket down instead of only closing it, and waits for the process to end, not for the
-        // other end of the socket to be closed.
+        // The process also inherits this end of the socket, and any sockets that other threads use.
+        // That is harmless: the loader shuts a socket down instead of only closing it, and waits
+        // for the process itself to end.
         Child::start(|| forwarder.during(|| self.shared.server.work(self.worker, socket, false)))
     }
 
-    /// Makes the process run the user's code for the pass if it has not, and returns the outcome. Starts one if there
-    /// is none.
+    /// Makes the process run the `worker_init` for the pass, unless it has, and returns the
+    /// outcome. Starts a process if there is none.
     fn call(&mut self) -> Result<Result<(), BoxError>, Gone> {
         if self.process.is_none() {
-            // Requests may wait that were made before the rings were closed.
+            // There may be requests that were sent before the rings were closed.
             if self.shared.wakeup.is_signalled() {
                 return Err(Gone::Closed);
             }
@@ -376,7 +384,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
         }
     }
 
-    /// Asks the process for a batch.
+    /// Requests a batch from the process.
     fn make(&mut self, request: Request, wanted: Wanted<'_>, work: &BatchState<P>) -> Result<Outcome, Gone> {
         self.call()?.map_err(|error| Gone::Over(format!("its worker_init failed: {error}")))?;
         let Request { epoch, seed, pass, budget, .. } = request;
@@ -412,7 +420,8 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
         }
     }
 
-    /// Returns the outcome of a batch that got no answer; `None` if the process is to be replaced, and asked again.
+    /// Returns the outcome of a batch for which there is no answer; `None` if the request is to be
+    /// sent to a new process.
     #[cold]
     fn recover(&mut self, gone: Gone, wanted: Wanted<'_>, work: &BatchState<P>) -> Option<Outcome> {
         let (at, cause) = match gone {
@@ -436,7 +445,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
                         let _lock = self.shared.lock();
                         self.shared.control.add_fatal_sample(at.index, WorkerExit { ..exit })
                     }
-                    // What is late is not asked for again.
+                    // A sample that took too long is not read again.
                     _ => replaced && !is_late,
                 };
                 if redo {
@@ -465,20 +474,20 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
     }
 }
 
-/// What a process has said of a batch.
+/// What a process has reported about a batch.
 #[derive(Debug, Default)]
 struct Answer {
     failure: Option<Failure>,
     bad: Vec<Skipped>,
     /// The rows that were left empty.
     empty: HashSet<usize>,
-    /// The number of messages, and the total length of their strings.
+    /// The number of reports, and the total length of their strings in bytes.
     told: usize,
     bytes: usize,
 }
 
 impl Answer {
-    /// Takes note of a failure or a bad sample; `false` if there is no such sample.
+    /// Records a failure or a bad sample. Returns `false` if the batch has no such sample.
     fn tell(&mut self, mut message: Message, worker: usize, wanted: Wanted<'_>) -> bool {
         mail::shorten(&mut message.text, &mut self.bytes);
         self.told += 1;
@@ -499,7 +508,8 @@ impl Answer {
         is_new
     }
 
-    /// Returns the outcome, and where in the stream the worker is then; `None` if it makes no sense.
+    /// Returns the outcome of the batch, and the worker's position in its stream after it. Returns
+    /// `None` if the message makes no sense.
     fn outcome<P: Storage>(
         &mut self,
         Message { numbers, text, .. }: Message,
@@ -520,7 +530,7 @@ impl Answer {
         let region = work.payload.region().filter(|region| region.layout().can_be_invalid());
         // SAFETY: the process has finished the batch, which has room for these rows.
         if what == BATCH && !region.is_none_or(|region| unsafe { region.is_valid(rows) }) {
-            // Also if the pass is abandoned, and rows were left out.
+            // This also applies if the pass is abandoned, when rows may have been left unwritten.
             work.fail(overwritten(wanted.first));
         }
         self.failure.take().into_iter().for_each(|failure| work.fail(failure));
@@ -535,7 +545,7 @@ impl<P: Storage, S: Service<P>> BatchWorker<P> for ProcessLink<P, S> {
     fn start(&mut self) {
         let started = self.launch().map(|process| self.process = Some(process));
         let started = started.map_err(|error| not_started(self.shared.lock().as_ref(), self.worker, error));
-        // If the builder has given up, the rings are closed.
+        // If nobody receives this, the loader could not be built, and the rings are closed.
         self.started.take().map(|to| to.send(started));
     }
 
@@ -620,7 +630,7 @@ mod tests {
     use crate::wait::WaitStrategy;
     use slotline_core::robust::Shape;
 
-    /// The ways in which a process answers.
+    /// The ways in which the process of a test answers.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Way {
         Good,
@@ -670,7 +680,7 @@ mod tests {
                     libc::close_range(3, u32::MAX, 0);
                     libc::sleep(600);
                 },
-                // SAFETY: as above.
+                // SAFETY: this process was forked for this call.
                 Self::Ends => unsafe { libc::_exit(3) },
             }
             Outcome::Batch(ROWS)
@@ -690,7 +700,8 @@ mod tests {
         ] {
             let layout = Arc::new(Layout::new(Fields::of(&0_i64), ROWS).unwrap());
             let pages = Arc::new(Pages::shared(slot_size(layout.size)).unwrap());
-            // SAFETY: the pages have room for one batch, which the process and the test do not write at once.
+            // SAFETY: the pages have room for one batch, which the process and the test do not
+            // write at once.
             let region = move || unsafe { BatchBuffer::new(pages.start(), layout.clone(), pages.clone()) };
             let work = BatchState::new(region());
             let strategy = WaitStrategy::Park;

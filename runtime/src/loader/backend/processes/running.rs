@@ -1,4 +1,4 @@
-//! A running worker process, as the supervisor sees it.
+//! A running worker process, as the thread that started it sees it.
 
 use std::time::{Duration, Instant};
 
@@ -8,27 +8,27 @@ use crate::loader::backend::processes::child::{Child, End};
 use crate::loader::metrics::activity::{Activity, At};
 use crate::loader::worker::watchdog::Sight;
 
-/// How often a thread looks within the time limit of a sample.
+/// The number of checks within the time limit of a sample.
 pub(crate) const LOOKS: u32 = 8;
 
 /// A worker process that runs.
 pub(crate) struct Running {
     pub(crate) worker: usize,
     pub(crate) child: Child,
-    /// What it was last seen to read.
+    /// The sample at which the worker was last seen.
     pub(crate) sight: Sight,
-    /// The limit, if it was killed since a sample took longer.
+    /// The time limit, if the process was killed because a sample took longer.
     late: Option<Duration>,
 }
 
 impl Running {
-    /// Looks after a process that was started for a worker. `activities` are those of all workers.
+    /// Records a process that was started for a worker. `activities` are those of all workers.
     pub(crate) fn new(worker: usize, child: Child, activities: &[CachePadded<Activity>]) -> Self {
         activities[worker].set_process(Some(child.id));
         Self { worker, child, sight: Sight::default(), late: None }
     }
 
-    /// Kills the process if it has read one sample for longer than `limit`, if there is one.
+    /// Kills the process if there is a limit and it has read one sample for longer.
     pub(crate) fn kill_if_late(&mut self, activities: &[CachePadded<Activity>], limit: Option<Duration>) {
         if let Some(limit) = limit
             && self.sight.look(activities[self.worker].at(), Instant::now(), limit).is_some()
@@ -38,7 +38,8 @@ impl Running {
         }
     }
 
-    /// Waits until the process has ended, and returns how, and what it was reading.
+    /// Waits until the process has ended. Returns how it ended, and the sample that it was reading,
+    /// if any.
     pub(crate) fn reap(&self, activities: &[CachePadded<Activity>]) -> (End, Option<At>) {
         let end = match (self.child.reap(), self.late) {
             (End::Signal(libc::SIGKILL) | End::Unknown, Some(limit)) => End::Late(limit),

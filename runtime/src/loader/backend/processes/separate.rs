@@ -1,4 +1,5 @@
-//! What worker processes with separate rings do: read a part of a stream, or make the batches that are dealt to them.
+//! What worker processes with rings of their own do: read a part of an iterable dataset, or make
+//! batches in turn.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
 use crate::loader::worker::reader::Reader;
 
-/// Workers that each read a part of an iterable dataset.
+/// Worker processes that each read a part of an iterable dataset.
 pub(crate) struct Streams<D, C>(pub(crate) Arc<Streaming<D, C>>);
 
 impl<D, C> Service<C::Payload> for Streams<D, C>
@@ -38,7 +39,7 @@ where
     }
 }
 
-/// Workers to which the batches of a dataset by index are dealt.
+/// Worker processes that make the batches of a dataset by index in turn.
 pub(crate) struct RoundRobinService<D: Dataset, C: Collate<D>> {
     pub(crate) engine: Arc<Engine<D, C>>,
     pub(crate) control: Arc<Control>,
@@ -52,17 +53,19 @@ impl<D: Dataset, C: Collate<D>> Service<C::Payload> for RoundRobinService<D, C> 
     }
 
     fn wanted(&self, worker: usize, task: usize) -> Wanted<'_> {
-        // SAFETY: a request is not answered yet, and the plan is written only when all are.
+        // SAFETY: a request is not answered yet, and the plan is written only when all requests
+        // are.
         let plan = unsafe { self.engine.plan_cell.plan() };
         let Task { first, rows, indices, .. } = plan.task(task);
         let facts = SlotFacts { task, first, rows, ..SlotFacts::of_pass(plan) };
-        // SAFETY: only the worker's thread writes its slot, and its process, if there is one, waits to be asked.
+        // SAFETY: only the worker's thread writes this slot, and the worker's process, if there is
+        // one, waits for a request.
         unsafe { self.control.set_slot(worker, facts, |row| indices.at(row)) };
         Wanted { task, first, rows, indices: Some(indices) }
     }
 }
 
-/// Makes the batches that are dealt to one worker, in its process.
+/// Makes the batches of one worker in its process, if workers make batches in turn.
 struct RoundRobinWorker<D: Dataset, C: Collate<D>> {
     engine: Arc<Engine<D, C>>,
     reader: Reader,
@@ -71,7 +74,8 @@ struct RoundRobinWorker<D: Dataset, C: Collate<D>> {
 
 impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for RoundRobinWorker<D, C> {
     fn fill(&mut self, _: &Request, task: usize, work: &BatchState<C::Payload>, _: &mut StreamPosition) -> Outcome {
-        // SAFETY: the loader has written the slot before it asked, and does not write it before the answer.
+        // SAFETY: the loader wrote the slot before it sent the request, and does not write it again
+        // before the answer.
         let (facts, indices) = unsafe { self.control.slot(self.reader.place) };
         let (SlotFacts { first, rows, .. }, plan) = (facts, &facts.plan());
         let task = Task { number: task, first, rows, indices: Indices::U64(indices) };

@@ -1,6 +1,8 @@
-//! The socket between a worker process and the loader, for everything that is rare: failures, bad samples, events.
+//! The socket between a worker process and the loader, for everything that is rare: failures, bad
+//! samples, events.
 //!
-//! It keeps the boundaries of messages, so a process that ends in the middle leaves no part of one.
+//! It is a packet socket, so a process that ends in the middle of sending leaves no partial
+//! message.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,24 +10,24 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::arena::above_stdio;
 
-/// The maximum length of a message's text.
+/// The maximum length of a message's text in bytes.
 pub(crate) const TEXT: usize = 32 << 10;
-/// The numbers of a message.
+/// The count of numbers in a message.
 pub(crate) const NUMBERS: usize = 6;
 
-/// The kind of a message with a piece of the next message's string.
+/// The kind of a message with a piece of the next message's text.
 pub(crate) const PIECE: u64 = 7;
 
-/// A message. The loader checks what it uses of one that comes from a worker.
+/// A message. The loader must check what it uses of a message from a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) kind: u64,
     pub(crate) numbers: [u64; NUMBERS],
-    /// Truncated if it is too long.
+    /// The text of the message, truncated if it is too long.
     pub(crate) text: String,
 }
 
-/// One end.
+/// One end of a connection.
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
 
@@ -43,17 +45,18 @@ impl Socket {
         Ok((Self(above_stdio(one)?), Self(above_stdio(other)?)))
     }
 
-    /// Sends a message, and waits if the other end has not yet received the ones before it.
+    /// Sends a message. Waits while the other end has too many messages that it has not received.
     pub(crate) fn send(&self, message: &Message) -> io::Result<()> {
         self.send_with(message, 0)
     }
 
-    /// Sends a message, or fails with [`WouldBlock`](io::ErrorKind::WouldBlock) if that has to wait.
+    /// Sends a message, or fails with [`WouldBlock`](io::ErrorKind::WouldBlock) if it would have to
+    /// wait.
     pub(crate) fn try_send(&self, message: &Message) -> io::Result<()> {
         self.send_with(message, libc::MSG_DONTWAIT)
     }
 
-    /// Ends the connection, also if another process has a copy of this end.
+    /// Ends the connection, even if another process has a copy of this end.
     pub(crate) fn shut_down(&self) {
         // SAFETY: a plain system call.
         unsafe { libc::shutdown(self.0.as_raw_fd(), libc::SHUT_RDWR) };
@@ -78,8 +81,8 @@ impl Socket {
         }
     }
 
-    /// Sends a message with a string of any length, in pieces, by `send`: those before the last one have the kind
-    /// [`PIECE`].
+    /// Passes a message with a text of any length to `send` in pieces. All pieces before the last
+    /// one have the kind [`PIECE`].
     pub(crate) fn in_pieces<E>(message: &Message, mut send: impl FnMut(&Message) -> Result<(), E>) -> Result<(), E> {
         let mut text = &*message.text;
         while text.len() > TEXT {
@@ -90,17 +93,17 @@ impl Socket {
         send(&Message { text: text.to_owned(), ..*message })
     }
 
-    /// Whether the other end is closed. Messages that were sent before can still be received.
+    /// Whether the other end is closed. Messages that were sent before that can still be received.
     pub(crate) fn is_closed(&self) -> bool {
         let mut polled = libc::pollfd { fd: self.0.as_raw_fd(), events: 0, revents: 0 };
-        // SAFETY: the descriptor is open, and there is one.
+        // SAFETY: the descriptor is open, and the length of the array is 1.
         unsafe { libc::poll(&mut polled, 1, 0) == 1 && polled.revents & libc::POLLHUP != 0 }
     }
 
-    /// Receives a message if there is one, or with `wait` waits for it. `None` if there is none, or the other end is
-    /// gone.
+    /// Receives a message if there is one, or with `wait` waits for one. Returns `None` if there is
+    /// none, or if the other end is closed.
     pub(crate) fn receive(&self, wait: bool) -> Option<Message> {
-        // Zeroing it would take longer than receiving a short message.
+        // Not initialised, since that would take longer than receiving a short message.
         let mut bytes = MaybeUninit::<[u8; (1 + NUMBERS) * 8 + TEXT]>::uninit();
         let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
         let len = loop {
@@ -109,7 +112,8 @@ impl Socket {
             match usize::try_from(len) {
                 Ok(len) => break len,
                 Err(_) => match io::Error::last_os_error().kind() {
-                    // A reset is told once, before the messages that the other end had sent: it ended with some unread.
+                    // A reset is reported once, before the messages that the other end had sent. It
+                    // means that the other end closed without having received everything.
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionReset => {}
                     _ => return None,
                 },
@@ -125,12 +129,13 @@ impl Socket {
     }
 }
 
-/// The number of descriptors that a worker is given.
+/// The number of file descriptors that a worker receives.
 pub(crate) const GIVEN: usize = 3;
-/// The numbers that come with them.
+/// The numbers that are sent with the descriptors.
 type Numbers = [usize; 3];
 
-/// Describes a message of numbers, with room for descriptors. The arguments must outlive it.
+/// Returns the header of a message of numbers, with room for descriptors. The arguments must
+/// outlive it.
 fn header(part: &mut libc::iovec, numbers: *mut Numbers, room: &mut [u64; 8]) -> libc::msghdr {
     *part = libc::iovec { iov_base: numbers.cast(), iov_len: size_of::<Numbers>() };
     // SAFETY: zeros are a valid header, of an empty message.
@@ -145,15 +150,16 @@ fn header(part: &mut libc::iovec, numbers: *mut Numbers, room: &mut [u64; 8]) ->
 // SAFETY: this only computes.
 const CONTROL: u32 = unsafe { libc::CMSG_SPACE(size_of::<[RawFd; GIVEN]>() as u32) };
 
-/// For workers that are started by a command.
+/// Functions for workers that are started by a command.
 impl Socket {
-    /// Sends numbers and descriptors. There must be no other message before.
+    /// Sends numbers and descriptors. This must be the first message.
     pub(crate) fn give(&self, mut numbers: Numbers, fds: [BorrowedFd<'_>; GIVEN]) -> io::Result<()> {
         let fds = fds.map(|fd| fd.as_raw_fd());
         // SAFETY: zeros are valid.
         let (mut part, mut room) = (unsafe { std::mem::zeroed() }, [0; 8]);
         let header = header(&mut part, &raw mut numbers, &mut room);
-        // SAFETY: the room is aligned and large enough for the descriptors and their header, and outlives the call.
+        // SAFETY: the room is aligned and large enough for the descriptors and their header, and
+        // outlives the call.
         let sent = unsafe {
             let control = libc::CMSG_FIRSTHDR(&header);
             (*control).cmsg_level = libc::SOL_SOCKET;
@@ -165,24 +171,24 @@ impl Socket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Takes the standard input away, which is a socket.
+    /// Returns the standard input, which is a socket, and replaces it by `/dev/null`.
     pub(crate) fn from_stdin() -> io::Result<Self> {
         let (stdin, null) = (io::stdin(), std::fs::File::open("/dev/null")?);
         let socket = stdin.as_fd().try_clone_to_owned()?;
-        // SAFETY: replaces a file by another one, in one step.
+        // SAFETY: atomically replaces one open file by another one.
         match unsafe { libc::dup2(null.as_raw_fd(), stdin.as_raw_fd()) } {
             -1 => Err(io::Error::last_os_error()),
             _ => Ok(Self(socket)),
         }
     }
 
-    /// Waits for what was [given](Self::give).
+    /// Waits for what the other end has [given](Self::give).
     pub(crate) fn take(&self) -> io::Result<(Numbers, [OwnedFd; GIVEN])> {
         // SAFETY: zeros are valid.
         let (mut part, mut room, mut numbers) = (unsafe { std::mem::zeroed() }, [0; 8], [0; 3]);
         let mut header = header(&mut part, &raw mut numbers, &mut room);
         let received = loop {
-            // SAFETY: all that the header describes outlives the call.
+            // SAFETY: everything that the header refers to outlives the call.
             let received = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
             let error = io::Error::last_os_error();
             match received {
@@ -193,7 +199,7 @@ impl Socket {
         };
         // SAFETY: the system has filled in the header.
         let control = unsafe { libc::CMSG_FIRSTHDR(&header) };
-        // SAFETY: as above, and there is a first one.
+        // SAFETY: the system has filled in the header, and the pointer is not null.
         let whole = !control.is_null()
             && unsafe {
                 (*control).cmsg_type == libc::SCM_RIGHTS
@@ -204,7 +210,7 @@ impl Socket {
         }
         // SAFETY: there are `GIVEN` descriptors, which are new and have no other owner.
         let fds = unsafe { libc::CMSG_DATA(control).cast::<[RawFd; GIVEN]>().read_unaligned() };
-        // SAFETY: as above.
+        // SAFETY: the descriptors are new and have no other owner.
         Ok((numbers, fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 }

@@ -1,8 +1,8 @@
 //! Starts workers by a command, without a copy of the program's memory.
 //!
-//! A worker's standard input is its socket, and in it wait the descriptors of all that it needs. So nothing must be done
-//! between the fork and the command, and the system's `posix_spawn` starts it, whose cost does not depend on the program's
-//! size.
+//! A worker's standard input is its socket, and the first message in it contains the file
+//! descriptors of all that it needs. So nothing has to be done between the fork and the command,
+//! and the system's `posix_spawn` can start it, whose cost does not depend on the program's size.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,22 +17,22 @@ use crate::loader::collate::batch_memory::BatchMemory;
 use crate::loader::error::build::BuildError;
 use crate::sample::Fields;
 
-/// The variable in the environment of a worker, and of the programs that it starts. Its value is the id of the loader's
-/// process.
+/// The environment variable that a worker and the programs that it starts have. Its value is the ID
+/// of the loader's process.
 pub(crate) const VARIABLE: &str = "SLOTLINE_WORKER";
 
-/// Starts workers.
+/// Starts workers by a command.
 #[derive(Debug)]
 pub(crate) struct Spawn {
     command: Command,
-    /// The configuration, the control memory, and the batches.
+    /// The files that a worker gets: the configuration, the control memory, and the batches.
     files: [OwnedFd; GIVEN],
-    /// The core of each worker, if workers are bound.
+    /// The core of each worker; empty if workers are not bound to cores.
     cores: Vec<usize>,
 }
 
 impl Spawn {
-    /// Prepares to start workers by a command, with what the user tells them, for batches in `memory`.
+    /// Prepares to start workers by a command, with the user's `setup`, for batches in `memory`.
     pub(crate) fn new(
         (mut command, setup): (Command, Vec<u8>),
         facts: SpawnFacts,
@@ -58,19 +58,20 @@ impl Spawn {
         Ok(Self { command, files, cores })
     }
 
-    /// Starts a worker, which has one end of a socket, while the loader has the other one. `replaces` says whether another
-    /// process has ended as this worker.
+    /// Starts a worker. `theirs` is the worker's end of a socket and `ours` the loader's.
+    /// `replaces` says whether the worker replaces a process that has ended.
     pub(crate) fn start(&mut self, worker: usize, replaces: bool, ours: &Socket, theirs: Socket) -> io::Result<Child> {
         let core = self.cores.get(worker).map_or(0, |core| core + 1);
         ours.give([worker, core, usize::from(replaces)], self.files.each_ref().map(AsFd::as_fd))?;
         let child = self.command.stdin(OwnedFd::from(theirs)).spawn();
-        // The command keeps what it was given.
+        // Otherwise the command would keep the worker's end of the socket open.
         self.command.stdin(Stdio::null());
         Child::of(child?.id() as libc::pid_t)
     }
 }
 
-/// Returns the error of a worker that could not be started, by a command or, without one, by a fork.
+/// Returns the error of a worker that could not be started by a command, or by a fork if `spawn` is
+/// `None`.
 pub(crate) fn not_started(spawn: Option<&Spawn>, worker: usize, source: io::Error) -> BuildError {
     match spawn {
         Some(Spawn { command, .. }) => {
@@ -80,7 +81,7 @@ pub(crate) fn not_started(spawn: Option<&Spawn>, worker: usize, source: io::Erro
     }
 }
 
-/// Returns the id of the loader's process, if this one was started as a worker, or by a worker.
+/// Returns the ID of the loader's process, if this process was started as a worker, or by a worker.
 pub(crate) fn loader() -> Option<libc::pid_t> {
     std::env::var(VARIABLE).ok()?.parse().ok()
 }

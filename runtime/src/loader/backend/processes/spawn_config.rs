@@ -1,4 +1,5 @@
-//! What a worker must know that was not forked. It lies in memory of its own, which the worker maps, reads and unmaps.
+//! The configuration of a worker that was not forked. It is in shared memory, which the worker
+//! maps, reads and unmaps.
 
 use std::borrow::Cow;
 use std::io;
@@ -10,27 +11,27 @@ use crate::loader::bad_samples::{Budget, OnError};
 use crate::sample::Fields;
 use crate::wait::WaitStrategy;
 
-/// The bytes of the length before each part.
+/// The number of bytes of the length that precedes each part.
 const LEN: usize = size_of::<usize>();
 
 /// Everything that a worker must know, except for its number.
 #[derive(Debug, PartialEq)]
 pub(crate) struct SpawnConfig<'a> {
     pub(crate) facts: SpawnFacts,
-    /// The fields of a sample, in words.
+    /// The fields of a sample, as text.
     pub(crate) fields: Cow<'a, str>,
-    /// The lengths of all samples, if what replaces one must not be longer.
+    /// The lengths of all samples, if a bad sample must not be replaced by a longer one.
     pub(crate) lengths: Option<Vec<u32>>,
-    /// What the user tells the workers.
+    /// The user's bytes for the workers.
     pub(crate) setup: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
 pub(crate) struct SpawnFacts {
-    /// How batches are made: [`SHARED`], [`ROUND_ROBIN`] or [`STREAM`].
+    /// How workers make batches: [`SHARED`], [`ROUND_ROBIN`] or [`STREAM`].
     pub(crate) kind: usize,
-    /// Samples of a dataset by index.
+    /// The number of samples of a dataset by index.
     pub(crate) len: usize,
     pub(crate) depth: usize,
     pub(crate) parts: usize,
@@ -43,26 +44,29 @@ pub(crate) struct SpawnFacts {
     pub(crate) part_rows: usize,
     /// Whether the user set the size of a part.
     pub(crate) is_fixed: usize,
-    /// The [number](number_of) of what is done about bad samples.
+    /// The [number](number_of) of the way of handling bad samples.
     pub(crate) on_error: usize,
-    /// A place in [`STRATEGIES`].
+    /// An index into [`STRATEGIES`].
     pub(crate) strategy: usize,
     pub(crate) drops_last: usize,
-    /// Whether there is a collate function, and a `worker_init`, and whether that is run once.
+    /// Whether there is a collate function; whether there is a `worker_init`; and whether that runs
+    /// only once.
     pub(crate) is_collated: usize,
     pub(crate) has_init: usize,
     pub(crate) is_persistent: usize,
 }
 
-/// All workers make the next batch; the batches are dealt out to them; each reads a part of an iterable dataset.
+/// The ways in which workers make batches: all workers make the next batch; workers make batches in
+/// turn; or each worker reads a part of an iterable dataset.
 pub(crate) const SHARED: usize = 0;
 pub(crate) const ROUND_ROBIN: usize = 1;
 pub(crate) const STREAM: usize = 2;
 
-/// The ways of waiting.
+/// The wait strategies, indexed by their number in a configuration.
 pub(crate) const STRATEGIES: [WaitStrategy; 3] = [WaitStrategy::Park, WaitStrategy::Backoff, WaitStrategy::Spin];
 
-/// Returns the number of a way of handling bad samples. How many there may be is the loader's concern.
+/// Returns the number of a way of handling bad samples. The budget is not included, since only the
+/// loader needs it.
 pub(crate) fn number_of(on_error: OnError) -> usize {
     match on_error {
         OnError::Raise => 0,
@@ -79,21 +83,21 @@ pub(crate) fn on_error_of(number: usize) -> OnError {
     }
 }
 
-/// Describes fields in words.
+/// Returns fields as text.
 pub(crate) fn words(fields: &Fields) -> String {
     fields.as_slice().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Names the version of slotline, and the sizes of what processes share.
+/// Returns a text with the version of slotline, and the sizes of the types that processes share.
 fn version() -> String {
     format!("slotline {} with sizes {SIZES:?} and {}", env!("CARGO_PKG_VERSION"), size_of::<SpawnFacts>())
 }
 
 impl<'a> SpawnConfig<'a> {
-    /// Writes the configuration into memory, and returns its file.
+    /// Writes the configuration into shared memory, and returns the file of that memory.
     pub(crate) fn write(&self) -> io::Result<OwnedFd> {
         let (facts, size) = ((&raw const self.facts).cast(), size_of::<SpawnFacts>());
-        // SAFETY: the facts are numbers without gaps between them.
+        // SAFETY: `SpawnFacts` consists of numbers without gaps between them.
         let facts: &[u8] = unsafe { std::slice::from_raw_parts(facts, size) };
         let version = version();
         let lengths: Vec<u8> = self.lengths.iter().flatten().flat_map(|length| length.to_ne_bytes()).collect();
@@ -111,10 +115,10 @@ impl<'a> SpawnConfig<'a> {
         pages.file().ok_or(io::ErrorKind::Unsupported)?.try_clone_to_owned()
     }
 
-    /// Reads a configuration in memory, or says why it cannot be understood.
+    /// Reads a configuration from memory. Fails with the reason if it cannot be understood.
     pub(crate) fn read(pages: &'a Pages) -> Result<Self, String> {
-        // SAFETY: the loader wrote the configuration before it sent the file, and nobody writes it again, unless another worker
-        // has been corrupted.
+        // SAFETY: the loader wrote the configuration before it sent the file, and nothing writes it
+        // again, unless another worker is corrupted.
         Self::parse(unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) })
     }
 
@@ -134,7 +138,8 @@ impl<'a> SpawnConfig<'a> {
         let mut parts = || {
             let (facts, fields, lengths, setup) = (next()?, next()?, next()?, next()?);
             let facts = Some(facts).filter(|facts| facts.len() == size_of::<SpawnFacts>())?;
-            // SAFETY: there are as many bytes as `SpawnFacts` has, and any bytes are valid numbers.
+            // SAFETY: the length was checked to be that of `SpawnFacts`, and any bytes are valid
+            // numbers.
             let facts = unsafe { facts.as_ptr().cast::<SpawnFacts>().read_unaligned() };
             let lengths = lengths.as_chunks().0.iter().map(|&length| u32::from_ne_bytes(length)).collect();
             let lengths = Some(lengths).filter(|lengths: &Vec<u32>| !lengths.is_empty());

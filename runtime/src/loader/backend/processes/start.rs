@@ -19,18 +19,18 @@ use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::workers::Workers;
 
-/// How worker processes start, and what is done about those that end.
+/// How worker processes are started, and what is done about those that end.
 pub(crate) struct Supervision {
     pub(crate) restarts: usize,
     pub(crate) sample_timeout: Option<Duration>,
-    /// Whether a sample that ended its worker is skipped.
+    /// Whether a sample that ended its worker is skipped or replaced.
     pub(crate) passes_over: bool,
-    /// What starts workers, if they are not forked.
+    /// Starts workers by a command; `None` if workers are forked.
     pub(crate) spawn: Option<Spawn>,
     pub(crate) listener: Listener,
 }
 
-/// Starts the workers of a ring with a slot for each of `places`.
+/// Starts the workers of a ring, which has a slot for each cell in `places`.
 pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
     process_workers: ProcessWorkers<D, C>,
     Supervision { restarts, sample_timeout, passes_over, spawn, listener }: Supervision,

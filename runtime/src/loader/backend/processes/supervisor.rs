@@ -1,8 +1,9 @@
-//! The thread that starts the worker processes, and notices when one ends.
+//! The supervisor: the thread that starts the worker processes, and notices when one ends.
 //!
-//! All workers are started by this thread, and killed when it ends (`PR_SET_PDEATHSIG` is about the thread that did it):
-//! so none is left when the process of the loader dies. A process has ended when its pidfd says so; then none of its
-//! threads executes another instruction, and what it had claimed can be given to others.
+//! This thread starts all workers, and they are killed when it ends, since `PR_SET_PDEATHSIG`
+//! refers to the thread that started a process. So no worker is left when the loader's process
+//! dies. A process has ended when its pidfd says so. From then on none of its threads executes
+//! another instruction, and what it had claimed can be given to others.
 
 use std::cell::RefCell;
 use std::io;
@@ -30,7 +31,7 @@ use crate::loader::trace;
 use crate::loader::worker::liveness::WorkerLiveness;
 use crate::placed::Placed;
 
-/// Ends the loader if the supervisor panics: its workers end with it.
+/// Closes the ring if the supervisor panics, since its workers end with it.
 struct Abandoned<'k>(&'k Supervisor);
 
 impl Drop for Abandoned<'_> {
@@ -43,13 +44,14 @@ impl Drop for Abandoned<'_> {
     }
 }
 
-/// How long a worker may take to end by itself when the loader is dropped; then it is killed.
+/// How long workers may take to end by themselves when the loader is dropped. After that they are
+/// killed.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-/// The ticket of a slot that is not assigned.
+/// The value of [`Ledger::assigned`] for a slot that is not assigned.
 pub(crate) const NONE: u64 = u64::MAX;
 
-/// Wakes the supervisor.
+/// The event descriptor that wakes the supervisor, or worker threads with processes.
 #[derive(Debug)]
 pub(crate) struct EventFd(OwnedFd);
 
@@ -70,12 +72,12 @@ impl EventFd {
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Whether it was signalled and nobody has answered.
+    /// Whether it was signalled and not reset since.
     pub(crate) fn is_signalled(&self) -> bool {
         poll(&[self.as_fd()], Some(Duration::ZERO))[0]
     }
 
-    /// Makes the descriptor wait for the next signal.
+    /// Resets it, so that a poll waits for the next signal.
     fn answer(&self) {
         let mut count = 0_u64;
         // SAFETY: reads eight bytes into a local value.
@@ -89,19 +91,19 @@ impl AsFd for EventFd {
     }
 }
 
-/// What the loader and the supervisor share in the loader's process.
+/// The state that the loader and the supervisor share in the loader's process.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// The ticket that each slot is assigned to, or `NONE`.
+    /// The ticket that each slot is assigned to, or [`NONE`].
     pub(crate) assigned: Box<[AtomicU64]>,
     mail: Mutex<Mail>,
-    /// Notified when workers have told something, or have ended.
+    /// Notified when workers have sent messages, or have ended.
     changed: Condvar,
     /// The number of workers that are alive and take part in the pass.
     active: AtomicUsize,
-    /// How often a worker that ended is replaced.
+    /// How many more workers that end are replaced.
     restarts: Restarts,
-    /// Serialises changes to the ticket from which workers search.
+    /// Held while the ticket from which workers search for work is changed.
     turn: Mutex<()>,
 }
 
@@ -121,12 +123,13 @@ impl Ledger {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody else changes from which ticket on workers look for work.
+    /// Locks the ticket from which workers search for work.
     pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock of the mail, and what is notified when it changes.
+    /// Returns the lock of the mail, and the condition variable that is notified when the mail
+    /// changes.
     pub(crate) fn mailbox(&self) -> (&Mutex<Mail>, &Condvar) {
         (&self.mail, &self.changed)
     }
@@ -136,20 +139,22 @@ impl Ledger {
         self.active.load(Ordering::Acquire) == 0
     }
 
-    /// Counts the workers again.
+    /// Updates the number of workers that take part in the pass.
     pub(crate) fn count(&self, mail: &Mail) {
         self.active.store(mail.active(), Ordering::Release);
     }
 }
 
-/// A claim, and how often its worker had looked for work after it was first seen.
+/// A claim, and the number of times that its worker had looked for work when the claim was first
+/// seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Suspect {
     claim: Claim,
     looks: u32,
 }
 
-/// A claimed part of a ticket, and the worker that has it: its place among the running workers, and its process.
+/// A claimed part of a ticket, and the worker that has it, by its index among the running workers
+/// and by its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
     ticket: u64,
@@ -158,16 +163,17 @@ struct Claim {
     process: u32,
 }
 
-/// Records the current claims in `suspects`, which has the claims of the last call, and returns those whose workers
-/// have looked for work since their claims were first seen.
+/// Returns the claims whose workers have looked for work since the claims were first seen. Replaces
+/// `suspects`, which contains the claims of the last call, with the current claims.
 fn suspicious(
     suspects: &mut Vec<Suspect>,
     running: usize,
     looks: impl Fn(usize) -> u32,
     claims: impl FnOnce() -> Vec<Claim>,
 ) -> Vec<Claim> {
-    // A worker may finish its part at any time, and then look for work any number of times. So for a known claim, the
-    // looks are counted before it is seen again; and for a new one, after it was seen.
+    // A worker may finish its part at any time, and then look for work any number of times. So for
+    // a known claim, the looks are counted before the claim is seen again; and for a new claim,
+    // after it was seen.
     let before: Vec<u32> = (0..running).map(&looks).collect();
     let now = claims();
     fence(Ordering::Acquire);
@@ -180,33 +186,34 @@ fn suspicious(
             Suspect { claim, looks }
         })
         .collect();
-    // The look that found the part may be seen after the claim.
+    // Allow one look: the look that found the part may become visible after the claim.
     let has_looked = |suspect: &&Suspect| before[suspect.claim.at].wrapping_sub(suspect.looks).cast_signed() > 1;
     suspects.iter().filter(has_looked).map(|suspect| suspect.claim).collect()
 }
 
-/// The state of the thread.
+/// The state of the supervisor.
 pub(crate) struct Supervisor {
     pub(crate) main: Arc<dyn WorkerMain>,
-    /// Starts workers by a command, instead of forks that run `main`.
+    /// Starts workers by a command; `None` if workers are forked and run `main`.
     pub(crate) spawn: Option<RefCell<Spawn>>,
     pub(crate) control: Arc<Control>,
     pub(crate) ring: Arc<ProcessView>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) wakeup: Arc<EventFd>,
     pub(crate) liveness: Arc<WorkerLiveness>,
-    /// The activity of each worker, and last of the consumer.
+    /// The activity of each worker, followed by that of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
-    /// How long a sample may take until its worker is killed.
+    /// How long a sample may take before its worker is killed.
     pub(crate) sample_timeout: Option<Duration>,
-    /// Whether a sample that ends its worker is skipped.
+    /// Whether a sample that ended its worker is skipped or replaced.
     pub(crate) passes_over: bool,
     pub(crate) part_rows: usize,
     pub(crate) listener: Listener,
 }
 
 impl Supervisor {
-    /// Starts the workers, reports whether that succeeded, and supervises them until the ring is closed.
+    /// Starts the workers, sends the outcome to `started`, and supervises the workers until the
+    /// ring is closed.
     pub(crate) fn run(self, started: &mpsc::SyncSender<Result<(), BuildError>>) {
         let mut running: Vec<Running> = Vec::with_capacity(self.workers());
         for worker in 0..self.workers() {
@@ -258,7 +265,8 @@ impl Supervisor {
             None => {
                 let socket = Arc::new(theirs);
                 let forwarder = Forwarder::new(&socket);
-                // Nobody else holds the lock, or a socket, while the process is forked.
+                // While this thread holds the lock and forks, no other thread holds it
+                // or uses a socket.
                 let mut mail = self.ledger.mail();
                 mail.connect(worker, ours, false);
                 Child::start(|| {
@@ -270,8 +278,9 @@ impl Supervisor {
         Ok(Running::new(worker, child, &self.activities))
     }
 
-    /// Waits for workers to tell something or to end, for a wakeup, or for `limit`, and passes on what they told. Returns
-    /// the places of those that have ended, in ascending order.
+    /// Waits until workers send messages or end, until it is woken, or for `limit`. Handles the
+    /// messages. Returns the indices in `running` of the workers that have ended, in ascending
+    /// order.
     fn wait(&self, running: &[Running], limit: Option<Duration>) -> Vec<usize> {
         let sockets = self.ledger.mail().sockets();
         let mut fds: Vec<_> = running.iter().map(|process| process.child.fd()).collect();
@@ -287,7 +296,7 @@ impl Supervisor {
         (0..running.len()).filter(|&at| ready[at]).collect()
     }
 
-    /// Receives what workers have told, and emits their events.
+    /// Receives the messages of the workers, and emits their events.
     fn collect(&self) {
         let mut mail = self.ledger.mail();
         mail.collect();
@@ -312,8 +321,9 @@ impl Supervisor {
         assigned.filter(|&(_, ticket)| ticket != NONE)
     }
 
-    /// Fails parts that nobody has, and kills workers that have looked for work while they had a part. Without a worker
-    /// that wrote over the words, nobody is killed; a worker may keep its claim for as long as it likes.
+    /// Fails parts that are claimed by no running worker, and kills workers that have looked for
+    /// work while they had a claim. Both happen only if a worker has overwritten the shared words.
+    /// A worker may keep a claim for any time.
     fn check(&self, running: &[Running], suspects: &mut Vec<Suspect>) {
         let _turn = self.ledger.turn();
         self.ring.remind(self.assigned());
@@ -338,7 +348,8 @@ impl Supervisor {
         }
     }
 
-    /// Recovers what a worker that has ended left, and starts another one in its place if there may be one.
+    /// Handles the end of a worker: gives the parts that it had claimed to others, or fails them,
+    /// and starts another process in its place if that is allowed.
     fn reap(&self, ended: &Running) -> Option<Running> {
         let (worker, (end, at)) = (ended.worker, ended.reap(&self.activities));
         self.collect();
@@ -347,7 +358,8 @@ impl Supervisor {
         let refusal = self.ledger.mail().refusal_of(worker, end);
         let replaced = is_late || refusal.is_none() && self.ledger.restarts.take();
         let others = self.ledger.mail().active() > 1;
-        // If it was late with one sample and is killed at the next, that is not the next one's fault.
+        // If a worker was killed because of one sample, but had begun the next one by then, the
+        // next one is not to blame.
         let is_blamed = |at: &At| !is_late || ended.sight.is_at(at);
         let redo = match at {
             Some(at) if !is_blamed(&at) => true,
@@ -358,7 +370,7 @@ impl Supervisor {
             None => replaced || self.passes_over && others,
         };
         let turn = self.ledger.turn();
-        // What the worker had claimed was assigned before.
+        // Everything that the worker had claimed was assigned before.
         self.ring.recover(owner(worker), self.assigned(), |ticket, part| {
             let mut mail = self.ledger.mail();
             if redo {
@@ -383,12 +395,12 @@ impl Supervisor {
         let mut mail = self.ledger.mail();
         mail.ended(worker, end, refusal.as_deref());
         let failure = refusal.or_else(|| mail.failure_of(worker));
-        // Before the count: who finds that no worker is left asks why.
+        // Set this before the count: a thread that finds that no worker is left reads the reason.
         self.liveness.ends(worker, failure.unwrap_or_else(|| format!("its process {end}")));
         self.ledger.count(&mail);
         drop(mail);
         self.ledger.changed.notify_all();
-        // The loader may wait for a batch that nobody will make.
+        // Wake the loader, which may wait for a batch that no worker will make.
         self.ring.recover(owner(worker), [], |_, _| Recovery::Fail);
         None
     }
@@ -424,26 +436,26 @@ mod tests {
         let mut see = |claim, before: u32, after: u32| {
             looks.set(looks.get().wrapping_add(before));
             let claims = || {
-                // What the worker does while the claims are collected.
+                // The looks of the worker while the claims are collected.
                 looks.set(looks.get().wrapping_add(after));
                 vec![claim]
             };
             suspicious(&mut suspects, 2, |_| looks.get(), claims)
         };
-        // A worker looks often, and finds a part meanwhile.
+        // The worker looks often, and finds a part in the meantime.
         assert_eq!(see(claim, 0, 9), []);
-        // It has it for long; the last look is seen late.
+        // The worker keeps the part for long; its last look becomes visible late.
         assert_eq!(see(claim, 0, 0), []);
         assert_eq!(see(claim, 1, 0), []);
-        // It finishes it while the claims are collected, and looks often.
+        // The worker finishes the part while the claims are collected, and looks often.
         assert_eq!(see(claim, 0, 9), []);
         let next = Claim { part: 2, ..claim };
         assert_eq!(see(next, 0, 0), []);
-        // The other one that ran before it has ended.
+        // Another worker, which came before this one in `running`, has ended.
         let moved = Claim { at: 1, ..next };
         assert_eq!(see(moved, 0, 0), []);
         assert_eq!(see(moved, 2, 0), [moved]);
-        // Another process in its place has it.
+        // A new process in the place of the worker has the claim.
         assert_eq!(see(Claim { process: 8, ..moved }, 2, 0), []);
     }
 }

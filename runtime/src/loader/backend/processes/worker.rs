@@ -1,4 +1,4 @@
-//! What a worker process does: claim rows, fill them in place, publish.
+//! What a worker process does: it claims rows, fills them in place, and publishes them.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use crate::loader::worker::init_barrier::InitHook;
 use crate::loader::worker::reader::Reader;
 use crate::sync::Instant;
 
-/// A process's view of the ring.
+/// The ring in the shared memory, as a process sees it.
 pub(crate) type ProcessView = Ring<SharedWords, SharedWaiter>;
 
-/// The number of the waiter for finished batches, and of the one for something to claim.
+/// The numbers of the waiters: for finished batches, and for something to claim.
 const ITEMS: usize = 0;
 const SPACE: usize = 1;
 
@@ -37,7 +37,7 @@ pub(crate) fn view(control: &Arc<Control>, in_order: bool) -> ProcessView {
     Ring::new(SharedWords(control.clone()), control.shape(), delivery, waiter(ITEMS), waiter(SPACE))
 }
 
-/// Lets an engine use what processes share.
+/// Makes an engine use the flag, the activities and the list of fatal samples in the shared memory.
 pub(crate) fn connect<D: Dataset, C: Collate<D>>(mut engine: Engine<D, C>, control: &Arc<Control>) -> Engine<D, C> {
     let fatal_samples = control.clone();
     engine.is_blocked = Some(Box::new(move |index| Some(fatal_samples.killed_by(index)?.into())));
@@ -45,30 +45,30 @@ pub(crate) fn connect<D: Dataset, C: Collate<D>>(mut engine: Engine<D, C>, contr
     engine
 }
 
-/// Returns the name of a worker's claims.
+/// Returns the value that identifies a worker's claims in the ring.
 pub(crate) fn owner(worker: usize) -> Owner {
     Owner::new(worker as u16 + 1)
 }
 
-/// The work of a worker process.
+/// The main function of a worker process.
 pub(crate) trait WorkerMain: Send + Sync {
-    /// Works as worker number `worker` until the ring is closed. `replaces` says whether another process has ended as
-    /// this worker.
+    /// Works as worker number `worker` until the ring is closed. `replaces` says whether the
+    /// process replaces one that has ended.
     fn work(&self, worker: usize, socket: Arc<Socket>, replaces: bool);
 }
 
-/// Everything that a worker process needs, which it inherits when it is forked.
+/// What a worker process needs, which a forked one inherits.
 pub(crate) struct ProcessWorkers<D: Dataset, C: Collate<D>> {
     pub(crate) engine: Arc<Engine<D, C>>,
     pub(crate) control: Arc<Control>,
     pub(crate) in_order: bool,
-    /// Rows of a part, at least 1.
+    /// The number of rows of a part, at least 1.
     pub(crate) part_rows: usize,
     pub(crate) payload_at: PayloadAt<C::Payload>,
     pub(crate) sizer: ClaimSizer,
-    /// The user's code that each worker runs before a pass.
+    /// The user's `worker_init`, if there is one.
     pub(crate) init: Option<InitHook>,
-    /// The core of each worker, if workers are bound.
+    /// The core of each worker; empty if workers are not bound to cores.
     pub(crate) cores: Vec<CoreId>,
 }
 
@@ -93,10 +93,10 @@ impl<D: Dataset, C: Collate<D>> WorkerMain for ProcessWorkers<D, C> {
     }
 }
 
-/// The batches as a worker process sees them, by the number of their memory.
+/// The batches that a worker process has used so far, by the number of their cell.
 pub(crate) type Cells<P> = Vec<Option<BatchState<P>>>;
 
-/// Returns a batch, whose memory is one of `all`.
+/// Returns the batch in the cell with this number. Makes its state when it is first used.
 pub(crate) fn cell<'c, P>(cells: &'c mut Cells<P>, number: usize, all: &PayloadAt<P>) -> &'c BatchState<P> {
     assert!(number < all.count, "the loader's memory was written over");
     if cells.len() <= number {
@@ -105,7 +105,7 @@ pub(crate) fn cell<'c, P>(cells: &'c mut Cells<P>, number: usize, all: &PayloadA
     cells[number].get_or_insert_with(|| BatchState::new((all.make)(number)))
 }
 
-/// What a worker process has of its own.
+/// The state of one worker process.
 struct WorkerState<P> {
     owner: Owner,
     reader: Reader,
@@ -114,7 +114,7 @@ struct WorkerState<P> {
     pass: u64,
     cells: Cells<P>,
     socket: Arc<Socket>,
-    /// The last pass for which the worker has run the user's code.
+    /// The last pass for which the worker has run its `worker_init`.
     called: u64,
 }
 
@@ -131,8 +131,9 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
                 let outcome = init.run(WorkerInfo::new(state.reader.place, self.engine.workers(), seed));
                 is_ready = outcome.is_ok();
                 let _ = state.socket.send(&mail::begun(pass, outcome));
-                // The loader asks all workers when a pass begins, and knows who is not ready. It does not ask one that
-                // comes later.
+                // The loader asks all workers when a pass begins, and records whose `worker_init`
+                // failed. A replacement that comes later was not asked, so it ends if its
+                // `worker_init` fails.
                 if is_first && !is_ready {
                     return;
                 }
@@ -146,17 +147,19 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
         }
     }
 
-    /// Returns the pass for which workers run the user's code, and its seed, if there is any.
+    /// Returns the pass for which workers run their `worker_init` and its seed, if there is a
+    /// `worker_init`.
     fn call(&self) -> Option<(u64, u64)> {
         self.init.as_ref().map(|_| self.control.called()).filter(|&(pass, _)| pass > 0)
     }
 
-    /// Returns the next claim, and times the wait for it, if there is one in the pass.
+    /// Returns the next claim. If it has to wait for one, records the time that belongs to the
+    /// pass.
     ///
     /// # Errors
     ///
-    /// [`ClaimError::Full`] if the worker must first run the user's code for another pass, or [`ClaimError::Closed`]. A
-    /// worker that is not ready claims nothing.
+    /// Fails with [`ClaimError::Full`] if the worker must first run its `worker_init` for another
+    /// pass, or with [`ClaimError::Closed`]. A worker whose `worker_init` failed claims nothing.
     fn claim<'r>(
         &self,
         ring: &'r ProcessView,
@@ -167,7 +170,7 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
         let activity = &*self.engine.activities[state.reader.place];
         let mut outcome = Err(ClaimError::Full);
         let mut try_claim = || {
-            // A waiter may call this once more; the claim must not be lost.
+            // A waiter may call this once more after it returned true; the claim must not be lost.
             if let Err(ClaimError::Full) = outcome {
                 activity.look();
                 outcome = match is_ready {
@@ -181,7 +184,7 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
         if !try_claim() {
             let begun = Instant::now();
             SharedWaiter(self.control.clone(), SPACE).wait_until(&Never, try_claim);
-            // SAFETY: the claim is out.
+            // SAFETY: the claim is outstanding.
             if outcome.as_ref().is_ok_and(|claim| unsafe { self.control.slot(claim.slot()) }.0.pass == state.pass) {
                 activity.counters.waited(begun);
             }
@@ -190,7 +193,7 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
     }
 
     fn fill(&self, claim: Claim<'_, SharedWords, SharedWaiter>, state: &mut WorkerState<C::Payload>) {
-        // SAFETY: the claim is out until the end of this function.
+        // SAFETY: the claim is outstanding until the end of this function.
         let (facts, indices) = unsafe { self.control.slot(claim.slot()) };
         if state.pass != facts.pass {
             (state.pass, state.plan) = (facts.pass, facts.plan());
@@ -211,7 +214,7 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
             return claim.publish();
         }
         let (ticket, errors) = (claim.ticket(), work.take_errors());
-        // If the loader has ended, there is nobody to tell.
+        // If this fails, the loader has ended, and nobody needs the message.
         let _ = mail::tell(&state.socket, ticket, first, &errors);
         if !errors.bad.is_empty() {
             self.control.note(claim.slot(), ticket);

@@ -1,9 +1,10 @@
-//! The consumer's end of the ring that all workers share.
+//! The backend of worker threads that share one ring; the consumer's end of this ring.
 //!
-//! A slot refers to a cell (see [`cell_pool`](crate::loader::collate::cell_pool)). The consumer takes a finished cell out, leaves
-//! a free one, and releases the slot. If no cell is free, the slot stays taken and the user gets its cell: the ring
-//! continues with one slot less until the next batch is asked for. So no more cells are needed than those of the slots
-//! and those that may be held.
+//! A slot refers to a cell (see [`cell_pool`](crate::loader::collate::cell_pool)). The consumer
+//! takes the cell of a finished batch out of the slot, puts a free one into it, and releases the
+//! slot. If no cell is free, the user gets the cell and the slot is not released: the ring
+//! continues with one slot less until the next batch is asked for. So no more cells are needed than
+//! one for each slot and one for each batch that may be held.
 
 pub(crate) mod start;
 pub(crate) mod worker;
@@ -29,9 +30,9 @@ use crate::wait::Until;
 pub(crate) struct SharedRing<P> {
     pub(crate) shared: Arc<Shared<P>>,
     pub(crate) consumer: Consumer<Arc<Ring<P>>>,
-    /// The slot of the last batch, if there was no free cell to leave in it, so that the user has its cell.
+    /// The slot of the last batch, if no free cell could replace the cell that the user got.
     pub(crate) empty: Option<ordered::Lease<Arc<Ring<P>>>>,
-    /// Takes what no worker claimed of a pass that is abandoned.
+    /// Claims what no worker has claimed of a pass that is abandoned.
     pub(crate) sweeper: Worker<Arc<Ring<P>>>,
     pub(crate) plan_cell: Arc<PlanCell>,
     /// Makes batches in the consumer's thread.
@@ -40,8 +41,8 @@ pub(crate) struct SharedRing<P> {
 }
 
 impl<P: Storage> SharedRing<P> {
-    /// Releases the slot of the last batch with a free cell in it. If there is none, returns what comes instead of the
-    /// next batch.
+    /// Puts a free cell into the slot of the last batch and releases the slot. If no cell is free,
+    /// returns what the caller gets instead of the next batch.
     #[cold]
     #[inline(never)]
     fn refill(&mut self, cell_pool: &mut CellPool<P>) -> Option<NotReady> {
@@ -58,7 +59,7 @@ impl<P: Storage> SharedRing<P> {
         })
     }
 
-    /// Returns the reason if no more batches come, in this pass or at all.
+    /// Returns why no more batches come, in this pass or at all, if that is so.
     fn ended(&self) -> Option<NotReady> {
         self.consumer.peek().err().map(nothing).filter(|end| matches!(end, NotReady::End | NotReady::Closed))
     }
@@ -66,7 +67,7 @@ impl<P: Storage> SharedRing<P> {
     /// Fills some rows in the consumer's thread, if any can be claimed.
     #[inline]
     fn help(&mut self) -> bool {
-        // Workers must be awake when the caller later waits for them.
+        // The workers must be awake when the caller waits for them later.
         self.consumer.call_workers();
         self.helper.help()
     }
@@ -90,8 +91,9 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
                     work.payload.discard();
                 }
                 Err(NextError::Failed { .. }) => pass.discarded += 1,
-                // Parts of a started batch that no worker claimed are discarded, too. They are published, not failed,
-                // so that the batch comes by here with the failures that its other parts may have left in the slot.
+                // Claim and discard the parts of a started batch that no worker has claimed.
+                // Publish them instead of failing them, so that the batch is taken above, with the
+                // failures that its other parts may have recorded.
                 Err(NextError::Empty) => match self.sweeper.try_claim(usize::MAX) {
                     Ok(claim) => claim.publish(),
                     Err(_) if self.consumer.wait(deadline) => {}
@@ -136,7 +138,7 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
         let plan = unsafe { self.plan_cell.plan() };
         let mut slot = match self.consumer.try_next_here() {
             Ok(slot) => slot,
-            // The batch just made comes later, or only a part of one was made.
+            // The rows that were just filled are of a later batch, or only a part of the next one.
             Err(NextError::Empty) if helped => return Err(NotReady::Again),
             Err(NextError::Failed { ticket }) => return Err(NotReady::Lost { task: task(plan, ticket) }),
             Err(error) => return Err(nothing(error)),
@@ -146,7 +148,7 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
         }
         let (task, rows) = match pass.tasks {
             Some(_) => {
-                // Without gaps, batches come in sequence.
+                // Without gaps, batches come in order.
                 let task = if pass.gaps { task(plan, slot.ticket()) } else { pass.delivered };
                 (task, plan.rows(task))
             }
@@ -164,7 +166,8 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
         Ok(Ready { lease, task, rows })
     }
 
-    /// It must help if it is the only one that can.
+    /// Sets whether the consumer helps. It always helps if it is the only thread left that can
+    /// load.
     fn set_helping(&mut self, helps: bool) -> bool {
         let must = self.helps && self.shared.liveness.none_is_left();
         std::mem::replace(&mut self.helps, helps || must)
@@ -195,7 +198,8 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
         self.shared.close();
     }
 
-    /// The other workers take over the share of one that ends, as long as there are any.
+    /// Whether the ring is closed. As long as any worker is left, the others take over the share of
+    /// one that ends.
     fn cannot_continue(&self) -> bool {
         self.shared.ring.is_closed()
     }
@@ -207,7 +211,8 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
     fn stopper(&self) -> Stopper {
         let (shared, process) = (Arc::downgrade(&self.shared), Process::this());
         Stopper::new(move || {
-            // Workers that were lost in a fork cannot be stopped, and may have held the barrier's lock.
+            // In a forked process the workers cannot be stopped, and may have held the barrier's
+            // lock at the fork.
             let stoppable = |shared: &Arc<Shared<P>>| shared.barrier.is_none() || process.is_this();
             shared.upgrade().filter(stoppable).inspect(|shared| shared.stop());
         })
@@ -218,11 +223,12 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
     }
 }
 
-/// Converts the reason for having no lease.
+/// Converts the ring's reason for having no batch.
 #[inline]
 fn nothing(error: NextError) -> NotReady {
     match error {
-        // No lease is kept except that of one slot, which is released before the next one is asked for.
+        // `Held` cannot occur: at most one slot is held, and it is released before the next one is
+        // asked for.
         NextError::Empty | NextError::Held | NextError::Failed { .. } => NotReady::Empty,
         NextError::Closed => NotReady::Closed,
         NextError::Ended => NotReady::End,
@@ -235,7 +241,8 @@ fn task(plan: &Plan, ticket: usize) -> usize {
     plan.tickets.task(ticket)
 }
 
-/// Returns the number and the rows of the batch in a slot that an index stream was drawn for; `None` if the index stream had ended.
+/// Returns the number and the rows of the batch that an index stream has drawn for a slot; `None`
+/// if the index stream had ended.
 fn fed(plan: &Plan, slot: usize) -> Option<(usize, usize)> {
     let list = plan.index_stream.as_ref()?.peek(slot);
     (!matches!(list.outcome, DrawOutcome::End)).then_some((list.number, list.indices.len()))

@@ -1,4 +1,4 @@
-//! Starts the workers that share a ring.
+//! Starts the worker threads that share a ring.
 
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ pub(crate) struct Claims {
     parts: usize,
     part_rows: usize,
     pub(crate) sizer: ClaimSizer,
-    /// The same for workers, whose claims are timed.
+    /// The sizer for workers, which also detects tiny claims.
     watching: ClaimSizer,
 }
 
 impl Claims {
-    /// Divides batches of `rows` rows, if several threads can make one; without a part size not if one thread
-    /// `reads_many` samples at once.
+    /// Divides batches of `rows` rows into parts. A batch has one part if it is not `divisible`
+    /// among threads, and without a part size also if a thread `reads_many` samples at once.
     pub(crate) fn new(part_size: Option<usize>, rows: usize, divisible: bool, reads_many: bool) -> Self {
         let least = rows.div_ceil(MAX_PARTS);
         let part_rows = match part_size {
@@ -46,19 +46,19 @@ impl Claims {
         };
         let parts = rows.div_ceil(part_rows);
         let sizer = ClaimSizer::of(part_size.is_some(), parts);
-        // With a given part size, workers claim at no other size.
+        // With a given part size, the size of workers' claims must not adapt.
         let watching = if part_size.is_some() { sizer.clone() } else { sizer.clone().watching() };
         Self { parts, part_rows, sizer, watching }
     }
 }
 
-/// The ring with its workers, and what they share.
+/// The backend with a ring, whose workers were started, and the engine that they share.
 pub(crate) struct Started<D: Dataset, C: Collate<D>> {
     pub(crate) backend: SharedRing<C::Payload>,
     pub(crate) engine: Arc<Filler<D, C>>,
 }
 
-/// Starts the workers of a ring with a slot for each of `places`.
+/// Starts the workers of a ring, which has a slot for each cell in `places`.
 pub(crate) fn start<D: Dataset, C: Collate<D>>(
     options: &mut Options,
     engine: Engine<D, C>,

@@ -1,4 +1,4 @@
-//! The workers of a ring that all of them share: any free worker claims rows of the next batch.
+//! Worker threads that share one ring: any free worker claims rows of the next batch.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,26 +23,26 @@ use crate::loader::worker::reader::Reader;
 use crate::sync::{Instant, fault_point};
 use crate::wait::Waiter;
 
-/// The ring of a loader whose batches are written into `P`.
+/// The ring of a loader whose batches are stored in `P`.
 pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<CellOwner<P>>]>, Waiter>;
 
-/// The state that the threads at one ring share, independent of the dataset.
+/// The state that the consumer and the workers of one ring share, without the dataset.
 pub(crate) struct Shared<P> {
     pub(crate) ring: Arc<Ring<P>>,
     pub(crate) cancel: StopToken,
-    /// Rows of a part, at least 1.
+    /// The number of rows of a part, at least 1.
     pub(crate) part_rows: usize,
-    /// The barrier at which workers run the user's code before each pass.
+    /// The barrier at which workers run the `worker_init` before each pass, if there is one.
     pub(crate) barrier: Option<InitBarrier>,
-    /// Whether the consumer makes batches, too, so that workers can leave batches to it.
+    /// Whether the consumer makes batches, too, so that workers can leave small batches to it.
     pub(crate) shares: bool,
     pub(crate) liveness: Arc<WorkerLiveness>,
     pub(crate) untouched: Option<Untouched>,
-    /// The waiter on which the consumer waits for a cell.
+    /// The waiter on which the consumer waits for a free cell.
     pub(crate) released: Arc<Waiter>,
 }
 
-/// Fills the slots of a ring.
+/// Fills claimed rows, in workers and in the consumer.
 pub(crate) struct Filler<D: Loadable, C: Collate<D>> {
     pub(crate) engine: Engine<D, C>,
     pub(crate) shared: Arc<Shared<C::Payload>>,
@@ -62,7 +62,7 @@ pub(crate) trait Help: Send {
     fn help(&mut self) -> bool;
 }
 
-/// A consumer that does the work of a worker.
+/// A consumer that fills rows like a worker.
 pub(crate) struct Helper<D: Loadable, C: Collate<D>> {
     pub(crate) filler: Arc<Filler<D, C>>,
     pub(crate) worker: Worker<Arc<Ring<C::Payload>>>,
@@ -83,9 +83,9 @@ impl<D: Dataset, C: Collate<D>> Help for Helper<D, C> {
 }
 
 impl<P> Shared<P> {
-    /// Stops the loader, from any thread.
+    /// Stops the loader. May be called by any thread.
     pub(crate) fn stop(&self) {
-        // Set the flag first: a thread that finds the ring closed must know why.
+        // Set the flag first: a thread that finds the ring closed reads it to learn why.
         self.cancel.stop();
         self.close();
     }
@@ -110,14 +110,15 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.load(worker, reader, visit.as_mut())));
         activity.leave_thread();
         let Err(panic) = outcome else { return };
-        // A consumer that loads does not need workers. Any other consumer must not wait for batches that no thread will
-        // make.
+        // A consumer that makes batches does not need workers. Otherwise close the ring, so that
+        // the consumer does not wait for batches that no thread will make.
         if self.shared.liveness.ends(place, format!("a panic in the loader's own code: {}", take_message(panic)))
             && !self.shared.shares
         {
             self.shared.close();
         }
-        // Another thread takes over the part of a batch that it had started.
+        // Wake the others, one of which takes over the part of a batch that this worker had
+        // started.
         self.shared.ring.wake_all();
     }
 
@@ -151,7 +152,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         }
     }
 
-    /// Returns a worker's next claim, and times the wait for it, if there is one.
+    /// Returns a worker's next claim. If it has to wait for one, records the time.
     fn claim<'w>(
         &self,
         worker: &'w Worker<Arc<Ring<C::Payload>>>,
@@ -161,7 +162,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
             Err(ClaimError::Full) => {}
             outcome => return outcome,
         }
-        // Leaving the span never panics: a claim must not be dropped.
+        // The claim must not be lost by a panic; leaving the span never panics.
         let _span = trace::wait();
         let begun = Instant::now();
         let outcome = worker.claim(reader.sizer.parts());
@@ -169,13 +170,13 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         outcome
     }
 
-    /// Fills the rows of a claim and publishes them in any case. So the consumer sees every slot of every lap, and
-    /// takes its errors.
+    /// Fills the rows of a claim, and publishes them in any case. So the consumer gets every slot
+    /// in turn, and with it the errors.
     #[inline]
     pub(crate) fn fill(&self, claim: Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
         let (ticket, slot, parts) = (claim.ticket(), claim.slot(), claim.parts());
         let claimed = ClaimedRows { ticket, slot, parts, part_rows: self.shared.part_rows, work: claim.get().state() };
-        // SAFETY: a claim is out, so the plan is not written.
+        // SAFETY: a claim is outstanding, so the plan is not written.
         let plan = unsafe { self.engine.plan_cell.plan() };
         if claimed.fill(&self.engine, plan, reader) == Filled::End {
             // The consumer skips tickets that were claimed beyond the end.

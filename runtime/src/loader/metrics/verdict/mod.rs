@@ -1,4 +1,4 @@
-//! Derives what limited a loop from a loader's counters.
+//! Derives from a loader's counters what limited the training loop.
 
 #[cfg(test)]
 mod tests;
@@ -8,23 +8,26 @@ use std::time::Duration;
 
 use crate::loader::metrics::stats::{Slow, Stats, WorkerStats};
 
-/// What limited a loop: [`Stats::verdict`]. Shares are of the time within passes, from 0 to 1.
+/// What limited a training loop: [`Stats::verdict`]. Shares are of the time within passes, from 0
+/// to 1.
 ///
-/// It is derived from counters alone. What it says about more workers assumes that each of them gets a core.
+/// A verdict is derived from counters alone. What it says about more workers assumes that each of
+/// them gets a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Verdict {
     /// No batch was delivered, and none is being made.
     Nothing,
-    /// A sample that has not ended, and takes more than half of the time: [`Stats::unfinished`].
+    /// One sample that is still being read and takes more than half of the time:
+    /// [`Stats::unfinished`].
     Stuck(Slow),
-    /// The loop: the loader kept up.
+    /// The loop itself: the loader kept up.
     Loop {
-        /// How much of the time the consumer was inside the loader.
+        /// The share of the time for which the consumer was inside the loader.
         lost: f64,
     },
-    /// Reading samples: the dataset's code, or a part of it that is not known.
+    /// Reading samples: the dataset's code, as far as it is not one of the parts below.
     Reading(Bound),
     /// The part of reading that reads files ([`WorkerStats::fetching`]).
     Disk(Bound),
@@ -34,16 +37,18 @@ pub enum Verdict {
     Decoding(Bound),
     /// Writing samples into their rows, or collating them.
     Writing(Bound),
-    /// Too few cores for all threads and programs that run: the threads that load were ready to run, but waited for a core.
+    /// Too few cores for all running threads and programs: the threads that load were ready to run,
+    /// but waited for a core.
     Starved {
-        /// The share of the time for which they waited for a core.
+        /// The average share of the time for which they waited for a core.
         share: f64,
         /// The number of workers.
         workers: usize,
         /// The number of cores.
         cores: usize,
     },
-    /// Passing batches from workers to the consumer: they are so small that this takes longer than making them.
+    /// Passing batches from workers to the consumer: the batches are so small that this takes
+    /// longer than making them.
     SmallBatches {
         /// The share of the time for which the consumer waited for a batch.
         waited: f64,
@@ -52,40 +57,41 @@ pub enum Verdict {
     },
     /// A sampler that draws during the pass, such as an iterator of indices.
     Sampler {
-        /// The average share of the time for which loading threads ran it or waited for it.
+        /// The average share of the time for which loading threads ran the sampler or waited for
+        /// it.
         busy: f64,
     },
-    /// One of the workers that have their own batches ([`Stats::round_robin`]), because it has more work than the
-    /// others.
+    /// One worker that has more work than the others, where no other worker can take over its
+    /// batches ([`Stats::round_robin`]).
     Uneven {
         /// The worker's number.
         worker: usize,
-        /// How busy it was.
+        /// The share of the time for which that worker was busy.
         busy: f64,
-        /// How busy the others were, on average.
+        /// The average share of the time for which the other workers were busy.
         others: f64,
     },
-    /// Batches that take longer than others: the consumer waits for one of them while everything that may be loaded
-    /// ahead is loaded.
+    /// Batches that take longer than others: the consumer waits for one of them while everything
+    /// else that may be loaded ahead is loaded.
     SlowSamples {
         /// The share of the time for which the consumer waited for a batch.
         waited: f64,
-        /// The average share of the time for which workers had no slot to fill.
+        /// The average share of the time for which workers had no free slot to fill.
         idle: f64,
     },
-    /// One sample, the [slowest](Stats::slowest), that alone takes most of the time.
+    /// One sample, the [slowest](Stats::slowest), that takes most of the time by itself.
     OneSample {
         /// The sample's index; in an iterable dataset, its number in the worker's stream.
         index: usize,
-        /// The share of the time that it took.
+        /// The share of the time that the sample took.
         share: f64,
     },
-    /// Batches that are held elsewhere.
+    /// Batches that are kept elsewhere in the program.
     Held {
-        /// The share of the time for which the consumer waited until one was dropped.
+        /// The share of the time for which the consumer waited until a batch was dropped.
         waited: f64,
     },
-    /// Beginning passes.
+    /// Beginning passes: what [`Stats::starting`] counts.
     Starting {
         /// The share of the time that this took.
         share: f64,
@@ -94,12 +100,12 @@ pub enum Verdict {
     Mixed {
         /// The share of the time for which the consumer waited for a batch.
         waited: f64,
-        /// How busy workers were, on average.
+        /// The average share of the time for which workers were busy.
         busy: f64,
     },
 }
 
-/// The loading threads, and whether more of them would help.
+/// How busy the loading threads were, and whether more of them would help.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -108,32 +114,35 @@ pub struct Bound {
     pub workers: usize,
     /// Whether most of the loading was done in the loop's own thread.
     pub own: bool,
-    /// How busy that thread was, or the workers on average.
+    /// The share of the time for which that thread was busy; or the average share of the workers.
     pub busy: f64,
-    /// The average share of the time for which workers left batches to the loop's thread, because it made them faster
-    /// than they could have been passed between cores.
+    /// The average share of the time for which workers left batches to the loop's thread, because
+    /// it made them faster than they could be passed between cores.
     pub resting: f64,
-    /// The number of workers with which loading would be no slower than the loop, but at most the number of cores.
+    /// The number of workers with which loading is no slower than the loop, but no more than the
+    /// number of cores (or, if `waits`, than twice `workers`, if that is more).
     pub enough: usize,
     /// The number of cores.
     pub cores: usize,
-    /// Whether the time is spent waiting for a disk or a network, so that more workers than cores would help, too.
+    /// Whether the time is spent waiting for a disk or a network, so that more workers than cores
+    /// would help, too.
     pub waits: bool,
 }
 
-/// If the share of the time inside the loader is below this, the loop is the limit.
+/// If the share of the time inside the loader is less than this, the loop is the limit.
 const KEPT_UP: f64 = 0.1;
-/// Workers count as busy from this share on.
+/// Workers count as busy if they are busy for at least this share of the time.
 const BUSY: f64 = 0.6;
-/// Workers without a slot count as idle from this share on.
+/// Workers count as idle if they have no free slot for at least this share of the time.
 const IDLE: f64 = 0.2;
-/// If workers were busy or idle for at least this share, their time is explained.
+/// The workers' time counts as explained if they are busy or idle for at least this share of it.
 const EXPLAINED: f64 = 0.8;
-/// There are too few cores if threads wait for one for this share of the time.
+/// There are too few cores if threads wait for one for at least this share of the time.
 const STARVED: f64 = 0.5;
-/// Batches are small if there is one so often.
+/// Batches count as small if the loop takes one at least this often.
 const SMALL: Duration = Duration::from_micros(100);
-/// Workers are uneven if the others are busy for less than this share of the busiest one's time.
+/// Workers count as uneven if the others are busy for less than this share of the busiest one's
+/// time.
 const EVEN: f64 = 0.5;
 
 impl Verdict {
@@ -185,10 +194,10 @@ impl Verdict {
             return uneven;
         }
         if !own && busy < BUSY {
-            // Otherwise workers were neither busy nor idle for much of the time.
+            // If not, workers were neither busy nor idle for much of the time.
             let explained = busy + idle >= EXPLAINED;
-            // While the consumer waits for a slow sample, some worker is busy with it; otherwise it waits for a batch
-            // to be handed over.
+            // While the consumer waits for a slow sample, some worker is busy with it. If no worker
+            // is busy, the consumer waits for a batch to be passed to it.
             let slow = busy * workers.len() as f64 >= EXPLAINED * waited;
             if stats.in_order && idle >= IDLE && explained && slow && waited > most {
                 return Self::SlowSamples { waited, idle };
@@ -202,13 +211,14 @@ impl Verdict {
         Self::stage(stats, own, if own { loaded } else { busy }, lost)
     }
 
-    /// What the loading threads do most of the time, which are `busy`, and `own` if that is mostly the loop's thread; `lost`
-    /// is the loop's share of the time inside the loader.
+    /// Returns the stage in which the loading threads spend most of their time. `busy` is the share
+    /// for which they are busy, `own` whether that is mostly the loop's thread, and `lost` the
+    /// share of the loop's time inside the loader.
     fn stage(stats: &Stats, own: bool, busy: f64, lost: f64) -> Self {
         let (all, workers) = (stats.elapsed.as_secs_f64(), &stats.workers);
         let everyone = || workers.iter().chain([&stats.consumer]);
         let sum = |time: fn(&WorkerStats) -> Duration| everyone().map(time).sum::<Duration>();
-        // The work to do in parallel in the time that the loop itself needs.
+        // The work that workers must do in parallel while the loop does its own.
         let work = sum(WorkerStats::busy).as_secs_f64() / all;
         let enough = (work / (1.0 - lost)).ceil();
         let [drawing, reading, decoding, writing, fetching, downloading] = [
@@ -223,10 +233,10 @@ impl Verdict {
             return Self::Sampler { busy: busy * drawing.as_secs_f64() / sum(WorkerStats::busy).as_secs_f64() };
         }
         let share = |time: Duration| (time.as_secs_f64() / all).min(1.0);
-        // A sum of no numbers would be -0.0.
+        // `sum` would return -0.0 without workers.
         let resting = workers.iter().fold(0.0, |sum, worker| sum + share(worker.resting)) / workers.len().max(1) as f64;
         let bound = |waits| {
-            // Twice as many workers are a step that can be judged by the next verdict.
+            // Suggest at most twice as many workers; the next verdict can judge the effect.
             let most = if waits { (2 * workers.len()).max(stats.cores) } else { stats.cores };
             let enough = enough.min(most as f64) as usize;
             Bound { workers: workers.len(), own, busy, resting, enough, cores: stats.cores, waits }
@@ -245,14 +255,15 @@ impl Verdict {
         }
     }
 
-    /// Whether one sample takes most of the time, and no other takes half as long.
+    /// Returns [`Self::OneSample`] if one sample takes most of the time, and no other takes half as
+    /// long.
     fn one_sample(stats: &Stats, share: impl Fn(Duration) -> f64) -> Option<Self> {
         let (first, second) = (stats.slowest.first()?, stats.slowest.get(1).map_or(Duration::ZERO, |slow| slow.time));
         let one = share(first.time) > 0.5 && second < first.time / 2 && stats.samples > first.samples;
         one.then_some(Self::OneSample { index: first.index, share: share(first.time) })
     }
 
-    /// Whether one worker is busy all the time while the others are not.
+    /// Returns [`Self::Uneven`] if one worker is busy all the time while the others are not.
     fn uneven(workers: &[WorkerStats], share: impl Fn(Duration) -> f64) -> Option<Self> {
         let each = || workers.iter().map(|worker| share(worker.busy()));
         let (worker, busy) = each().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;

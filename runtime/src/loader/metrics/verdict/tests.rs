@@ -1,4 +1,4 @@
-//! Verdicts on statistics that are written down.
+//! Tests of verdicts on made-up statistics.
 
 use super::*;
 use crate::loader::error::run::By;
@@ -7,8 +7,8 @@ fn percent(share: u64) -> Duration {
     Duration::from_millis(10 * share)
 }
 
-/// A second on four cores, with these shares of it in percent: the consumer's waiting and loading, and each
-/// worker's reading, writing and waiting.
+/// Returns statistics of one second on four cores, from these percentages: the consumer's waiting
+/// and loading, and each worker's reading, writing and waiting.
 fn stats<const N: usize>(waiting: u64, loading: u64, workers: [[u64; 3]; N]) -> Stats {
     let worker = |[reading, writing, waiting]: [u64; 3]| {
         let [reading, writing, waiting] = [reading, writing, waiting].map(percent);
@@ -37,13 +37,13 @@ fn a_loop_that_hardly_waits_is_the_limit() {
     says(&stats(2, 3, [[40, 0, 50]]), &["bound by the loop", "5.0 %"]);
     says(&stats(0, 4, []), &["bound by the loop"]);
     says(&Stats::default(), &["no batch"]);
-    // All of them may have been errors.
+    // All of the batches may have been errors.
     says(&Stats { batches: 0, errors: 9, ..stats(90, 0, []) }, &["no batch was delivered"]);
 }
 
 #[test]
 fn busy_workers_are_the_limit_and_more_are_suggested() {
-    // Work of 1.9 s must be done in the half second that the loop takes for itself.
+    // Work of 1.9 s must be done in the half second that the loop itself takes.
     let busy = stats(50, 0, [[90, 5, 0], [90, 5, 0]]);
     says(&busy, &["bound by reading: 2 of 2 workers busy 95 %", "would help, up to 4 (4 cores)"]);
     assert!(matches!(busy.verdict(), Verdict::Reading(Bound { workers: 2, own: false, enough: 4, .. })));
@@ -86,7 +86,7 @@ fn idle_workers_reveal_what_holds_up_the_ring() {
     let unordered = Stats { in_order: false, ..slow };
     says(&unordered, &["no single part", "60 %", "45 %"]);
     says(&stats(60, 0, [[20, 0, 5]; 2]), &["no single part"]);
-    // The loop waits while workers are neither busy nor idle for long: handing over takes the time.
+    // The loop waits while workers are hardly ever busy: passing batches takes the time.
     let small = |stats| Stats { batches: 1_000_000, ..stats };
     says(&small(stats(30, 0, [[5, 0, 90]])), &["small batches", "1.0µs", "30 %", "batch_size"]);
     says(&small(stats(40, 0, [[10, 0, 85]; 2])), &["small batches"]);

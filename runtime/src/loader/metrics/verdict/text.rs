@@ -1,4 +1,4 @@
-//! Verdicts in words.
+//! The text of a verdict.
 
 use std::fmt;
 

@@ -1,0 +1,143 @@
+"""Random numbers of torch's default generator that are drawn many at once.
+
+A number that torch draws alone takes longer than all else that is done in Python for a small picture.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+import numpy as np
+import torch
+
+# How many words are drawn at once, two of 32 bits in each number.
+_AHEAD = 1024
+
+
+class _Integer(int):
+    """Stands for a tensor of one integer."""
+
+    __slots__ = ()
+
+    def item(self):
+        return int(self)
+
+
+@functools.lru_cache(maxsize=256)
+def _single(number):
+    """Rounds a number as torch does that compares it with a tensor of 32-bit numbers."""
+    return float(np.float32(number))
+
+
+class _Fraction(float):
+    """Stands for a tensor of one number."""
+
+    __slots__ = ()
+
+    def item(self):
+        return float(self)
+
+    def __lt__(self, other):
+        return float(self) < _single(other)
+
+    def __gt__(self, other):
+        return float(self) > _single(other)
+
+    def __le__(self, other):
+        return float(self) <= _single(other)
+
+    def __ge__(self, other):
+        return float(self) >= _single(other)
+
+
+def _words(generator, count):
+    numbers = torch.empty(count, dtype=torch.int64).random_(-(1 << 63), None, generator=generator)
+    # The first word is the higher one.
+    return numbers.numpy().view(np.uint32).reshape(-1, 2)[:, ::-1].ravel()
+
+
+class Draws:
+    """``torch`` for the transforms of a batch: ``rand`` and ``randint`` return numbers that were drawn before.
+
+    Between :meth:`begin` and :meth:`end`, torch's default generator stays as it is, and then it skips what was used. At other times,
+    they are torch's.
+    """
+
+    def __init__(self):
+        self._is_on = False
+        self._generator = torch.Generator()
+        # The words that come next, the last one first.
+        self._left = []
+        self._drawn = 0
+        # The state of the default generator to which they belong.
+        self._state = None
+
+    def begin(self, state):
+        """Begins a batch, with the state of the default generator. Returns false if numbers have to be drawn alone."""
+        self._is_on = threading.current_thread() is threading.main_thread() and _are_as_expected()
+        if not self._is_on:
+            return False
+        if self._state is None or not torch.equal(self._state, state):
+            self._left = []
+            self._generator.set_state(state)
+        self._state = state
+        self._drawn = len(self._left)
+        return True
+
+    def end(self):
+        """Ends a batch. Returns false if somebody else has drawn numbers meanwhile, so that others were to be used."""
+        self._is_on = False
+        state, self._state = self._state, None
+        if not torch.equal(torch.get_rng_state(), state):
+            return False
+        used = self._drawn - len(self._left)
+        torch.empty(used // 2, dtype=torch.int64).random_(-(1 << 63), None)
+        if used % 2 == 1:
+            torch.rand(1)
+        self._state = torch.get_rng_state()
+        return True
+
+    def cancel(self):
+        """Ends a batch for which nothing is to have been drawn."""
+        self._is_on = False
+        self._state = None
+
+    def _word(self):
+        if not self._left:
+            self._left = _words(self._generator, _AHEAD)[::-1].tolist()
+            self._drawn += 2 * _AHEAD
+        return self._left.pop()
+
+    def rand(self, *size, **options):
+        if not self._is_on:
+            return torch.rand(*size, **options)
+        if size != (1,) or options:
+            raise NotImplementedError
+        return _Fraction((self._word() & 0xFFFFFF) / (1 << 24))
+
+    def randint(self, low, high, size):
+        if not self._is_on:
+            return torch.randint(low, high, size)
+        if size not in ((1,), ()) or not 0 < high - low < 1 << 24:
+            raise NotImplementedError
+        return _Integer(low + self._word() % (high - low))
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+
+@functools.cache
+def _are_as_expected():
+    """Whether this version of torch draws numbers as they are made here of its words."""
+    generator, again = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    words = iter(_words(generator, 64).tolist())
+    for high in range(1, 1 << 20, 1 << 15):
+        if torch.randint(0, high, (1,), generator=again).item() != next(words) % high:
+            return False
+        if torch.rand(1, generator=again).item() != (next(words) & 0xFFFFFF) / (1 << 24):
+            return False
+        if torch.randint(0, high, (), generator=again).item() != next(words) % high:
+            return False
+        next(words), torch.rand(1, generator=again)
+    return torch.equal(generator.get_state(), again.get_state())
