@@ -91,7 +91,8 @@ pub fn run(case: &str, passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Counts all cases and compares the counts with those in `file`, or writes them to it if `update` is set.
+/// Counts all cases and compares the counts with those in `file`, or writes them to it if `update`
+/// is set.
 pub fn check(file: &Path, update: bool) -> Result<()> {
     let counts: BTreeMap<_, _> =
         CASES.iter().map(|case| Ok((case.name.to_owned(), count(case)?))).collect::<Result<_>>()?;

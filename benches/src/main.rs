@@ -62,7 +62,8 @@ struct Report {
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 
-    /// Numbers of workers of the sections empty-items, small-images, large-images, token-crops and jpegs
+    /// Numbers of workers of the sections empty-items, small-images, large-images, token-crops and
+    /// jpegs
     #[arg(long, value_delimiter = ',', default_values_t = [0, 1, 2])]
     workers: Vec<usize>,
 
@@ -70,21 +71,26 @@ struct Report {
     #[arg(long, value_name = "DIR", default_value = env!("CARGO_MANIFEST_DIR"))]
     source: PathBuf,
 
-    /// Python interpreter with torch, for jpeg-crops, pngs and rand-augment the packages of the peers (torchvision, Pillow, spdl, nvidia-dali-cuda120, ffcv), for the sections of Python slotline, for packing TRL (trl, datasets, accelerate), and for the sections about files NumPy and the peers' packages
+    /// Python interpreter with torch, for jpeg-crops, pngs and rand-augment the packages of the
+    /// peers (torchvision, Pillow, spdl, nvidia-dali-cuda120, ffcv), for the sections of Python
+    /// slotline, for packing TRL (trl, datasets, accelerate), and for the sections about files
+    /// NumPy and the peers' packages
     #[arg(long, value_name = "PYTHON", env = "TORCH_PYTHON", default_value = "python3")]
     torch: String,
 
-    /// Folder of photographs (JPEGs or PNGs, and nothing else) that the pictures of jpeg-crops, pngs and rand-augment are windows of; those
-    /// that scikit-image and scikit-learn come with are written by `peers/python/photographs.py` [default: generated scenes]
+    /// Folder of photographs (JPEGs or PNGs, and nothing else) that the pictures of jpeg-crops,
+    /// pngs and rand-augment are windows of; those that scikit-image and scikit-learn come with are
+    /// written by `peers/python/photographs.py` [default: generated scenes]
     #[arg(long, value_name = "DIR")]
     photographs: Option<PathBuf>,
 
-    /// Leave out the peers that are separate programs: burn, which takes a while to build, and those that use torch
+    /// Leave out the peers that are separate programs: burn, which takes a while to build, and
+    /// those that use torch
     #[arg(long)]
     no_programs: bool,
 
-    /// Folder for the files that the sections about files read: 6 GB, made by the first report [default: beside the compiled
-    /// peers]
+    /// Folder for the files that the sections about files read: 6 GB, made by the first report
+    /// [default: beside the compiled peers]
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
 

@@ -2,8 +2,9 @@
 //!
 //! # Waiting
 //!
-//! The ring above waits by [`Backoff`](wait::Backoff): a thread spins for a moment, and then yields its core each time
-//! it finds nothing. Where waits are long, threads should sleep, by [`Park`](wait::Park). A wait may have a deadline.
+//! The ring above waits by [`Backoff`](wait::Backoff): a thread spins for a moment, and then yields
+//! its core each time it finds nothing. Where waits are long, threads should sleep, by
+//! [`Park`](wait::Park). A wait may have a deadline.
 //!
 #![cfg_attr(feature = "std", doc = "```")]
 #![cfg_attr(not(feature = "std"), doc = "```ignore")]
@@ -27,8 +28,9 @@
 //!
 //! # Features
 //!
-//! - `std` (default; includes `alloc`): [`Backoff`](wait::Backoff) yields, [`Park`](wait::Park) sleeps by `SystemFutex`
-//!   (between processes on Linux by `SharedFutex`), and an `Instant` is a [`Deadline`](wait::Deadline).
+//! - `std` (default; includes `alloc`): [`Backoff`](wait::Backoff) yields, [`Park`](wait::Park)
+//!   sleeps by `SystemFutex` (between processes on Linux by `SharedFutex`), and an `Instant` is a
+//!   [`Deadline`](wait::Deadline).
 //! - `alloc`: slots on the heap, and handles that are an `Arc`.
 //!
 //! Without features the crate is `no_std` and needs no allocator. Slots are then stored inline, so

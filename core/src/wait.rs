@@ -47,7 +47,8 @@ use crate::sync::{AtomicU32, Ordering, const_unless_modelled, spin_hint};
 
 /// A limit on how long to wait.
 pub trait Deadline {
-    /// Returns how much time is left: zero once the deadline has passed, [`Duration::MAX`] if there is no deadline.
+    /// Returns how much time is left: zero once the deadline has passed, [`Duration::MAX`] if there
+    /// is no deadline.
     fn remaining(&self) -> Duration;
 }
 
@@ -95,7 +96,8 @@ pub trait Wait {
     fn notify(&self, wanted: impl FnOnce() -> bool);
 }
 
-/// Lets several rings share one waiter, so that a thread that serves all of them is woken by any of them.
+/// Lets several rings share one waiter, so that a thread that serves all of them is woken by any of
+/// them.
 #[cfg(feature = "alloc")]
 impl<W: Wait> Wait for alloc::sync::Arc<W> {
     fn wait_until(&self, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
@@ -131,8 +133,8 @@ impl Wait for Spin {
     fn notify(&self, _wanted: impl FnOnce() -> bool) {}
 }
 
-/// Waits in a loop that backs off: it spins a few times, longer each time, and then yields the thread's time slice.
-/// Without the feature `std` nothing can be yielded, so it continues to spin.
+/// Waits in a loop that backs off: it spins a few times, longer each time, and then yields the
+/// thread's time slice. Without the feature `std` nothing can be yielded, so it continues to spin.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff;
 
@@ -163,9 +165,11 @@ impl Wait for Backoff {
 /// `SystemFutex` (feature `std`) implements them for the operating system that the program runs on.
 /// A kernel or an RTOS provides its own implementation.
 pub trait Futex {
-    /// Sleeps while `*word == expected`, until it is woken or `timeout` passes. It may also return spuriously.
+    /// Sleeps while `*word == expected`, until it is woken or `timeout` passes. It may also return
+    /// spuriously.
     ///
-    /// Comparing the word and going to sleep must be one atomic step with respect to [`wake_all`](Self::wake_all).
+    /// Comparing the word and going to sleep must be one atomic step with respect to
+    /// [`wake_all`](Self::wake_all).
     fn wait(&self, word: &Word, expected: u32, timeout: Duration);
 
     /// Wakes every thread that sleeps on `word`. Called after `*word` was changed.
@@ -174,20 +178,20 @@ pub trait Futex {
     /// The notifier's fence (N2 in the [module's proof](self)), on the hot path.
     fn light_fence(&self);
 
-    /// The waiter's fence (W2), called before going to sleep. Together with [`light_fence`](Self::light_fence) it must
-    /// order memory accesses as two `fence(SeqCst)` do.
+    /// The waiter's fence (W2), called before going to sleep. Together with
+    /// [`light_fence`](Self::light_fence) it must order memory accesses as two `fence(SeqCst)` do.
     fn heavy_fence(&self);
 
-    /// Called between two checks of the condition before the first sleep; `round` counts from 0. Returns `false` when
-    /// it is time to sleep.
+    /// Called between two checks of the condition before the first sleep; `round` counts from 0.
+    /// Returns `false` when it is time to sleep.
     fn spin(&self, round: u32) -> bool;
 }
 
 /// The word that a [`Futex`] sleeps on.
 pub type Word = AtomicU32;
 
-/// Waits by spinning briefly and then sleeping. This is an event count over a [`Futex`] that loses no wake-ups (see the
-/// [module's proof](self)).
+/// Waits by spinning briefly and then sleeping. This is an event count over a [`Futex`] that loses
+/// no wake-ups (see the [module's proof](self)).
 #[derive(Default)]
 #[repr(C)] // It may lie in memory that processes share.
 pub struct Park<F> {

@@ -101,7 +101,8 @@ fn value(ticket: u64, part: usize) -> u64 {
     ticket << 8 | part as u64
 }
 
-/// Runs `child` in a forked process. It must not allocate, since other threads may hold the allocator's locks.
+/// Runs `child` in a forked process. It must not allocate, since other threads may hold the
+/// allocator's locks.
 fn fork(child: impl FnOnce()) -> libc::pid_t {
     // SAFETY: the child only runs `child` and ends.
     match unsafe { libc::fork() } {

@@ -26,7 +26,8 @@ fn used() -> Duration {
 
 /// Keeps this thread, and those that it starts, on one core.
 fn stay_on_one_core() {
-    // SAFETY: all zeroes are a valid set, the calls only access the sets, and the core is in the range of a set.
+    // SAFETY: all zeroes are a valid set, the calls only access the sets, and the core is in the
+    // range of a set.
     unsafe {
         let (mut all, mut one): (libc::cpu_set_t, libc::cpu_set_t) = (mem::zeroed(), mem::zeroed());
         assert_eq!(libc::sched_getaffinity(0, size_of_val(&all), &raw mut all), 0);

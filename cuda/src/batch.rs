@@ -89,16 +89,17 @@ impl DeviceBatch {
         self.slot.get()
     }
 
-    /// Makes `stream` wait for the copy: work launched on the stream from now on may read the batch. The host does
-    /// not wait.
+    /// Makes `stream` wait for the copy: work launched on the stream from now on may read the
+    /// batch. The host does not wait.
     ///
-    /// The batch records the stream: dropping the batch [releases](Self::release_on) it on every recorded stream. The
-    /// driver is not called if the copy was already observed to be done, or if the stream was made to wait before.
+    /// The batch records the stream: dropping the batch [releases](Self::release_on) it on every
+    /// recorded stream. The driver is not called if the copy was already observed to be done, or if
+    /// the stream was made to wait before.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::WrongDevice`] for a stream of another device, [`Error::TooManyStreams`] for a fifth stream,
-    /// or the driver's error. The stream is then not recorded.
+    /// Returns [`Error::WrongDevice`] for a stream of another device, [`Error::TooManyStreams`] for
+    /// a fifth stream, or the driver's error. The stream is then not recorded.
     pub fn ready_on(&self, stream: &Stream) -> Result<(), Error> {
         self.check(stream)?;
         self.slot().ready_on(&self.device, stream)
@@ -137,8 +138,9 @@ impl DeviceBatch {
         Ok(self.slot().also_used_by(&self.device, stream)?)
     }
 
-    /// Blocks this thread until the copy is done. For reading the batch on a stream this is neither necessary nor
-    /// sufficient: [`ready_on`](Self::ready_on) also records which stream uses the batch.
+    /// Blocks this thread until the copy is done. For reading the batch on a stream this is neither
+    /// necessary nor sufficient: [`ready_on`](Self::ready_on) also records which stream uses the
+    /// batch.
     ///
     /// # Errors
     ///
@@ -154,7 +156,8 @@ impl DeviceBatch {
         self.slot().indices.len()
     }
 
-    /// Returns whether the batch has no samples. Only a batch sampler that yields an empty list creates such a batch.
+    /// Returns whether the batch has no samples. Only a batch sampler that yields an empty list
+    /// creates such a batch.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -237,13 +240,14 @@ impl fmt::Debug for DeviceBatch {
 }
 
 impl<'b> DeviceTensor<'b> {
-    /// Returns the device address of the data, a multiple of 256. It is for kernels on streams that the batch was
-    /// [made ready on](DeviceBatch::ready_on).
+    /// Returns the device address of the data, a multiple of 256. It is for kernels on streams that
+    /// the batch was [made ready on](DeviceBatch::ready_on).
     pub fn ptr(&self) -> u64 {
         self.ptr
     }
 
-    /// Returns the shape: `[rows, …]`, `[…]` for a single sample, or `[total, …]` for a packed field.
+    /// Returns the shape: `[rows, …]`, `[…]` for a single sample, or `[total, …]` for a packed
+    /// field.
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }

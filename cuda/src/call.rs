@@ -39,13 +39,15 @@ impl Device {
     fn answer(&self, name: &'static str, mut call: impl FnMut() -> CUresult) -> Result<CUresult, DriverError> {
         self.check_not_forked(name)?;
         let code = call();
-        // The thread has no context, or a primary context that was released. Neither is the context of this device.
+        // The thread has no context, or a primary context that was released. Neither is the context
+        // of this device.
         if !matches!(code, driver::INVALID_CONTEXT | driver::CONTEXT_IS_DESTROYED) {
             return Ok(code);
         }
         let mut entered = self.enter()?;
         if entered.former.is_some_and(|former| former.is_null()) {
-            // If there was no context, this one stays current, so that the next call does not have to be repeated.
+            // If there was no context, this one stays current, so that the next call does not have
+            // to be repeated.
             entered.former = None;
         }
         Ok(call())
@@ -90,8 +92,9 @@ pub(crate) struct Entered<'a> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let Some(former) = self.former else { return };
-        // SAFETY: the handle is the one that `cuCtxGetCurrent` returned for this thread, or null for none. A
-        // destroyed context stays current on other threads, and the driver answers calls that name it with an error.
+        // SAFETY: the handle is the one that `cuCtxGetCurrent` returned for this thread, or null
+        // for none. A destroyed context stays current on other threads, and the driver answers
+        // calls that name it with an error.
         if let Err(error) = self.device.checked("cuCtxSetCurrent", unsafe { driver::cuCtxSetCurrent(former) }) {
             tracing::warn!(%error, "the context that was current on this thread could not be restored");
         }

@@ -186,8 +186,8 @@ impl Copier {
         })
     }
 
-    /// Starts a pass. Remaining batches of an earlier pass are discarded. Copies into their slots come before the new
-    /// ones, since all copies are on the same stream.
+    /// Starts a pass. Remaining batches of an earlier pass are discarded. Copies into their slots
+    /// come before the new ones, since all copies are on the same stream.
     pub(crate) fn begin(&mut self) {
         let left = self.queue.drain(..).filter_map(|next| next.outcome.ok());
         self.idle.extend(left.map(|(slot, _)| slot));
@@ -388,8 +388,9 @@ impl Copier {
         self.copying.push_back(copying);
         let copying = self.copying.back_mut().expect("it was pushed above");
         let started = match &copying.slot {
-            // SAFETY: `copying` holds the batch, whose lease keeps its bytes from being written or freed until
-            // `copied` is reached. The slot is at least as long, and nothing reads it from `wait_on` until then.
+            // SAFETY: `copying` holds the batch, whose lease keeps its bytes from being written or
+            // freed until `copied` is reached. The slot is at least as long, and nothing reads it
+            // from `wait_on` until then.
             Some(slot) => unsafe { slot.copy_from(copying.host().columns().bytes(), self.seams, &self.stream) },
             None => Ok(()),
         };

@@ -48,7 +48,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Fails if there is no driver, if the device does not exist, or if the driver cannot create its context.
+    /// Fails if there is no driver, if the device does not exist, or if the driver cannot create
+    /// its context.
     ///
     /// ```
     /// use slotline_cuda::{Device, Error, Stream};
@@ -86,13 +87,13 @@ impl Device {
         })))
     }
 
-    /// Returns the device of a context of cudarc, such as the one of a program's own streams and memory. The device
-    /// does not need the context any longer.
+    /// Returns the device of a context of cudarc, such as the one of a program's own streams and
+    /// memory. The device does not need the context any longer.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NotPrimary`] for another context than the one that `CudaContext::new` returns, and the errors
-    /// of [`new`](Self::new).
+    /// Returns [`Error::NotPrimary`] for another context than the one that `CudaContext::new`
+    /// returns, and the errors of [`new`](Self::new).
     pub fn from_context(context: &Arc<CudaContext>) -> Result<Self, Error> {
         let device = Self::new(context.ordinal())?;
         device.check_context(context)?;
@@ -140,8 +141,9 @@ impl Device {
         self.call("cuCtxSynchronize", || unsafe { driver::cuCtxSynchronize() })
     }
 
-    /// Returns a function for the `memory` option of a loader's builder that puts the batches into page-locked
-    /// memory, made by [`Pinned::registered`]. The device reads this memory directly, without an intermediate copy.
+    /// Returns a function for the `memory` option of a loader's builder that puts the batches into
+    /// page-locked memory, made by [`Pinned::registered`]. The device reads this memory directly,
+    /// without an intermediate copy.
     pub fn pinned(&self) -> impl FnMut(usize) -> Result<Pinned, BoxError> + Send + use<> + 'static {
         let device = self.clone();
         move |bytes| Ok(Pinned::registered(&device, bytes)?)
@@ -195,8 +197,8 @@ impl Drop for Inner {
         if *self.kept.get_mut() || !self.process.is_this() {
             return;
         }
-        // SAFETY: `new` retained the context, and everything that was created with it is dropped, since each such
-        // value holds a clone.
+        // SAFETY: `new` retained the context, and everything that was created with it is dropped,
+        // since each such value holds a clone.
         let code = unsafe { driver::cuDevicePrimaryCtxRelease_v2(self.device) };
         if code != driver::SUCCESS {
             let error = DriverError::new("cuDevicePrimaryCtxRelease", code, Some(self.info.ordinal));

@@ -38,8 +38,8 @@ struct Loaded {
     process: Process,
 }
 
-/// Null, or a pointer to a leaked box. This is not a `OnceLock`, since a child forked while the parent initialises it
-/// would wait forever.
+/// Null, or a pointer to a leaked box. This is not a `OnceLock`, since a child forked while the
+/// parent initialises it would wait forever.
 static LOADED: AtomicPtr<Loaded> = AtomicPtr::new(null_mut());
 
 fn loaded() -> Option<&'static Loaded> {
@@ -47,8 +47,8 @@ fn loaded() -> Option<&'static Loaded> {
     unsafe { LOADED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Declares driver functions by their names in the library. Where a newer name is given, it is used if the library
-/// has it.
+/// Declares driver functions by their names in the library. Where a newer name is given, it is used
+/// if the library has it.
 macro_rules! functions {
     ($($name:ident $(or $newer:literal)? ($($argument:ident: $type:ty),*);)*) => {
         #[allow(non_snake_case)]
@@ -84,8 +84,8 @@ macro_rules! functions {
             #[allow(non_snake_case)]
             pub(crate) unsafe fn $name($($argument: $type),*) -> CUresult {
                 let loaded = loaded().expect("`load` must succeed before the driver is called");
-                // SAFETY: the caller upholds this function's safety contract, the requirements of CUDA's
-                // documentation.
+                // SAFETY: the caller upholds this function's safety contract, the requirements of
+                // CUDA's documentation.
                 unsafe { (loaded.functions.$name)($($argument),*) }
             }
         )*
@@ -132,8 +132,8 @@ functions! {
 /// Loads the driver's library and looks up every function in use, unless that succeeded before.
 pub(crate) fn load() -> Result<(), Unavailable> {
     if let Some(loaded) = loaded() {
-        // A driver that was initialised in the parent does not work in the child, and a thread that does not exist in
-        // the child may hold its locks.
+        // A driver that was initialised in the parent does not work in the child, and a thread that
+        // does not exist in the child may hold its locks.
         return if loaded.process.is_this() { Ok(()) } else { Err(DriverError::forked("cuInit", None).into()) };
     }
     let process = Process::this();
@@ -156,14 +156,14 @@ const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so
 fn open() -> Result<(String, Library), Unavailable> {
     let mut reason = None;
     for &name in NAMES {
-        // SAFETY: the initialisers of a CUDA driver library are safe to run. A different library with the same name
-        // is beyond the control of this crate.
+        // SAFETY: the initialisers of a CUDA driver library are safe to run. A different library
+        // with the same name is beyond the control of this crate.
         match unsafe { Library::new(name) } {
             Ok(library) => return Ok((name.to_owned(), library)),
             Err(error) => {
                 let error = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
-                // An error about a file that exists but cannot be loaded is more useful than one about a missing
-                // file.
+                // An error about a file that exists but cannot be loaded is more useful than one
+                // about a missing file.
                 if reason.is_none() || !error.contains("No such file") {
                     reason = Some(error);
                 }

@@ -76,8 +76,8 @@ impl Drop for Event {
             return;
         }
         let raw = self.raw;
-        // SAFETY: this value owns the event, and nothing uses the handle any more. If the event is not reached yet,
-        // the driver frees it once it is.
+        // SAFETY: this value owns the event, and nothing uses the handle any more. If the event is
+        // not reached yet, the driver frees it once it is.
         if let Err(error) = self.device.call("cuEventDestroy", || unsafe { driver::cuEventDestroy_v2(raw) }) {
             leak::note_handle();
             tracing::warn!(%error, "an event is leaked");
@@ -119,13 +119,13 @@ impl TimedEvent {
         Ok(self.0.synchronize()?)
     }
 
-    /// Returns the time from the other event to this one, with a resolution of about half a microsecond; zero if this
-    /// one was reached first.
+    /// Returns the time from the other event to this one, with a resolution of about half a
+    /// microsecond; zero if this one was reached first.
     ///
     /// # Errors
     ///
-    /// Returns `CUDA_ERROR_NOT_READY` if one of them is not reached yet, and `CUDA_ERROR_INVALID_HANDLE` if one was
-    /// never recorded or they belong to different devices.
+    /// Returns `CUDA_ERROR_NOT_READY` if one of them is not reached yet, and
+    /// `CUDA_ERROR_INVALID_HANDLE` if one was never recorded or they belong to different devices.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration, Error> {
         let mut milliseconds = 0.0_f32;
         let (from, to) = (earlier.0.raw, self.0.raw);

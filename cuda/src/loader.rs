@@ -100,13 +100,14 @@ pub struct DeviceLoader {
 }
 
 impl DeviceLoader {
-    /// Creates a loader that delivers the batches of `host` on `device`, with three device slots. Device loaders have
-    /// the same type for all sample types: a batch on a device provides [fields](DeviceBatch::field).
+    /// Creates a loader that delivers the batches of `host` on `device`, with three device slots.
+    /// Device loaders have the same type for all sample types: a batch on a device provides
+    /// [fields](DeviceBatch::field).
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NotPageLocked`], or the driver's error, for example if the device does not have enough memory
-    /// for the slots.
+    /// Returns [`Error::NotPageLocked`], or the driver's error, for example if the device does not
+    /// have enough memory for the slots.
     pub fn new<S>(host: Loader<Batch<S>>, device: &Device) -> Result<Self, Error> {
         Self::with_slots(host, device, SLOTS)
     }
@@ -127,23 +128,26 @@ impl DeviceLoader {
         Ok(Self { copier: Copier::new(&host, memory, device, slots)?, pass: Progress::default(), host })
     }
 
-    /// Sets how long `next` waits for a copy before it returns [`Error::Timeout`]. Zero, the default, means no limit.
+    /// Sets how long `next` waits for a copy before it returns [`Error::Timeout`]. Zero, the
+    /// default, means no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.copier.timeout = Some(timeout).filter(|timeout| !timeout.is_zero());
         self
     }
 
-    /// Sets whether `next` waits, if all device slots are held, until another thread drops a batch. It then returns
-    /// [`Error::Held`] only after the [timeout](Self::timeout).
+    /// Sets whether `next` waits, if all device slots are held, until another thread drops a batch.
+    /// It then returns [`Error::Held`] only after the [timeout](Self::timeout).
     ///
-    /// Use it only if batches are passed to other threads: a thread that holds all of them itself would wait forever.
+    /// Use it only if batches are passed to other threads: a thread that holds all of them itself
+    /// would wait forever.
     pub fn wait_for_release(mut self, wait: bool) -> Self {
         self.copier.waits_for_release = wait;
         self
     }
 
-    /// Sets whether passes keep a [state](Self::state) for each batch, from which a pass can be resumed. The state is
-    /// created when the batch is taken from the host's loader, which allocates a few hundred bytes.
+    /// Sets whether passes keep a [state](Self::state) for each batch, from which a pass can be
+    /// resumed. The state is created when the batch is taken from the host's loader, which
+    /// allocates a few hundred bytes.
     pub fn resumable(mut self, resumable: bool) -> Self {
         self.copier.resumable = resumable;
         self
@@ -153,16 +157,16 @@ impl DeviceLoader {
     ///
     /// # Errors
     ///
-    /// Returns the errors of the host's loader, and [`Error::Exchanged`] if the host's loader was replaced with
-    /// another one.
+    /// Returns the errors of the host's loader, and [`Error::Exchanged`] if the host's loader was
+    /// replaced with another one.
     pub fn epoch(&mut self) -> Result<DevicePass<'_>, Error> {
         self.begin_epoch()?;
         let span = self.host.pass_span();
         Ok(DevicePass { loader: self, _span: span })
     }
 
-    /// Starts a pass as [`epoch`](Self::epoch) does, whose batches [`next_batch`](Self::next_batch) returns. Use it
-    /// where a [`DevicePass`], which borrows the loader, is inconvenient.
+    /// Starts a pass as [`epoch`](Self::epoch) does, whose batches [`next_batch`](Self::next_batch)
+    /// returns. Use it where a [`DevicePass`], which borrows the loader, is inconvenient.
     ///
     /// # Errors
     ///
@@ -178,8 +182,8 @@ impl DeviceLoader {
         Ok(())
     }
 
-    /// Returns the next batch of the pass, or an error instead of it; `None` after the last one, and if no pass was
-    /// started.
+    /// Returns the next batch of the pass, or an error instead of it; `None` after the last one,
+    /// and if no pass was started.
     pub fn next_batch(&mut self) -> Option<Result<DeviceBatch, Error>> {
         let next = self.pass.next(&mut self.host, &mut self.copier);
         if next.is_none() {
@@ -189,8 +193,9 @@ impl DeviceLoader {
         next
     }
 
-    /// Abandons the current pass, if it has not ended, together with its batches that are already on the device.
-    /// [`next_batch`](Self::next_batch) then returns `None`. Dropping a [`DevicePass`] does the same.
+    /// Abandons the current pass, if it has not ended, together with its batches that are already
+    /// on the device. [`next_batch`](Self::next_batch) then returns `None`. Dropping a
+    /// [`DevicePass`] does the same.
     pub fn end_epoch(&mut self) {
         self.pass.end();
         self.host.end_epoch();
@@ -210,8 +215,8 @@ impl DeviceLoader {
         &self.host
     }
 
-    /// Returns the host's loader, for example to load a state. It must not be replaced with another loader. An
-    /// unfinished pass is abandoned.
+    /// Returns the host's loader, for example to load a state. It must not be replaced with another
+    /// loader. An unfinished pass is abandoned.
     pub fn loader_mut(&mut self) -> &mut Loader {
         // Batches of another loader would not be in the memory that the copier expects.
         self.end_epoch();

@@ -113,8 +113,8 @@ impl Progress {
         self.state.as_ref()
     }
 
-    /// Returns the next batch, or an error instead of it. The host's loader must be the one that the copier was made
-    /// for.
+    /// Returns the next batch, or an error instead of it. The host's loader must be the one that
+    /// the copier was made for.
     pub(crate) fn next(&mut self, host: &mut Loader, copier: &mut Copier) -> Option<Result<DeviceBatch, Error>> {
         let next = if self.open && !self.over { self.advance(host, copier) } else { None };
         self.open = next.is_some();
@@ -184,8 +184,8 @@ impl Progress {
         Ok(())
     }
 
-    /// Returns an error to the caller. A second repeatable error in a row ends the pass, so that a loop that ignores
-    /// driver errors does not run forever.
+    /// Returns an error to the caller. A second repeatable error in a row ends the pass, so that a
+    /// loop that ignores driver errors does not run forever.
     fn fail(&mut self, error: Error) -> Error {
         let failed = std::mem::replace(&mut self.failed, error.can_repeat());
         self.over = failed && self.failed;

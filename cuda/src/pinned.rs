@@ -69,14 +69,17 @@ pub(crate) enum Kind {
     Shared,
 }
 
-/// Page-locked host memory, for the batches of a loader or any other use. Every device can copy from it and to it.
+/// Page-locked host memory, for the batches of a loader or any other use. Every device can copy
+/// from it and to it.
 ///
-/// Dropping it releases the memory without waiting for copies: memory that is still being copied must not be dropped.
-/// If the driver does not take the memory back, it is leaked and counted by [`leaked`](crate::leaked).
+/// Dropping it releases the memory without waiting for copies: memory that is still being copied
+/// must not be dropped. If the driver does not take the memory back, it is leaked and counted by
+/// [`leaked`](crate::leaked).
 ///
-/// A forked process does not have this memory: reading or writing it there accesses an address that is unmapped or
-/// belongs to something else. Dropping it there does nothing. A loader that uses it fails with
-/// [`Forked`](slotline::Error::Forked) there, and reading one of the loader's batches panics.
+/// A forked process does not have this memory: reading or writing it there accesses an address that
+/// is unmapped or belongs to something else. Dropping it there does nothing. A loader that uses it
+/// fails with [`Forked`](slotline::Error::Forked) there, and reading one of the loader's batches
+/// panics.
 pub struct Pinned {
     device: Device,
     start: NonNull<u8>,
@@ -97,9 +100,10 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// Maps memory and registers it with the driver. The size is `bytes` rounded up to whole pages. The memory is
-    /// zeroed, on huge pages if the system has them, and on the device's NUMA node if that is known and has room. Up
-    /// to 8 threads populate the pages, one for every 64 MiB, and have exited when this returns.
+    /// Maps memory and registers it with the driver. The size is `bytes` rounded up to whole pages.
+    /// The memory is zeroed, on huge pages if the system has them, and on the device's NUMA node if
+    /// that is known and has room. Up to 8 threads populate the pages, one for every 64 MiB, and
+    /// have exited when this returns.
     ///
     /// # Errors
     ///
@@ -132,7 +136,8 @@ impl Pinned {
         let mut aside = Vec::new();
         loop {
             let pages = map(device, bytes, kind).map_err(|source| Error::HostMemory { bytes, source })?;
-            // The pages are dropped only when no part of them is registered; a panic in between leaks them.
+            // The pages are dropped only when no part of them is registered; a panic in between
+            // leaks them.
             let pages = ManuallyDrop::new(pages);
             let error = match register(device, &pages, piece) {
                 Ok(()) => {
@@ -164,8 +169,8 @@ impl Pinned {
         }
     }
 
-    /// Allocates memory through the driver. The size is `bytes` rounded up to whole pages. The memory is zeroed and
-    /// not write-combined.
+    /// Allocates memory through the driver. The size is `bytes` rounded up to whole pages. The
+    /// memory is zeroed and not write-combined.
     ///
     /// # Errors
     ///
@@ -224,8 +229,8 @@ impl Pinned {
     }
 }
 
-// SAFETY: the memory was mapped here or allocated by the driver, is readable, writable, zeroed and aligned, and is
-// owned by this value until it is dropped.
+// SAFETY: the memory was mapped here or allocated by the driver, is readable, writable, zeroed and
+// aligned, and is owned by this value until it is dropped.
 unsafe impl Memory for Pinned {
     fn start(&self) -> NonNull<u8> {
         self.start
@@ -275,7 +280,8 @@ fn lose(bytes: usize, error: &DriverError) {
 
 /// Maps new pages near the device and populates them.
 fn map(device: &Device, bytes: usize, kind: Kind) -> std::io::Result<Pages> {
-    // The system may promise more memory than it has, and kill the process when the memory is touched.
+    // The system may promise more memory than it has, and kill the process when the memory is
+    // touched.
     if available_memory().is_some_and(|available| bytes as u64 > available) {
         return Err(std::io::ErrorKind::OutOfMemory.into());
     }
@@ -285,11 +291,12 @@ fn map(device: &Device, bytes: usize, kind: Kind) -> std::io::Result<Pages> {
         // SAFETY: the call only gives advice about pages that this function owns.
         unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_NOHUGEPAGE) };
     }
-    // Otherwise a forked child would get a copy of all of it, or (before Linux 5.9) the device would continue to read
-    // pages that no longer belong to this process.
+    // Otherwise a forked child would get a copy of all of it, or (before Linux 5.9) the device
+    // would continue to read pages that no longer belong to this process.
     #[cfg(target_os = "linux")]
     if kind != Kind::Shared {
-        // SAFETY: this function owns the pages, and a child does not need them: it cannot use the driver.
+        // SAFETY: this function owns the pages, and a child does not need them: it cannot use the
+        // driver.
         unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_DONTFORK) };
     }
     if let Some(node) = device.numa_node() {
@@ -303,8 +310,8 @@ fn map(device: &Device, bytes: usize, kind: Kind) -> std::io::Result<Pages> {
     Ok(pages)
 }
 
-/// Populates all pages, using several threads. Returns `false` if the system does not provide pages before they are
-/// written.
+/// Populates all pages, using several threads. Returns `false` if the system does not provide pages
+/// before they are written.
 fn populate(pages: &Pages) -> bool {
     let len = pages.len();
     let cores = thread::available_parallelism().map_or(1, usize::from);

@@ -22,7 +22,8 @@ pub(crate) const MAX_STREAMS: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Copied {
     event: Event,
-    /// Whether the copy was already observed to be done, so that the driver does not need to be asked.
+    /// Whether the copy was already observed to be done, so that the driver does not need to be
+    /// asked.
     seen: AtomicBool,
 }
 
@@ -57,8 +58,8 @@ impl Copied {
         self.seen.store(true, Ordering::Relaxed);
     }
 
-    /// Makes `stream` wait for the copy. If the copy is known to be done no wait is needed, since everything that the
-    /// stream is given from now on comes later.
+    /// Makes `stream` wait for the copy. If the copy is known to be done no wait is needed, since
+    /// everything that the stream is given from now on comes later.
     fn wait_on(&self, stream: &Stream) -> Result<(), DriverError> {
         if self.was_seen() { Ok(()) } else { self.event.wait_on(stream) }
     }
@@ -131,7 +132,8 @@ impl Uses {
     }
 }
 
-/// The device memory of one batch. It has one owner: the loader, or the batch that was delivered to the user.
+/// The device memory of one batch. It has one owner: the loader, or the batch that was delivered to
+/// the user.
 #[derive(Debug)]
 pub(crate) struct Slot {
     /// The memory; `None` once it was freed or leaked.
@@ -200,21 +202,23 @@ impl Slot {
         Ok(uses.note(device, stream)?)
     }
 
-    /// Records that `stream` has used the slot too, without a limit on the number of streams. If that fails, the slot
-    /// is lost.
+    /// Records that `stream` has used the slot too, without a limit on the number of streams. If
+    /// that fails, the slot is lost.
     pub(crate) fn also_used_by(&self, device: &Device, stream: &Stream) -> Result<(), DriverError> {
         let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
         if uses.has(stream) { Ok(()) } else { uses.settle_end(|uses| uses.note(device, stream)) }
     }
 
-    /// Records that only `stream` uses the slot; its work comes after the work of the other streams.
+    /// Records that only `stream` uses the slot; its work comes after the work of the other
+    /// streams.
     pub(crate) fn used_by(&mut self, stream: &Stream) {
         let streams = &mut self.uses().streams;
         streams.iter_mut().for_each(|used| used.stream = None);
         streams[0].stream = Some(stream.clone());
     }
 
-    /// Records the end of the slot's use on all streams that use it. If that fails, the slot is lost.
+    /// Records the end of the slot's use on all streams that use it. If that fails, the slot is
+    /// lost.
     pub(crate) fn release(&mut self) -> Result<(), DriverError> {
         let mark = |used: &mut Use| used.stream.as_ref().map_or(Ok(()), |stream| used.consumed.record(stream));
         self.uses().settle_end(|uses| uses.streams.iter_mut().try_for_each(mark))
@@ -256,8 +260,8 @@ impl Slot {
         while !left.is_empty() {
             let (now, rest) = left.split_at(left.len().min(seams.next(left.as_ptr().addr())));
             let (from, len) = (now.as_ptr().cast(), now.len());
-            // SAFETY: the caller keeps `bytes` unchanged and the slot unread until the copy is done, and the
-            // assertion above ensures that the destination is long enough.
+            // SAFETY: the caller keeps `bytes` unchanged and the slot unread until the copy is
+            // done, and the assertion above ensures that the destination is long enough.
             let copy = |stream| unsafe { driver::cuMemcpyHtoDAsync_v2(to, from, len, stream) };
             stream.call("cuMemcpyHtoDAsync", copy)?;
             (to, left) = (to + len as u64, rest);
@@ -265,8 +269,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Waits until nothing uses the memory any more, and frees it. Leaks it if that does not happen within the
-    /// limit.
+    /// Waits until nothing uses the memory any more, and frees it. Leaks it if that does not happen
+    /// within the limit.
     pub(crate) fn settle(&mut self, grace: &Grace) {
         // The memory is taken out first, so that it is leaked if anything here panics.
         let Some(memory) = self.memory.take() else { return };

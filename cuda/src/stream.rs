@@ -39,8 +39,8 @@ enum Kind {
     Owned,
     /// Owned by other code, which also destroys it.
     Borrowed,
-    /// The null stream or the legacy default stream; they are the same unless a program was built with per-thread
-    /// streams.
+    /// The null stream or the legacy default stream; they are the same unless a program was built
+    /// with per-thread streams.
     Default,
     /// The default stream of the thread with this number.
     PerThread(u64),
@@ -101,13 +101,14 @@ impl Stream {
     }
 
     /// Wraps an existing stream by its handle, a `CUstream` or `cudaStream_t` such as
-    /// `torch.cuda.Stream.cuda_stream`. The stream is not destroyed on drop. The handles 0, 1 and 2 refer to the
-    /// device's default streams, as in CUDA.
+    /// `torch.cuda.Stream.cuda_stream`. The stream is not destroyed on drop. The handles 0, 1 and 2
+    /// refer to the device's default streams, as in CUDA.
     ///
     /// # Safety
     ///
-    /// The handle must be valid and belong to the device's primary context, and the stream must not be destroyed
-    /// before all clones of this value and all batches that were made ready on it are dropped.
+    /// The handle must be valid and belong to the device's primary context, and the stream must not
+    /// be destroyed before all clones of this value and all batches that were made ready on it are
+    /// dropped.
     pub unsafe fn from_raw(device: &Device, raw: *mut c_void) -> Self {
         Self::existing(device, raw.cast(), None)
     }
@@ -123,8 +124,9 @@ impl Stream {
         Ok(Self::existing(device, stream.cu_stream(), Some(stream.clone())))
     }
 
-    /// Returns the legacy default stream, which CUDA programs use if they name none, and PyTorch uses outside of
-    /// `torch.cuda.stream(…)`. Each use takes one more driver call than with other streams.
+    /// Returns the legacy default stream, which CUDA programs use if they name none, and PyTorch
+    /// uses outside of `torch.cuda.stream(…)`. Each use takes one more driver call than with other
+    /// streams.
     pub fn legacy_default(device: &Device) -> Self {
         Self::with(device, std::ptr::without_provenance_mut(LEGACY), Kind::Default)
     }
@@ -218,16 +220,17 @@ impl Stream {
         self.device().call(name, || call(raw))
     }
 
-    /// Enters the device's context if necessary: the handles of the default streams refer to the current context's
-    /// streams.
+    /// Enters the device's context if necessary: the handles of the default streams refer to the
+    /// current context's streams.
     fn enter(&self) -> Result<Option<crate::call::Entered<'_>>, DriverError> {
         let explicit = matches!(self.0.kind, Kind::Owned | Kind::Borrowed);
         if explicit { Ok(None) } else { self.device().enter().map(Some) }
     }
 
-    /// Returns the handle to use on this thread. For another thread's default stream this is the handle of the legacy
-    /// default stream, since the per-thread handle would refer to the default stream of this thread. The legacy default
-    /// stream waits for all per-thread streams, and they wait for it.
+    /// Returns the handle to use on this thread. For another thread's default stream this is the
+    /// handle of the legacy default stream, since the per-thread handle would refer to the default
+    /// stream of this thread. The legacy default stream waits for all per-thread streams, and they
+    /// wait for it.
     fn handle(&self) -> CUstream {
         if self.is_elsewhere() { std::ptr::without_provenance_mut(LEGACY) } else { self.0.raw }
     }
@@ -277,8 +280,8 @@ impl Drop for Inner {
             return;
         }
         let raw = self.raw;
-        // SAFETY: this value owns the stream, and nothing uses the handle any more. The driver finishes the work that
-        // is still on it.
+        // SAFETY: this value owns the stream, and nothing uses the handle any more. The driver
+        // finishes the work that is still on it.
         if let Err(error) = self.device.call("cuStreamDestroy", || unsafe { driver::cuStreamDestroy_v2(raw) }) {
             leak::note_handle();
             tracing::warn!(%error, "a stream is leaked");

@@ -131,7 +131,8 @@ fn all_pieces_of_registered_memory_are_unregistered() {
     drop(memory);
     assert_eq!((fake.count("cuMemHostUnregister"), fake.live().registered_bytes), (3, 0));
 
-    // If a later piece is refused, the earlier ones are unregistered, for any error code, and before a retry.
+    // If a later piece is refused, the earlier ones are unregistered, for any error code, and
+    // before a retry.
     for (code, tries) in [(2, 1), (712, 2)] {
         let outcomes: Vec<_> = (0..8)
             .map(|n| {

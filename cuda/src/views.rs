@@ -91,13 +91,13 @@ impl DeviceBatch {
 }
 
 impl<'b> Views<'b> {
-    /// Returns field `i`, in declaration order: its elements, contiguous and in C order. Its shape is that of
-    /// [`DeviceBatch::field`].
+    /// Returns field `i`, in declaration order: its elements, contiguous and in C order. Its shape
+    /// is that of [`DeviceBatch::field`].
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NoField`] if `i` is out of range, and [`Error::DType`] if the field's elements are not of type
-    /// `T`.
+    /// Returns [`Error::NoField`] if `i` is out of range, and [`Error::DType`] if the field's
+    /// elements are not of type `T`.
     pub fn get<T: Element>(&self, i: usize) -> Result<CudaView<'_, T>, Error> {
         self.view(self.batch.field(i).ok_or_else(|| self.no_field(i.to_string()))?)
     }
@@ -106,14 +106,15 @@ impl<'b> Views<'b> {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NoField`] if no field has this name, and [`Error::DType`] if the field's elements are not of
-    /// type `T`.
+    /// Returns [`Error::NoField`] if no field has this name, and [`Error::DType`] if the field's
+    /// elements are not of type `T`.
     pub fn by_name<T: Element>(&self, name: &str) -> Result<CudaView<'_, T>, Error> {
         self.view(self.batch.by_name(name).ok_or_else(|| self.no_field(format!("{name:?}")))?)
     }
 
-    /// Returns the values that describe the rows of field `i`: the lengths for a padded field, the offsets for a
-    /// packed field (see [`DeviceTensor::ends`]). Returns `None` for a field whose rows all have the same length.
+    /// Returns the values that describe the rows of field `i`: the lengths for a padded field, the
+    /// offsets for a packed field (see [`DeviceTensor::ends`]). Returns `None` for a field whose
+    /// rows all have the same length.
     ///
     /// # Errors
     ///
@@ -164,7 +165,8 @@ impl Drop for Views<'_> {
         }
         // SAFETY: the slice is taken only here, and not used after that.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        // The stream waits for other streams that read the views. This frees cudarc's events, but not the memory.
+        // The stream waits for other streams that read the views. This frees cudarc's events, but
+        // not the memory.
         memory.leak();
     }
 }

@@ -16,7 +16,8 @@ const AWAKE: Duration = Duration::from_micros(500);
 /// The duration of a sleep between two queries.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Calls `done` until it returns `true` or an error, or until `limit` has passed. Returns the last answer.
+/// Calls `done` until it returns `true` or an error, or until `limit` has passed. Returns the last
+/// answer.
 pub(crate) fn poll(
     limit: Option<Duration>,
     mut done: impl FnMut() -> Result<bool, DriverError>,

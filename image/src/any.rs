@@ -11,7 +11,8 @@ use crate::error::ImageError;
 use crate::pipeline::{Choice, Job, Pipeline, PipelineBuilder};
 use crate::sample::Image;
 
-/// A [`Pipeline`] whose element type is known only at run time, for programs that are configured with text.
+/// A [`Pipeline`] whose element type is known only at run time, for programs that are configured
+/// with text.
 ///
 /// ```
 /// use slotline::dtype::DType;
@@ -183,8 +184,8 @@ impl<'a> AnyImage<'a> {
     ///
     /// # Errors
     ///
-    /// Those of [`Pipeline::decode_seeded`], or of [`Pipeline::decode`] if no [random
-    /// numbers](Self::random) were set.
+    /// Those of [`Pipeline::decode_seeded`], or of [`Pipeline::decode`] if no
+    /// [random numbers](Self::random) were set.
     ///
     /// # Panics
     ///

@@ -1,4 +1,5 @@
-//! [`AxisMap`]: which pixel of a picture each row or column of the result comes from, after resizing, crops, flips and padding.
+//! [`AxisMap`]: which pixel of a picture each row or column of the result comes from, after
+//! resizing, crops, flips and padding.
 
 /// What pixels outside of a picture are set to, with torchvision's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -57,7 +57,8 @@ pub enum ImageError {
         /// The maximum number of pixels.
         limit: usize,
     },
-    /// Between two transforms the picture has more pixels than the pipeline allows, or a side of more than 65,535.
+    /// Between two transforms the picture has more pixels than the pipeline allows, or a side of
+    /// more than 65,535.
     #[error(
         "a picture of {} × {} pixels has {} × {} between two transforms, which exceeds the limit of {limit} pixels, or of \
          65,535 for a side; crop in front of transforms of colours, set `max_size` of resize, or raise `max_pixels` \

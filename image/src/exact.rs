@@ -339,8 +339,8 @@ impl Resampler {
             return Ok(());
         }
         let rows = room(rows, (bottom - top).next_multiple_of(2) * pitch)?;
-        // The second of two rows may be after the end of the picture. Its result is not used, so the
-        // last row is read instead.
+        // The second of two rows may be after the end of the picture. Its result is not used, so
+        // the last row is read instead.
         let last = (source.samples.len() - STRIDE) / source.stride - 1;
         for (y, out) in (top..bottom).step_by(2).zip(rows.chunks_exact_mut(2 * pitch)) {
             let two = [y, y + 1].map(|y| &source.samples[y.min(last) * source.stride..]);
@@ -353,7 +353,8 @@ impl Resampler {
         Ok(())
     }
 
-    /// Crops, flips and pads to planes. With any filter, a pixel that is not resized has a weight of one, and its neighbours have none.
+    /// Crops, flips and pads to planes. With any filter, a pixel that is not resized has a weight
+    /// of one, and its neighbours have none.
     fn copy(&mut self, source: Source<'_>, [down, across]: [AxisMap; 2], out: &mut [u8]) {
         let [rows, columns] = [down, across].map(|map| map.content());
         let [row_of, column_of] = [(down, 0), (across, 1)]

@@ -1,4 +1,5 @@
-//! [`ExactPlan`]: pictures transformed by steps that the caller has chosen, with Pillow's exact results.
+//! [`ExactPlan`]: pictures transformed by steps that the caller has chosen, with Pillow's exact
+//! results.
 
 use crate::axis_map::PaddingMode;
 use crate::decode::{Limits, MAX_SIDE, OpenedImage};

@@ -212,7 +212,8 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
     fn halves(numbers: [f32; 8]) -> [u16; 8] {
-        // SAFETY: there are 32 bytes to read, and a vector of 16 bytes is eight numbers of two bytes.
+        // SAFETY: there are 32 bytes to read, and a vector of 16 bytes is eight numbers of two
+        // bytes.
         unsafe { transmute(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(numbers.as_ptr()))) }
     }
 

@@ -74,9 +74,9 @@ impl CutMix {
 /// be shuffled.
 ///
 /// The random numbers should come from a generator that is seeded for each batch with a seed, the
-/// [epoch](slotline::loader::Batch::epoch) and the [batch
-/// index](slotline::loader::Batch::batch_index). So they are the same for any number of workers and
-/// after resuming. Each rank should have its own seed.
+/// [epoch](slotline::loader::Batch::epoch) and the
+/// [batch index](slotline::loader::Batch::batch_index). So they are the same for any number of
+/// workers and after resuming. Each rank should have its own seed.
 ///
 /// ```
 /// use slotline::Loader;
@@ -157,8 +157,9 @@ impl Mix {
         }
     }
 
-    /// Mixes the pictures of a batch in place, without allocating. `shape` is `[batch, channels,
-    /// height, width]`, or with `channels_last` `[batch, height, width, channels]`.
+    /// Mixes the pictures of a batch in place, without allocating. `shape` is
+    /// `[batch, channels, height, width]`, or with `channels_last`
+    /// `[batch, height, width, channels]`.
     ///
     /// # Errors
     ///

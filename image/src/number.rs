@@ -9,10 +9,12 @@ pub(crate) trait Number: Element {
     /// The value of full brightness in pictures that are not normalised. Black is 0.
     const BRIGHTEST: f32;
 
-    /// Returns the values of this type that are nearest to `numbers`, which must be in the type's range.
+    /// Returns the values of this type that are nearest to `numbers`, which must be in the type's
+    /// range.
     fn nearest<L: Lanes>(numbers: [f32; 8]) -> [Self; 8];
 
-    /// Returns the value of this type that is nearest to a number, which must be in the type's range.
+    /// Returns the value of this type that is nearest to a number, which must be in the type's
+    /// range.
     fn of(number: f32) -> Self;
 
     /// Returns this value as an `f32`.

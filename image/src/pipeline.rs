@@ -16,7 +16,8 @@ use crate::plan::Plan;
 use crate::scratch;
 use crate::transform::{Normalize, RandomResizedCrop, Resize, Transform};
 
-/// The default maximum number of pixels of a picture, see [`Pipeline::max_pixels`]. PIL rejects larger ones too.
+/// The default maximum number of pixels of a picture, see [`Pipeline::max_pixels`]. PIL rejects
+/// larger ones too.
 pub(crate) const MAX_PIXELS: usize = 178_956_970;
 
 /// Decodes pictures of any format, transforms them, and stores them in one shape.
@@ -121,9 +122,10 @@ impl PipelineBuilder {
     ///
     /// # Errors
     ///
-    /// [`ImageError::Parameter`] names a parameter that is invalid, or a transform that does not fit the others: the
-    /// result must have the same size for pictures of any size, and only [`RandomErasing`](crate::transform::RandomErasing)
-    /// can follow [`Normalize`]. [`exact`](Self::exact) excludes [`GaussianBlur`](crate::transform::GaussianBlur).
+    /// [`ImageError::Parameter`] names a parameter that is invalid, or a transform that does not
+    /// fit the others: the result must have the same size for pictures of any size, and only
+    /// [`RandomErasing`](crate::transform::RandomErasing) can follow [`Normalize`].
+    /// [`exact`](Self::exact) excludes [`GaussianBlur`](crate::transform::GaussianBlur).
     pub fn build<T: Pixel>(self) -> Result<Pipeline<T>, ImageError> {
         let Self { transforms, reading } = self;
         let (mut size, mut normalize) = (None, None::<Normalize>);
@@ -214,7 +216,8 @@ impl Pipeline {
 }
 
 impl Pipeline<u8> {
-    /// Creates a pipeline that resizes pictures to `height × width` pixels as rounded bytes, from 0 for black to 255.
+    /// Creates a pipeline that resizes pictures to `height × width` pixels as rounded bytes, from 0
+    /// for black to 255.
     ///
     /// # Errors
     ///
@@ -243,8 +246,8 @@ pub(crate) enum Choice<'a> {
 }
 
 impl<T: Pixel> Pipeline<T> {
-    /// Sets whether the channels are the last dimension: `[height, width, 3]` instead of `[3, height, width]` (default:
-    /// `false`).
+    /// Sets whether the channels are the last dimension: `[height, width, 3]` instead of
+    /// `[3, height, width]` (default: `false`).
     pub fn channels_last(mut self, channels_last: bool) -> Self {
         self.layout = if channels_last { Layout::Hwc } else { Layout::Chw };
         self
@@ -293,9 +296,9 @@ impl<T: Pixel> Pipeline<T> {
     }
 
     /// Sets whether a file is read to its end even if only a part of the picture is needed
-    /// (default: `true`), so that damage is found independently of the crop. A dataset can [turn
-    /// this off](crate::Image::check) for a picture whose file was checked before, as `Pictures` of
-    /// `slotline-sources` does.
+    /// (default: `true`), so that damage is found independently of the crop. A dataset can
+    /// [turn this off](crate::Image::check) for a picture whose file was checked before, as
+    /// `Pictures` of `slotline-sources` does.
     ///
     /// It costs time only where the file would not be read completely anyway. For a PNG, these are
     /// the rows below the crop. For a small crop of a JPEG with `turbo` (unless it is progressive),
@@ -325,7 +328,8 @@ impl<T: Pixel> Pipeline<T> {
         Limits { max_pixels: self.max_pixels, strict: self.reading.strict }
     }
 
-    /// Returns the height and width of the picture in `bytes` and its plan for a mask or boxes, without decoding it.
+    /// Returns the height and width of the picture in `bytes` and its plan for a mask or boxes,
+    /// without decoding it.
     pub(crate) fn plan_for(&self, bytes: &[u8], choice: Choice<'_>) -> Result<([usize; 2], Plan), ImageError> {
         let size = self.size_of(bytes)?;
         Ok((size, self.followed_plan(choice, size)?))
@@ -351,9 +355,9 @@ impl<T: Pixel> Pipeline<T> {
         self.size
     }
 
-    /// Returns how many bytes of memory a thread keeps, at most, after decoding pictures of `height
-    /// × width` pixels: the decoded pixels, the pixels between two passes, and tables. Smaller
-    /// pictures of the same proportions need less.
+    /// Returns how many bytes of memory a thread keeps, at most, after decoding pictures of
+    /// `height × width` pixels: the decoded pixels, the pixels between two passes, and tables.
+    /// Smaller pictures of the same proportions need less.
     ///
     /// The working memory of the decoders, which is freed after each picture, is not counted. It is
     /// up to 8 bytes for each pixel of a progressive JPEG, also a copy of the file without the
@@ -382,16 +386,19 @@ impl<T: Pixel> Pipeline<T> {
         &self.transforms
     }
 
-    /// Whether a transform draws random numbers, so that pictures need a [draw](Self::draw) or a [seed](Seed).
+    /// Whether a transform draws random numbers, so that pictures need a [draw](Self::draw) or a
+    /// [seed](Seed).
     pub fn is_random(&self) -> bool {
         self.transforms.iter().any(|transform| transform.apply().is_random())
     }
 
-    /// Reads the height and width of a picture, upright if [`exif`](Self::exif) is set, without decoding it.
+    /// Reads the height and width of a picture, upright if [`exif`](Self::exif) is set, without
+    /// decoding it.
     ///
     /// # Errors
     ///
-    /// Fails if the header of the file cannot be read, or if the picture is too large; see [`ImageError`].
+    /// Fails if the header of the file cannot be read, or if the picture is too large; see
+    /// [`ImageError`].
     pub fn size_of(&self, bytes: &[u8]) -> Result<[usize; 2], ImageError> {
         let mut opened = OpenedImage::new(bytes, self.limits())?;
         let transposed = self.reading.exif && opened.orientation().transposed;

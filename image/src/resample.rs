@@ -191,8 +191,8 @@ impl Rows {
     }
 }
 
-/// Returns the initial value of a sum of `count` products. It compensates for their truncation, which removes half of
-/// the last bit from each on average.
+/// Returns the initial value of a sum of `count` products. It compensates for their truncation,
+/// which removes half of the last bit from each on average.
 #[inline(always)]
 fn initial<L: Lanes>(count: usize) -> L {
     L::splat((count / 2) as u16)

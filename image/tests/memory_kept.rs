@@ -25,7 +25,8 @@ unsafe impl GlobalAlloc for Summing {
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size() as isize, SeqCst);
-        // SAFETY: the caller upholds the contract of `dealloc`: this allocator returned `place` for `layout`.
+        // SAFETY: the caller upholds the contract of `dealloc`: this allocator returned `place` for
+        // `layout`.
         unsafe { System.dealloc(place, layout) }
     }
 }

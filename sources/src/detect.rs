@@ -49,10 +49,10 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
 }
 
 impl OpenOptions {
-    /// Opens compressed tars (`.tar.gz`, `.tgz`, `.tar.bz2`, `.tbz2`, `.tar.zst`, `.tzst`) as a stream,
-    /// since their samples can't be read by index. The path is that of one such tar, a pattern
-    /// for several, or a folder that has only such tars to open. For any other path the result is
-    /// `None`.
+    /// Opens compressed tars (`.tar.gz`, `.tgz`, `.tar.bz2`, `.tbz2`, `.tar.zst`, `.tzst`) as a
+    /// stream, since their samples can't be read by index. The path is that of one such tar, a
+    /// pattern for several, or a folder that has only such tars to open. For any other path the
+    /// result is `None`.
     ///
     /// ```no_run
     /// use slotline_sources::OpenOptions;
@@ -75,7 +75,8 @@ impl Settings {
     #[cfg(feature = "tar")]
     fn stream_of(&self, path: &Path) -> Result<Option<crate::tar::TarStream>, Error> {
         let is_plain = |extension: &str| extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        // The extension alone shows that these are not compressed tars, so no folder need be listed.
+        // The extension alone shows that these are not compressed tars, so no folder need be
+        // listed.
         let extension = without_query(path).extension().and_then(|found| found.to_str());
         if !path.is_dir() && extension.is_some_and(is_plain) && Kind::of(path) != Some(Kind::PackedTar) {
             return Ok(None);

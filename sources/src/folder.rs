@@ -1,4 +1,5 @@
-//! Folders of files, one folder for each class, as torchvision's `ImageFolder` and `DatasetFolder` read them.
+//! Folders of files, one folder for each class, as torchvision's `ImageFolder` and `DatasetFolder`
+//! read them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -123,8 +123,8 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
     /// If its bytes can't be read, or violate the format.
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error>;
 
-    /// Whether [`write_many`](Self::write_many) should be called, because it is faster than repeated calls of
-    /// [`read`](Self::read).
+    /// Whether [`write_many`](Self::write_many) should be called, because it is faster than
+    /// repeated calls of [`read`](Self::read).
     fn reads_many(&self) -> bool {
         false
     }

@@ -123,7 +123,8 @@ pub(crate) fn is_text(start: &[u8]) -> bool {
     !start.is_empty() && is_utf8 && !start.contains(&0)
 }
 
-/// Returns a path without the number of a shard after its extension, as in `train.tfrecord-00000-of-00001`.
+/// Returns a path without the number of a shard after its extension, as in
+/// `train.tfrecord-00000-of-00001`.
 fn unsharded(path: &Path) -> PathBuf {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -14,8 +14,8 @@
 //! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
 //! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
 //!
-//! [`open`] detects the format of a path. Each format implements [`Format`]: it knows where a sample
-//! is in the files, and how its bytes become the fields of a [`Record`]. [`Records`] makes a
+//! [`open`] detects the format of a path. Each format implements [`Format`]: it knows where a
+//! sample is in the files, and how its bytes become the fields of a [`Record`]. [`Records`] makes a
 //! [`Dataset`](slotline::Dataset) of a format. All formats read bytes in the same way ([`files`]).
 //!
 //! A file that violates its format causes an [`Error`] that names the file and the position in it,

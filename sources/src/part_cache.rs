@@ -33,7 +33,8 @@ struct Part<T, S> {
     made: RwLock<Option<Arc<T>>>,
     /// The logical time at which the part was last used.
     used: AtomicU64,
-    /// The error that was found in the part's contents, kept so that it is not decoded again for each sample.
+    /// The error that was found in the part's contents, kept so that it is not decoded again for
+    /// each sample.
     wrong: OnceLock<Box<Error>>,
     /// The work of the threads that are making the part.
     in_progress: Mutex<Option<Arc<InProgress<T, S>>>>,
@@ -107,7 +108,8 @@ impl<T, S> PartCache<T, S> {
         }
     }
 
-    /// Returns a part that a forked process inherited from its parent, unless the part's lock was held at the fork.
+    /// Returns a part that a forked process inherited from its parent, unless the part's lock was
+    /// held at the fork.
     fn inherited(&self, part: usize) -> Option<Arc<T>> {
         if self.process.is_this() {
             return None;
@@ -219,7 +221,8 @@ impl<T, S> InProgress<T, S> {
         (*count == steps.len()).then(|| steps.drain(..).flatten().collect())
     }
 
-    /// Records that a part was made, or that making it failed, and wakes the threads that wait for it.
+    /// Records that a part was made, or that making it failed, and wakes the threads that wait for
+    /// it.
     fn end(&self, part: &Part<T, S>, state: State<T, S>) {
         let mut in_progress = lock(&part.in_progress);
         if in_progress.as_ref().is_some_and(|in_progress| std::ptr::eq(&**in_progress, self)) {

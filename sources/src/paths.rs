@@ -293,7 +293,8 @@ fn digits(text: &str) -> Option<i64> {
     (!unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
-/// Returns every `step`th number from `first` to `last`, in either direction; `None` if there are too many.
+/// Returns every `step`th number from `first` to `last`, in either direction; `None` if there are
+/// too many.
 fn steps(first: i64, last: i64, step: u64) -> Option<Vec<i64>> {
     let count = (first.abs_diff(last) / step).saturating_add(1);
     let offset = |i: u64| if first <= last { (i * step) as i64 } else { ((i * step) as i64).wrapping_neg() };

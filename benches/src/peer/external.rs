@@ -146,8 +146,8 @@ impl External {
     /// Pauses the program and its processes, or resumes them.
     fn set_running(&self, running: bool) {
         #[cfg(unix)]
-        // SAFETY: the function has no requirements. The child has not been waited for, so the ID of its process group
-        // has not been reused.
+        // SAFETY: the function has no requirements. The child has not been waited for, so the ID of
+        // its process group has not been reused.
         unsafe {
             libc::killpg(self.child.id() as libc::pid_t, if running { libc::SIGCONT } else { libc::SIGSTOP });
         }

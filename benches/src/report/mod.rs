@@ -20,7 +20,8 @@ use crate::workload::{self, Section};
 /// tables, other names by other tables.
 const TEMPLATE: &str = include_str!("template.md");
 
-/// Renders `REPORT.md` and the plots in `dir` from its `report.jsonl`, and from `notes.md` if it exists.
+/// Renders `REPORT.md` and the plots in `dir` from its `report.jsonl`, and from `notes.md` if it
+/// exists.
 pub fn render(dir: &Path) -> Result<()> {
     let sheet = Sheet::new(record::read(&dir.join("report.jsonl"))?);
     let plots = dir.join("plots");
@@ -86,7 +87,8 @@ fn rendered(sheet: &Sheet, tables: &[(&str, Option<String>)], part: &str, plots:
     Ok(Some(text.replace(&format!("{{{name}}}"), &tables)))
 }
 
-/// Returns a table of the machines that the sections were measured on. Sections with the same machine, date and rounds share a row.
+/// Returns a table of the machines that the sections were measured on. Sections with the same
+/// machine, date and rounds share a row.
 fn machines(sheet: &Sheet) -> String {
     let mut rows: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for run in sheet.lines().filter_map(|line| if let Line::Run(run) = line { Some(run) } else { None }) {

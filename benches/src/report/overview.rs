@@ -28,8 +28,8 @@ const LINES: [(&str, &str, &str); 16] = [
 /// The title of the chart.
 pub const TITLE: &str = "With two workers: how many times as fast as the fastest other loader";
 
-/// Renders the table, and the chart of slotline's speedup over the fastest peer. Returns `None` if none of these
-/// sections was measured.
+/// Renders the table, and the chart of slotline's speedup over the fastest peer. Returns `None` if
+/// none of these sections was measured.
 pub fn render(sheet: &Sheet) -> Result<Option<(String, String)>, std::fmt::Error> {
     let (mut rows, mut ratios) = (Vec::new(), Vec::new());
     for (name, section, case) in LINES {

@@ -14,7 +14,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Returns the quartiles of `values`, interpolated between neighbours. Returns `None` if there are no values.
+    /// Returns the quartiles of `values`, interpolated between neighbours. Returns `None` if there
+    /// are no values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);

@@ -27,7 +27,8 @@ const CAPACITY: usize = 1024;
 /// A function that sends a number of items, and returns how long it took.
 type Peer = fn(u64) -> Duration;
 
-/// A benchmark: its name in the report, the number of items for a run of a few milliseconds, and its contenders.
+/// A benchmark: its name in the report, the number of items for a run of a few milliseconds, and
+/// its contenders.
 struct Bench {
     name: &'static str,
     items: u64,

@@ -85,7 +85,8 @@ pub(super) fn relay(
     })
 }
 
-/// Sends a number from one thread to another and waits until it is sent back, `items` times. Returns the total time.
+/// Sends a number from one thread to another and waits until it is sent back, `items` times.
+/// Returns the total time.
 pub(super) fn echo(
     items: u64,
     (mut send, mut take): (impl FnMut(u64) -> bool + Send, impl FnMut() -> Option<u64> + Send),

@@ -17,7 +17,8 @@ use crate::workload::Setup;
 
 /// The batch size. It is small, so that 10³ samples are many batches.
 const BATCH: usize = 8;
-/// The maximum number of batches of a pass that are measured, since passes of 10⁹ samples would take too long.
+/// The maximum number of batches of a pass that are measured, since passes of 10⁹ samples would
+/// take too long.
 const BATCHES: usize = 20_000;
 
 /// Runs the comparisons of this section.

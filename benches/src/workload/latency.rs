@@ -222,8 +222,8 @@ struct Row {
     values: Values,
 }
 
-/// Parses the table that the program prints. It has a header, and rows such as `slotline, 2, spread
-/// 90 120 300 900 12000`.
+/// Parses the table that the program prints. It has a header, and rows such as
+/// `slotline, 2, spread 90 120 300 900 12000`.
 fn parse(text: &str) -> Result<Vec<Row>> {
     let mut lines = text.lines();
     let head: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();

@@ -201,7 +201,8 @@ impl Plan {
         Self { shuffle: true, ..self }
     }
 
-    /// Returns the number of batches of `samples` samples. A last batch that is not full counts as a fraction.
+    /// Returns the number of batches of `samples` samples. A last batch that is not full counts as
+    /// a fraction.
     pub fn batches(&self, samples: usize) -> f64 {
         samples as f64 / self.batch_size as f64
     }

@@ -9,7 +9,8 @@ use crate::sync::Ordering;
 use crate::wait::Wait;
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    /// Claims up to `max` parts of a slot that is already open, or else of one that it opens with the next ticket.
+    /// Claims up to `max` parts of a slot that is already open, or else of one that it opens with
+    /// the next ticket.
     pub(super) fn try_claim_any(&self, max: usize) -> Result<Spot, ClaimError> {
         if self.cursor.load(Ordering::Acquire) & CLOSED != 0 {
             return Err(ClaimError::Closed);

@@ -80,7 +80,8 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         self.claim_until(max, &Never)
     }
 
-    /// Like [`claim`](Self::claim), but waits no longer than the deadline, and then returns [`ClaimError::Full`].
+    /// Like [`claim`](Self::claim), but waits no longer than the deadline, and then returns
+    /// [`ClaimError::Full`].
     ///
     /// # Errors
     ///
@@ -95,12 +96,13 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         ring.wait_for_space(deadline, || ring.try_claim(max)).map(|spot| Claim { ring: &*self.0, spot })
     }
 
-    /// Claims several tickets at once, if any are available now: up to `max` consecutive ones, as many as have free
-    /// slots.
+    /// Claims several tickets at once, if any are available now: up to `max` consecutive ones, as
+    /// many as have free slots.
     ///
-    /// This is for tasks so small that a separate claim for each would cost more than the task itself. The first claim
-    /// may be the rest of a ticket of which other workers have claimed some parts; the other claims are whole tickets.
-    /// With [`Delivery::Arrival`] there is always one claim.
+    /// This is for tasks so small that a separate claim for each would cost more than the task
+    /// itself. The first claim may be the rest of a ticket of which other workers have claimed some
+    /// parts; the other claims are whole tickets. With [`Delivery::Arrival`] there is always one
+    /// claim.
     ///
     /// ```
     /// use slotline_core::ordered::{Config, Ring, Slot};
@@ -143,11 +145,11 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         ring.wait_for_space(&Never, || ring.try_claim_many(max)).map(|row| Claims::new(&*self.0, row))
     }
 
-    /// Waits, after [`ClaimError::Ended`], until there may be something to claim again: in the next run, or parts of a
-    /// ticket that was begun in this one.
+    /// Waits, after [`ClaimError::Ended`], until there may be something to claim again: in the next
+    /// run, or parts of a ticket that was begun in this one.
     ///
-    /// Such parts exist only with [`Delivery::Arrival`], where a claim may skip a ticket that another worker is
-    /// about to begin. See [`Ring::wake_all`].
+    /// Such parts exist only with [`Delivery::Arrival`], where a claim may skip a ticket that
+    /// another worker is about to begin. See [`Ring::wake_all`].
     ///
     /// # Errors
     ///
@@ -179,7 +181,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Worker::new(self)
     }
 
-    /// Repeats `attempt` until it returns something other than [`ClaimError::Full`], or the deadline has passed.
+    /// Repeats `attempt` until it returns something other than [`ClaimError::Full`], or the
+    /// deadline has passed.
     #[inline]
     fn wait_for_space<S>(
         &self,
@@ -217,8 +220,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Ok(self.spot(cursor, count))
     }
 
-    /// Claims what `plan` chooses. `plan` gets a cursor whose slot is free, and the limit; it returns how much to
-    /// claim, and the cursor after that claim. Returns the cursor at the start of the claim, and how much was claimed.
+    /// Claims what `plan` chooses. `plan` gets a cursor whose slot is free, and the limit; it
+    /// returns how much to claim, and the cursor after that claim. Returns the cursor at the start
+    /// of the claim, and how much was claimed.
     #[inline(always)]
     pub(super) fn claim_in_order<C>(
         &self,
@@ -280,8 +284,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 
 /// The right to write some parts of one slot, which its holder must then publish.
 ///
-/// If a claim is dropped without [`publish`](Self::publish), its parts count as failed, and the consumer gets
-/// [`NextError::Failed`](super::NextError::Failed) in place of this ticket.
+/// If a claim is dropped without [`publish`](Self::publish), its parts count as failed, and the
+/// consumer gets [`NextError::Failed`](super::NextError::Failed) in place of this ticket.
 #[must_use = "dropping a claim fails its ticket"]
 pub struct Claim<'a, G: AnyRing> {
     pub(super) ring: &'a G,
@@ -289,8 +293,9 @@ pub struct Claim<'a, G: AnyRing> {
 }
 
 impl<G: AnyRing> Claim<'_, G> {
-    /// Returns the number of the task in this run, from 0. In an endless run it wraps with the position: on a
-    /// 64-bit machine after 2⁴⁶ tickets or more, or after fewer if a slot has more than 256 parts.
+    /// Returns the number of the task in this run, from 0. In an endless run it wraps with the
+    /// position: on a 64-bit machine after 2⁴⁶ tickets or more, or after fewer if a slot has more
+    /// than 256 parts.
     #[inline]
     pub fn ticket(&self) -> usize {
         self.spot.ticket
@@ -314,8 +319,9 @@ impl<G: AnyRing> Claim<'_, G> {
     where
         G::Value: Sync,
     {
-        // SAFETY: while a part is claimed, only claims access the value (see the module's proof). A claim gives out
-        // `&mut` only if it is the slot's only claim, and then this borrow of the claim excludes that.
+        // SAFETY: while a part is claimed, only claims access the value (see the module's proof). A
+        // claim gives out `&mut` only if it is the slot's only claim, and then this borrow of the
+        // claim excludes that.
         unsafe { &*self.ring.ring().slot(self.spot.slot).value.read_ptr() }
     }
 
@@ -323,8 +329,8 @@ impl<G: AnyRing> Claim<'_, G> {
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut G::Value> {
         let ring = self.ring.ring();
-        // SAFETY: this claim has every part, so no other claim of the slot exists (see the module's proof), and this
-        // borrow of the claim is exclusive.
+        // SAFETY: this claim has every part, so no other claim of the slot exists (see the module's
+        // proof), and this borrow of the claim is exclusive.
         (self.spot.count == ring.shape.parts).then(|| unsafe { &mut *ring.slot(self.spot.slot).value.write_ptr() })
     }
 

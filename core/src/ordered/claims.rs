@@ -74,8 +74,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 
 /// An iterator over claims of several consecutive tickets.
 ///
-/// The claims may be published at any time and in any order. If this iterator is dropped, the claims that were not
-/// taken from it count as failed, just like a [`Claim`] that is dropped.
+/// The claims may be published at any time and in any order. If this iterator is dropped, the
+/// claims that were not taken from it count as failed, just like a [`Claim`] that is dropped.
 #[must_use = "dropping claims fails their tickets"]
 pub struct Claims<'a, G: AnyRing> {
     ring: &'a G,
@@ -116,8 +116,8 @@ impl<'a, G: AnyRing> Claims<'a, G> {
         let Claims { ring, mut row } = *ManuallyDrop::new(self);
         let mut filling = Filling { ring, row, filled: 0 };
         while let Some(spot) = row.take(ring) {
-            // SAFETY: the slot has one part, and its claim was not given out, so no other code accesses the value until
-            // this function, or `filling`, has finished the claim.
+            // SAFETY: the slot has one part, and its claim was not given out, so no other code
+            // accesses the value until this function, or `filling`, has finished the claim.
             fill(spot.ticket, unsafe { &mut *ring.ring().slot(spot.slot).value.write_ptr() });
             filling.filled += 1;
             if filling.filled > 1 {

@@ -17,9 +17,11 @@ use crate::wait::{Deadline, Never, Wait};
 /// Why the consumer got no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextError {
-    /// The next ticket is not finished, or, from a waiting method, was not finished before the deadline.
+    /// The next ticket is not finished, or, from a waiting method, was not finished before the
+    /// deadline.
     Empty,
-    /// A claim of this ticket was dropped unpublished. Its slot is free again, and the next ticket can be taken.
+    /// A claim of this ticket was dropped unpublished. Its slot is free again, and the next ticket
+    /// can be taken.
     Failed {
         /// The ticket that failed.
         ticket: usize,
@@ -83,15 +85,16 @@ pub struct Consumer<R: Handle<Target: AnyRing>> {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`] for other handles.
+    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`]
+    /// for other handles.
     pub fn consumer(&self) -> Option<Consumer<&Self>> {
         Consumer::new(self)
     }
 }
 
 impl<R: Handle<Target: AnyRing>> Consumer<R> {
-    /// Creates the consumer of `ring`. Returns `None` if there was one already: a ring has only one consumer in its
-    /// lifetime.
+    /// Creates the consumer of `ring`. Returns `None` if there was one already: a ring has only one
+    /// consumer in its lifetime.
     pub fn new(ring: R) -> Option<Self> {
         let inner = ring.ring();
         if inner.consumed.swap(true, Ordering::Relaxed) {
@@ -196,7 +199,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.next_until(&Never)
     }
 
-    /// Like [`next`](Self::next), but waits no longer than the deadline, and then returns [`NextError::Empty`].
+    /// Like [`next`](Self::next), but waits no longer than the deadline, and then returns
+    /// [`NextError::Empty`].
     ///
     /// # Errors
     ///
@@ -213,7 +217,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         }
     }
 
-    /// Waits while [`try_next`](Self::try_next) would return `Empty`. Returns `false` if the deadline passed first.
+    /// Waits while [`try_next`](Self::try_next) would return `Empty`. Returns `false` if the
+    /// deadline passed first.
     // `&mut` ensures a single waiter, as the ring has only one word for what the consumer waits
     // for.
     pub fn wait(&mut self, deadline: &impl Deadline) -> bool {
@@ -246,7 +251,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         })
     }
 
-    /// Waits until there is a ticket to take or an error other than `Empty`, or until `or` returns `true`.
+    /// Waits until there is a ticket to take or an error other than `Empty`, or until `or` returns
+    /// `true`.
     fn wait_until(&self, deadline: &impl Deadline, or: impl Fn() -> bool) -> bool {
         let ring = self.ring.ring();
         self.call_workers();
@@ -331,8 +337,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         }
     }
 
-    /// Returns how many tickets [`try_next`](Self::try_next) would deliver now, in sequence. The number may be out of
-    /// date at once.
+    /// Returns how many tickets [`try_next`](Self::try_next) would deliver now, in sequence. The
+    /// number may be out of date at once.
     pub fn ready(&self) -> usize {
         let ring = self.ring.ring();
         match ring.delivery {
@@ -402,19 +408,21 @@ impl<R: Handle<Target: AnyRing>> fmt::Debug for Consumer<R> {
     }
 }
 
-/// The consumer's exclusive access to one finished slot. Dropping it, on any thread, frees the slot.
+/// The consumer's exclusive access to one finished slot. Dropping it, on any thread, frees the
+/// slot.
 #[must_use = "dropping a lease frees its slot"]
 pub struct Lease<R: Handle<Target: AnyRing>> {
     ring: R,
     slot: usize,
     ticket: usize,
-    /// A lease gives out `&Value` and `&mut Value` and can move between threads, so whether it is `Send` and `Sync`
-    /// depends on the value.
+    /// A lease gives out `&Value` and `&mut Value` and can move between threads, so whether it is
+    /// `Send` and `Sync` depends on the value.
     value: PhantomData<<R::Target as AnyRing>::Value>,
 }
 
 impl<R: Handle<Target: AnyRing>> Lease<R> {
-    /// Returns the number of the task in its run, from 0; see [`Claim::ticket`](super::Claim::ticket).
+    /// Returns the number of the task in its run, from 0; see
+    /// [`Claim::ticket`](super::Claim::ticket).
     #[inline]
     pub fn ticket(&self) -> usize {
         self.ticket
@@ -428,7 +436,8 @@ impl<R: Handle<Target: AnyRing>> Lease<R> {
 }
 
 impl<G: AnyRing> Lease<&G> {
-    /// Converts this lease to one that uses another handle of the same ring, which may outlive this one.
+    /// Converts this lease to one that uses another handle of the same ring, which may outlive this
+    /// one.
     ///
     /// # Panics
     ///

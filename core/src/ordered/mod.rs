@@ -144,11 +144,11 @@
 //!
 //! A worker may skip a slot that is being opened, and get the error that no slot is free, or that
 //! the run has ended, although parts of that slot are left. The worker that opened the slot takes
-//! these parts when it claims again. If it will not claim again, it [wakes all waiting
-//! threads](Ring::wake_all) instead, after it has opened the slot. Each thread that waits, for
-//! space or for the next run, has then either seen the parts or checks again; a consumer that works
-//! does, too. Everything else works as in order, with `lap` fixed at 0 and `Leased` as the status
-//! of a slot that the consumer has taken.
+//! these parts when it claims again. If it will not claim again, it
+//! [wakes all waiting threads](Ring::wake_all) instead, after it has opened the slot. Each thread
+//! that waits, for space or for the next run, has then either seen the parts or checks again; a
+//! consumer that works does, too. Everything else works as in order, with `lap` fixed at 0 and
+//! `Leased` as the status of a slot that the consumer has taken.
 //!
 //! The models in `tests/models` check all of this for small rings. They also check that each memory
 //! ordering is needed.
@@ -199,13 +199,14 @@ impl Config {
         Self { parts: 1, delivery: Delivery::InOrder, wake_at: None }
     }
 
-    /// Sets the number of parts that the work on one slot is divided into, so that several workers can share it.
+    /// Sets the number of parts that the work on one slot is divided into, so that several workers
+    /// can share it.
     pub const fn parts(self, parts: usize) -> Self {
         Self { parts, ..self }
     }
 
-    /// Sets how many slots must be free before a release wakes sleeping workers; the default is half of them. Set fewer
-    /// for a ring whose consumer holds many slots for a long time.
+    /// Sets how many slots must be free before a release wakes sleeping workers; the default is
+    /// half of them. Set fewer for a ring whose consumer holds many slots for a long time.
     pub const fn wake_at(self, free: usize) -> Self {
         Self { wake_at: Some(free), ..self }
     }
@@ -222,9 +223,11 @@ impl Default for Config {
     }
 }
 
-/// The ring; see the [module documentation](self). `B` is the storage of the slots, `W` is how the two sides wait.
+/// The ring; see the [module documentation](self). `B` is the storage of the slots, `W` is how the
+/// two sides wait.
 pub struct Ring<B, W = Backoff> {
-    /// The next position to claim, and the flags. Workers move the position; any thread may set the flags.
+    /// The next position to claim, and the flags. Workers move the position; any thread may set the
+    /// flags.
     cursor: CachePadded<AtomicUsize>,
     /// The index of the slot whose publication ends the consumer's sleep. Out of date unless the
     /// consumer sleeps.
@@ -233,8 +236,8 @@ pub struct Ring<B, W = Backoff> {
     limit: AtomicUsize,
     /// The position at which the run began. Written by `open` only.
     start: AtomicUsize,
-    /// How often `seal` and `close` have set their flag in the cursor; wraps. The consumer reads this word instead of the
-    /// cursor.
+    /// How often `seal` and `close` have set their flag in the cursor; wraps. The consumer reads
+    /// this word instead of the cursor.
     ends: AtomicUsize,
     /// Whether the `Consumer` was taken.
     consumed: AtomicBool,
@@ -258,7 +261,8 @@ const A_RELEASE: usize = usize::MAX;
 
 impl<T, const N: usize> Ring<[Slot<T>; N]> {
     const_unless_modelled! {
-        /// Creates a ring with its slots inline, which can be a `static`. Its sides wait by [`Backoff`].
+        /// Creates a ring with its slots inline, which can be a `static`. Its sides wait by
+        /// [`Backoff`].
         ///
         /// The slots may come from another ring: they are reset, and only their values are kept.
         ///
@@ -279,8 +283,8 @@ impl<T, const N: usize> Ring<[Slot<T>; N]> {
 
 impl<T, const N: usize, W: Wait> Ring<[Slot<T>; N], W> {
     const_unless_modelled! {
-        /// Like [`inline`](Ring::inline), for a `static` ring whose consumer waits by `items` and whose workers wait by
-        /// `space`.
+        /// Like [`inline`](Ring::inline), for a `static` ring whose consumer waits by `items` and
+        /// whose workers wait by `space`.
         ///
         /// # Panics
         ///
@@ -297,7 +301,8 @@ impl<T, const N: usize, W: Wait> Ring<[Slot<T>; N], W> {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
-    /// Creates a ring over these slots, one per ticket in the window. Its sides wait by [`Backoff`].
+    /// Creates a ring over these slots, one per ticket in the window. Its sides wait by
+    /// [`Backoff`].
     ///
     /// # Panics
     ///
@@ -320,7 +325,8 @@ impl<T> Ring<alloc::boxed::Box<[Slot<T>]>> {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    /// Creates a ring over these slots, whose consumer waits by `items` and whose workers wait by `space`.
+    /// Creates a ring over these slots, whose consumer waits by `items` and whose workers wait by
+    /// `space`.
     ///
     /// The slots may come from another ring: they are reset, and only their values are kept.
     ///
@@ -356,19 +362,21 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// Ends the run: no new tickets can be claimed. A ticket of which some parts are claimed can still be finished.
+    /// Ends the run: no new tickets can be claimed. A ticket of which some parts are claimed can
+    /// still be finished.
     ///
-    /// Returns at once. Workers get [`ClaimError::Ended`]; the consumer gets what was claimed, and then
-    /// [`NextError::Ended`]. A run that has already ended stays as it is. A thread that gets one of these errors sees
-    /// what was written before the call.
+    /// Returns at once. Workers get [`ClaimError::Ended`]; the consumer gets what was claimed, and
+    /// then [`NextError::Ended`]. A run that has already ended stays as it is. A thread that gets
+    /// one of these errors sees what was written before the call.
     pub fn seal(&self) {
         self.end(SEALED);
     }
 
     /// Closes the ring permanently: every wait returns, and no more claims can be made.
     ///
-    /// Existing claims and leases stay valid, and tickets that are already finished may still be taken. A thread that
-    /// gets [`ClaimError::Closed`] or [`NextError::Closed`] sees what was written before the call.
+    /// Existing claims and leases stay valid, and tickets that are already finished may still be
+    /// taken. A thread that gets [`ClaimError::Closed`] or [`NextError::Closed`] sees what was
+    /// written before the call.
     pub fn close(&self) {
         self.end(CLOSED);
     }
@@ -387,8 +395,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.cursor.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Whether the current run was [sealed](Self::seal), or opened without tickets. A worker with a long task can check
-    /// this in order to stop early.
+    /// Whether the current run was [sealed](Self::seal), or opened without tickets. A worker with a
+    /// long task can check this in order to stop early.
     #[inline]
     pub fn is_sealed(&self) -> bool {
         self.cursor.load(Ordering::Relaxed) & SEALED != 0
@@ -404,8 +412,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.shape.parts
     }
 
-    /// Returns how many tickets of this run have been begun. Unless the run has ended, the number may be out of date at
-    /// once.
+    /// Returns how many tickets of this run have been begun. Unless the run has ended, the number
+    /// may be out of date at once.
     pub fn claimed(&self) -> usize {
         let cursor = self.cursor.load(Ordering::Relaxed);
         self.tickets_before(if self.cursor_shape.part(cursor) > 0 {
@@ -415,7 +423,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         })
     }
 
-    /// Returns how many tickets of this run come before the cursor's ticket, which is that ticket's number.
+    /// Returns how many tickets of this run come before the cursor's ticket, which is that ticket's
+    /// number.
     #[inline]
     fn tickets_before(&self, cursor: usize) -> usize {
         self.cursor_shape.tickets_between(self.start.load(Ordering::Relaxed), cursor)
@@ -424,7 +433,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Whether the run has no new ticket at this cursor, because it is sealed or at its limit.
     #[inline]
     fn is_over(&self, cursor: usize) -> bool {
-        // Acquire: a thread that sees the limit that `open` stored also sees what was written before `open`.
+        // Acquire: a thread that sees the limit that `open` stored also sees what was written
+        // before `open`.
         self.is_over_at(cursor, self.limit.load(Ordering::Acquire))
     }
 
@@ -458,7 +468,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         &self.slots.slots()[index]
     }
 
-    /// Counts `count` parts of slot `index` as finished and, if they were the last, hands the slot to the consumer.
+    /// Counts `count` parts of slot `index` as finished and, if they were the last, hands the slot
+    /// to the consumer.
     #[inline]
     fn finish(&self, index: usize, count: usize, failed: bool) {
         let slot = self.slot(index);
@@ -487,8 +498,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 slot.claims.store(UNOPENED, Ordering::Release);
             }
         }
-        // A wake-up may cost far more than the work on a slot, so sleeping workers are not woken until `wake_at` slots
-        // are free. If fewer are free, the consumer wakes them before it waits itself.
+        // A wake-up may cost far more than the work on a slot, so sleeping workers are not woken
+        // until `wake_at` slots are free. If fewer are free, the consumer wakes them before it
+        // waits itself.
         self.space.notify(|| self.has_much_room());
         // In arrival mode, a consumer that waits for the next arrival can continue when any slot is
         // free: it wakes the workers.

@@ -39,9 +39,9 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     /// [`call_workers`](Self::call_workers) then wakes sleeping workers.
     ///
     /// The slot must be new, taken or withdrawn, and the ticket must be new. With
-    /// [`Delivery::InOrder`](crate::ordered::Delivery::InOrder) ticket `t` belongs to slot `t mod
-    /// depth`, and the host takes tickets in order: it assigns `t + depth` only after it has taken
-    /// all tickets up to `t`.
+    /// [`Delivery::InOrder`](crate::ordered::Delivery::InOrder) ticket `t` belongs to slot
+    /// `t mod depth`, and the host takes tickets in order: it assigns `t + depth` only after it has
+    /// taken all tickets up to `t`.
     ///
     /// # Panics
     ///
@@ -87,7 +87,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         }
     }
 
-    /// Returns the parts of a slot that failed, with the number of the worker that had each of them.
+    /// Returns the parts of a slot that failed, with the number of the worker that had each of
+    /// them.
     ///
     /// # Panics
     ///
@@ -96,8 +97,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         self.owned_parts(slot, ticket, FAILED)
     }
 
-    /// Returns the parts of a slot that are claimed and not finished, with the number of the worker that has each of
-    /// them.
+    /// Returns the parts of a slot that are claimed and not finished, with the number of the worker
+    /// that has each of them.
     ///
     /// # Panics
     ///

@@ -189,8 +189,8 @@ impl Shape {
     }
 }
 
-/// A process's view of the ring; see the [module documentation](self). `M` holds the words, and `W` is how the two
-/// sides wait.
+/// A process's view of the ring; see the [module documentation](self). `M` holds the words, and `W`
+/// is how the two sides wait.
 pub struct Ring<M, W> {
     words: M,
     shape: Shape,
@@ -224,7 +224,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         self.shape
     }
 
-    /// Makes claims fail with [`ClaimError::Closed`](crate::ordered::ClaimError::Closed), and wakes both sides.
+    /// Makes claims fail with [`ClaimError::Closed`](crate::ordered::ClaimError::Closed), and wakes
+    /// both sides.
     pub fn close(&self) {
         self.words[CLOSED].store(1, Ordering::Release);
         self.space.notify(|| true);

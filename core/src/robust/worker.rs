@@ -46,7 +46,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         self.find(owner, max).map(|spot| Claim { ring: self, owner, spot })
     }
 
-    /// Works like [`try_claim`](Self::try_claim), but waits until a part is free or the deadline has passed.
+    /// Works like [`try_claim`](Self::try_claim), but waits until a part is free or the deadline
+    /// has passed.
     ///
     /// # Errors
     ///
@@ -182,8 +183,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
 
 /// The right to write some parts of a slot, which its holder must then publish.
 ///
-/// If a claim is dropped without [`publish`](Self::publish), its parts count as failed. If its process vanishes, they
-/// stay claimed until the host [recovers](Ring::recover) them.
+/// If a claim is dropped without [`publish`](Self::publish), its parts count as failed. If its
+/// process vanishes, they stay claimed until the host [recovers](Ring::recover) them.
 #[must_use = "dropping a claim fails its parts"]
 pub struct Claim<'r, M: Deref<Target = [Word]>, W: Wait> {
     ring: &'r Ring<M, W>,

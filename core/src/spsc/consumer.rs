@@ -12,10 +12,12 @@ use crate::handle::Handle;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};
 
-/// The consumer of a [`Ring`](super::Ring), which it accesses through the handle `R`. A ring has only one consumer.
+/// The consumer of a [`Ring`](super::Ring), which it accesses through the handle `R`. A ring has
+/// only one consumer.
 ///
-/// Each operation has three forms: `try_x` does not wait, `x` waits for as long as it takes, and `x_until` waits up to
-/// a deadline. Once the consumer is dropped, the producer gets [`ClaimError::Closed`](super::ClaimError::Closed).
+/// Each operation has three forms: `try_x` does not wait, `x` waits for as long as it takes, and
+/// `x_until` waits up to a deadline. Once the consumer is dropped, the producer gets
+/// [`ClaimError::Closed`](super::ClaimError::Closed).
 pub struct Consumer<R: Handle<Target: AnyRing>> {
     /// The handle of the ring.
     pub(super) handle: R,
@@ -29,7 +31,8 @@ pub struct Consumer<R: Handle<Target: AnyRing>> {
 }
 
 impl<R: Handle<Target: AnyRing>> Consumer<R> {
-    /// Takes the consumer's side of the ring behind `handle`. Returns `None` if it was taken already.
+    /// Takes the consumer's side of the ring behind `handle`. Returns `None` if it was taken
+    /// already.
     ///
     /// # Panics
     ///
@@ -68,7 +71,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.next_until(&Never)
     }
 
-    /// Leases the next item, waiting until there is one, or returns [`NextError::Empty`] at the deadline.
+    /// Leases the next item, waiting until there is one, or returns [`NextError::Empty`] at the
+    /// deadline.
     ///
     /// # Errors
     ///
@@ -79,7 +83,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok(Lease::new(self))
     }
 
-    /// Leases the next items: all that are ready now, up to `max`, and at least one (unless `max` is 0).
+    /// Leases the next items: all that are ready now, up to `max`, and at least one (unless `max`
+    /// is 0).
     ///
     /// # Errors
     ///
@@ -100,8 +105,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.chunk_until(max, &Never)
     }
 
-    /// Leases the next items, up to `max`, waiting until there is at least one, or returns [`NextError::Empty`] at the
-    /// deadline.
+    /// Leases the next items, up to `max`, waiting until there is at least one, or returns
+    /// [`NextError::Empty`] at the deadline.
     ///
     /// # Errors
     ///
@@ -120,13 +125,13 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     #[inline]
     pub fn peek(&mut self) -> Result<&Item<R>, NextError> {
         self.poll(1)?;
-        // SAFETY: item `number` belongs to the consumer (I2) until it is released, and this borrow must have ended
-        // before that.
+        // SAFETY: item `number` belongs to the consumer (I2) until it is released, and this borrow
+        // must have ended before that.
         Ok(unsafe { &*ring(&self.handle).value(self.cursor.index()) })
     }
 
-    /// Waits until there is a next item, and returns a reference to it, or [`NextError::Empty`] at the deadline. The
-    /// item stays in the ring.
+    /// Waits until there is a next item, and returns a reference to it, or [`NextError::Empty`] at
+    /// the deadline. The item stays in the ring.
     ///
     /// # Errors
     ///
@@ -208,7 +213,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         // By I3 of the module's proof, the consumer's accesses to the values come before this
         // store.
         ring.head.store(head, Ordering::Release);
-        // The producer can sleep only while the ring is full ("No lost wake-up" in the module's proof).
+        // The producer can sleep only while the ring is full ("No lost wake-up" in the module's
+        // proof).
         ring.space.notify(|| ring.tail.load(Ordering::Relaxed).wrapping_sub(first) == capacity);
     }
 }

@@ -65,7 +65,8 @@ impl Cursor {
         self.number
     }
 
-    /// Returns the slots of the next `n` items, `n <= capacity`: those up to the last slot, and those from slot 0 on.
+    /// Returns the slots of the next `n` items, `n <= capacity`: those up to the last slot, and
+    /// those from slot 0 on.
     #[inline]
     pub(super) fn slots(&self, n: usize) -> (Range<usize>, Range<usize>) {
         debug_assert!(n <= self.capacity);

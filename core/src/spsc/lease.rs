@@ -16,8 +16,8 @@ use crate::handle::Handle;
 #[must_use = "dropping a lease releases its item unread"]
 pub struct Lease<'a, R: Handle<Target: AnyRing>> {
     consumer: &'a mut Consumer<R>,
-    /// Makes the lease `Send` and `Sync` as a `&mut` to the item would be. (It does not hold such a reference, which
-    /// would live for too long: until after the slot belongs to the producer.)
+    /// Makes the lease `Send` and `Sync` as a `&mut` to the item would be. (It does not hold such a
+    /// reference, which would live for too long: until after the slot belongs to the producer.)
     ///
     /// ```compile_fail,E0277
     /// use slotline_core::spsc::{Lease, Ring, Slot};
@@ -56,7 +56,8 @@ impl<R: Handle<Target: AnyRing>> Deref for Lease<'_, R> {
 
     #[inline]
     fn deref(&self) -> &Item<R> {
-        // SAFETY: item `number` belongs to the consumer (I2) until this lease, the only one (I4), is dropped.
+        // SAFETY: item `number` belongs to the consumer (I2) until this lease, the only one (I4),
+        // is dropped.
         unsafe { &*self.value() }
     }
 }
@@ -84,10 +85,11 @@ impl<R: Handle<Target: AnyRing>> fmt::Debug for Lease<'_, R> {
     }
 }
 
-/// The consumer's exclusive access to several consecutive items. It releases all of them when it is dropped.
+/// The consumer's exclusive access to several consecutive items. It releases all of them when it is
+/// dropped.
 ///
-/// The items are given as two slices, as they may wrap around the end of the ring: they are in order in the first slice
-/// and then in the second one.
+/// The items are given as two slices, as they may wrap around the end of the ring: they are in
+/// order in the first slice and then in the second one.
 #[must_use = "dropping a chunk releases its items unread"]
 pub struct LeaseChunk<'a, R: Handle<Target: AnyRing>> {
     consumer: &'a mut Consumer<R>,
@@ -126,8 +128,8 @@ impl<'a, R: Handle<Target: AnyRing>> LeaseChunk<'a, R> {
     #[inline]
     pub fn as_slices(&self) -> (&[Item<R>], &[Item<R>]) {
         let (first, second) = self.values();
-        // SAFETY: items `number .. number + len` belong to the consumer (I2) until this chunk, the only one (I4), is
-        // dropped.
+        // SAFETY: items `number .. number + len` belong to the consumer (I2) until this chunk, the
+        // only one (I4), is dropped.
         unsafe { (&*first, &*second) }
     }
 
@@ -135,7 +137,8 @@ impl<'a, R: Handle<Target: AnyRing>> LeaseChunk<'a, R> {
     #[inline]
     pub fn as_mut_slices(&mut self) -> (&mut [Item<R>], &mut [Item<R>]) {
         let (first, second) = self.values();
-        // SAFETY: as in `as_slices`; this borrow of the chunk is exclusive; and no slot is in both ranges.
+        // SAFETY: as in `as_slices`; this borrow of the chunk is exclusive; and no slot is in both
+        // ranges.
         unsafe { (&mut *first, &mut *second) }
     }
 

@@ -70,8 +70,8 @@
 //!
 //! - **I1** `0 <= tail - head <= capacity`, also for the values that a side sees, which may be out
 //!   of date: a side knows its own position exactly, and may know only an older position of the
-//!   other. The producer advances up to `limit = head + capacity`, the consumer up to `limit =
-//!   tail`, and an older value only makes that limit lower.
+//!   other. The producer advances up to `limit = head + capacity`, the consumer up to
+//!   `limit = tail`, and an older value only makes that limit lower.
 //! - **I2** Items `head .. tail` belong to the consumer, items `tail .. head + capacity` (a lap
 //!   later in the same slots) to the producer. Together the ranges are at most `capacity` long, so
 //!   no slot is in both.
@@ -108,8 +108,8 @@
 //! these. For item `h` this means that the ring was empty, so the producer wakes the consumer. For
 //! later items it does not, which is correct because item `h` has caused the wake-up.
 //!
-//! The argument for a release is symmetric: the producer sleeps only if it found `tail - head ==
-//! capacity`.
+//! The argument for a release is symmetric: the producer sleeps only if it found
+//! `tail - head == capacity`.
 
 mod claim;
 mod consumer;
@@ -133,7 +133,8 @@ use crate::storage::Storage;
 use crate::wait::Wait;
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    /// Returns the producer of this ring, or `None` if it was taken already. Use [`Producer::new`] for other handles.
+    /// Returns the producer of this ring, or `None` if it was taken already. Use [`Producer::new`]
+    /// for other handles.
     ///
     /// # Panics
     ///
@@ -142,7 +143,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Producer::new(self)
     }
 
-    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`] for other handles.
+    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`]
+    /// for other handles.
     ///
     /// # Panics
     ///
@@ -151,8 +153,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Consumer::new(self)
     }
 
-    /// Returns both sides of this ring. A ring that was in use is restarted first: `&mut` guarantees that no side uses
-    /// it any more.
+    /// Returns both sides of this ring. A ring that was in use is restarted first: `&mut`
+    /// guarantees that no side uses it any more.
     ///
     /// # Panics
     ///

@@ -12,11 +12,12 @@ use crate::handle::Handle;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};
 
-/// The producer of a [`Ring`](super::Ring), which it accesses through the handle `R`. A ring has only one producer.
+/// The producer of a [`Ring`](super::Ring), which it accesses through the handle `R`. A ring has
+/// only one producer.
 ///
-/// Each operation has three forms: `try_x` does not wait, `x` waits for as long as it takes, and `x_until` waits up to
-/// a deadline. Dropping the producer ends the stream: the consumer gets what was published and then
-/// [`NextError::Ended`](super::NextError::Ended).
+/// Each operation has three forms: `try_x` does not wait, `x` waits for as long as it takes, and
+/// `x_until` waits up to a deadline. Dropping the producer ends the stream: the consumer gets what
+/// was published and then [`NextError::Ended`](super::NextError::Ended).
 pub struct Producer<R: Handle<Target: AnyRing>> {
     /// The handle of the ring.
     pub(super) handle: R,
@@ -30,7 +31,8 @@ pub struct Producer<R: Handle<Target: AnyRing>> {
 }
 
 impl<R: Handle<Target: AnyRing>> Producer<R> {
-    /// Takes the producer's side of the ring behind `handle`. Returns `None` if it was taken already.
+    /// Takes the producer's side of the ring behind `handle`. Returns `None` if it was taken
+    /// already.
     ///
     /// # Panics
     ///
@@ -68,7 +70,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         self.claim_until(&Never)
     }
 
-    /// Claims the next free slot, waiting until there is one, or returns [`ClaimError::Full`] at the deadline.
+    /// Claims the next free slot, waiting until there is one, or returns [`ClaimError::Full`] at
+    /// the deadline.
     ///
     /// # Errors
     ///
@@ -79,7 +82,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         Ok(Claim::new(self))
     }
 
-    /// Claims the next free slots: all that are free now, up to `max`, and at least one (unless `max` is 0).
+    /// Claims the next free slots: all that are free now, up to `max`, and at least one (unless
+    /// `max` is 0).
     ///
     /// # Errors
     ///
@@ -100,8 +104,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         self.claim_chunk_until(max, &Never)
     }
 
-    /// Claims the next free slots, up to `max`, waiting until there is at least one, or returns [`ClaimError::Full`] at
-    /// the deadline.
+    /// Claims the next free slots, up to `max`, waiting until there is at least one, or returns
+    /// [`ClaimError::Full`] at the deadline.
     ///
     /// # Errors
     ///
@@ -132,8 +136,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         fill(self.claim(), value)
     }
 
-    /// Writes `value` into the next free slot, waiting until there is one, and publishes it. Returns the value at the
-    /// deadline.
+    /// Writes `value` into the next free slot, waiting until there is one, and publishes it.
+    /// Returns the value at the deadline.
     ///
     /// # Errors
     ///
@@ -156,7 +160,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         ring(&self.handle).close();
     }
 
-    /// Whether the ring is closed or its consumer was dropped, so that items published now will not be read.
+    /// Whether the ring is closed or its consumer was dropped, so that items published now will not
+    /// be read.
     pub fn is_closed(&self) -> bool {
         ring(&self.handle).is_closed()
     }
@@ -216,7 +221,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         // By I3 of the module's proof, the producer's accesses to the values come before this
         // store.
         ring.tail.store(tail, Ordering::Release);
-        // The consumer can sleep only while the ring is empty ("No lost wake-up" in the module's proof).
+        // The consumer can sleep only while the ring is empty ("No lost wake-up" in the module's
+        // proof).
         ring.items.notify(|| ring.head.load(Ordering::Relaxed) == first);
     }
 }

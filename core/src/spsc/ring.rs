@@ -30,8 +30,9 @@ pub struct Slot<T>(UnsafeCell<T>);
 /// fn shared<T: Sync>() {}
 /// shared::<slotline_core::spsc::Slot<std::rc::Rc<u8>>>();
 /// ```
-// SAFETY: a shared slot gives access to its value only through a ring, which gives it to one thread at a time (I2, I3
-// of the module's proof). This only sends the value between threads, so `T: Send` is enough.
+// SAFETY: a shared slot gives access to its value only through a ring, which gives it to one thread
+// at a time (I2, I3 of the module's proof). This only sends the value between threads, so `T: Send`
+// is enough.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
@@ -57,14 +58,14 @@ impl<T> fmt::Debug for Slot<T> {
     }
 }
 
-/// A single-producer single-consumer ring over the slots of `B`, whose sides wait by `W` (see the [module
-/// documentation](super)).
+/// A single-producer single-consumer ring over the slots of `B`, whose sides wait by `W` (see the
+/// [module documentation](super)).
 pub struct Ring<B, W = Backoff> {
-    /// The number of items that were published: written by the producer, read by the consumer when it runs out of
-    /// items. Any value, wrapping, `0 ..= capacity` ahead of `head`.
+    /// The number of items that were published: written by the producer, read by the consumer when
+    /// it runs out of items. Any value, wrapping, `0 ..= capacity` ahead of `head`.
     pub(super) tail: CachePadded<AtomicUsize>,
-    /// The number of items that were released: written by the consumer, read by the producer when it runs out of slots.
-    /// Any value, wrapping.
+    /// The number of items that were released: written by the consumer, read by the producer when
+    /// it runs out of slots. Any value, wrapping.
     pub(super) head: CachePadded<AtomicUsize>,
     /// The bits defined above: which sides were taken, which were dropped, and whether the ring was
     /// closed. It changes only a few times, so both sides usually have its line in their caches.
@@ -75,7 +76,8 @@ pub struct Ring<B, W = Backoff> {
     pub(super) space: CachePadded<W>,
     /// The slots. They share no cache line with the fields above, all of which fill theirs.
     storage: B,
-    /// Represents the slots' values where loom checks for races, as slices cannot consist of loom's cells.
+    /// Represents the slots' values where loom checks for races, as slices cannot consist of loom's
+    /// cells.
     #[cfg(loom)]
     shadow: Shadow,
 }
@@ -111,7 +113,8 @@ impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
 
 #[cfg(feature = "alloc")]
 impl<T> Ring<alloc::boxed::Box<[Slot<T>]>> {
-    /// Creates an open, empty ring of `capacity` slots on the heap, where slot `i` starts with `init(i)`.
+    /// Creates an open, empty ring of `capacity` slots on the heap, where slot `i` starts with
+    /// `init(i)`.
     ///
     /// # Panics
     ///
@@ -124,16 +127,16 @@ impl<T> Ring<alloc::boxed::Box<[Slot<T>]>> {
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     const_unless_modelled! {
-        /// Creates an open, empty ring over `storage`, whose consumer waits by `items` and whose producer waits by
-        /// `space`.
+        /// Creates an open, empty ring over `storage`, whose consumer waits by `items` and whose
+        /// producer waits by `space`.
         pub fn with_wait(storage: B, items: W, space: W) -> Self {
             Self::starting_at(storage, items, space, 0)
         }
     }
 
     const_unless_modelled! {
-        /// Like [`with_wait`](Self::with_wait), but numbers the items from `start`, so that tests reach the wrap of the
-        /// numbers.
+        /// Like [`with_wait`](Self::with_wait), but numbers the items from `start`, so that tests
+        /// reach the wrap of the numbers.
         #[doc(hidden)]
         pub fn starting_at(storage: B, items: W, space: W, start: usize) -> Self {
             Self {
@@ -154,8 +157,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.storage.slots().len()
     }
 
-    /// Closes the ring for both sides, from any thread. A side that waits gets `Closed` at once; a side that does not
-    /// gets it after `capacity` items at the latest (see the [module documentation](super)).
+    /// Closes the ring for both sides, from any thread. A side that waits gets `Closed` at once; a
+    /// side that does not gets it after `capacity` items at the latest (see the
+    /// [module documentation](super)).
     ///
     /// Existing claims and leases stay valid and can still be published or released.
     pub fn close(&self) {
@@ -164,7 +168,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.space.notify(|| true);
     }
 
-    /// Whether the ring is closed or its consumer was dropped, so that items published now will not be read.
+    /// Whether the ring is closed or its consumer was dropped, so that items published now will not
+    /// be read.
     pub fn is_closed(&self) -> bool {
         self.state.load(Ordering::Relaxed) & (CLOSED | CONSUMER_GONE) != 0
     }
@@ -195,7 +200,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// Resets the ring to its initial state, except for the slots' values. The caller must have exclusive access to it.
+    /// Resets the ring to its initial state, except for the slots' values. The caller must have
+    /// exclusive access to it.
     fn restart(&self) {
         self.tail.store(0, Ordering::Relaxed);
         self.head.store(0, Ordering::Relaxed);
@@ -210,13 +216,13 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         debug_assert!(index < slots.len());
         #[cfg(loom)]
         self.shadow.0[index].write_ptr();
-        // SAFETY: the callers take the index from a `Cursor` over the same number of slots, and that number never
-        // changes.
+        // SAFETY: the callers take the index from a `Cursor` over the same number of slots, and
+        // that number never changes.
         unsafe { slots.get_unchecked(index) }.0.get()
     }
 
-    /// Returns a pointer to the values in the slots of `range`, which must end at the capacity or before. Under loom
-    /// this counts as a write.
+    /// Returns a pointer to the values in the slots of `range`, which must end at the capacity or
+    /// before. Under loom this counts as a write.
     #[inline]
     pub(super) fn values(&self, range: core::ops::Range<usize>) -> *mut [T] {
         #[cfg(loom)]

@@ -131,7 +131,8 @@ impl Alarm {
         if after > 0 && self.armed.swap(false, Relaxed) { Duration::from_nanos(after as u64) } else { Duration::MAX }
     }
 
-    /// Adapts the timeout after a sleep of length `slept`, whose timeout was `alarm` (from [`take`](Self::take)).
+    /// Adapts the timeout after a sleep of length `slept`, whose timeout was `alarm` (from
+    /// [`take`](Self::take)).
     fn learn(&self, slept: Duration, alarm: Duration) {
         let nanos = |time: Duration| usize::try_from(time.as_nanos()).unwrap_or(usize::MAX);
         let after = if slept >= alarm {
@@ -179,8 +180,8 @@ fn light_fence_if(asymmetric: bool) {
     if asymmetric { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
 }
 
-/// Executes the fence of a thread that does something often. It pairs with the [heavy
-/// fence](heavy_fence) of a thread that does something rarely, as two `fence(SeqCst)` do.
+/// Executes the fence of a thread that does something often. It pairs with the
+/// [heavy fence](heavy_fence) of a thread that does something rarely, as two `fence(SeqCst)` do.
 #[inline]
 pub fn light_fence() {
     light_fence_if(asymmetric_fences());
@@ -257,8 +258,8 @@ mod system {
         let timeout = seconds.ok().map(|tv_sec| libc::timespec { tv_sec, tv_nsec: timeout.subsec_nanos() as _ });
         let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let operation = libc::FUTEX_WAIT | scope(shared);
-        // SAFETY: the word outlives the call, and the timeout is null or a valid timespec. The caller checks again
-        // after every outcome (woken, timed out, interrupted, changed before).
+        // SAFETY: the word outlives the call, and the timeout is null or a valid timespec. The
+        // caller checks again after every outcome (woken, timed out, interrupted, changed before).
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, timeout) };
     }
 

@@ -29,8 +29,8 @@ struct Mutant {
 }
 
 impl Mutant {
-    /// Parses the value of `SLOTLINE_MUTANT`. Panics if it is malformed: a check with a mutant that does not exist
-    /// would prove nothing.
+    /// Parses the value of `SLOTLINE_MUTANT`. Panics if it is malformed: a check with a mutant that
+    /// does not exist would prove nothing.
     fn parse(text: &str) -> Self {
         let parse = || {
             let [place, operation, weaker] = *text.split('|').collect::<Vec<_>>() else { return None };

@@ -15,8 +15,8 @@ loom::thread_local! {
 /// The payload with which a vanishing thread unwinds.
 struct Vanished;
 
-/// Runs `worker` on this thread, until it has executed this many operations. Returns whether it vanished. Destructors
-/// run while it unwinds; those of claims do nothing.
+/// Runs `worker` on this thread, until it has executed this many operations. Returns whether it
+/// vanished. Destructors run while it unwinds; those of claims do nothing.
 pub fn vanish_after(operations: usize, worker: impl FnOnce()) -> bool {
     LEFT.with(|left| left.set(Some(operations)));
     let outcome = catch_unwind(AssertUnwindSafe(worker));

@@ -1,4 +1,5 @@
-//! Models of [`Park`](slotline_core::wait::Park) alone, with a condition that is ordered only by the fences.
+//! Models of [`Park`](slotline_core::wait::Park) alone, with a condition that is ordered only by
+//! the fences.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -35,7 +35,8 @@ impl Model {
         Self { ring: Arc::new(ring), parts, notes: (0..depth * parts).map(|_| Note::default()).collect() }
     }
 
-    /// Claims up to `max` parts, writes the ticket into each, and publishes them. Returns whether there were any.
+    /// Claims up to `max` parts, writes the ticket into each, and publishes them. Returns whether
+    /// there were any.
     fn try_work(&self, owner: Owner, max: usize) -> bool {
         self.ring.try_claim(owner, max).map(|claim| self.fill(claim)).is_ok()
     }

@@ -162,7 +162,8 @@ fn closing_wakes_the_producer() {
     });
 }
 
-/// The last side that is dropped restarts the ring; a side that is taken then finds it in its initial state.
+/// The last side that is dropped restarts the ring; a side that is taken then finds it in its
+/// initial state.
 #[test]
 fn a_ring_that_both_sides_left_can_be_taken_again() {
     explore(3, || {
@@ -220,7 +221,8 @@ fn is_ended_implies_that_all_items_are_counted() {
     });
 }
 
-/// A side that gets the end, as an error, sees everything that was written before the end was caused.
+/// A side that gets the end, as an error, sees everything that was written before the end was
+/// caused.
 #[test]
 fn a_producer_that_gets_the_end_sees_earlier_writes() {
     for closes in [false, true] {

@@ -14,7 +14,8 @@ fn a_working_consumer_does_not_wait_for_a_ticket_it_must_claim() {
         let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
         worker.try_claim(1).unwrap().publish();
         let lease = consumer.try_next().unwrap();
-        // The slot is held when the consumer looks for work, and is released before it looks for a result.
+        // The slot is held when the consumer looks for work, and is released before it looks for a
+        // result.
         assert_eq!(worker.try_claim(1).unwrap_err(), ClaimError::Full);
         drop(lease);
         assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty);
@@ -192,8 +193,8 @@ fn publish_each_refuses_slots_of_several_parts() {
     assert_eq!(consumer.try_next().unwrap_err(), NextError::Failed { ticket: 0 });
 }
 
-/// Leaves every slot in each state in which a ring can leave it: free in a later lap, with a part finished, claimed in
-/// arrival mode, ready, failed, and leased.
+/// Leaves every slot in each state in which a ring can leave it: free in a later lap, with a part
+/// finished, claimed in arrival mode, ready, failed, and leased.
 fn leave_in_every_state(slots: &mut [Slot<u32>], delivery: Delivery) {
     let depth = slots.len();
     let config = Config::new().delivery(delivery);

@@ -1,4 +1,5 @@
-//! Random sequences of operations on the robust ring, compared with a simple model of it, on one thread.
+//! Random sequences of operations on the robust ring, compared with a simple model of it, on one
+//! thread.
 
 use std::collections::BTreeMap;
 

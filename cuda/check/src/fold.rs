@@ -1,8 +1,8 @@
 //! The computation of the kernel `fold`, on the host. It provides the expected results, and
 //! replaces the kernel when the fake driver is used.
 
-/// Returns the sum, over all words of 8 bytes, of a number that depends on the word, its position and `salt`. An
-/// incomplete last word is padded with zeros.
+/// Returns the sum, over all words of 8 bytes, of a number that depends on the word, its position
+/// and `salt`. An incomplete last word is padded with zeros.
 pub(crate) fn fold(data: &[u8], salt: u64) -> u64 {
     let (words, rest) = data.as_chunks::<8>();
     let mut last = [0; 8];

@@ -45,8 +45,9 @@ impl Gpu {
     /// Creates a stream that belongs to the program.
     pub(crate) fn stream(&self) -> Result<Training<'_>> {
         let own = self.context.new_stream()?;
-        // SAFETY: the stream belongs to the device's primary context. `own` lives as long as `seen`, and code that
-        // makes batches ready on the stream synchronizes it before it is dropped.
+        // SAFETY: the stream belongs to the device's primary context. `own` lives as long as
+        // `seen`, and code that makes batches ready on the stream synchronizes it before it is
+        // dropped.
         let seen = unsafe { Stream::from_raw(&self.device, own.cu_stream().cast::<c_void>()) };
         Ok(Training { gpu: self, own, seen })
     }
@@ -76,12 +77,14 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// Launches a kernel that reads device memory `slow.turns` times, with a pause of `slow.pause` before each turn. In
-    /// each turn it adds the [`fold`](crate::fold::fold) of the memory, with `salt`, to `sums[at]`.
+    /// Launches a kernel that reads device memory `slow.turns` times, with a pause of `slow.pause`
+    /// before each turn. In each turn it adds the [`fold`](crate::fold::fold) of the memory, with
+    /// `salt`, to `sums[at]`.
     ///
     /// # Safety
     ///
-    /// `data` must be a multiple of 8, and `bytes` bytes must stay allocated there until the stream has run the kernel.
+    /// `data` must be a multiple of 8, and `bytes` bytes must stay allocated there until the stream
+    /// has run the kernel.
     pub(crate) unsafe fn fold(
         &self,
         (data, bytes): (u64, usize),

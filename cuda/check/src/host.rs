@@ -25,8 +25,8 @@ pub(crate) fn load(path: Option<&Path>, seed: u64) -> Result<&'static Fake> {
 ///
 /// The parameters must be those of the kernel, with valid memory.
 unsafe fn run(launch: &Launch<'_>) {
-    // SAFETY: the caller passes the kernel's parameters, with valid memory; if there are no bytes, the pointer is not
-    // used.
+    // SAFETY: the caller passes the kernel's parameters, with valid memory; if there are no bytes,
+    // the pointer is not used.
     unsafe {
         let (data, bytes, salt, turns) = (launch.param(0), launch.param::<u64>(1), launch.param(2), launch.param(3));
         let data: &[u8] = if bytes == 0 { &[] } else { std::slice::from_raw_parts(data, bytes as usize) };

@@ -47,8 +47,9 @@ impl Sample for Stamp {
     }
 }
 
-/// Rows of bytes in memory, gathered into batches with their numbers, like images that need no decoding. There are
-/// fewer rows in memory than samples in the dataset, so that a pass can be as long as a measurement needs.
+/// Rows of bytes in memory, gathered into batches with their numbers, like images that need no
+/// decoding. There are fewer rows in memory than samples in the dataset, so that a pass can be as
+/// long as a measurement needs.
 #[derive(Debug)]
 pub(crate) struct Rows {
     len: usize,

@@ -16,7 +16,8 @@ const REAL: &str = "SLOTLINE_REAL_DRIVER";
 
 /// The fake driver, loaded into this process instead of a real one.
 ///
-/// A process has one fake driver, shared by all threads. Tests that share a process use a [`session`](Self::session).
+/// A process has one fake driver, shared by all threads. Tests that share a process use a
+/// [`session`](Self::session).
 pub struct Fake {
     /// `None` if the driver is a real one.
     controls: Option<&'static Controls>,
@@ -252,8 +253,8 @@ impl Fake {
             grid: *const u32,
             block: *const u32,
         ) {
-            // SAFETY: `user` is the box below, which is never freed. The driver passes `n` addresses, and three
-            // numbers for each of `grid` and `block`.
+            // SAFETY: `user` is the box below, which is never freed. The driver passes `n`
+            // addresses, and three numbers for each of `grid` and `block`.
             let (run, params, grid, block) = unsafe {
                 let params: &[*mut c_void] = if n == 0 { &[] } else { std::slice::from_raw_parts(params, n) };
                 (&*user.cast::<Run>(), params, *grid.cast(), *block.cast())
@@ -273,8 +274,9 @@ impl Fake {
         (self.controls().watch)(name.as_ptr(), name.len(), pointer, count, unit);
     }
 
-    /// Launches a watched kernel that only reads these bytes, on the stream with this raw handle, without a driver
-    /// call. For the default streams (0, 1, 2) the calling thread needs a current context.
+    /// Launches a watched kernel that only reads these bytes, on the stream with this raw handle,
+    /// without a driver call. For the default streams (0, 1, 2) the calling thread needs a current
+    /// context.
     ///
     /// # Errors
     ///
@@ -335,8 +337,8 @@ impl Launch<'_> {
         self.params
     }
 
-    /// Returns the value of a parameter. Read pointers into device memory as `u64` or as a pointer type; the host can
-    /// dereference them while the kernel runs.
+    /// Returns the value of a parameter. Read pointers into device memory as `u64` or as a pointer
+    /// type; the host can dereference them while the kernel runs.
     ///
     /// # Safety
     ///
@@ -346,7 +348,8 @@ impl Launch<'_> {
     ///
     /// Panics if the kernel has fewer parameters.
     pub unsafe fn param<T: Copy>(&self, i: usize) -> T {
-        // SAFETY: the driver keeps the value at this address, and the caller ensures that it is a `T`.
+        // SAFETY: the driver keeps the value at this address, and the caller ensures that it is a
+        // `T`.
         unsafe { self.params[i].cast::<T>().read_unaligned() }
     }
 }
@@ -355,8 +358,8 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
     let refused = |reason| LoadError::Refused { path: path.to_owned(), reason };
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| refused(error.to_string()))?;
     let symbol = CString::new(SYMBOL).map_err(|error| refused(error.to_string()))?;
-    // SAFETY: loading the fake driver's library runs none of its code; the handle is never closed, so its symbols
-    // stay valid.
+    // SAFETY: loading the fake driver's library runs none of its code; the handle is never closed,
+    // so its symbols stay valid.
     let (library, table) = unsafe {
         let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
         if library.is_null() {
@@ -368,8 +371,8 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
     if table.is_null() {
         return Err(foreign);
     }
-    // SAFETY: the symbol is a function that returns a pointer to a table, whose first field is the version in every
-    // build.
+    // SAFETY: the symbol is a function that returns a pointer to a table, whose first field is the
+    // version in every build.
     let controls = unsafe {
         let table = std::mem::transmute::<*mut c_void, extern "C" fn() -> *const Controls>(table)();
         if *table.cast::<u64>() != VERSION {

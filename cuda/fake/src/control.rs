@@ -125,8 +125,8 @@ pub struct Live {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
-    /// The host does not wait: `cuEventQuery`, `cuEventSynchronize`, `cuStreamQuery` and `cuStreamSynchronize`
-    /// immediately report that the work is done.
+    /// The host does not wait: `cuEventQuery`, `cuEventSynchronize`, `cuStreamQuery` and
+    /// `cuStreamSynchronize` immediately report that the work is done.
     HostWait = 1,
     /// `cuStreamWaitEvent` does nothing on streams that have carried a copy to the device.
     CopyWait = 2,

@@ -30,8 +30,8 @@ const ALREADY_REGISTERED: u32 = 712;
 const NOT_REGISTERED: u32 = 713;
 const NOT_SUPPORTED: u32 = 801;
 
-/// The calls that returned another code than expected. A test makes all of its calls before it fails, so that one run
-/// on a real driver shows all differences.
+/// The calls that returned another code than expected. A test makes all of its calls before it
+/// fails, so that one run on a real driver shows all differences.
 #[derive(Default)]
 struct Codes(Vec<String>);
 

@@ -49,7 +49,8 @@ pub(crate) fn tensor(batch: &Arc<Batch<Dynamic>>, i: usize, scalar_type: i8) -> 
         // SAFETY: the message was zeroed, and its last byte is not written.
         return Err(unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy().into());
     }
-    // SAFETY: the function returns a new tensor of libtorch, as those of torch-sys do, which tch deletes.
+    // SAFETY: the function returns a new tensor of libtorch, as those of torch-sys do, which tch
+    // deletes.
     Ok(unsafe { Tensor::from_ptr(tensor) })
 }
 

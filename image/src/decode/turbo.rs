@@ -171,7 +171,8 @@ impl<'a> Turbo<'a> {
         };
         assert!(width * height * size <= out.len(), "{width} × {height} pixels of {size} bytes");
         let (pitch, bytes) = ((width * size) as c_int, self.bytes);
-        // SAFETY: the handle is valid, the input is a slice, and the output has room for every row, as checked above.
+        // SAFETY: the handle is valid, the input is a slice, and the output has room for every row,
+        // as checked above.
         let code = unsafe {
             let out = out.as_mut_ptr();
             sys::tj3Decompress8(self.pointer(), bytes.as_ptr(), bytes.len() as _, out, pitch, format)
@@ -241,7 +242,8 @@ impl<'a> Turbo<'a> {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the handle is valid, and its message is a NUL-terminated string that lives until the next call.
+        // SAFETY: the handle is valid, and its message is a NUL-terminated string that lives until
+        // the next call.
         let (message, code) = unsafe {
             let message = CStr::from_ptr(sys::tj3GetErrorStr(self.pointer())).to_string_lossy().into_owned();
             (message, sys::tj3GetErrorCode(self.pointer()))

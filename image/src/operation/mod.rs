@@ -32,7 +32,8 @@ pub enum Operation {
     /// Multiplies all values by a factor (torchvision's `adjust_brightness`; the names below are
     /// torchvision's, too).
     AdjustBrightness(f64),
-    /// Multiplies the difference from the mean brightness of the picture by a factor (`adjust_contrast`).
+    /// Multiplies the difference from the mean brightness of the picture by a factor
+    /// (`adjust_contrast`).
     AdjustContrast(f64),
     /// Multiplies the difference from the pixel's brightness by a factor (`adjust_saturation`).
     AdjustSaturation(f64),
@@ -146,7 +147,8 @@ impl Pixels<'_> {
         [red, green, &mut rest[..area]]
     }
 
-    /// Runs the operations one after the other, with the results for uint8 tensors or, if `exact`, for PIL images.
+    /// Runs the operations one after the other, with the results for uint8 tensors or, if `exact`,
+    /// for PIL images.
     pub(crate) fn run(&mut self, operations: &[Operation], exact: bool) {
         let mut tables = Tables::default();
         for operation in operations {

@@ -54,7 +54,8 @@ impl FromStr for PipelineBuilder {
 
     /// # Errors
     ///
-    /// [`ImageError::Text`] says what is wrong, and where. Values are checked when the pipeline is built.
+    /// [`ImageError::Text`] says what is wrong, and where. Values are checked when the pipeline is
+    /// built.
     fn from_str(text: &str) -> Result<Self, ImageError> {
         let mut scanner = Scanner::new(text);
         let mut builder = Self::default();

@@ -213,7 +213,8 @@ impl Apply for TrivialAugmentWide {
     }
 }
 
-/// Applies one of the pairs of operations of a learnt policy ([paper](https://arxiv.org/abs/1805.09501)).
+/// Applies one of the pairs of operations of a learnt policy
+/// ([paper](https://arxiv.org/abs/1805.09501)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutoAugment {
     /// The policy (default: that of ImageNet).

@@ -41,7 +41,8 @@ impl Resize {
         if let Some(most) = self.max_size.filter(|&most| new[1] > most) {
             new = [most * new[0] / new[1], most];
         }
-        // The longer side may be any length: the pass computes only the part of it that a later crop keeps.
+        // The longer side may be any length: the pass computes only the part of it that a later
+        // crop keeps.
         let [short, long] = new.map(|side| side.max(1));
         if height <= width { [short, long] } else { [long, short] }
     }
@@ -109,8 +110,8 @@ pub struct CenterCrop {
 }
 
 impl CenterCrop {
-    /// Creates a crop of a square with sides of `224`, or with a height and a width of `[224,
-    /// 160]`.
+    /// Creates a crop of a square with sides of `224`, or with a height and a width of
+    /// `[224, 160]`.
     pub fn new(size: impl Into<Size>) -> Self {
         Self { size: size.into() }
     }
@@ -349,8 +350,8 @@ pub struct RandomResizedCrop {
 }
 
 impl RandomResizedCrop {
-    /// Creates a transform to a square with sides of `224`, or to a height and a width of `[224,
-    /// 160]`.
+    /// Creates a transform to a square with sides of `224`, or to a height and a width of
+    /// `[224, 160]`.
     pub fn new(size: impl Into<Size>) -> Self {
         let (scale, ratio) = ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]);
         Self { size: size.into(), scale, ratio, interpolation: Resampling::default() }

@@ -83,7 +83,8 @@ pub(crate) trait Apply: fmt::Debug {
     /// Checks the parameters.
     fn check(&self) -> Result<(), ImageError>;
 
-    /// Returns the size of the result, for a picture of this size; `None` if that differs between pictures.
+    /// Returns the size of the result, for a picture of this size; `None` if that differs between
+    /// pictures.
     fn size(&self, size: Option<[usize; 2]>) -> Option<[usize; 2]> {
         size
     }

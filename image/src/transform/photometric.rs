@@ -370,7 +370,8 @@ with_probability! {
         check_number("RandomSolarize", "threshold", this.threshold, 255.0);
     /// Changes the sharpness, with a probability.
     RandomAdjustSharpness {
-        /// The factor: 0 for a smoothed picture, 1 for the original, 2 for one that is twice as sharp.
+        /// The factor: 0 for a smoothed picture, 1 for the original, 2 for one that is twice as
+        /// sharp.
         sharpness_factor: f64,
     }, 0.5, |this| Operation::AdjustSharpness(this.sharpness_factor),
         check_number("RandomAdjustSharpness", "sharpness_factor", this.sharpness_factor, f64::MAX);

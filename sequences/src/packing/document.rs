@@ -9,8 +9,8 @@ use slotline::sample::{Fields, Packed, PaddedToLongest, PaddedToMax, Row, Schema
 use slotline::tensor::TensorView;
 use slotline::up_to_eight;
 
-/// A sample that can be packed with others into one row: a sequence of tokens, or several of the same length, such as
-/// tokens and labels.
+/// A sample that can be packed with others into one row: a sequence of tokens, or several of the
+/// same length, such as tokens and labels.
 ///
 /// | sample | fields of a bin of `capacity` |
 /// |---|---|

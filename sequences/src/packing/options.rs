@@ -112,7 +112,8 @@ impl PackingOptions {
         self
     }
 
-    /// Sets whether [`chunks`](Self::chunks) leaves out the last chunk of an epoch if it is not full; false by default.
+    /// Sets whether [`chunks`](Self::chunks) leaves out the last chunk of an epoch if it is not
+    /// full; false by default.
     #[must_use]
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;

@@ -212,8 +212,8 @@ fn permute(generator: &mut Generator, n: usize, order: &mut Vec<u32>) -> Result<
     })
 }
 
-/// Returns the pieces of documents, at most `capacity` long, from the longest to the shortest. Pieces of equal length
-/// keep the order of their documents in `order`.
+/// Returns the pieces of documents, at most `capacity` long, from the longest to the shortest.
+/// Pieces of equal length keep the order of their documents in `order`.
 fn longest_first(lengths: &[u32], order: &[u32], pieces: usize, capacity: u32) -> Result<Vec<Stored>, PackingError> {
     let mut sorted = Vec::new();
     reserve(&mut sorted, pieces)?;

@@ -4,7 +4,8 @@ use slotline::sampler::SamplerError;
 
 /// Why a sampler of this crate could not be made, or could not draw an order.
 ///
-/// It converts into a [`SamplerError`], which is what [`order`](slotline::sampler::Sampler::order) returns.
+/// It converts into a [`SamplerError`], which is what [`order`](slotline::sampler::Sampler::order)
+/// returns.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SequenceError {

@@ -262,12 +262,13 @@ impl LengthBatchSampler {
         self.most.max(1)
     }
 
-    /// Draws the next pass, and returns its batches as lists of indices. Locks the process's default generator while
-    /// drawing.
+    /// Draws the next pass, and returns its batches as lists of indices. Locks the process's
+    /// default generator while drawing.
     ///
     /// # Errors
     ///
-    /// If the memory cannot be allocated, or there are [replicas](Self::replicas) and no generator was set.
+    /// If the memory cannot be allocated, or there are [replicas](Self::replicas) and no generator
+    /// was set.
     pub fn batches(&mut self) -> Result<Vec<Vec<usize>>, SamplerError> {
         let mut order = Order::default();
         self.draw(&mut default_generator(), &mut order)?;

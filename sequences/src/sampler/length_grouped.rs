@@ -55,12 +55,13 @@ pub struct LengthGroupedSampler {
 }
 
 impl LengthGroupedSampler {
-    /// Makes a sampler for samples of these lengths in batches of `batch_size`. It draws from the default generator.
-    /// There may be no samples.
+    /// Makes a sampler for samples of these lengths in batches of `batch_size`. It draws from the
+    /// default generator. There may be no samples.
     ///
     /// # Errors
     ///
-    /// [`SamplerError::NoBatchSize`] if `batch_size` is 0, [`SequenceError::Length`] if a length is 2³² or more.
+    /// [`SamplerError::NoBatchSize`] if `batch_size` is 0, [`SequenceError::Length`] if a length is
+    /// 2³² or more.
     pub fn new(lengths: impl IntoIterator<Item = usize>, batch_size: usize) -> Result<Self, SequenceError> {
         let batch_size = NonZero::new(batch_size).ok_or(SamplerError::NoBatchSize { sampler: NAME })?;
         Ok(Self { lengths: checked(NAME, lengths)?, batch_size, generator: None })

@@ -47,7 +47,8 @@ pub struct Fim<T> {
     keep_length: bool,
 }
 
-/// The tokens that mark the parts of a document, for example `<fim_prefix>`, `<fim_suffix>` and `<fim_middle>`.
+/// The tokens that mark the parts of a document, for example `<fim_prefix>`, `<fim_suffix>` and
+/// `<fim_middle>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FimTokens<T> {
     /// The first token of a rearranged document. With PSM, the prefix follows it.

@@ -110,7 +110,8 @@ pub enum ManifestFormat {
 pub type ManifestOptions = Options<Manifest>;
 
 impl ManifestOptions {
-    /// Sets the format. By default it follows from the extension: `.csv`, `.tsv` (with tabs), `.jsonl` or `.ndjson`.
+    /// Sets the format. By default it follows from the extension: `.csv`, `.tsv` (with tabs),
+    /// `.jsonl` or `.ndjson`.
     pub fn format(mut self, format: ManifestFormat) -> Self {
         self.set.manifest_format = Some(format);
         self

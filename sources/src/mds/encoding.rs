@@ -1,4 +1,5 @@
-//! The encodings of MDS columns, after `streaming/base/format/mds/encodings.py` (mosaicml-streaming 0.13.0).
+//! The encodings of MDS columns, after `streaming/base/format/mds/encodings.py` (mosaicml-streaming
+//! 0.13.0).
 
 use slotline::dtype::DType;
 

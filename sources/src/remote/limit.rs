@@ -111,7 +111,8 @@ impl Limit {
         Permit { limit: self.clone(), begun: Instant::now() }
     }
 
-    /// Records that a connection was reset or refused or took too long, or that the server asked for fewer requests.
+    /// Records that a connection was reset or refused or took too long, or that the server asked
+    /// for fewer requests.
     pub(super) fn failed(&self) {
         let mut state = self.state();
         state.failed += 1;

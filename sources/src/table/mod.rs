@@ -102,7 +102,8 @@ pub struct Table {
     kept: PartCache<Chunk, Vec<Column>>,
     /// The total size of all parts, as recorded in the files.
     size: u64,
-    /// The largest ratio of a part's decoded size to its recorded size, in 1/256; 0 if no part was decoded yet.
+    /// The largest ratio of a part's decoded size to its recorded size, in 1/256; 0 if no part was
+    /// decoded yet.
     growth: AtomicU64,
     /// The value that replaces a missing value, for each column where that is not an error.
     missing: Vec<Option<Box<[u8]>>>,
@@ -382,8 +383,8 @@ fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 impl Table {
-    /// Opens files, folders that `save_to_disk` wrote, and patterns, with the [default
-    /// options](TableOptions).
+    /// Opens files, folders that `save_to_disk` wrote, and patterns, with the
+    /// [default options](TableOptions).
     ///
     /// # Errors
     ///

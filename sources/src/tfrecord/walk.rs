@@ -102,7 +102,8 @@ pub(super) fn data(record: &[u8], check: bool) -> Result<&[u8], &'static str> {
     Ok(data)
 }
 
-/// Returns the checksum of TFRecord: CRC-32C, rotated and with a number added, so that it can be part of checked data.
+/// Returns the checksum of TFRecord: CRC-32C, rotated and with a number added, so that it can be
+/// part of checked data.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }

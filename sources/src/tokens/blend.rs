@@ -5,8 +5,9 @@ use super::plan::Plan;
 use crate::files::{Files, Span};
 use crate::{Error, Format, Input, Record, RecordFields};
 
-/// The samples of several [`Gpt`](super::Gpt), in the order of Megatron's `BlendedDataset` (megatron-core 0.16.1). Made
-/// by [`GptOptions::blend`](super::GptOptions::blend) and [`blend_all`](super::GptOptions::blend_all).
+/// The samples of several [`Gpt`](super::Gpt), in the order of Megatron's `BlendedDataset`
+/// (megatron-core 0.16.1). Made by [`GptOptions::blend`](super::GptOptions::blend) and
+/// [`blend_all`](super::GptOptions::blend_all).
 #[derive(Debug)]
 pub struct Blend {
     pub(super) files: Files,
@@ -23,7 +24,8 @@ impl Blend {
         self.order.get(index).map(|&(part, sample)| (part.into(), sample as usize))
     }
 
-    /// Takes each sample from the dataset that is furthest behind its weight (`build_blending_indices`).
+    /// Takes each sample from the dataset that is furthest behind its weight
+    /// (`build_blending_indices`).
     pub(super) fn weighted(plans: &[Plan], weights: &[f64], samples: u64) -> Result<Vec<(u16, u32)>, Error> {
         check(plans.len())?;
         let mut taken = vec![0_u32; plans.len()];
@@ -86,7 +88,8 @@ pub(super) fn normalized(weights: &[f64]) -> Result<Vec<f64>, Error> {
     Ok(weights.iter().map(|weight| weight / total).collect())
 }
 
-/// Adds numbers in the order of NumPy's `sum` (`pairwise_sum` of NumPy 2.1), since Megatron's order depends on the last bit.
+/// Adds numbers in the order of NumPy's `sum` (`pairwise_sum` of NumPy 2.1), since Megatron's order
+/// depends on the last bit.
 fn sum(numbers: &[f64]) -> f64 {
     match numbers.len() {
         0..8 => numbers.iter().sum(),

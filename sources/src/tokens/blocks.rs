@@ -20,8 +20,8 @@ const HEADER: u64 = 1024;
 /// before it, and no sample spans two files.
 ///
 /// nanoGPT draws blocks at random positions. For the same, set a stride of 1, so that sample `i`
-/// starts at token `i`, and use a `RandomSampler` with replacement. With the same
-/// seed, it draws the same positions as nanoGPT's `get_batch`.
+/// starts at token `i`, and use a `RandomSampler` with replacement. With the same seed, it draws
+/// the same positions as nanoGPT's `get_batch`.
 ///
 /// ```
 /// use slotline::Loader;
@@ -85,7 +85,8 @@ impl BlockOptions {
         Self { block_size, stride: block_size, dtype: DType::U16, widen: false, maps: false, labels: false }
     }
 
-    /// Sets the number of tokens from the start of a sample to the start of the next one, `block_size` by default.
+    /// Sets the number of tokens from the start of a sample to the start of the next one,
+    /// `block_size` by default.
     pub fn stride(mut self, tokens: usize) -> Self {
         self.stride = tokens;
         self
@@ -121,13 +122,13 @@ impl BlockOptions {
         self
     }
 
-    /// Opens files of tokens without a header, as nanoGPT writes them with NumPy's `tofile`. [Patterns](crate::paths) are
-    /// expanded.
+    /// Opens files of tokens without a header, as nanoGPT writes them with NumPy's `tofile`.
+    /// [Patterns](crate::paths) are expanded.
     ///
     /// # Errors
     ///
-    /// If a file can't be found, its length is not a multiple of the size of a token, there are no samples, or the options
-    /// are invalid.
+    /// If a file can't be found, its length is not a multiple of the size of a token, there are no
+    /// samples, or the options are invalid.
     pub fn open_raw(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
         self.open(opened(crate::paths::expand(paths)?, self.maps)?, Header::No)
     }

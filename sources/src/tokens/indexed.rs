@@ -44,7 +44,8 @@ impl Index {
         self.lengths.is_empty()
     }
 
-    /// Returns the index of the first sequence of each document, followed by the number of sequences.
+    /// Returns the index of the first sequence of each document, followed by the number of
+    /// sequences.
     pub fn documents(&self) -> &[u64] {
         &self.documents
     }

@@ -104,7 +104,8 @@ fn reserved<T>(len: u64, overflow: impl Fn() -> Error) -> Result<Vec<T>, Error> 
     Ok(list)
 }
 
-/// Returns where each sample starts. A sample has `length` + `extra` tokens, and the next one starts with its extra token.
+/// Returns where each sample starts. A sample has `length` + `extra` tokens, and the next one
+/// starts with its extra token.
 fn starts(
     lengths: &[u32],
     documents: &[u32],

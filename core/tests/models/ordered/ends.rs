@@ -1,5 +1,5 @@
-//! Models of how a ring ends: `seal` and `close` while workers and a consumer are active or asleep, and the drop of the
-//! ring.
+//! Models of how a ring ends: `seal` and `close` while workers and a consumer are active or asleep,
+//! and the drop of the ring.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use slotline_core::wait::Never;
 use super::*;
 use crate::support::{Note, Parking, explore};
 
-/// A third thread seals the run, against a worker that sleeps for space and a consumer that takes what was claimed.
+/// A third thread seals the run, against a worker that sleeps for space and a consumer that takes
+/// what was claimed.
 fn a_seal_ends_the_run(preemptions: usize, delivery: Delivery) {
     explore(preemptions, move || {
         let ring = ring(1, Config::new().delivery(delivery));

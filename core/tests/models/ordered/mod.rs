@@ -1,4 +1,5 @@
-//! Models of the ordered ring, and code that they share: workers that write each ticket into its slot.
+//! Models of the ordered ring, and code that they share: workers that write each ticket into its
+//! slot.
 
 mod arrival;
 mod ends;
@@ -67,7 +68,8 @@ fn spawn_hasty(ring: &Arc<Model>, workers: usize, publish: fn(usize) -> bool) ->
     (0..workers).map(|_| Worker::new(ring.clone())).map(|worker| thread::spawn(move || work(worker))).collect()
 }
 
-/// Makes one claim, and publishes it if `publish` returns `true` for its ticket. Returns whether there was a claim.
+/// Makes one claim, and publishes it if `publish` returns `true` for its ticket. Returns whether
+/// there was a claim.
 fn work_once(worker: &Worker<Arc<Model>>, publish: fn(usize) -> bool) -> bool {
     let Ok(mut claim) = worker.try_claim(1) else { return false };
     let ticket = claim.ticket();

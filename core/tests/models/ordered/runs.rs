@@ -8,7 +8,8 @@ use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, 
 use super::*;
 use crate::support::{Note, explore};
 
-/// A run is sealed half-way and drained, and the same worker continues with the next run on the same slots.
+/// A run is sealed half-way and drained, and the same worker continues with the next run on the
+/// same slots.
 #[test]
 fn a_run_starts_clean_after_a_sealed_one_is_drained() {
     explore(2, || {
@@ -62,8 +63,8 @@ fn a_seal_while_a_run_is_opened_is_not_lost() {
     });
 }
 
-/// A worker that has seen one run must not claim beyond the end of the next, shorter one, which starts at the position
-/// that the worker loaded.
+/// A worker that has seen one run must not claim beyond the end of the next, shorter one, which
+/// starts at the position that the worker loaded.
 fn claims_stay_in_their_run(delivery: Delivery, next_run: usize) {
     explore(3, move || {
         let ring = ring(2, Config::new().delivery(delivery));

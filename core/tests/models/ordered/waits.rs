@@ -86,8 +86,8 @@ fn a_release_wakes(preemptions: usize, delivery: Delivery) {
         let first = consumer.next().unwrap().ticket();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         let mut taken = [0, 1, 2].map(|i| if i == 0 { first } else { consumer.try_next().unwrap().ticket() });
-        // In order of arrival, the first scan may pass over ticket 0 and find ticket 1, if both are finished during the
-        // scan.
+        // In order of arrival, the first scan may pass over ticket 0 and find ticket 1, if both are
+        // finished during the scan.
         if delivery == Delivery::Arrival {
             taken.sort_unstable();
         }

@@ -48,7 +48,8 @@ pub(crate) fn run(bench: &Bench) -> Result<String> {
     ))
 }
 
-/// Compares loaders of a dataset that is read by index, with a shared ring and with one ring per worker.
+/// Compares loaders of a dataset that is read by index, with a shared ring and with one ring per
+/// worker.
 fn by_index<D: Dataset + 'static>(bench: &Bench, workers: usize, data: impl Fn() -> D) -> Result<usize> {
     let builder = |device: Option<&Device>| set(Loader::builder(data()), workers, device).shuffle(true).seed(7);
     let batches = compare(bench, |device| Ok(builder(device).build()?))?;
@@ -85,8 +86,8 @@ fn compare<S>(bench: &Bench, make: impl Fn(Option<&Device>) -> Result<Loader<Bat
                 let found = (field.dtype(), field.shape(), field.bytes());
                 let like = (wanted.dtype(), wanted.shape(), wanted.bytes().len());
                 ensure!(found == like, "batch {task}, field {i}: {found:?} instead of {like:?}");
-                // SAFETY: the field has this many bytes at this address, and the batch is held until the copy is
-                // done.
+                // SAFETY: the field has this many bytes at this address, and the batch is held
+                // until the copy is done.
                 let bytes = unsafe { training.fetch(field.ptr(), field.bytes()) }?;
                 ensure!(bytes == wanted.bytes(), "batch {task}, field {i}: the bytes differ");
                 if let Some(wanted) = columns.lengths(i).or(columns.offsets(i)) {

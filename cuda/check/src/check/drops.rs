@@ -95,7 +95,8 @@ fn loader_alone(bench: &Bench) -> Result<()> {
 /// Checks that each row has its number. The batch must be ready on the stream.
 fn read(training: &Training<'_>, batch: &DeviceBatch) -> Result<()> {
     let rows = batch.field(0).context("a field is missing")?;
-    // SAFETY: the field has this many bytes at this address, and the batch is held until the copy is done.
+    // SAFETY: the field has this many bytes at this address, and the batch is held until the copy
+    // is done.
     let bytes = unsafe { training.fetch(rows.ptr(), rows.bytes()) }?;
     let numbers = bytes.as_chunks::<ROW_BYTES>().0.iter().filter_map(|row| row.first_chunk());
     let found: Vec<_> = numbers.map(|&number| i64::from_le_bytes(number)).collect();

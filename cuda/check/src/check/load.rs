@@ -76,7 +76,8 @@ fn feed(bench: &Bench, streams: &[&Training<'_>], slots: usize, workers: usize, 
                 batch.ready_on(&stream.seen)?;
                 for i in 0..batch.fields() {
                     let field = batch.field(i).context("a field is missing")?;
-                    // SAFETY: the stream waits for these bytes, and the batch is dropped after this.
+                    // SAFETY: the stream waits for these bytes, and the batch is dropped after
+                    // this.
                     unsafe { stream.fold((field.ptr(), field.bytes()), salt(i), slow, sums, batch.batch_index()) }?;
                 }
             }

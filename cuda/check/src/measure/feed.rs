@@ -27,9 +27,11 @@ pub(crate) struct Feed {
     pub(crate) workers: usize,
     /// The number of batches in a pass.
     pub(crate) batches: usize,
-    /// The bandwidth, in 10⁹ bytes of samples per second, from the start of the pass to the end of the last copy.
+    /// The bandwidth, in 10⁹ bytes of samples per second, from the start of the pass to the end of
+    /// the last copy.
     pub(crate) gb_per_s: Spread,
-    /// The bandwidth divided by that of copies of the same size from registered memory, measured right before.
+    /// The bandwidth divided by that of copies of the same size from registered memory, measured
+    /// right before.
     pub(crate) share: Spread,
 }
 

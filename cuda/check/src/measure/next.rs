@@ -22,7 +22,8 @@ pub(crate) struct Next {
     pub(crate) workers: usize,
     pub(crate) batches: usize,
     pub(crate) step_us: f64,
-    /// The time of `next` and `ready_on` together, in microseconds: median, 99th and 99.9th percentile, maximum.
+    /// The time of `next` and `ready_on` together, in microseconds: median, 99th and 99.9th
+    /// percentile, maximum.
     pub(crate) median_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,

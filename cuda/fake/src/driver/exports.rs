@@ -213,7 +213,8 @@ fn error_text(
 }
 
 fn load_module(driver: &mut Driver, to: Out<Handle>, image: *const u8) -> Outcome {
-    // SAFETY: callers of the driver pass a module: a C string, or a binary whose first byte is not text.
+    // SAFETY: callers of the driver pass a module: a C string, or a binary whose first byte is not
+    // text.
     unsafe { driver.load_module(image) }.and_then(|module| to.set(module))
 }
 

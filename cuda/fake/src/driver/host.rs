@@ -1,4 +1,5 @@
-//! Page-locked host memory: registered or allocated, and optionally write-protected while copies read it.
+//! Page-locked host memory: registered or allocated, and optionally write-protected while copies
+//! read it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

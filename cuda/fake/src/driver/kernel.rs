@@ -100,7 +100,8 @@ impl Driver {
         if image.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: the caller passes an image with at least one byte, and text that is nul-terminated.
+        // SAFETY: the caller passes an image with at least one byte, and text that is
+        // nul-terminated.
         let text = unsafe {
             if !(*image).is_ascii_graphic() && !(*image).is_ascii_whitespace() {
                 return Err(INVALID_IMAGE);
@@ -154,8 +155,8 @@ impl Driver {
         let mut params = Vec::with_capacity(function.sizes.len());
         for (i, &size) in function.sizes.iter().enumerate() {
             let mut value = vec![0u64; size.div_ceil(8)];
-            // SAFETY: the caller passes the address of a value for each declared parameter; the vector has room for
-            // the size.
+            // SAFETY: the caller passes the address of a value for each declared parameter; the
+            // vector has room for the size.
             unsafe { std::ptr::copy_nonoverlapping(*request.params.add(i), value.as_mut_ptr().cast(), size) };
             params.push(value);
         }
@@ -221,8 +222,8 @@ impl Driver {
     }
 }
 
-/// Returns the kernels that PTX declares, with the sizes of their parameters in bytes, or `None` if it cannot be
-/// parsed.
+/// Returns the kernels that PTX declares, with the sizes of their parameters in bytes, or `None` if
+/// it cannot be parsed.
 fn signatures(ptx: &str) -> Option<BTreeMap<String, Vec<usize>>> {
     let code: String = ptx.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
     let mut kernels = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Device memory: each device has a separate address space, in which no address is reused. Freed memory is made
-//! inaccessible, so that late accesses are detected.
+//! Device memory: each device has a separate address space, in which no address is reused. Freed
+//! memory is made inaccessible, so that late accesses are detected.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,8 @@ impl DeviceMemory {
         piece.freed = true;
         self.used -= piece.bytes;
         let pages = piece.bytes.next_multiple_of(PAGE);
-        // SAFETY: the pages belong to the driver, their user has freed them, and their contents are not needed.
+        // SAFETY: the pages belong to the driver, their user has freed them, and their contents are
+        // not needed.
         unsafe { libc::madvise(start as *mut libc::c_void, pages, libc::MADV_DONTNEED) };
         protect(start, pages, libc::PROT_NONE);
         Ok(())
@@ -115,7 +116,8 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.space != 0 {
-            // SAFETY: the driver mapped the whole space, and the work of its device is done or discarded.
+            // SAFETY: the driver mapped the whole space, and the work of its device is done or
+            // discarded.
             unsafe { libc::munmap(self.space as *mut libc::c_void, SPACE) };
         }
     }
@@ -123,8 +125,8 @@ impl Drop for DeviceMemory {
 
 /// Changes the protection of pages. Returns whether the system call succeeded.
 pub(super) fn protect(start: usize, bytes: usize, protection: libc::c_int) -> bool {
-    // SAFETY: callers pass pages of device memory that belong to the driver, or pages that their user has handed to
-    // the driver.
+    // SAFETY: callers pass pages of device memory that belong to the driver, or pages that their
+    // user has handed to the driver.
     unsafe { libc::mprotect(start as *mut libc::c_void, bytes, protection) == 0 }
 }
 
@@ -132,7 +134,8 @@ pub(super) fn protect(start: usize, bytes: usize, protection: libc::c_int) -> bo
 /// is the purpose of this driver.
 pub(super) fn read(from: usize, bytes: usize) -> Vec<u8> {
     let mut copy = vec![0; bytes];
-    // SAFETY: callers pass device memory that they checked, or host memory that its user handed to the driver.
+    // SAFETY: callers pass device memory that they checked, or host memory that its user handed to
+    // the driver.
     unsafe { std::ptr::copy_nonoverlapping(from as *const u8, copy.as_mut_ptr(), bytes) };
     copy
 }

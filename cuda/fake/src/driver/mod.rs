@@ -21,7 +21,8 @@ use std::time::Duration;
 use crate::control::{Live, Options, Skip};
 use code::Outcome;
 
-/// The representation of CUDA's handles: numbers that are never reused. They are never dereferenced.
+/// The representation of CUDA's handles: numbers that are never reused. They are never
+/// dereferenced.
 type Handle = usize;
 
 /// The handle of device 0's primary context. The handles of the other devices follow with a
@@ -56,7 +57,8 @@ pub(crate) struct Driver {
     watches: BTreeMap<String, Vec<kernel::Watch>>,
     last_handle: Handle,
 
-    /// The number of steps made. This is the driver's only clock; a step counts as a microsecond in reported times.
+    /// The number of steps made. This is the driver's only clock; a step counts as a microsecond in
+    /// reported times.
     now: u64,
     streams_made: u64,
     jobs_made: u64,
@@ -115,7 +117,8 @@ fn lock() -> MutexGuard<'static, Driver> {
     DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wraps every driver call: counts it, fails it if a failure is injected, and makes some steps of the streams.
+/// Wraps every driver call: counts it, fails it if a failure is injected, and makes some steps of
+/// the streams.
 fn call(name: &'static str, body: impl FnOnce(&mut Driver) -> Outcome) -> u32 {
     let mut driver = lock();
     driver.calls += 1;
@@ -167,8 +170,8 @@ impl Driver {
         }
     }
 
-    /// See [`Fake::reset`](crate::Fake::reset). Handles continue from the last one, so that an old handle is never
-    /// mistaken for a new one.
+    /// See [`Fake::reset`](crate::Fake::reset). Handles continue from the last one, so that an old
+    /// handle is never mistaken for a new one.
     fn reset(&mut self, options: Options) -> Live {
         let left = self.live();
         let next = Self::new(options, self.round + 1, self.last_handle);

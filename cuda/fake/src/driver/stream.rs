@@ -152,7 +152,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the stream that a caller's handle refers to. Default streams are created when they are first used.
+    /// Returns the stream that a caller's handle refers to. Default streams are created when they
+    /// are first used.
     pub(super) fn find_stream(&mut self, stream: Handle) -> Outcome<Handle> {
         let device = self.current()?;
         let kind = match stream {
@@ -164,8 +165,8 @@ impl Driver {
         Ok(known.map(|(&handle, _)| handle).unwrap_or_else(|| self.add_stream(device, kind)))
     }
 
-    /// Like [`find_stream`](Self::find_stream), for a call that [may need no
-    /// context](Self::check_context_for) if the stream was created by the user.
+    /// Like [`find_stream`](Self::find_stream), for a call that
+    /// [may need no context](Self::check_context_for) if the stream was created by the user.
     pub(super) fn find_by_handle(&mut self, stream: Handle) -> Outcome<Handle> {
         if stream <= 2 {
             return self.find_stream(stream);
@@ -333,9 +334,10 @@ impl Driver {
         }
     }
 
-    /// Records a violation for each unfinished earlier job that conflicts with this one. Two jobs that access the
-    /// same bytes, at least one of them writing, must be ordered. The earlier one cannot wait for the later one, so
-    /// if the later one starts first or in between, they are not ordered.
+    /// Records a violation for each unfinished earlier job that conflicts with this one. Two jobs
+    /// that access the same bytes, at least one of them writing, must be ordered. The earlier one
+    /// cannot wait for the later one, so if the later one starts first or in between, they are not
+    /// ordered.
     fn find_races(&mut self, job: &Job) {
         let others = self.streams.values().flat_map(Stream::jobs).filter(|other| other.number < job.number);
         let races: Vec<_> = others.filter(|other| other.conflicts(job)).map(ToString::to_string).collect();

@@ -9,7 +9,8 @@ use sys::{CUdeviceptr, CUevent, CUstream};
 /// Makes a driver call and returns its code, 0 on success.
 macro_rules! cu {
     ($name:ident($($arg:expr),* $(,)?)) => {{
-        // SAFETY: the fake driver checks its arguments, and the memory that tests pass outlives its copies.
+        // SAFETY: the fake driver checks its arguments, and the memory that tests pass outlives its
+        // copies.
         let result = unsafe { crate::support::sys::$name($($arg),*) };
         result as u32
     }};

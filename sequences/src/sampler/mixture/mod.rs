@@ -157,7 +157,8 @@ impl MixtureSampler {
         self
     }
 
-    /// Sets whether the samples of each dataset are shuffled, instead of visited from first to last; true by default.
+    /// Sets whether the samples of each dataset are shuffled, instead of visited from first to
+    /// last; true by default.
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
