@@ -1,8 +1,8 @@
-//! Instruction counts by callgrind, a measure that does not depend on other load or on the clock.
+//! Instruction counts by callgrind, which do not depend on other load or on the clock.
 //!
-//! Each case runs in a separate process under valgrind, once with few passes and once with more. The difference, divided by
-//! the units of work in the additional passes, is the count of one unit. `instructions.json` has the counts of the last
-//! update.
+//! Each case runs in a separate process under valgrind, once with few passes and once with more.
+//! The difference, divided by the units of work in the additional passes, is the count of one unit.
+//! The file `instructions.json` has the expected counts.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -34,7 +34,8 @@ const CASES: [Case; 5] = [
 ];
 /// The two numbers of passes. Their difference excludes what a process does only once.
 const PASSES: [usize; 2] = [2, 7];
-/// The share of the count in the file by which a new count may differ from it, since compilers and C libraries differ.
+/// The fraction of the expected count by which a new count may differ from it, since compilers and
+/// C libraries differ.
 const BOUND: f64 = 0.3;
 
 fn zero_cost(passes: usize) {
@@ -90,7 +91,8 @@ pub fn run(case: &str, passes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Counts all cases and compares the counts with those in `file`, or writes them to it if `update` is set.
+/// Counts all cases and compares the counts with those in `file`, or writes them to it if `update`
+/// is set.
 pub fn check(file: &Path, update: bool) -> Result<()> {
     let counts: BTreeMap<_, _> =
         CASES.iter().map(|case| Ok((case.name.to_owned(), count(case)?))).collect::<Result<_>>()?;

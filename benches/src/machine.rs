@@ -43,7 +43,8 @@ fn first_line(program: &str, arguments: &[&str]) -> String {
     text.as_deref().and_then(|text| text.lines().next()).map_or_else(unknown, str::to_owned)
 }
 
-/// Returns the name of the CPU with its family and model numbers, since on many virtual machines the name is incomplete.
+/// Returns the name of the CPU with its family and model numbers, since on many virtual machines
+/// the name is incomplete.
 fn cpu() -> String {
     let Ok(text) = std::fs::read_to_string("/proc/cpuinfo") else {
         return unknown();

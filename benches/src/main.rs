@@ -62,7 +62,8 @@ struct Report {
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 
-    /// Numbers of workers of the sections empty-items, small-images, large-images, token-crops and jpegs
+    /// Numbers of workers of the sections empty-items, small-images, large-images, token-crops and
+    /// jpegs
     #[arg(long, value_delimiter = ',', default_values_t = [0, 1, 2])]
     workers: Vec<usize>,
 
@@ -70,21 +71,26 @@ struct Report {
     #[arg(long, value_name = "DIR", default_value = env!("CARGO_MANIFEST_DIR"))]
     source: PathBuf,
 
-    /// Python interpreter with torch, for jpeg-crops, pngs and rand-augment the packages of the peers (torchvision, Pillow, spdl, nvidia-dali-cuda120, ffcv), for the sections of Python slotline, for packing TRL (trl, datasets, accelerate), and for the sections about files NumPy and the peers' packages
+    /// Python interpreter with torch, for jpeg-crops, pngs and rand-augment the packages of the
+    /// peers (torchvision, Pillow, spdl, nvidia-dali-cuda120, ffcv), for the sections of Python
+    /// slotline, for packing TRL (trl, datasets, accelerate), and for the sections about files
+    /// NumPy and the peers' packages
     #[arg(long, value_name = "PYTHON", env = "TORCH_PYTHON", default_value = "python3")]
     torch: String,
 
-    /// Folder of photographs (JPEGs or PNGs, and nothing else) that the pictures of jpeg-crops, pngs and rand-augment are windows of; those
-    /// that scikit-image and scikit-learn come with are written by `peers/python/photographs.py` [default: generated scenes]
+    /// Folder of photographs (JPEGs or PNGs, and nothing else) that the pictures of jpeg-crops,
+    /// pngs and rand-augment are windows of; those that scikit-image and scikit-learn come with are
+    /// written by `peers/python/photographs.py` [default: generated scenes]
     #[arg(long, value_name = "DIR")]
     photographs: Option<PathBuf>,
 
-    /// Leave out the peers that are separate programs: burn, which takes a while to build, and those that use torch
+    /// Leave out the peers that are separate programs: burn, which takes a while to build, and
+    /// those that use torch
     #[arg(long)]
     no_programs: bool,
 
-    /// Folder for the files that the sections about files read: 6 GB, made by the first report [default: beside the compiled
-    /// peers]
+    /// Folder for the files that the sections about files read: 6 GB, made by the first report
+    /// [default: beside the compiled peers]
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
 
@@ -122,12 +128,13 @@ fn measure(report: Report) -> Result<()> {
     let sections: Vec<_> = SECTIONS.into_iter().filter(|section| is_chosen(section.name)).collect();
     let names: Vec<&str> = sections.iter().map(|section| section.name).collect();
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
-    // Check that the results can be written before minutes are spent on measuring.
+    // Checks that the results can be written before minutes are spent on measuring.
     record::write(&path, &record::read(&path)?)?;
     // Peers are compiled next to this program.
     let build = std::env::current_exe().context("cannot find the folder of this program")?.with_file_name("peers");
     std::fs::create_dir_all(&build).with_context(|| format!("cannot create {}", build.display()))?;
-    // Not in the system's temporary folder, since an interruption may leave 400 MB behind.
+    // The data is not in the system's temporary folder, since an interruption may leave 400 MB
+    // behind.
     let data = tempfile::tempdir_in(&build)?;
     let files = report.files.unwrap_or_else(|| build.join("files"));
     let places = Places { source: &report.source, build: &build, python: &report.torch, files: &files };
@@ -135,11 +142,11 @@ fn measure(report: Report) -> Result<()> {
     let (workers, photographs) = (report.workers, report.photographs);
     let setup = Setup { data: data.path().to_owned(), workers, programs, photographs, files };
     for section in sections {
-        // A pass takes half a second, or there are many of them.
+        // Sections with fewer rounds: a pass takes half a second, or there are many of them.
         let has_fewer = matches!(section.name, "slow-samples" | "python-slow-samples" | "ranks");
         let mut recorder = Recorder::new(section.name, if has_fewer { rounds.div_ceil(3) } else { rounds });
         (section.run)(&setup, &mut recorder)?;
-        // Write after each section, so that its results are kept if a later one is interrupted.
+        // Writes after each section, so that its results are kept if a later one is interrupted.
         let mut lines = record::read(&path)?;
         lines.retain(|line| line.section() != section.name);
         lines.extend(recorder.into_lines());

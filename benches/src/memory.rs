@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// The pause between two looks at a program.
+/// The pause between two measurements of a program's memory.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Runs `work`, and returns its result and the peak memory, in bytes, of a process and its descendants during it.
+/// Runs `work`, and returns its result. Also returns the peak memory, in bytes, of a process and
+/// its descendants meanwhile.
 pub fn peak<T>(pid: u32, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -31,8 +32,9 @@ pub fn peak<T>(pid: u32, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     })
 }
 
-/// Returns the bytes of a process and its descendants. A page that several processes have counts once: each has its share
-/// (PSS), and files in memory that processes have open, but not mapped, are added.
+/// Returns the memory of a process and its descendants, in bytes. A page that several processes
+/// share counts once, as each process is charged its share (PSS). Files in memory that processes
+/// have open but not mapped are added.
 pub fn of_tree(pid: u32) -> Result<u64> {
     let mut total = share(pid).with_context(|| format!("cannot read the memory of process {pid}"))?;
     let (mut open, mut mapped) = (HashSet::new(), HashSet::new());
@@ -53,7 +55,7 @@ fn read(pid: u32, file: &str) -> Result<String> {
     Ok(std::fs::read_to_string(format!("/proc/{pid}/{file}"))?)
 }
 
-/// Returns the bytes of a process, of shared pages its share.
+/// Returns the memory of a process in bytes, with its share of shared pages.
 fn share(pid: u32) -> Result<u64> {
     let text = read(pid, "smaps_rollup")?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("no PSS")?;
@@ -66,7 +68,8 @@ fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// Finds the files in memory that a process has open, with their bytes, and those that it has mapped.
+/// Finds the in-memory files that a process has open, with their sizes, and those that it has
+/// mapped.
 fn files(pid: u32, open: &mut HashSet<(u64, u64)>, mapped: &mut HashSet<u64>) {
     use std::os::unix::fs::MetadataExt;
     let is_memory = |path: &str| path.starts_with("/dev/shm/") || path.starts_with("/memfd:");

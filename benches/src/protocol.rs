@@ -1,46 +1,49 @@
 //! The protocol of peers that are separate programs.
 //!
-//! The program is started once for each variant of a workload and number of workers, with pipes for its input and
-//! output:
+//! The program is started once for each variant of a workload and number of workers, with pipes for
+//! its input and output:
 //!
 //! ```text
 //! PROGRAM [--peer NAME] --workload small-images --workers 1 --data DIR
 //! ```
 //!
-//! It makes the workload's data, builds its loader, runs one pass to warm up, and prints one line:
+//! The program makes the workload's data, builds its loader, runs one pass to warm up, and prints
+//! one of these lines:
 //!
 //! ```text
-//! {"ready":true,"peer":"libtorch","version":"2.8.0"}     or, before it exits with 0,
-//! {"absent":"why it does not support this"}
+//! {"ready":true,"peer":"libtorch","version":"2.8.0"}
+//! {"absent":"why it does not support this"}     (it then exits with status 0)
 //! ```
 //!
-//! Then, for each line `pass`, it runs one pass, timed from the request of the pass to its end, and prints
+//! Then, for each line `pass` in its input, it runs one pass, measures the time from the request to
+//! the end of the pass, and prints a line:
 //!
 //! ```text
 //! {"batches":938,"seconds":0.0123,"check":1799970000}
 //! ```
 //!
-//! For `quit`, or at the end of its input, it exits. Its stderr is shown only if it fails.
+//! At a line `quit`, or at the end of its input, it exits. Its stderr is shown only if it fails.
 //!
-//! | workload | data | a pass | check: the sum of |
+//! | Workload | Data | A pass | `check` is the sum of the |
 //! |---|---|---|---|
 //! | empty-items | item i is i, as i64; 200,000 items, or fewer if the peer is slow | in order, batches of 1 | items |
 //! | small-images | 60,000 × 28 × 28 bytes, byte i of all is i × 31 mod 251; label j is j, as i64 | shuffled, batches of 64 | labels |
-//! | large-images | 2,000 × 3 × 224 × 224 bytes, the same | shuffled, batches of 32 | labels |
-//! | token-crops | `DIR/tokens.u16`, 400 MB, token i is i × 7919 mod 50257, mapped; x and y are 1,024 tokens as i64, y shifted by one | 16,000 random places, batches of 16 | each row's first x |
-//! | first-batch | the data of large-images, made before | from building the loader to its first batch; `batches` is 1 | labels |
+//! | large-images | 2,000 × 3 × 224 × 224 bytes, with the same values | shuffled, batches of 32 | labels |
+//! | token-crops | `DIR/tokens.u16`, 400 MB, token i is i × 7919 mod 50257, mapped; x and y are 1,024 tokens as i64, y shifted by one | 16,000 random places, batches of 16 | first x of each row |
+//! | first-batch | the data of large-images, made in advance | from building the loader to its first batch; `batches` is 1 | labels |
 //! | slow-samples-8, slow-samples-1 | 200 items as in empty-items; those whose index is a multiple of 16 take 50 ms of sleep, the others 1 ms | in order, batches of 8, of 1 | items |
-//! | slow-samples-8-arrival, slow-samples-1-arrival | the same | as batches are finished | items |
-//! | slow-samples-1-prefetch-16 | the same | in order, batches of 1, 16 loaded ahead for each worker | items |
+//! | slow-samples-8-arrival, slow-samples-1-arrival | the items of slow-samples-8 | batches of 8, of 1, delivered as they are finished | items |
+//! | slow-samples-1-prefetch-16 | the items of slow-samples-8 | in order, batches of 1, 16 loaded ahead for each worker | items |
 //!
-//! The workloads jpeg-crops-small, jpeg-crops-large, pngs and rand-augment, of transformed pictures, are in `peers/python/pictures.py`.
-//! The workloads packing and padding, of sequences, are in `peers/python/sequences.py`.
-//! The workloads of Python, of loaders of Python, are in `peers/python/loader.py`; their checksum is the number of
-//! samples.
+//! The workloads of transformed pictures (jpeg-crops-small, jpeg-crops-large, pngs and
+//! rand-augment) are described in `peers/python/pictures.py`, and those of sequences (packing and
+//! padding) in `peers/python/sequences.py`. Those of Python loaders are described in
+//! `peers/python/loader.py`; their checksum is the number of samples.
 //!
-//! A last batch that is not full counts as one batch. Except in slow-samples-1-prefetch-16, loaders prefetch as much as they do by
-//! default. Crop k of token-crops starts at splitmix64(k) modulo (number of tokens - 1,024). If a `PROGRAM` implements several peers,
-//! `--peer` selects one.
+//! In `batches`, a last batch that is not full counts as one batch. Except in
+//! slow-samples-1-prefetch-16, loaders prefetch as much as they do by default. Crop k of
+//! token-crops starts at splitmix64(k) modulo (number of tokens - 1,024). If a `PROGRAM` implements
+//! several peers, `--peer` selects one.
 
 use std::ffi::OsString;
 use std::io::{BufRead, Write};
@@ -79,12 +82,12 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Reply {
-    /// The program does not support the request.
+    /// The reply of a program that does not support the request.
     Absent {
         /// The reason.
         absent: String,
     },
-    /// The program is warm.
+    /// The reply of a program that is warm.
     Ready {
         /// Always true.
         ready: bool,
@@ -93,7 +96,7 @@ pub enum Reply {
         /// The version of the peer.
         version: String,
     },
-    /// The program has run a pass.
+    /// The reply after a pass.
     Pass(Answer),
 }
 
@@ -108,7 +111,8 @@ pub struct Answer {
     pub check: u64,
 }
 
-/// Runs the program side: builds the requested loader with `make`, and answers requests until `quit`.
+/// Runs the program's side of the protocol: builds the requested loader with `make`, and answers
+/// requests until `quit`.
 pub fn serve<P>(peer: &str, version: &str, make: impl FnOnce() -> Result<P>) -> Result<()>
 where
     P: FnMut() -> Result<Answer>,
@@ -133,7 +137,8 @@ where
     Ok(())
 }
 
-/// The same for a contender that compares the checksum itself, which `make` also returns.
+/// Like [`serve`], for a contender that compares the checksum itself. `make` also returns that
+/// checksum.
 pub fn serve_contender(peer: &str, make: impl FnOnce() -> Result<(Contender, u64)>) -> Result<()> {
     serve(peer, env!("CARGO_PKG_VERSION"), || {
         let (mut contender, check) = make()?;

@@ -1,4 +1,4 @@
-//! The recorded measurements as JSON lines, from which the report is rendered.
+//! The recorded measurements, as JSON lines, from which the report is rendered.
 
 use std::fmt;
 use std::path::Path;
@@ -43,7 +43,7 @@ pub struct Run {
     pub machine: Machine,
 }
 
-/// What was measured of one contender: times, memory or counts, as `unit` says.
+/// The values measured for one contender: times, memory or counts, according to `unit`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Time {
     /// The section.
@@ -72,7 +72,8 @@ pub struct Time {
 }
 
 impl Time {
-    /// The values of a contender without workers, a size, ranks or a version. The recorder adds the section.
+    /// Creates the record of a contender without a number of workers, a size, ranks or a version.
+    /// The recorder adds the section.
     pub fn new(case: &str, peer: impl Into<String>, kind: Kind, unit: Unit, values: Vec<f64>) -> Self {
         let (section, case, peer) = (String::new(), case.to_owned(), peer.into());
         Self { section, case, workers: None, size: None, ranks: None, peer, version: None, kind, unit, values }
@@ -84,9 +85,9 @@ impl Time {
 pub struct Absent {
     /// The section.
     pub section: String,
-    /// As in [`Time`].
+    /// The variant of the section; empty if there is only one.
     pub case: String,
-    /// As in [`Time`].
+    /// The number of workers, for sections that have workers.
     pub workers: Option<usize>,
     /// The name of the contender.
     pub peer: String,
@@ -135,14 +136,14 @@ pub enum Unit {
     /// Bytes of memory.
     #[serde(rename = "bytes")]
     Bytes,
-    /// How many of what the case names.
+    /// A number of the things that the case names.
     #[serde(rename = "count")]
     Count,
 }
 
 impl Unit {
-    /// Returns the value of `batches` (or items) that took `seconds`, or that many wake-ups. It is rounded to five digits: clocks
-    /// are not more precise, and lines stay short.
+    /// Converts `seconds` for this many batches (or items), or a number of wake-ups, to this unit.
+    /// The value is rounded to five digits: clocks are not more precise, and lines stay short.
     pub fn value(self, batches: f64, seconds: f64) -> f64 {
         let value = match self {
             Self::NanosPerItem | Self::NanosPerBatch => seconds * 1e9 / batches,
@@ -191,7 +192,8 @@ fn parse(line: &str) -> Result<Line> {
     Ok(line)
 }
 
-/// Replaces the content of a file by these lines. If this is interrupted, the old content is kept.
+/// Replaces the contents of a file by these lines. If the program is interrupted, the old contents
+/// are kept.
 pub fn write(path: &Path, lines: &[Line]) -> Result<()> {
     let lines = lines.iter().map(|line| Ok(serde_json::to_string(line)? + "\n"));
     let text: String = lines.collect::<Result<_>>()?;

@@ -1,7 +1,9 @@
-//! Measures the contenders of a heat (a variant of a section, with one number of workers) in turn, round after round.
+//! Measures the contenders of a comparison (a variant of a section with one number of workers; a
+//! *heat* in the code) in turn, round after round.
 //!
-//! Machines drift by a factor of two within an hour. Measuring one contender completely before the next one would compare
-//! the machine with itself. Therefore, each round visits all contenders, and ratios are taken within a round.
+//! The speed of a machine can change by a factor of two within an hour. If one contender was
+//! measured completely before the next one, their ratio would depend on such changes. Therefore,
+//! each round measures all contenders once, and ratios are taken within a round.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,7 @@ use anyhow::{Result, ensure};
 use crate::machine::{Machine, version_of};
 use crate::record::{Absent, Kind, Line, Run, Time, Unit};
 
-/// The pause between visits, in which the threads of the last contender go to sleep.
+/// The pause between two contenders, in which the threads of the last one go to sleep.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The result of a pass.
@@ -18,21 +20,22 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub struct Pass {
     /// The number of batches. A last batch that is not full counts as a fraction.
     pub batches: f64,
-    /// The time from the request of the pass to its end, or what is measured instead of it.
+    /// The time from the request of the pass to its end, or another value that is measured, in
+    /// seconds.
     pub seconds: f64,
 }
 
 impl Pass {
-    /// A pass of this many batches that began at `start` and ends now.
+    /// Creates the result of a pass of this many batches that began at `start` and ends now.
     pub fn since(start: Instant, batches: f64) -> Self {
         Self { batches, seconds: start.elapsed().as_secs_f64() }
     }
 }
 
-/// Runs a pass of a contender.
+/// A function that runs a pass of a contender.
 pub type Contender = Box<dyn FnMut() -> Result<Pass>>;
 
-/// A named contender.
+/// A contender with its name and properties.
 pub struct Entry {
     /// The name.
     pub peer: String,
@@ -44,12 +47,12 @@ pub struct Entry {
     pub size: Option<u64>,
     /// The number of ranks, for the section that varies it.
     pub ranks: Option<u64>,
-    /// The contender, or why it is absent.
+    /// The contender, or the reason why it is absent.
     pub contender: Result<Contender>,
 }
 
 impl Entry {
-    /// Creates an entry. Its version is that of the package with its name, if there is one.
+    /// Creates an entry. Its version is that of the package with this name, if there is one.
     pub fn new(peer: impl Into<String>, kind: Kind, contender: Result<Contender>) -> Self {
         let peer = peer.into();
         Self { version: version_of(&peer), peer, kind, size: None, ranks: None, contender }
@@ -67,20 +70,22 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// Runs the heats of a section and records the results.
+/// Runs the comparisons of a section and records the results.
 #[derive(Debug)]
 pub struct Recorder {
     section: String,
     rounds: usize,
     lines: Vec<Line>,
-    /// The minimum time of a visit, in seconds: 20 ms. Passes are repeated until then, since one pass of tiny batches is short.
+    /// The minimum time for which a contender is measured in a round, in seconds: 20 ms. Passes are
+    /// repeated until then, since one pass of tiny batches is short.
     pub least: f64,
-    /// A contender that has taken this long, 3 s, is not visited again, since few rounds are enough to rank a slow one.
+    /// The total time, 3 s, after which a contender is not measured in further rounds. A contender
+    /// that is so slow is ranked well enough by few rounds.
     pub enough: Duration,
 }
 
 impl Recorder {
-    /// Creates a recorder for a section whose heats have `rounds` rounds.
+    /// Creates a recorder for a section whose comparisons have `rounds` rounds.
     pub fn new(section: &str, rounds: usize) -> Self {
         let section = section.to_owned();
         let mut recorder = Self { section, rounds, lines: Vec::new(), least: 0.02, enough: Duration::from_secs(3) };
@@ -93,7 +98,7 @@ impl Recorder {
         &self.section
     }
 
-    /// Returns the number of rounds of a heat.
+    /// Returns the number of rounds of a comparison.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
@@ -126,7 +131,8 @@ impl Recorder {
         self.push(Line::Absent(Absent { section, case, workers, peer, why }));
     }
 
-    /// Measures a heat, the same work done by all entries: visits them in turn, round after round.
+    /// Measures a comparison, in which all entries do the same work: measures them in turn, round
+    /// after round.
     pub fn heat(&mut self, case: &str, workers: usize, unit: Unit, entries: Vec<Entry>) {
         eprintln!("{} {case} with {workers} workers: {} contenders", self.section, entries.len());
         let mut running: Vec<_> = entries.into_iter().map(|entry| (entry, Vec::new(), Duration::ZERO)).collect();
@@ -157,7 +163,8 @@ impl Recorder {
     }
 }
 
-/// Measures one contender in one round, by passes that take at least `least` seconds together.
+/// Measures one contender in one round, with as many passes as take at least `least` seconds
+/// together.
 fn visit(contender: &mut Contender, unit: Unit, least: f64) -> Result<f64> {
     let mut total = Pass { batches: 0.0, seconds: 0.0 };
     let mut passes = 0_u32;

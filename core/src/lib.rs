@@ -2,8 +2,9 @@
 //!
 //! # Waiting
 //!
-//! The ring above waits by [`Backoff`](wait::Backoff): a thread spins for a moment, and then yields its core each time
-//! it finds nothing. Where waits are long, threads should sleep, by [`Park`](wait::Park). A wait may have a deadline.
+//! The ring above waits by [`Backoff`](wait::Backoff): a thread spins for a moment, and then yields
+//! its core each time it finds nothing. Where waits are long, threads should sleep, by
+//! [`Park`](wait::Park). A wait may have a deadline.
 //!
 #![cfg_attr(feature = "std", doc = "```")]
 #![cfg_attr(not(feature = "std"), doc = "```ignore")]
@@ -27,15 +28,16 @@
 //!
 //! # Features
 //!
-//! - `std` (default; includes `alloc`): [`Backoff`](wait::Backoff) yields, [`Park`](wait::Park) sleeps by `SystemFutex`
-//!   (between processes on Linux by `SharedFutex`), and an `Instant` is a [`Deadline`](wait::Deadline).
+//! - `std` (default; includes `alloc`): [`Backoff`](wait::Backoff) yields, [`Park`](wait::Park)
+//!   sleeps by `SystemFutex` (between processes on Linux by `SharedFutex`), and an `Instant` is a
+//!   [`Deadline`](wait::Deadline).
 //! - `alloc`: slots on the heap, and handles that are an `Arc`.
 //!
-//! Without features the crate is `no_std` and needs no allocator: slots live inline, so that a ring can be a `static` as
-//! above, or in borrowed memory. Nothing can yield or sleep then, so waits spin, unless you implement
-//! [`Futex`](wait::Futex) for your system.
+//! Without features the crate is `no_std` and needs no allocator. Slots are then stored inline, so
+//! that a ring can be a `static` as in the first example, or in borrowed memory. Threads cannot
+//! yield or sleep, so waits spin, unless you implement [`Futex`](wait::Futex) for your system.
 //!
-//! What you build of the rings can be run under random schedules and delays, and fuzzed: see [the
+//! Programs that use the rings can be tested under random schedules and delays, and fuzzed: see [the
 //! book](https://github.com/slotline/slotline/blob/main/docs/src/checking.md).
 #![cfg_attr(not(any(feature = "std", loom, shuttle, delays, test)), no_std)]
 
@@ -56,7 +58,8 @@ mod sync;
 pub mod sync;
 pub mod wait;
 
-/// The examples of the book about pipelines of users, which `proof/shuttle` and `proof/stress` run.
+/// The examples of the book about testing programs that use the rings. `proof/shuttle` and
+/// `proof/stress` run them.
 #[cfg(all(doctest, any(shuttle, delays)))]
 #[doc = include_str!("../../docs/src/checking.md")]
 mod checking {}

@@ -1,85 +1,92 @@
-//! Lends a thing and gets it back, with stores and no read-modify-write.
+//! [`Loan`]: which of two threads may use a value, decided with plain stores and no
+//! read-modify-write.
 //!
-//! A thing has one owner, which lends it to one borrower at a time. A borrower [gives it back](Loan::give_back), on any
-//! thread, and the owner may then [take](Loan::take) it and lend it again. If the owner goes first, the thing belongs to
-//! the borrower. A reference count would do the same with two atomic read-modify-writes for each loan, which take longer
-//! than all else that is done for a small batch. Here the owner, which goes only once, pays for both.
+//! A value (such as the memory of a batch) has one owner, which lends it to one borrower at a time.
+//! The borrower [gives it back](Loan::give_back), on any thread, and the owner may then
+//! [take](Loan::take) it and lend it again. If the owner [goes away](Loan::abandon) first, the
+//! value belongs to the borrower. A reference count would do the same with two atomic
+//! read-modify-writes for each loan, which take longer than everything else that is done for a
+//! small batch. Here the only read-modify-writes happen when the owner goes away, which it does
+//! once.
 //!
-//! # Why it is freed once
+//! # Why the value is freed exactly once
 //!
-//! The borrower (B), when it gives the thing back, and the owner (O), when it goes while the thing is lent, run
+//! The borrower (B) runs the left column when it gives the value back. The owner (O) runs the right
+//! one when it goes away.
 //!
 //! ```text
 //! B1  state = RETURNING                    O1  owner = LEAVING
 //! B2  light fence                          O2  heavy fence
-//! B3  if owner == PRESENT:                 O3  if state is FREE: free the thing
+//! B3  if owner == PRESENT:                 O3  if state is FREE: free the value
 //!         state = FREE; done               O4  if state is LENT: swap owner for LEFT,
-//! B4  swap owner for DONE,                         and free the thing if it was DONE
-//!     and free the thing if it was LEFT    O5  if state is RETURNING: look again (O3),
-//!                                                  and free the thing if owner is DONE
+//! B4  swap owner for DONE,                         and free the value if it was DONE
+//!     and free the value if it was LEFT    O5  if state is RETURNING: look again (O3),
+//!                                                  and free the value if owner is DONE
 //! ```
 //!
-//! The fences pair, as those of [`crate::wait`] do.
+//! The two fences work as a pair, like those of [`crate::wait`].
 //!
-//! - If O3 reads `FREE`, B has ended at B3 and touches nothing any more, so O has the thing alone.
-//! - If O4 reads `LENT`, B1 comes after O2, so B3 sees that O is leaving. Then B4 and O4 swap the same word, and the
-//!   second one frees the thing, which the first one touches no more.
-//! - At O5, B is between B1 and its end, which is a few instructions away. If B3 saw that O is present, `FREE` follows.
-//!   Otherwise `DONE` follows at B4, where `owner` is not `LEFT`, so that B does not free the thing.
+//! - If O3 reads `FREE`, B has ended at B3 and touches nothing any more, so O alone has the value.
+//! - If O4 reads `LENT`, B1 comes after O2, so B3 sees that O is leaving. Then B4 and O4 swap the
+//!   same word, and the second one frees the value, which the first one no longer touches.
+//! - At O5, B is between B1 and its end, which is a few instructions away. If B3 saw that O is
+//!   present, `FREE` follows. Otherwise `DONE` follows at B4, where `owner` is not `LEFT`, so that
+//!   B does not free the value.
 //!
-//! What the borrower did with the thing happens before what the owner does: at B3 it releases `state`, which the owner
-//! acquires; at B4 and O4 the swaps acquire and release. The same swaps order what the owner did before a borrower that
-//! frees the thing.
+//! What the borrower did with the value happens before what the owner does: at B3 it releases
+//! `state`, which the owner acquires; at B4 and O4 the swaps acquire and release. The same swaps
+//! order what the owner did before a borrower that frees the value.
 //!
-//! `tests/models/loan.rs` checks this.
+//! The model in `tests/models/loan.rs` checks this.
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// The owner has it, and uses it.
+/// State: the owner has the value and uses it.
 const TAKEN: u32 = 0;
-/// The owner has it, and does not use it.
+/// State: the owner has the value and does not use it.
 const FREE: u32 = 1;
-/// The borrower has it.
+/// State: the borrower has the value.
 const LENT: u32 = 2;
-/// The borrower is giving it back.
+/// State: the borrower is giving the value back.
 const RETURNING: u32 = 3;
 
-/// The owner exists.
+/// Owner: it exists.
 const PRESENT: u32 = 0;
-/// The owner is about to go.
+/// Owner: it is going away.
 const LEAVING: u32 = 1;
-/// The owner has gone while the thing was lent.
+/// Owner: it went away while the value was lent.
 const LEFT: u32 = 2;
-/// The borrower has noticed that the owner goes, and has finished.
+/// Owner: it is going away, and the borrower has noticed that and has finished with the value.
 const DONE: u32 = 3;
 
-/// Who has a thing: its owner, or a borrower. See the [module documentation](self).
+/// Records who may use a value: its owner, or a borrower. See the [module documentation](self).
 #[derive(Debug)]
 pub struct Loan {
-    /// Written by the side that has the thing.
+    /// `TAKEN`, `FREE`, `LENT` or `RETURNING`. Written by the side that has the value.
     state: AtomicU32,
-    /// Written when the owner goes.
+    /// `PRESENT`, `LEAVING`, `LEFT` or `DONE`. Written when the owner goes away.
     owner: AtomicU32,
 }
 
 impl Loan {
-    /// A thing that its owner has, which is free or taken.
+    /// Creates the record of a value that its owner has. It is free or taken.
     pub fn new(free: bool) -> Self {
         Self { state: AtomicU32::new(if free { FREE } else { TAKEN }), owner: AtomicU32::new(PRESENT) }
     }
 
-    /// A thing that is lent and has no owner.
+    /// Creates the record of a value that is lent and has no owner.
     pub fn without_owner() -> Self {
         Self { state: AtomicU32::new(LENT), owner: AtomicU32::new(LEFT) }
     }
 
-    /// Whether the thing is free. For any thread; only the owner's answer lasts.
+    /// Returns whether the value is free. Any thread may ask, but for threads other than the
+    /// owner's the answer may be out of date at once.
     #[inline]
     pub fn is_free(&self) -> bool {
         self.state.load(Ordering::Acquire) == FREE
     }
 
-    /// Takes the thing if it is free. For the owner.
+    /// Takes the value if it is free, and returns whether it was. Only the owner may call this.
     #[inline]
     pub fn take(&self) -> bool {
         let free = self.is_free();
@@ -89,20 +96,22 @@ impl Loan {
         free
     }
 
-    /// Lends the thing. For the owner, which has taken it.
+    /// Lends the value. Only the owner may call this, after it has taken the value.
     #[inline]
     pub fn lend(&self) {
         self.state.store(LENT, Ordering::Relaxed);
     }
 
-    /// Makes a thing that was taken free again. For the owner.
+    /// Makes a taken value free again. Only the owner may call this.
     #[inline]
     pub fn put_back(&self) {
         self.state.store(FREE, Ordering::Relaxed);
     }
 
-    /// Gives the thing back. For the borrower, which must not touch it afterwards, nor this, unless the result is `true`:
-    /// then the owner has gone, and the borrower must free the thing.
+    /// Gives the value back. Only the borrower may call this.
+    ///
+    /// If the result is `true`, the owner has gone away, and the borrower must free the value. If
+    /// it is `false`, the borrower must not touch the value or this `Loan` afterwards.
     #[inline]
     pub fn give_back(&self, light_fence: impl FnOnce()) -> bool {
         self.state.store(RETURNING, Ordering::Relaxed);
@@ -119,11 +128,14 @@ impl Loan {
         self.owner.swap(DONE, Ordering::AcqRel) == LEFT
     }
 
-    /// Ends the ownership. For the owner, which must free the thing if the result is `true`, and must otherwise not touch
-    /// it afterwards, nor this: then the borrower frees it.
+    /// Ends the ownership. Only the owner may call this.
     ///
-    /// `heavy_fence` returns whether it could be executed. `pause` is called while a borrower is giving the thing back,
-    /// and returns whether to continue to wait for it. If either returns `false`, the thing may never be freed.
+    /// If the result is `true`, the owner must free the value. If it is `false`, the borrower frees
+    /// it, and the owner must not touch the value or this `Loan` afterwards.
+    ///
+    /// `heavy_fence` returns whether it could be executed. `pause` is called while a borrower is
+    /// giving the value back, and returns whether to continue to wait for it. If either returns
+    /// `false`, the value may never be freed.
     pub fn abandon(&self, heavy_fence: impl FnOnce() -> bool, mut pause: impl FnMut() -> bool) -> bool {
         if matches!(self.state.load(Ordering::Acquire), TAKEN | FREE) {
             return true;

@@ -1,11 +1,12 @@
-//! Where the slots of a ring live.
+//! Where the slots of a ring are stored.
 
-/// Memory for slots: an array (inline, so that a ring fits in a `static`), a box, or a borrowed slice.
+/// Memory for slots: an array (inline, so that a ring fits in a `static`), a box, or a borrowed
+/// slice.
 ///
 /// # Safety
 ///
-/// [`slots`](Self::slots) must return the same slice, at the same address and with the same length, for as long as the
-/// storage lives, and nothing else may access the slots during that time.
+/// [`slots`](Self::slots) must return the same slice, at the same address and with the same length,
+/// for as long as the storage lives, and nothing else may access the slots during that time.
 pub unsafe trait Storage {
     /// The type of a slot.
     type Slot;
@@ -14,8 +15,8 @@ pub unsafe trait Storage {
     fn slots(&self) -> &[Self::Slot];
 }
 
-// SAFETY: an array holds its slots inline, so they do not move while the array is borrowed; a ring hands out references
-// to its slots only while the ring itself is borrowed.
+// SAFETY: an array holds its slots inline, so they do not move while the array is borrowed; a ring
+// hands out references to its slots only while the ring itself is borrowed.
 unsafe impl<S, const N: usize> Storage for [S; N] {
     type Slot = S;
 

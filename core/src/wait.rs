@@ -1,9 +1,10 @@
 //! How a side of a ring waits for the other one.
 //!
-//! A ring has two waiters, one for each direction, and uses each through two methods: [`Wait::wait_until`] returns once
-//! a condition holds, and [`Wait::notify`] is called after each change that may make the condition hold. [`Spin`] and
-//! [`Backoff`] poll, so their `notify` does nothing. [`Park`] puts the thread to sleep through a [`Futex`]: that of the
-//! operating system with the feature `std`, otherwise one that the caller provides.
+//! A ring has two waiters, one for each direction, and uses each through two methods:
+//! [`Wait::wait_until`] returns once a condition holds, and [`Wait::notify`] is called after each
+//! change that may make the condition hold. [`Spin`] and [`Backoff`] poll, so their `notify` does
+//! nothing. [`Park`] puts the thread to sleep through a [`Futex`]: that of the operating system
+//! with the feature `std`, otherwise one that the caller provides.
 //!
 //! # Why no wake-up is lost
 //!
@@ -17,16 +18,18 @@
 //! W5  sleep while epoch == e               N5  epoch += 1; wake every sleeper
 //! ```
 //!
-//! The two fences pair: both are `fence(SeqCst)`, or a [`Futex`] may use an asymmetric pair with the same guarantee.
-//! There are two cases:
+//! The two fences work as a pair: both are `fence(SeqCst)`, or a [`Futex`] may use an asymmetric
+//! pair with the same guarantee. There are two cases:
 //!
 //! - N2 comes before W2. Then W4 sees the change.
-//! - W2 comes before N2. Then N3 sees the sleeper, and N5 changes the epoch. If W3 read the new epoch, then W4 comes
-//!   after the change, since N5 releases and W3 acquires. If W3 read the old epoch, then W5 either finds that the epoch
-//!   has changed and returns, or goes to sleep before N5 wakes the sleepers, which ends that sleep.
+//! - W2 comes before N2. Then N3 sees the sleeper, and N5 changes the epoch. If W3 read the new
+//!   epoch, then W4 comes after the change, since N5 releases and W3 acquires. If W3 read the old
+//!   epoch, then W5 either finds that the epoch has changed and returns, or goes to sleep before N5
+//!   wakes the sleepers, which ends that sleep.
 //!
-//! At N4, `wanted` may return `false` only if the sleeping waiter could not continue because of this change alone, and
-//! something else will notify it. Each ring explains at its call of `notify` why that holds.
+//! At N4, `wanted` may return `false` only if the sleeping waiter could not continue because of
+//! this change alone, and something else will notify it. Each ring explains at its call of `notify`
+//! why that holds.
 
 use core::fmt;
 use core::time::Duration;
@@ -44,7 +47,8 @@ use crate::sync::{AtomicU32, Ordering, const_unless_modelled, spin_hint};
 
 /// A limit on how long to wait.
 pub trait Deadline {
-    /// Returns how much time is left: zero once the deadline has passed, [`Duration::MAX`] if there is no deadline.
+    /// Returns how much time is left: zero once the deadline has passed, [`Duration::MAX`] if there
+    /// is no deadline.
     fn remaining(&self) -> Duration;
 }
 
@@ -92,7 +96,8 @@ pub trait Wait {
     fn notify(&self, wanted: impl FnOnce() -> bool);
 }
 
-/// Lets several rings share one waiter, so that a thread that serves all of them is woken by any of them.
+/// Lets several rings share one waiter, so that a thread that serves all of them is woken by any of
+/// them.
 #[cfg(feature = "alloc")]
 impl<W: Wait> Wait for alloc::sync::Arc<W> {
     fn wait_until(&self, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
@@ -105,8 +110,9 @@ impl<W: Wait> Wait for alloc::sync::Arc<W> {
     }
 }
 
-/// Waits in a busy loop. It notices a change the fastest, and keeps the whole core busy while it waits: if the other side
-/// needs that core, each wait takes a time slice of the system.
+/// Waits in a busy loop. It notices a change the fastest, but keeps the whole core busy while it
+/// waits. If the other side needs that core, each wait lasts until the system's scheduler switches
+/// threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spin;
 
@@ -127,8 +133,8 @@ impl Wait for Spin {
     fn notify(&self, _wanted: impl FnOnce() -> bool) {}
 }
 
-/// Waits in a loop that backs off: it spins a few times, longer each time, and then yields the thread's time slice.
-/// Without the feature `std` nothing can be yielded, so it continues to spin.
+/// Waits in a loop that backs off: it spins a few times, longer each time, and then yields the
+/// thread's time slice. Without the feature `std` nothing can be yielded, so it continues to spin.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff;
 
@@ -153,13 +159,17 @@ impl Wait for Backoff {
     fn notify(&self, _wanted: impl FnOnce() -> bool) {}
 }
 
-/// What [`Park`] needs from an operating system: sleeping on a word, waking, and a pair of fences.
+/// The functions of an operating system that [`Park`] needs: sleeping on a word, waking, and a pair
+/// of fences.
 ///
-/// `SystemFutex` (feature `std`) is the one of the operating system. A kernel or an RTOS provides its own.
+/// `SystemFutex` (feature `std`) implements them for the operating system that the program runs on.
+/// A kernel or an RTOS provides its own implementation.
 pub trait Futex {
-    /// Sleeps while `*word == expected`, until it is woken or `timeout` passes. It may also return spuriously.
+    /// Sleeps while `*word == expected`, until it is woken or `timeout` passes. It may also return
+    /// spuriously.
     ///
-    /// Comparing the word and going to sleep must be one atomic step with respect to [`wake_all`](Self::wake_all).
+    /// Comparing the word and going to sleep must be one atomic step with respect to
+    /// [`wake_all`](Self::wake_all).
     fn wait(&self, word: &Word, expected: u32, timeout: Duration);
 
     /// Wakes every thread that sleeps on `word`. Called after `*word` was changed.
@@ -168,20 +178,20 @@ pub trait Futex {
     /// The notifier's fence (N2 in the [module's proof](self)), on the hot path.
     fn light_fence(&self);
 
-    /// The waiter's fence (W2), called before going to sleep. Together with [`light_fence`](Self::light_fence) it must
-    /// order memory accesses as two `fence(SeqCst)` do.
+    /// The waiter's fence (W2), called before going to sleep. Together with
+    /// [`light_fence`](Self::light_fence) it must order memory accesses as two `fence(SeqCst)` do.
     fn heavy_fence(&self);
 
-    /// Called between two checks of the condition before the first sleep; `round` counts from 0. Returns `false` when
-    /// it is time to sleep.
+    /// Called between two checks of the condition before the first sleep; `round` counts from 0.
+    /// Returns `false` when it is time to sleep.
     fn spin(&self, round: u32) -> bool;
 }
 
 /// The word that a [`Futex`] sleeps on.
 pub type Word = AtomicU32;
 
-/// Waits by spinning briefly and then sleeping. This is an event count over a [`Futex`] that loses no wake-ups (see the
-/// [module's proof](self)).
+/// Waits by spinning briefly and then sleeping. This is an event count over a [`Futex`] that loses
+/// no wake-ups (see the [module's proof](self)).
 #[derive(Default)]
 #[repr(C)] // It may lie in memory that processes share.
 pub struct Park<F> {
@@ -206,14 +216,16 @@ impl<F: Futex> Wait for Park<F> {
             if ready() {
                 return true;
             }
-            // Where threads compete for the cores, a round may take as long as another thread's time slice.
+            // If several threads compete for the cores, a round may take as long as another
+            // thread's time slice, so the deadline is checked after each round.
             if !self.futex.spin(round) || deadline.remaining().is_zero() {
                 break;
             }
             round += 1;
         }
-        // Relaxed is enough, since the fences order it. If a notifier sees the sleeper but not yet what the sleeper
-        // waits for (which `wanted` may read), then N2 comes before W2, so the sleeper sees the change.
+        // Relaxed is enough, since the fences order the increment. If a notifier sees the sleeper
+        // but not yet what the sleeper waits for (which `wanted` may read), then N2 comes before
+        // W2, so the sleeper sees the change.
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         self.futex.heavy_fence();
         let outcome = loop {
@@ -262,7 +274,8 @@ mod tests {
 
     use super::*;
 
-    /// A system on which a round before the first sleep takes as long as another thread's time slice.
+    /// A futex of a busy system, where a round before the first sleep takes as long as another
+    /// thread's time slice.
     struct Busy;
 
     impl Futex for Busy {
@@ -275,7 +288,7 @@ mod tests {
         }
     }
 
-    /// A number of looks at the clock until the time is up.
+    /// A deadline that passes after a number of checks.
     struct Looks(Cell<u32>);
 
     impl Deadline for Looks {

@@ -1,4 +1,5 @@
-//! The robust ring between processes that are killed, and one that is stopped after each of its instructions.
+//! The robust ring between processes: workers that are killed, and a worker that is stopped after
+//! each of its instructions.
 #![cfg(all(target_os = "linux", not(any(loom, shuttle))))]
 
 use std::ptr;
@@ -9,7 +10,7 @@ use slotline_core::ordered::Delivery;
 use slotline_core::robust::{Claim, Look, Owner, Recovery, Ring, Shape, Word};
 use slotline_core::wait::{Deadline, Never, Wait};
 
-/// Waits by giving up the time slice, which works between processes.
+/// A way of waiting that yields the time slice, which works between processes.
 struct Yield;
 
 impl Wait for Yield {
@@ -48,7 +49,8 @@ impl Shared {
         Self { memory, shape, delivery }
     }
 
-    /// Returns a copy in memory of this process alone: what would be left if the others vanished now.
+    /// Returns a copy in memory of only this process: the state that would be left if the other
+    /// processes vanished now.
     fn copy(&self) -> Self {
         let memory: Vec<_> = self.memory.iter().map(|word| AtomicU64::new(word.load(Ordering::SeqCst))).collect();
         Self { memory: memory.leak(), ..*self }
@@ -58,7 +60,7 @@ impl Shared {
         Ring::new(&self.memory[..self.shape.words()], self.shape, self.delivery, Yield, Yield)
     }
 
-    /// The contents of a part.
+    /// Returns the contents of a part.
     fn content(&self, slot: usize, part: usize) -> &AtomicU64 {
         &self.memory[self.shape.words() + slot * self.shape.parts() + part]
     }
@@ -79,14 +81,14 @@ impl Shared {
     fn fill(&self, claim: Claim<'_, &'static [Word], Yield>, spins: u32) {
         for part in claim.parts() {
             let content = self.content(claim.slot(), part);
-            content.store(u64::MAX, Ordering::Relaxed); // Half-written.
+            content.store(u64::MAX, Ordering::Relaxed); // The part is half-written.
             (0..spins).for_each(|_| std::hint::spin_loop());
             content.store(value(claim.ticket(), part), Ordering::Relaxed);
         }
         claim.publish();
     }
 
-    /// Checks that a slot has what was to be written for a ticket.
+    /// Checks that a slot has the contents for a ticket.
     #[track_caller]
     fn check(&self, slot: usize, ticket: u64) {
         for part in 0..self.shape.parts() {
@@ -99,7 +101,8 @@ fn value(ticket: u64, part: usize) -> u64 {
     ticket << 8 | part as u64
 }
 
-/// Runs `child` in a forked process. It must not allocate, since other threads may hold the allocator's locks.
+/// Runs `child` in a forked process. It must not allocate, since other threads may hold the
+/// allocator's locks.
 fn fork(child: impl FnOnce()) -> libc::pid_t {
     // SAFETY: the child only runs `child` and ends.
     match unsafe { libc::fork() } {
@@ -121,12 +124,12 @@ fn wait_for(pid: libc::pid_t) -> i32 {
 }
 
 fn kill(pid: libc::pid_t) {
-    // SAFETY: the child was not waited for, so its number is its own.
+    // SAFETY: the child was not waited for, so no other process can have its id.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
     assert!(libc::WIFSIGNALED(wait_for(pid)));
 }
 
-/// `SLOTLINE_KILLS` workers (1,000 by default), or more, are killed after random times.
+/// Kills at least `SLOTLINE_KILLS` workers (1,000 by default) at random times.
 #[test]
 fn killed_workers_lose_and_repeat_nothing() {
     let kills = std::env::var("SLOTLINE_KILLS").map_or(1000, |kills| kills.parse().expect("a number"));
@@ -140,13 +143,14 @@ fn killed_workers_lose_and_repeat_nothing() {
         tickets.iter().enumerate().for_each(|(slot, &ticket)| ring.assign(slot, ticket));
         let (mut next, mut killed, mut recovered, mut random) = (0, 0, 0, 1_u64);
         let mut delivered = Vec::new();
-        // On a busy machine most workers are killed before they do anything.
+        // On a busy machine most workers are killed before they do anything, so the test continues
+        // until enough parts were recovered.
         while killed < kills / 3 || recovered < 10 && killed < 100 * kills {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let (which, pause) = ((random >> 60) as usize % 2, Duration::from_nanos((random >> 32) % 200_000));
             let begun = Instant::now();
             while begun.elapsed() < pause {
-                // In order, only the slot of the next ticket; otherwise any.
+                // In order, only the slot of the next ticket can be taken; otherwise any slot can.
                 let slot = match delivery {
                     Delivery::InOrder => (next % 4) as usize,
                     Delivery::Arrival => (random >> 40) as usize % 4,
@@ -172,7 +176,7 @@ fn killed_workers_lose_and_repeat_nothing() {
         }
         workers.into_iter().for_each(kill);
         if delivery == Delivery::Arrival {
-            // Those that are still in slots may be any.
+            // Tickets that are still in slots may be any.
             delivered.extend(tickets);
             delivered.sort_unstable();
         }
@@ -185,7 +189,8 @@ fn killed_workers_lose_and_repeat_nothing() {
     }
 }
 
-/// A worker is stopped after each of its instructions. If it vanished there, another one could do the rest.
+/// A worker is stopped after each of its instructions. If it vanished there, another worker must be
+/// able to do the rest.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_worker_can_vanish_after_any_instruction() {
@@ -223,7 +228,7 @@ fn a_worker_can_vanish_after_any_instruction() {
             assert_eq!(stepped, 0, "{}", std::io::Error::last_os_error());
             steps += 1;
         }
-        // Before, within and after each claim.
+        // Stops must have happened before, within and after each claim.
         let all: std::collections::BTreeSet<_> = match max {
             1 => (0..4).flat_map(|done| [(done, 0), (done, 1)]).chain([(4, 0)]).collect(),
             _ => [0, 2]

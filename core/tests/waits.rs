@@ -1,4 +1,5 @@
-//! Waiting through the operating system: threads give their core away, and deadlines are moments of its clock.
+//! Tests of waiting through the operating system: threads yield their core, and deadlines are times
+//! of the system's clock.
 #![cfg(all(feature = "std", target_os = "linux"))]
 
 use std::mem;
@@ -10,7 +11,8 @@ use slotline_core::wait::{Backoff, Park, SystemFutex, Wait};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Returns the processor time that this thread has used, which other load on the machine does not change.
+/// Returns the processor time that this thread has used, which does not depend on other load on the
+/// machine.
 fn used() -> Duration {
     // SAFETY: all zeroes are a valid `rusage`, and the call fills it.
     let usage = unsafe {
@@ -24,7 +26,8 @@ fn used() -> Duration {
 
 /// Keeps this thread, and those that it starts, on one core.
 fn stay_on_one_core() {
-    // SAFETY: all zeroes are a valid set, the calls only access the sets, and the core is in the range of a set.
+    // SAFETY: all zeroes are a valid set, the calls only access the sets, and the core is in the
+    // range of a set.
     unsafe {
         let (mut all, mut one): (libc::cpu_set_t, libc::cpu_set_t) = (mem::zeroed(), mem::zeroed());
         assert_eq!(libc::sched_getaffinity(0, size_of_val(&all), &raw mut all), 0);
@@ -38,7 +41,7 @@ fn ring<W: Wait>(wait: impl Fn() -> W) -> Ring<[Slot<usize>; 4], W> {
     Ring::inline_with_wait([const { Slot::new(0) }; 4], Config::new(), wait(), wait())
 }
 
-/// Takes 1000 tickets that two workers make on the consumer's core.
+/// Takes 1000 tickets that two workers make on the same core as the consumer.
 fn squares<W: Wait + Send + Sync>(ring: &Ring<[Slot<usize>; 4], W>) {
     let mut consumer = ring.consumer().unwrap();
     std::thread::scope(|scope| {
@@ -63,7 +66,8 @@ fn threads_that_wait_give_their_core_away() {
     let limit = |name, run: &dyn Fn()| {
         let before = used();
         run();
-        // A thread that keeps the core for its time slice uses a millisecond or more for each ticket.
+        // A thread that kept the core for its whole time slice would use a millisecond or more for
+        // each ticket.
         assert!(used() - before < 300 * MS, "{name}: {:?}", used() - before);
     };
     limit("default", &|| squares(&Ring::inline([const { Slot::new(0) }; 4], Config::new())));
@@ -99,7 +103,7 @@ fn a_wait_ends_at_an_instant() {
         let end = Instant::now() + 20 * MS;
         assert_eq!(consumer.next_until(&end).unwrap_err(), NextError::Empty);
         assert!(Instant::now() >= end);
-        // It has passed, so this does not wait.
+        // The deadline has passed, so this does not wait.
         assert_eq!(consumer.next_until(&Some(end)).unwrap_err(), NextError::Empty);
         worker.claim_until(1, &end).unwrap().publish();
         assert_eq!(*consumer.next_until(&None::<Instant>).unwrap(), 0);

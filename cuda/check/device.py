@@ -28,7 +28,7 @@ MB = 10**6
 
 
 class Pictures(Dataset):
-    """Samples of 3 × 224 × 224 bytes that share the memory of some, and their numbers."""
+    """`count` samples of 3 × 224 × 224 bytes, each with its index. They share the memory of `distinct` pictures."""
 
     def __init__(self, count, distinct=512):
         self.count = count
@@ -43,7 +43,7 @@ class Pictures(Dataset):
 
 
 class Jpegs(Dataset):
-    """Pictures in a folder, as torchvision's `ImageFolder` with transforms reads them."""
+    """JPEGs in a folder, read like torchvision's `ImageFolder` with transforms."""
 
     def __init__(self, folder):
         from torchvision import transforms
@@ -67,7 +67,7 @@ def on_device(batch):
 
 
 def check_batches():
-    """Batches on the device are those of torch's loader, for processes and threads, while slow kernels read them."""
+    """Checks that batches on the device equal those of torch's loader, for processes and threads, while slow kernels run."""
     data = Pictures(70, 32)
     for method in ("multiprocessing", "thread"):
         for pinned in (False, True):
@@ -90,8 +90,8 @@ def check_batches():
 
 
 def check_pinned():
-    """Pinned batches are page-locked, and are what they were when copies read them late, on a stream that only the program knows,
-    after the loop has dropped them."""
+    """Checks that pinned batches are page-locked, and unchanged when late copies read them. The copies are on a stream of
+    the program's own, after the loop has dropped the batches."""
     data = Pictures(400, 32)
     side = torch.cuda.Stream()
     for loader in (
@@ -118,7 +118,7 @@ def check_pinned():
 
 
 def check_arrays():
-    """`slotline.Loader` on the device."""
+    """Checks the batches of `slotline.Loader` on the device."""
     pictures = np.arange(64 * 3 * 32 * 32, dtype=np.int64).reshape(64, 3, 32, 32).astype(np.float32)
     data = slotline.Arrays(image=pictures, label=np.arange(64))
     loader = slotline.Loader(data, batch_size=8, shuffle=True, seed=3, num_workers=2, output="torch")
@@ -137,7 +137,7 @@ def check_arrays():
 
 
 def pinning():
-    """The time of `Tensor.pin_memory`, which the loop's thread spends for each batch, and of registering shared memory."""
+    """Measures `Tensor.pin_memory`, which the loop's thread would call for each batch, and registering shared memory."""
     for size in (64 << 10, MB, 9_633_792, 38_535_168):
         source = torch.randint(0, 255, (size,), dtype=torch.uint8)
         target = torch.empty_like(source)
@@ -188,7 +188,7 @@ def pinning():
 
 
 class Net(torch.nn.Module):
-    """A small convolutional network for pictures of bytes."""
+    """A small convolutional network for pictures whose values are bytes."""
 
     def __init__(self):
         super().__init__()
@@ -211,7 +211,7 @@ class Trainer:
         self.optimizer.step()
 
     def run(self, batches):
-        """Trains on the batches; returns the seconds, and how long the loop waited for batches."""
+        """Trains on the batches. Returns the total seconds, the seconds of waiting for batches, and the number of batches."""
         torch.cuda.synchronize()
         begin, waited, count = time.perf_counter(), 0.0, 0
         batches = iter(batches)
@@ -232,7 +232,7 @@ class Trainer:
 
 
 def compare(case, loaders, resident, rounds=4):
-    """Trains with each loader in turn; the limit is the same steps with a batch that stays on the device."""
+    """Trains with each loader in turn. For comparison, it also runs the steps on one batch that stays on the device."""
     trainer = Trainer()
     results = {name: ([], []) for name in [*loaders, "no loader"]}
     for number in range(rounds + 1):
@@ -253,7 +253,7 @@ def compare(case, loaders, resident, rounds=4):
 
 
 def from_memory():
-    """Pictures of bytes in memory, in batches of 64."""
+    """Compares loaders of pictures that are bytes in memory, in batches of 64."""
     data = Pictures(64 * 150)
     options = {"batch_size": 64, "shuffle": True, "num_workers": WORKERS, "persistent_workers": True}
     pictures, labels = data.pictures, torch.arange(len(data.pictures))
@@ -277,7 +277,7 @@ def from_memory():
 
 
 def from_pictures():
-    """JPEGs of 500 × 375 from a folder, in batches of 64, with a random crop."""
+    """Compares loaders of JPEGs of 500 × 375 pixels from a folder, in batches of 64, with a random crop."""
     from PIL import Image
 
     with tempfile.TemporaryDirectory() as folder:

@@ -6,7 +6,8 @@ REPORT ends with the JSON line of `slotline-cuda-check --json`, which provides t
 step times. The output is lines of JSON: one for each figure as it is measured, and at the end one with the same keys as in
 REPORT, under `measure`: `feed` and `step`.
 
-The dataset consists of rows of bytes in memory, shuffled, with their numbers (slotline's `gather`), read in two ways:
+The dataset consists of shuffled rows of bytes in memory, with their numbers, like the dataset `gather` of
+slotline-cuda-check. It is read in two ways:
 
     torch        __getitem__ and torch's default collation
     torch-bulk   __getitems__, which gathers a whole batch at once
@@ -160,7 +161,7 @@ def spread(values):
 
 
 def once(figures, *keys):
-    """Returns one of all figures that differ only in their slots, since torch has no slots."""
+    """Returns one figure of each group that differs only in the number of slots, since torch has no slots."""
     return list({tuple(figure[key] for key in keys): figure for figure in figures}.values())
 
 

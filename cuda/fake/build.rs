@@ -1,5 +1,6 @@
-//! Sets the library's soname to the name that CUDA programs look for. The file has a different name: cargo puts its
-//! folder on the loader's path, where a `libcuda.so` would hide a real driver.
+//! Sets the library's soname to the name that CUDA programs look for. The file itself has a
+//! different name: cargo puts its folder on the loader's path, where a file named `libcuda.so`
+//! would hide a real driver.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so");

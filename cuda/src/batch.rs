@@ -1,4 +1,4 @@
-//! A batch on the device.
+//! [`DeviceBatch`]: a batch in device memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,16 +14,18 @@ use crate::slot::Slot;
 use crate::stream::Stream;
 use crate::wait;
 
-/// A batch in device memory, or being copied there: the lease on one of the device slots of a
-/// [`DeviceLoader`](crate::DeviceLoader).
+/// A batch in device memory, or one that is being copied there. It holds one of the device slots of
+/// a [`DeviceLoader`](crate::DeviceLoader).
 ///
-/// Call [`ready_on`](Self::ready_on) before you read the batch on a stream. A batch can be dropped on any thread and
-/// in any order; its slot is refilled as soon as all streams that the batch was made ready on have reached the point
-/// of the drop. A batch may outlive the pass and the loader. Dropping it then waits for these streams, for at most
-/// the host loader's [`close_timeout`](slotline::loader::Builder::close_timeout), and frees the memory.
+/// Call [`ready_on`](Self::ready_on) before you read the batch on a stream. Batches can be dropped
+/// on any thread and in any order. When a batch is dropped, its slot is refilled as soon as all
+/// streams that the batch was made ready on have finished the work that they were given before the
+/// drop. A batch may outlive the pass and the loader. Dropping it then waits for these streams, for
+/// at most the host loader's [`close_timeout`](slotline::loader::Builder::close_timeout), and frees
+/// the memory.
 pub struct DeviceBatch {
     slot: Lease,
-    /// Whether the ends of its uses were recorded.
+    /// Whether the ends of the batch's uses were recorded on its streams.
     released: bool,
     device: Device,
     fields: Arc<[Field]>,
@@ -32,7 +34,7 @@ pub struct DeviceBatch {
 
 /// A slot that is returned to its loader when this is dropped, even if releasing it panics.
 struct Lease {
-    /// `None` once this is dropped.
+    /// The slot; `None` once this is dropped.
     slot: Option<Slot>,
     back: SyncSender<Slot>,
 }
@@ -51,8 +53,8 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
             if slot.is_lost() {
-                // A thread that does not exist in this process may be inside the channel, and dropping even the last
-                // end would wait for it.
+                // In a forked process, a thread that does not exist there may be inside the
+                // channel, and dropping the last end would wait for it.
                 return std::mem::forget(self.back.clone());
             }
             // Without a loader, the slot is dropped here.
@@ -61,7 +63,7 @@ impl Drop for Lease {
     }
 }
 
-/// What is known about a batch other than its contents.
+/// Information about a batch, without its contents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About {
     pub(crate) task: usize,
@@ -87,29 +89,31 @@ impl DeviceBatch {
         self.slot.get()
     }
 
-    /// Makes `stream` wait for the copy: work launched on the stream from now on may read the batch. The host does
-    /// not wait.
+    /// Makes `stream` wait for the copy: work launched on the stream from now on may read the
+    /// batch. The host does not wait.
     ///
-    /// The batch records the stream: dropping the batch [releases](Self::release_on) it on every recorded stream. The
-    /// driver is not called if the copy was already observed to be done, or if the stream was made to wait before.
+    /// The batch records the stream: dropping the batch [releases](Self::release_on) it on every
+    /// recorded stream. The driver is not called if the copy was already observed to be done, or if
+    /// the stream was made to wait before.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::WrongDevice`] for a stream of another device, [`Error::TooManyStreams`] for a fifth stream,
-    /// or the driver's error. The stream is then not recorded.
+    /// Returns [`Error::WrongDevice`] for a stream of another device, [`Error::TooManyStreams`] for
+    /// a fifth stream, or the driver's error. The stream is then not recorded.
     pub fn ready_on(&self, stream: &Stream) -> Result<(), Error> {
         self.check(stream)?;
         self.slot().ready_on(&self.device, stream)
     }
 
-    /// Releases the slot: it is refilled once `stream` reaches this point. All reads of the batch must come before
-    /// that point, on this stream or on other streams that it has waited for.
+    /// Releases the slot, which is refilled once `stream` has finished the work that it was given
+    /// so far. All reads of the batch must come before that point, on this stream or on other
+    /// streams that it has waited for.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::WrongDevice`] for a stream of another device; the batch is then dropped as it would be
-    /// without this call. Returns the driver's error if the release fails; then there is no way to find out when the
-    /// memory is free, and it is [leaked](crate::leaked).
+    /// Returns [`Error::WrongDevice`] for a stream of another device; the batch is then dropped as
+    /// it would be without this call. Returns the driver's error if the release fails; then there
+    /// is no way to find out when the memory is free, and it is [leaked](crate::leaked).
     pub fn release_on(mut self, stream: &Stream) -> Result<(), Error> {
         self.check(stream)?;
         self.released = true;
@@ -118,23 +122,25 @@ impl DeviceBatch {
         Ok(slot.release()?)
     }
 
-    /// Records that `stream` has read the batch too, in addition to the streams that the batch was made ready on:
-    /// dropping the batch also records the end of its use on this stream. The number of such streams is unlimited.
-    /// This is the equivalent of `release_on` for a batch that is still shared.
+    /// Records that `stream` has read the batch too, in addition to the streams that the batch was
+    /// made ready on. Dropping the batch then also records the end of its use on this stream. The
+    /// number of such streams is unlimited. This is the equivalent of `release_on` for a batch that
+    /// is still shared.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::WrongDevice`] for a stream of another device, which is not recorded. Returns the driver's
-    /// error if the stream cannot be recorded; then there is no way to find out when the memory is free, and it is
-    /// [leaked](crate::leaked) when the batch is dropped.
+    /// Returns [`Error::WrongDevice`] for a stream of another device, which is not recorded.
+    /// Returns the driver's error if the stream cannot be recorded; then there is no way to find
+    /// out when the memory is free, and it is [leaked](crate::leaked) when the batch is dropped.
     #[doc(hidden)]
     pub fn also_used_by(&self, stream: &Stream) -> Result<(), Error> {
         self.check(stream)?;
         Ok(self.slot().also_used_by(&self.device, stream)?)
     }
 
-    /// Blocks this thread until the copy is done. For reading the batch on a stream this is neither necessary nor
-    /// sufficient: [`ready_on`](Self::ready_on) also records which stream uses the batch.
+    /// Blocks this thread until the copy is done. For reading the batch on a stream this is neither
+    /// necessary nor sufficient: [`ready_on`](Self::ready_on) also records which stream uses the
+    /// batch.
     ///
     /// # Errors
     ///
@@ -150,7 +156,8 @@ impl DeviceBatch {
         self.slot().indices.len()
     }
 
-    /// Returns whether the batch has no samples. Only a batch sampler that yields an empty list creates such a batch.
+    /// Returns whether the batch has no samples. Only a batch sampler that yields an empty list
+    /// creates such a batch.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -233,13 +240,14 @@ impl fmt::Debug for DeviceBatch {
 }
 
 impl<'b> DeviceTensor<'b> {
-    /// Returns the device address of the data, a multiple of 256. It is for kernels on streams that the batch was
-    /// [made ready on](DeviceBatch::ready_on).
+    /// Returns the device address of the data, a multiple of 256. It is for kernels on streams that
+    /// the batch was [made ready on](DeviceBatch::ready_on).
     pub fn ptr(&self) -> u64 {
         self.ptr
     }
 
-    /// Returns the shape: `[rows, …]`, `[…]` for a single sample, or `[total, …]` for a packed field.
+    /// Returns the shape: `[rows, …]`, `[…]` for a single sample, or `[total, …]` for a packed
+    /// field.
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }
@@ -259,9 +267,10 @@ impl<'b> DeviceTensor<'b> {
         self.field
     }
 
-    /// Returns the device address and the number of the `i64` values that describe the rows. For a padded field these
-    /// are the rows' lengths. For a packed field these are offsets, in items: where each row begins, and where the
-    /// last row ends, one more value than there are rows.
+    /// Returns the device address and the number of the `i64` values that describe the rows. For a
+    /// padded field these are the rows' lengths. For a packed field these are offsets, in items:
+    /// the start of each row, and the end of the last row, so there is one value more than there
+    /// are rows.
     pub fn ends(&self) -> Option<(u64, usize)> {
         self.ends
     }

@@ -1,12 +1,14 @@
-//! How this crate calls the driver, and which context is current during a call.
+//! Calls of the driver, and the context that is current during a call.
 //!
-//! The effect of a call on events and on streams other than the default ones depends only on those handles,
-//! regardless of the current context: copies, queries, waits and records succeed in any context (Programming Guide,
-//! "Stream and event behavior"). So such calls are made directly, at no additional cost. If the driver reports that
-//! the thread has no context, the device's context is made current and the call is repeated. Calls that create and
-//! destroy objects act on the current context, and so do the handles of the default streams, which refer to the
-//! current context's streams. Such calls are made inside [`Device::enter`], which restores the previous context
-//! afterwards.
+//! The effect of a call on events and on streams other than the default ones depends only on those
+//! handles, regardless of the current context: copies, queries, waits and records succeed in any
+//! context (Programming Guide, "Stream and event behavior"). So such calls are made directly, at no
+//! additional cost. If the driver reports that the thread has no context, the device's context is
+//! made current and the call is repeated.
+//!
+//! Calls that create and destroy objects depend on the current context. So do calls with the
+//! handles of the default streams, which refer to the current context's streams. Such calls are
+//! made inside [`Device::enter`], which restores the previous context afterwards.
 
 use std::fmt;
 
@@ -25,7 +27,7 @@ impl Device {
         }
     }
 
-    /// Makes a call that asks whether something is done.
+    /// Makes a call that asks whether an operation is done.
     pub(crate) fn query(&self, name: &'static str, call: impl FnMut() -> CUresult) -> Result<bool, DriverError> {
         match self.answer(name, call)? {
             driver::SUCCESS => Ok(true),
@@ -37,13 +39,15 @@ impl Device {
     fn answer(&self, name: &'static str, mut call: impl FnMut() -> CUresult) -> Result<CUresult, DriverError> {
         self.check_not_forked(name)?;
         let code = call();
-        // The thread has no context, or a primary context that was released. Neither is the context of this device.
+        // The thread has no context, or a primary context that was released. Neither is the context
+        // of this device.
         if !matches!(code, driver::INVALID_CONTEXT | driver::CONTEXT_IS_DESTROYED) {
             return Ok(code);
         }
         let mut entered = self.enter()?;
         if entered.former.is_some_and(|former| former.is_null()) {
-            // If there was no context, this one stays current, so that the next call does not have to be repeated.
+            // If there was no context, this one stays current, so that the next call does not have
+            // to be repeated.
             entered.former = None;
         }
         Ok(call())
@@ -81,15 +85,16 @@ impl Device {
 #[must_use]
 pub(crate) struct Entered<'a> {
     device: &'a Device,
-    /// The context to restore; `None` if the current one may stay.
+    /// The context to restore; `None` if the current context is to stay.
     former: Option<CUcontext>,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let Some(former) = self.former else { return };
-        // SAFETY: the handle is the one that `cuCtxGetCurrent` returned for this thread, or null for none. A
-        // destroyed context stays current on other threads, and the driver answers calls that name it with an error.
+        // SAFETY: the handle is the one that `cuCtxGetCurrent` returned for this thread, or null
+        // for none. A destroyed context stays current on other threads, and the driver answers
+        // calls that name it with an error.
         if let Err(error) = self.device.checked("cuCtxSetCurrent", unsafe { driver::cuCtxSetCurrent(former) }) {
             tracing::warn!(%error, "the context that was current on this thread could not be restored");
         }

@@ -2,32 +2,37 @@
 //!
 //! # The protocol
 //!
-//! Workers write a batch into a host slot, the copy engine copies it into a device slot, and kernels read it there.
-//! Host slots and device slots are guarded separately, each in both directions. `h` is the host slot of a batch, `d`
-//! its device slot:
+//! Workers write a batch into a host slot, the copy engine copies it into a device slot, and
+//! kernels read it there. Neither slot may be written while it is read, or read while it is
+//! written. With `h` for the host slot of a batch and `d` for its device slot:
 //!
-//! 1. *h is not written while it is copied.* The [`Copying`] entry holds the host's batch, the lease on `h`, until
-//!    `copied` was observed to be reached. The ring does not give `h` to a worker before that.
-//! 2. *d is not written while it is read.* Before the copy into `d`, the copy stream waits for the `consumed` events
-//!    of the previous batch in `d`, one for each stream that used it ([`Slot::wait_on`]). They were recorded when
-//!    that batch was released, and `d` is returned here only after that ([`Slot::release`]).
-//! 3. *d is not read before it is written.* The caller's stream waits for `copied` ([`Slot::ready_on`]).
-//! 4. *d is released after it was read.* `consumed` is recorded on the caller's stream, behind the kernels that were
-//!    launched there.
+//! 1. *h is not written while it is copied.* The [`Copying`] entry holds the host's batch, the
+//!    lease on `h`, until `copied` was observed to be reached. The ring does not give `h` to a
+//!    worker before that.
+//! 2. *d is not written while it is read.* Before the copy into `d`, the copy stream waits for the
+//!    `consumed` events of the previous batch in `d`, one for each stream that used it
+//!    ([`Slot::wait_on`]). They were recorded when that batch was released, and `d` is returned
+//!    here only after that ([`Slot::release`]).
+//! 3. *d is not read before it is written.* The caller's stream waits for `copied`
+//!    ([`Slot::ready_on`]).
+//! 4. *d is released after it was read.* The event `consumed` is recorded on the caller's stream,
+//!    after the kernels that were launched there.
 //!
-//! Two copies into the same `d` are ordered because all copies are on one stream, so a batch that was never made
-//! ready needs no `consumed` event. A `copied` event belongs to the batch, not to a slot: it is recorded again only
-//! when neither an entry nor a device slot refers to it. The host waits only for `copied`, and only if there would
-//! otherwise be more copies in progress than there is room for.
+//! Two copies into the same `d` are ordered because all copies are on one stream, so a batch that
+//! was never made ready needs no `consumed` event. A `copied` event belongs to the batch, not to a
+//! slot: it is recorded again only when neither an entry nor a device slot refers to it. The host
+//! waits only for `copied` events, and only if too many copies would be in progress otherwise.
 //!
 //! # When the driver fails
 //!
-//! Memory that may still be read or written is never freed. If the end of a started copy cannot be recorded, its host
-//! slot and its device slot stay here until the copy stream is idle. If even that cannot be determined, both are
-//! leaked, together with the arena that contains the host slot, and the error reports it.
+//! Memory that may still be read or written is never freed. If the end of a started copy cannot be
+//! recorded, its host slot and its device slot stay reserved until the copy stream is idle. If even
+//! that cannot be determined, both slots are leaked, together with the arena that contains the host
+//! slot, and the error says so.
 //!
-//! The same holds if something panics during this, such as a subscriber that receives a warning. Both slots are moved
-//! into a [`Copying`] before the driver is called, and a `Copying` that is dropped by unwinding leaks them.
+//! The same holds if something panics meanwhile, such as a subscriber that receives a warning. Both
+//! slots are moved into a [`Copying`] before the driver is called, and a `Copying` that is dropped
+//! by unwinding leaks them.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -57,30 +62,31 @@ pub(crate) struct Copier {
     device: Device,
     stream: Stream,
     fields: Arc<[Field]>,
-    /// Slots that are not in use, in the order of their release. The first one is used next: what read it last ends
-    /// before what read the others, and a copy into the slot that was released last would wait for the step that runs.
+    /// Free slots, in the order of their release. The first one is used next, since its last reader
+    /// ends before those of the others. A copy into the slot that was released last would have to
+    /// wait for the current step.
     idle: VecDeque<Slot>,
     /// The items to deliver, in order.
     queue: VecDeque<Next>,
-    /// Copies that were not observed to be done, oldest first.
+    /// Copies that may still be in progress, oldest first.
     copying: VecDeque<Copying>,
     /// The maximum number of copies in progress at which another one may start.
     most_copying: usize,
     events: Vec<Arc<Copied>>,
     back: SyncSender<Slot>,
     returned: Receiver<Slot>,
-    /// The number of slots that were not lost.
+    /// The number of slots, without those that were lost.
     slots: usize,
-    /// The error of the slot that was lost last.
+    /// The error of the last slot that was lost.
     lost: Option<DriverError>,
     /// The maximum size of a batch, in bytes and in samples.
     most: (usize, usize),
     /// The memory that contains the host's slots.
     arena: Arc<Arena>,
-    /// Where copies from that memory must be split.
+    /// The places at which copies from that memory must be split.
     seams: Seams,
     pub(crate) timeout: Option<Duration>,
-    /// How long freeing memory waits for copies, and for what reads the slots.
+    /// The maximum time that freeing memory waits for copies and for readers of the slots.
     close_timeout: Duration,
     pub(crate) waits_for_release: bool,
     pub(crate) resumable: bool,
@@ -90,7 +96,7 @@ pub(crate) struct Copier {
 #[derive(Debug)]
 pub(crate) struct Next {
     outcome: Result<(Slot, About), Error>,
-    /// The state of the host's pass right after this was taken from it.
+    /// The state of the host's pass right after this item was taken from it.
     pub(crate) state: Option<State>,
 }
 
@@ -99,12 +105,12 @@ pub(crate) struct Next {
 struct Arena {
     bytes: usize,
     locked_by: Device,
-    /// Whether it was recorded as leaked.
+    /// Whether the memory was counted as leaked.
     leaked: AtomicBool,
 }
 
 impl Arena {
-    /// Records that the arena is leaked, since a batch in it is never dropped.
+    /// Counts the arena as leaked, since a batch in it is never dropped.
     fn leak(&self) {
         if !self.leaked.swap(true, Ordering::Relaxed) {
             leak::note_host(self.bytes);
@@ -114,15 +120,16 @@ impl Arena {
     }
 }
 
-/// A copy that is not known to be done. If it is dropped without [`done`](Self::done), it leaks the memory that the
-/// copy may still use.
+/// A copy that may still be in progress. If it is dropped without [`done`](Self::done), it leaks
+/// the memory that the copy may still use.
 #[derive(Debug)]
 struct Copying {
-    /// `None` once it is done.
+    /// The batch on the host; `None` once the copy is done.
     host: Option<Batch<Dynamic>>,
-    /// `None` if the event could not be recorded; the copy is then done once the stream is idle.
+    /// The event at the end of the copy. `None` if it could not be recorded; the copy is then done
+    /// once the stream is idle.
     copied: Option<Arc<Copied>>,
-    /// The device slot, unless it was handed over for delivery.
+    /// The device slot, unless the batch was delivered.
     slot: Option<Slot>,
     arena: Arc<Arena>,
 }
@@ -140,7 +147,7 @@ impl Copier {
         let idle = (0..slots)
             .map(|_| Slot::new(device, bytes, fields.len(), rows, close_timeout))
             .collect::<Result<_, _>>()?;
-        // Each slot and each copy can refer to an event, and one more is being recorded.
+        // One event for each slot, one for each copy, and one that is being recorded.
         let events: Result<Vec<_>, _> = (0..=2 * slots).map(|_| Ok(Arc::new(Copied::new(device)?))).collect();
         let (back, returned) = sync_channel(slots);
         Ok(Self {
@@ -179,8 +186,8 @@ impl Copier {
         })
     }
 
-    /// Starts a pass. Remaining batches of an earlier pass are discarded. Copies into their slots come before the new
-    /// ones, since all copies are on the same stream.
+    /// Starts a pass. Remaining batches of an earlier pass are discarded. Copies into their slots
+    /// come before the new ones, since all copies are on the same stream.
     pub(crate) fn begin(&mut self) {
         let left = self.queue.drain(..).filter_map(|next| next.outcome.ok());
         self.idle.extend(left.map(|(slot, _)| slot));
@@ -193,9 +200,10 @@ impl Copier {
 
     /// Takes back released slots, and checks whether copies are done.
     ///
-    /// If copies are ahead of the kernels, one query covers several batches: it asks about the newest copy, since all
-    /// earlier ones on the stream are done if it is. The next query is made only when a batch to deliver was not
-    /// covered by the last one, or when copies that are not known to be done leave no room for another one.
+    /// If copies are ahead of the kernels, one query of the driver covers several batches: it asks
+    /// about the newest copy, and if that is done, so are all earlier copies on the stream. The
+    /// next query is made only when a batch to deliver was not covered by the last query, or when
+    /// another copy cannot start because too many may still be in progress.
     pub(crate) fn collect(&mut self) -> Result<(), Error> {
         self.take_back()?;
         let copied = |next: &Next| next.outcome.as_ref().ok().and_then(|(slot, _)| slot.copied.clone());
@@ -231,7 +239,7 @@ impl Copier {
         Err(Error::Lost { left: self.slots, source })
     }
 
-    /// Waits until a batch is dropped. Returns `false` if none was within the timeout.
+    /// Waits until a batch is dropped. Returns `false` if no batch was dropped within the timeout.
     fn wait_for_release(&mut self) -> Result<bool, Error> {
         let returned = match self.timeout {
             Some(timeout) => self.returned.recv_timeout(timeout).ok(),
@@ -262,7 +270,7 @@ impl Copier {
                 let Some(i) = self.queue.iter().position(is_its) else {
                     return Err(self.give_up(copying, Unsettled::Driver(source)));
                 };
-                // The error takes the place of the batch.
+                // The error is delivered in place of the batch.
                 let next = self.queue.remove(i).expect("the index is in range");
                 copying.slot = next.outcome.ok().map(|(slot, _)| slot);
                 let outcome = Err(self.give_up(copying, Unsettled::Driver(source)));
@@ -282,7 +290,7 @@ impl Copier {
         !self.idle.is_empty() && self.copying.len() <= self.most_copying
     }
 
-    /// Waits until another copy can start.
+    /// Waits until another copy can start, if necessary.
     pub(crate) fn make_room(&mut self) -> Result<(), Error> {
         while !self.has_room() {
             let stuck = self.idle.is_empty() && self.copying.iter().all(|copying| copying.slot.is_none());
@@ -300,13 +308,13 @@ impl Copier {
         Ok(())
     }
 
-    /// Returns whether there are copies that were not observed to be done.
+    /// Returns whether there are copies that may still be in progress.
     pub(crate) fn is_copying(&self) -> bool {
         !self.copying.is_empty()
     }
 
-    /// Fails if this process was forked from the one that owns the device. There, receiving returned slots could
-    /// block forever.
+    /// Returns an error if this process was forked from the one that owns the device. In a forked
+    /// process, receiving returned slots could block forever.
     pub(crate) fn check_not_forked(&self) -> Result<(), Error> {
         if self.device.is_lost() { Err(slotline::Error::Forked.into()) } else { Ok(()) }
     }
@@ -336,7 +344,8 @@ impl Copier {
         self.end_first(outcome)
     }
 
-    /// Removes the oldest copy: releases its slots if `outcome` is `Ok`, and gives it up otherwise.
+    /// Removes the oldest copy. Releases its slots if `outcome` is `Ok`, and otherwise gives the
+    /// copy up.
     fn end_first(&mut self, outcome: Result<(), Unsettled>) -> Result<(), Error> {
         let Some(first) = self.copying.pop_front() else { return Ok(()) };
         match outcome {
@@ -379,8 +388,9 @@ impl Copier {
         self.copying.push_back(copying);
         let copying = self.copying.back_mut().expect("it was pushed above");
         let started = match &copying.slot {
-            // SAFETY: `copying` holds the batch, whose lease keeps its bytes from being written or freed until
-            // `copied` is reached. The slot is at least as long, and nothing reads it from `wait_on` until then.
+            // SAFETY: `copying` holds the batch, whose lease keeps its bytes from being written or
+            // freed until `copied` is reached. The slot is at least as long, and nothing reads it
+            // from `wait_on` until then.
             Some(slot) => unsafe { slot.copy_from(copying.host().columns().bytes(), self.seams, &self.stream) },
             None => Ok(()),
         };
@@ -437,8 +447,8 @@ impl Copier {
 impl Drop for Copier {
     fn drop(&mut self) {
         if self.device.is_lost() {
-            // A thread that does not exist in this process may be inside the channel, and dropping either end would
-            // wait for it.
+            // In a forked process, a thread that does not exist there may be inside the channel,
+            // and dropping either end would wait for it.
             let (_, nothing) = sync_channel(0);
             return mem::forget((self.back.clone(), mem::replace(&mut self.returned, nothing)));
         }
@@ -459,7 +469,8 @@ impl Copying {
         }
     }
 
-    /// Releases the host's slot, since the copy is done. Returns the device slot if it was not delivered.
+    /// Releases the host's slot, since the copy is done. Returns the device slot if the batch was
+    /// not delivered.
     fn done(mut self) -> Option<Slot> {
         self.host = None;
         self.slot.take()
@@ -471,7 +482,7 @@ impl Drop for Copying {
         if let Some(host) = self.host.take() {
             mem::forget(host);
             if self.arena.locked_by.is_lost() {
-                // The memory belongs to the parent process, which loses nothing.
+                // The memory belongs to the parent process, so nothing is lost.
                 return;
             }
             if let Some(slot) = &mut self.slot {

@@ -15,16 +15,17 @@ use crate::leak;
 use crate::pinned::Pinned;
 use crate::probe::{DeviceInfo, handle, probe};
 
-/// A CUDA device, represented by its primary context. CUDA's runtime, PyTorch and cudarc use the same context, so
-/// they share streams, events and memory with slotline.
+/// A CUDA device, represented by its primary context. CUDA's runtime, PyTorch and cudarc use the
+/// same context, so they share streams, events and memory with slotline.
 ///
-/// Clones refer to the same device, and so do two values with the same number. A device can be used on any thread. It
-/// leaves the thread's current context as it is, but a thread that has none may be left with the device's. The
-/// primary context is retained until the last clone, and everything that was created with it, is dropped.
+/// Clones refer to the same device, and so do two values with the same number. A device can be used
+/// on any thread. Methods do not change the thread's current context, except that they may set the
+/// device's context on a thread that has none. The primary context is retained until the last
+/// clone, and everything that was created with it, is dropped.
 ///
-/// CUDA does not survive a fork. In a forked process every call with a device of its parent fails with
-/// `CUDA_ERROR_NOT_INITIALIZED`, without calling the driver. Only the parent releases what was created with the
-/// device: dropping it in the child does nothing.
+/// CUDA does not survive a fork. In a forked process every call with a device of its parent fails
+/// with `CUDA_ERROR_NOT_INITIALIZED`, without calling the driver. Only the parent releases what was
+/// created with the device: dropping it in the child does nothing.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -32,14 +33,14 @@ struct Inner {
     info: DeviceInfo,
     device: CUdevice,
     context: CUcontext,
-    /// Whether work in the context may still be running, so that it must not be released.
+    /// Whether the context must not be released, because work in it may still be running.
     kept: AtomicBool,
     process: Process,
 }
 
 // SAFETY: the driver allows a context handle to be used on any thread.
 unsafe impl Send for Inner {}
-// SAFETY: as above, and the only field that changes is atomic.
+// SAFETY: as for `Send`, and the only field that changes is atomic.
 unsafe impl Sync for Inner {}
 
 impl Device {
@@ -47,7 +48,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Fails if there is no driver, if the device does not exist, or if the driver cannot create its context.
+    /// Fails if there is no driver, if the device does not exist, or if the driver cannot create
+    /// its context.
     ///
     /// ```
     /// use slotline_cuda::{Device, Error, Stream};
@@ -85,13 +87,13 @@ impl Device {
         })))
     }
 
-    /// Returns the device of a context of cudarc, such as the one of a program's own streams and memory. The device
-    /// does not need the context any longer.
+    /// Returns the device of a context of cudarc, such as the one of a program's own streams and
+    /// memory. The device does not need the context any longer.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NotPrimary`] for another context than the one that `CudaContext::new` returns, and the errors
-    /// of [`new`](Self::new).
+    /// Returns [`Error::NotPrimary`] for another context than the one that `CudaContext::new`
+    /// returns, and the errors of [`new`](Self::new).
     pub fn from_context(context: &Arc<CudaContext>) -> Result<Self, Error> {
         let device = Self::new(context.ordinal())?;
         device.check_context(context)?;
@@ -139,32 +141,33 @@ impl Device {
         self.call("cuCtxSynchronize", || unsafe { driver::cuCtxSynchronize() })
     }
 
-    /// Returns a function for the `memory` option of a loader's builder that puts the batches into page-locked
-    /// memory, made by [`Pinned::registered`]. The device reads this memory directly, without an intermediate copy.
+    /// Returns a function for the `memory` option of a loader's builder that puts the batches into
+    /// page-locked memory, made by [`Pinned::registered`]. The device reads this memory directly,
+    /// without an intermediate copy.
     pub fn pinned(&self) -> impl FnMut(usize) -> Result<Pinned, BoxError> + Send + use<> + 'static {
         let device = self.clone();
         move |bytes| Ok(Pinned::registered(&device, bytes)?)
     }
 
-    /// Works like [`pinned`](Self::pinned), with memory that processes share which are forked from this one: for
-    /// [worker processes](slotline::loader::Builder::processes), which write batches into it. The processes must not
-    /// use the device, nor anything else of CUDA.
+    /// Like [`pinned`](Self::pinned), but the memory is shared with processes that are forked from
+    /// this one. This is for [worker processes](slotline::loader::Builder::processes), which write
+    /// batches into it. These processes must not use CUDA.
     pub fn pinned_shared(&self) -> impl FnMut(usize) -> Result<Pinned, BoxError> + Send + use<> + 'static {
         let device = self.clone();
         move |bytes| Ok(Pinned::shared(&device, bytes)?)
     }
 
-    /// Keeps the primary context forever: releasing it would wait for work that may never end, and free the memory in
-    /// use by it.
+    /// Keeps the primary context forever. Releasing it would wait for work that may never end, and
+    /// would free memory that the work uses.
     pub(crate) fn keep(&self) {
         if !self.0.kept.swap(true, Ordering::Relaxed) {
             leak::note_handle();
         }
     }
 
-    /// Returns whether this process was forked from the one that owns the device. Such a process must not call the
-    /// driver, whose locks may be held by threads that do not exist in it, and must not release what belongs to its
-    /// parent.
+    /// Returns whether this process was forked from the one that owns the device. A forked process
+    /// must not call the driver, whose locks may be held by threads that do not exist there, and
+    /// must not release objects of its parent.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         !self.0.process.is_this()
@@ -194,8 +197,8 @@ impl Drop for Inner {
         if *self.kept.get_mut() || !self.process.is_this() {
             return;
         }
-        // SAFETY: `new` retained the context, and everything that was created with it is dropped, since each such
-        // value holds a clone.
+        // SAFETY: `new` retained the context, and everything that was created with it is dropped,
+        // since each such value holds a clone.
         let code = unsafe { driver::cuDevicePrimaryCtxRelease_v2(self.device) };
         if code != driver::SUCCESS {
             let error = DriverError::new("cuDevicePrimaryCtxRelease", code, Some(self.info.ordinal));

@@ -1,8 +1,9 @@
 //! The driver functions that this crate calls.
 //!
-//! cudarc declares them too, but with an enum as the return type: a number that is not one of its values, such as a
-//! later driver may return, would be undefined behaviour. Here the return type is a number. In addition, cudarc
-//! panics where a function is missing; here [`load`] looks up all of them before any is called.
+//! cudarc declares them too, but with an enum as the return type. If a later driver returned a
+//! number that is not a value of the enum, that would be undefined behaviour, so here the return
+//! type is a number. In addition, cudarc panics if a function is missing, whereas [`load`] looks up
+//! all functions before any is called.
 
 use std::error::Error;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -33,12 +34,12 @@ pub(crate) const UNKNOWN: CUresult = Known::CUDA_ERROR_UNKNOWN as u32;
 /// The driver's library, which is never unloaded.
 struct Loaded {
     functions: Functions,
-    /// The process that loaded it.
+    /// The process that loaded the library.
     process: Process,
 }
 
-/// Null, or a pointer to a leaked box. This is not a `OnceLock`, since a child forked while the parent initialises it
-/// would wait forever.
+/// Null, or a pointer to a leaked box. This is not a `OnceLock`, since a child forked while the
+/// parent initialises it would wait forever.
 static LOADED: AtomicPtr<Loaded> = AtomicPtr::new(null_mut());
 
 fn loaded() -> Option<&'static Loaded> {
@@ -46,8 +47,8 @@ fn loaded() -> Option<&'static Loaded> {
     unsafe { LOADED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Declares driver functions by their names in the library. Where a newer name is given, it is used if the library
-/// has it.
+/// Declares driver functions by their names in the library. Where a newer name is given, it is used
+/// if the library has it.
 macro_rules! functions {
     ($($name:ident $(or $newer:literal)? ($($argument:ident: $type:ty),*);)*) => {
         #[allow(non_snake_case)]
@@ -62,7 +63,7 @@ macro_rules! functions {
                     $($name: {
                         // SAFETY: the function is of this type (`cuda.h`).
                         let found = unsafe { library.get(stringify!($name)) };
-                        // SAFETY: as above.
+                        // SAFETY: this function is of this type, too (`cuda.h`).
                         $(let found = unsafe { library.get($newer) }.or(found);)?
                         *found.map_err(|_| stringify!($name))?
                     },)*
@@ -71,7 +72,7 @@ macro_rules! functions {
         }
 
         $(
-            /// The driver's function of this name.
+            /// Calls the driver's function of this name.
             ///
             /// # Safety
             ///
@@ -83,8 +84,8 @@ macro_rules! functions {
             #[allow(non_snake_case)]
             pub(crate) unsafe fn $name($($argument: $type),*) -> CUresult {
                 let loaded = loaded().expect("`load` must succeed before the driver is called");
-                // SAFETY: the caller upholds this function's safety contract, the requirements of CUDA's
-                // documentation.
+                // SAFETY: the caller upholds this function's safety contract, the requirements of
+                // CUDA's documentation.
                 unsafe { (loaded.functions.$name)($($argument),*) }
             }
         )*
@@ -131,8 +132,8 @@ functions! {
 /// Loads the driver's library and looks up every function in use, unless that succeeded before.
 pub(crate) fn load() -> Result<(), Unavailable> {
     if let Some(loaded) = loaded() {
-        // A driver that was initialised in the parent does not work in the child, and a thread that does not exist in
-        // the child may hold its locks.
+        // A driver that was initialised in the parent does not work in the child, and a thread that
+        // does not exist in the child may hold its locks.
         return if loaded.process.is_this() { Ok(()) } else { Err(DriverError::forked("cuInit", None).into()) };
     }
     let process = Process::this();
@@ -141,27 +142,28 @@ pub(crate) fn load() -> Result<(), Unavailable> {
     let functions = functions.map_err(|symbol| Unavailable::MissingSymbol { library: name, symbol })?;
     // The library must stay loaded for the lifetime of the process.
     std::mem::forget(library);
-    // If another thread was faster, both values are the same.
+    // If another thread stored its value first, this one replaces it; both are equal.
     LOADED.store(Box::leak(Box::new(Loaded { functions, process })), Ordering::Release);
     Ok(())
 }
 
-/// The names of the library, in the order in which cudarc tries them, so that it finds the same one. (cudarc's own
-/// list does not exist where a crate such as candle makes it link the library.)
+/// The names of the library, in the order in which cudarc tries them, so that both find the same
+/// library. (cudarc's own list does not exist if a crate such as candle makes cudarc link the
+/// library.)
 const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so", "libcuda.so.1"] };
 
 /// Opens the library by the first name that can be loaded.
 fn open() -> Result<(String, Library), Unavailable> {
     let mut reason = None;
     for &name in NAMES {
-        // SAFETY: the initialisers of a CUDA driver library are safe to run. A different library with the same name
-        // is beyond the control of this crate.
+        // SAFETY: the initialisers of a CUDA driver library are safe to run. A different library
+        // with the same name is beyond the control of this crate.
         match unsafe { Library::new(name) } {
             Ok(library) => return Ok((name.to_owned(), library)),
             Err(error) => {
                 let error = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
-                // An error about a file that exists but cannot be loaded is more useful than one about a missing
-                // file.
+                // An error about a file that exists but cannot be loaded is more useful than one
+                // about a missing file.
                 if reason.is_none() || !error.contains("No such file") {
                     reason = Some(error);
                 }

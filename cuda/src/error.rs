@@ -32,7 +32,8 @@ pub enum Error {
     /// The host's loader returned an error instead of a batch, or failed to start a pass.
     #[error(transparent)]
     Loader(#[from] slotline::Error),
-    /// The batches of the host's loader are not in page-locked memory, so the device cannot copy from it directly.
+    /// The batches of the host's loader are not in page-locked memory, so the device cannot copy
+    /// from it directly.
     #[error("the loader's batches are not in page-locked memory; build it with memory(device.pinned())")]
     NotPageLocked,
     /// The host's loader was replaced after the device slots were made for it.
@@ -41,8 +42,8 @@ pub enum Error {
     /// The number of device slots is 0.
     #[error("the number of device slots is 0; use 2 or 3")]
     NoSlots,
-    /// The driver refused to copy a batch, and the batch is not delivered. The pass continues with the next batch,
-    /// unless this is the second such error in a row.
+    /// The driver refused to copy a batch, and the batch is not delivered. The pass continues with
+    /// the next batch, unless this is the second such error in a row.
     #[error("batch {task} could not be copied: {}", with_causes(source))]
     Copy {
         /// The number of the batch, from 0.
@@ -69,14 +70,14 @@ pub enum Error {
     Leaked {
         /// The number of the batch, from 0.
         task: usize,
-        /// The size of the leaked memory, in bytes. Batches of the same loader share this memory, so don't add it up
-        /// over several errors.
+        /// The size of the leaked memory, in bytes. Batches of the same loader share this memory,
+        /// so don't add it up over several errors.
         bytes: usize,
         /// Why the copy cannot be waited for.
         why: String,
     },
-    /// A device slot is lost: its batch was released, or its copy failed, and there is no way to find out when its
-    /// memory is free again.
+    /// A device slot is lost: its batch was released, or its copy failed, and there is no way to
+    /// find out when its memory is free again.
     #[error(
         "a device slot is lost, since the work that uses it cannot be waited for; device slots left: {left}: {}",
         with_causes(source)
@@ -87,9 +88,9 @@ pub enum Error {
         /// The driver's error.
         r#source: DriverError,
     },
-    /// All device slots are held by batches that were not dropped. Each call returns this error until a batch is
-    /// dropped: a device holds as many batches as there are slots, and no more memory is allocated for batches that
-    /// are kept.
+    /// All device slots are held by batches that were not dropped. Each call returns this error
+    /// until a batch is dropped. There are as many batches on a device as slots at most, since no
+    /// more memory is allocated.
     #[error("all {slots} device slots are held; drop batches sooner, or create the loader with_slots({})", slots + 1)]
     Held {
         /// The number of device slots of the loader.
@@ -125,7 +126,8 @@ pub enum Error {
         /// The maximum number of streams.
         most: usize,
     },
-    /// A context or stream of cudarc is not of the device's primary context, which this crate uses.
+    /// A context or stream of cudarc is not of the device's primary context, which is the only one
+    /// that this crate uses.
     #[error(
         "cudarc's context is not the primary context of device {device}; use one that CudaContext::new({device}) \
          returned"
@@ -166,9 +168,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a pass can return this error repeatedly without making progress, regardless of what the user does.
+    /// Whether a pass can return this error repeatedly without making progress, regardless of what
+    /// the user does.
     pub(crate) fn can_repeat(&self) -> bool {
-        // The host's loader lacks slots because they were leaked here.
+        // A slot is missing in the host's loader because it was leaked here, so this error does not
+        // go away.
         let is_host_held = matches!(self, Self::Loader(slotline::Error::Held { .. }));
         is_host_held || matches!(self, Self::Driver(_) | Self::Copy { .. } | Self::Leaked { .. } | Self::Lost { .. })
     }
@@ -210,7 +214,8 @@ pub enum Unavailable {
 
 /// A failed driver call.
 ///
-/// The cause may be a kernel or a copy that failed earlier: the driver can report such a failure from any later call.
+/// The cause may be a kernel or a copy that failed earlier: the driver can report such a failure
+/// from any later call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverError {
@@ -227,8 +232,8 @@ pub struct DriverError {
 }
 
 impl DriverError {
-    /// Creates the error for a call that returned `code`. The driver must be loaded, since it is asked for the name
-    /// and description.
+    /// Creates the error for a call that returned `code`. The driver must be loaded, since it is
+    /// asked for the name and description.
     pub(crate) fn new(call: &'static str, code: CUresult, device: Option<usize>) -> Self {
         let (mut name, mut text) = (std::ptr::null(), std::ptr::null());
         // SAFETY: both write a pointer to a string that is never freed, or null.
@@ -237,7 +242,8 @@ impl DriverError {
             if from.is_null() {
                 return otherwise.to_owned();
             }
-            // SAFETY: the pointer is not null, so it is one of the driver's static, nul-terminated strings.
+            // SAFETY: the pointer is not null, so it is one of the driver's static, nul-terminated
+            // strings.
             unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
         };
         let (name, text) = (string(name, "CUDA error"), string(text, "the driver has no description"));
@@ -250,16 +256,16 @@ impl DriverError {
         Self { call, code: u32::MAX, name, text, device: None }
     }
 
-    /// Creates the error for a call that is not made because the process was forked. The driver would return the same
-    /// code if it could be called.
+    /// Creates the error for a call that is not made because the process was forked. The driver
+    /// would return the same code if it could be called.
     #[cold]
     pub(crate) fn forked(call: &'static str, device: Option<usize>) -> Self {
         let (name, text) = ("CUDA_ERROR_NOT_INITIALIZED".to_owned(), "this process was forked".to_owned());
         Self { call, code: driver::NOT_INITIALIZED, name, text, device }
     }
 
-    /// Whether the error is temporary and says nothing about the queried object: the driver refuses queries while a
-    /// thread captures a stream.
+    /// Whether the error is temporary: the driver refuses queries while a thread captures a stream,
+    /// which says nothing about the queried object.
     pub(crate) fn is_passing(&self) -> bool {
         self.code == driver::CAPTURE_UNSUPPORTED
     }

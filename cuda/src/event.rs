@@ -11,7 +11,8 @@ use crate::error::{DriverError, Error};
 use crate::leak;
 use crate::stream::Stream;
 
-/// A point in a stream's work, without a time. An event that was never recorded counts as reached.
+/// A point in a stream's work, without a timestamp. An event that was never recorded counts as
+/// reached.
 pub(crate) struct Event {
     device: Device,
     raw: CUevent,
@@ -19,7 +20,7 @@ pub(crate) struct Event {
 
 // SAFETY: the driver allows an event handle to be used on any thread.
 unsafe impl Send for Event {}
-// SAFETY: as above, and the fields never change.
+// SAFETY: as for `Send`, and the fields never change.
 unsafe impl Sync for Event {}
 
 impl Event {
@@ -35,27 +36,28 @@ impl Event {
         Ok(Self { device: device.clone(), raw })
     }
 
-    /// Records the event behind the work that is on the stream now. The stream must belong to the event's device.
+    /// Records the event after the work that is on the stream now. The stream must belong to the
+    /// event's device.
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), DriverError> {
         stream.settle()?;
         // SAFETY: the event and the stream are valid until they are dropped.
         stream.call("cuEventRecord", |stream| unsafe { driver::cuEventRecord(self.raw, stream) })
     }
 
-    /// Makes the stream, which may be of any device, wait until the event as recorded last is reached. The host does
-    /// not wait.
+    /// Makes the stream, which may be of any device, wait until the latest recording of the event
+    /// is reached. The host does not wait.
     pub(crate) fn wait_on(&self, stream: &Stream) -> Result<(), DriverError> {
         // SAFETY: the event and the stream are valid until they are dropped.
         stream.call("cuStreamWaitEvent", |stream| unsafe { driver::cuStreamWaitEvent(stream, self.raw, 0) })
     }
 
-    /// Returns whether the event as recorded last is reached.
+    /// Returns whether the latest recording of the event is reached.
     pub(crate) fn is_done(&self) -> Result<bool, DriverError> {
         // SAFETY: the event is valid until it is dropped.
         self.device.query("cuEventQuery", || unsafe { driver::cuEventQuery(self.raw) })
     }
 
-    /// Waits until the event as recorded last is reached.
+    /// Waits until the latest recording of the event is reached.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         // SAFETY: the event is valid until it is dropped.
         self.device.call("cuEventSynchronize", || unsafe { driver::cuEventSynchronize(self.raw) })
@@ -74,8 +76,8 @@ impl Drop for Event {
             return;
         }
         let raw = self.raw;
-        // SAFETY: this value owns the event, and nothing uses the handle any more. If the event is not reached yet,
-        // the driver frees it once it is.
+        // SAFETY: this value owns the event, and nothing uses the handle any more. If the event is
+        // not reached yet, the driver frees it once it is.
         if let Err(error) = self.device.call("cuEventDestroy", || unsafe { driver::cuEventDestroy_v2(raw) }) {
             leak::note_handle();
             tracing::warn!(%error, "an event is leaked");
@@ -83,8 +85,8 @@ impl Drop for Event {
     }
 }
 
-/// A point in a stream's work, with the time at which it was reached by the device's clock. Two of them measure how
-/// long the work between them took.
+/// A point in a stream's work, with the time of the device's clock at which it was reached. Two of
+/// them measure the duration of the work between them.
 #[derive(Debug)]
 pub struct TimedEvent(Event);
 
@@ -98,8 +100,8 @@ impl TimedEvent {
         Ok(Self(Event::with(device, CUevent_flags::CU_EVENT_DEFAULT)?))
     }
 
-    /// Records the event on a stream of its device, behind the work that is already there. It replaces an earlier
-    /// recording.
+    /// Records the event on a stream of its device, after the work that is already there. It
+    /// replaces an earlier recording.
     ///
     /// # Errors
     ///
@@ -117,13 +119,13 @@ impl TimedEvent {
         Ok(self.0.synchronize()?)
     }
 
-    /// Returns the time from the other event to this one, with a resolution of about half a microsecond; zero if this
-    /// one was reached first.
+    /// Returns the time from the other event to this one, with a resolution of about half a
+    /// microsecond; zero if this one was reached first.
     ///
     /// # Errors
     ///
-    /// Returns `CUDA_ERROR_NOT_READY` if one of them is not reached yet, and `CUDA_ERROR_INVALID_HANDLE` if one was
-    /// never recorded or they belong to different devices.
+    /// Returns `CUDA_ERROR_NOT_READY` if one of them is not reached yet, and
+    /// `CUDA_ERROR_INVALID_HANDLE` if one was never recorded or they belong to different devices.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration, Error> {
         let mut milliseconds = 0.0_f32;
         let (from, to) = (earlier.0.raw, self.0.raw);

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The resources that this process has leaked so far, because the driver did not take them back, or because a copy
-/// that could not be waited for may still read or write them. A warning is logged for each leak.
+/// The resources that this process has leaked so far. They are leaked if the driver does not take
+/// them back, or if a copy that cannot be waited for may still use them. A warning is logged for
+/// each leak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leaked {
@@ -11,7 +12,7 @@ pub struct Leaked {
     pub host_bytes: u64,
     /// The size of the device memory, in bytes.
     pub device_bytes: u64,
-    /// The number of events, streams, and retained primary contexts.
+    /// The number of leaked events, streams, and primary contexts.
     pub handles: u64,
 }
 

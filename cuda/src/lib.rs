@@ -1,19 +1,22 @@
-//! Batches on CUDA devices: samples are written into page-locked host memory, and each batch is copied to the device
-//! with one copy that overlaps with training.
+//! Batches on CUDA devices: samples are written into page-locked host memory, and each batch is
+//! copied to the device with one copy that overlaps with training.
 //!
-//! The crate builds, and programs that use it start, without a CUDA toolkit and without a driver. The driver's
-//! library is loaded when a device is first requested; if there is none, that is an error ([`Unavailable`]).
+//! The crate builds, and programs that use it start, without a CUDA toolkit and without a driver.
+//! The driver's library is loaded when a device is first requested; if there is none, that is an
+//! error ([`Unavailable`]).
 //!
 //! - [`probe()`]: reports the driver and its devices.
-//! - [`Device`], [`Stream`], [`TimedEvent`]: a device, represented by its primary context, which PyTorch and cudarc
-//!   use too; its streams, either created here or wrapped from the raw handles of the training loop; and times by the
-//!   device's clock.
-//! - [`Pinned`]: page-locked memory, for a loader's batches ([`Device::pinned`]) or for any other use.
+//! - [`Device`]: a device, represented by its primary context, which PyTorch and cudarc use too.
+//!   [`Stream`]: a stream of a device, either created here or wrapped from a raw handle of the
+//!   training loop. [`TimedEvent`]: measures times by the device's clock.
+//! - [`Pinned`]: page-locked memory, for a loader's batches ([`Device::pinned`]) or for any other
+//!   use.
 //! - [`DeviceLoader`], [`DeviceBatch`]: a loader that delivers its batches on a device.
-//! - [`Views`]: the fields of a batch as views of [`cudarc`], for programs that use its safe types. [`Device`] and
-//!   [`Stream`] can be made from cudarc's too.
-//! - [`Error`], [`leaked()`]: every failed driver call is an error that names the call and says what to do. Memory
-//!   that the driver does not take back, or may still be copying, is leaked rather than freed, and counted.
+//! - [`Views`]: the fields of a batch as views of [`cudarc`], for programs that use its safe types.
+//!   [`Device`] and [`Stream`] can be made from cudarc's too.
+//! - [`Error`]: every failed driver call is an error that names the call and says what to do.
+//!   [`leaked()`]: memory that the driver does not take back, or may still be copying, is leaked
+//!   and counted rather than freed.
 
 mod batch;
 mod call;
@@ -47,9 +50,9 @@ pub use self::pinned::{PageSize, Pinned};
 pub use self::probe::{DeviceInfo, Driver, probe};
 pub use self::stream::Stream;
 pub use self::views::Views;
-/// The crate cudarc, in version 0.19: the one whose contexts, streams and views this crate takes and returns. Another
-/// version of it, with other types, would be a breaking change of this crate.
+/// The crate cudarc, version 0.19, whose contexts, streams and views this crate takes and returns.
+/// Changing the version would be a breaking change of this crate.
 ///
-/// A program can use it by this name, or depend on cudarc 0.19 itself to choose its features. Here it has no feature
-/// that requires a part of the CUDA toolkit.
+/// A program can use it by this name, or depend on cudarc 0.19 itself to choose its features. Here
+/// it has no feature that requires a part of the CUDA toolkit.
 pub use cudarc;

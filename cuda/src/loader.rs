@@ -1,4 +1,4 @@
-//! A loader that delivers its batches on a device.
+//! [`DeviceLoader`]: a loader that delivers its batches on a device.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::pass::{DevicePass, Progress};
 
-/// The default number of device slots: one is read, one is copied into, and one more lets the next copy be queued
-/// before the current one ends.
+/// The default number of device slots: one is read, one is copied into, and the third lets the next
+/// copy be queued before the current copy ends.
 const SLOTS: usize = 3;
 
 /// Feeds a training loop with the batches of a [loader](slotline::Loader) on a device.
 ///
-/// The host's loader writes its batches into [page-locked memory](crate::Pinned). Each batch is copied to one of
-/// three device slots with a single copy, on a stream that belongs to this loader, while kernels read the batches
-/// before it. Nothing is allocated after the first pass has started, no thread is started, and the caller's stream
-/// waits for copies without involving the host.
+/// The host's loader writes its batches into [page-locked memory](crate::Pinned). Each batch is
+/// copied to one of three device slots with a single copy, on a stream that belongs to this loader,
+/// while kernels read earlier batches. Nothing is allocated after the first pass has started, no
+/// thread is started, and the caller's stream waits for copies without involving the host.
 ///
 /// ```no_run
 /// use slotline::Loader;
@@ -41,38 +41,43 @@ const SLOTS: usize = 3;
 ///         batch.ready_on(&stream)?; // work launched on the stream from here on may read the batch
 ///         let images = batch.field(0).expect("the batch has fields");
 ///         println!("{} images {:?} at {:#x}", batch.len(), images.shape(), images.ptr());
-///     } // dropped: its slot is refilled once the stream reaches this point
+///     } // the batch is dropped: its slot is refilled once the stream has done the work so far
 /// }
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
-/// Several loaders on one device each have their own copy stream, so none waits for another one's slots. For several
-/// devices, create one loader for each, over a part of the dataset (`DistributedSampler`). Memory that is page-locked
-/// for one device is page-locked for all of them.
+/// Several loaders on one device each have their own copy stream, so none waits for another one's
+/// slots. For several devices, create one loader for each, over a part of the dataset
+/// (`DistributedSampler`). Memory that is page-locked for one device is page-locked for all of
+/// them.
 ///
 /// # Requirements on the host's loader
 ///
-/// - [`memory(device.pinned())`](slotline::loader::Builder::memory), or another [`Pinned`](crate::Pinned);
-/// - [`hold`](slotline::loader::Builder::hold) with at least the number of device slots, so that loading ahead
-///   continues while batches are copied. With less, copies wait for each other more often than necessary.
+/// - [`memory(device.pinned())`](slotline::loader::Builder::memory), or another
+///   [`Pinned`](crate::Pinned);
+/// - [`hold`](slotline::loader::Builder::hold) with at least the number of device slots, so that
+///   workers continue to load while batches are copied. With a smaller value, copies wait for each
+///   other more often than necessary.
 ///
-/// A batch with [spilled](slotline::loader::Overflow::Spill) fields is replaced by an error, since these fields are
-/// not in page-locked memory.
+/// A batch with [spilled](slotline::loader::Overflow::Spill) fields is replaced by an error, since
+/// these fields are not in page-locked memory.
 ///
 /// # Cost
 ///
-/// Each batch takes three driver calls: make the copy stream wait for the slot, copy, and record the end of the copy.
-/// One more call for every two batches asks whether copies are done, with three slots and copies that are faster than
-/// the steps (with two slots, one for each batch; more often only where the host must wait for a copy). Releasing the
-/// batch is a call, and so is [`ready_on`](crate::DeviceBatch::ready_on) if the copy was not yet observed to be done.
-/// With three slots and copies that are done in time, this adds up to 3.5 calls in addition to the copy itself
-/// (counted with the fake driver), of which `next` makes 2.5.
+/// Each batch takes three driver calls: make the copy stream wait for the slot, copy, and record
+/// the end of the copy. In addition, the driver is asked whether copies are done. With three slots,
+/// this is one call for every two batches if copies are faster than steps; with two slots, one for
+/// each batch; there are more only if the host must wait for a copy. Releasing the batch is a call,
+/// and so is [`ready_on`](crate::DeviceBatch::ready_on) if the copy was not yet observed to be
+/// done. With three slots and copies that are done in time, this adds up to 3.5 calls in addition
+/// to the copy itself, of which `next` makes 2.5 (counted with the simulated driver of the tests).
 ///
-/// Memory of more than 64 GiB is locked in pieces of that size, and a batch that spans two of them takes two copies.
+/// Memory of more than 64 GiB is locked in pieces of that size, and a batch that spans two of them
+/// takes two copies.
 ///
 /// # Errors and edge cases
 ///
-/// | situation | outcome |
+/// | Situation | Outcome |
 /// |---|---|
 /// | the host's loader returns an error | [`Error::Loader`] instead of its batch |
 /// | the host's loader is [stopped](slotline::loader::Stopper) | [`Error::Loader`] with [`Stopped`](slotline::Error::Stopped), after the batches that are already on the device |
@@ -95,19 +100,21 @@ pub struct DeviceLoader {
 }
 
 impl DeviceLoader {
-    /// Creates a loader that delivers the batches of `host` on `device`, with three device slots. Device loaders have
-    /// the same type for all sample types: a batch on a device provides [fields](DeviceBatch::field).
+    /// Creates a loader that delivers the batches of `host` on `device`, with three device slots.
+    /// Device loaders have the same type for all sample types: a batch on a device provides
+    /// [fields](DeviceBatch::field).
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NotPageLocked`], or the driver's error, for example if the device does not have enough memory
-    /// for the slots.
+    /// Returns [`Error::NotPageLocked`], or the driver's error, for example if the device does not
+    /// have enough memory for the slots.
     pub fn new<S>(host: Loader<Batch<S>>, device: &Device) -> Result<Self, Error> {
         Self::with_slots(host, device, SLOTS)
     }
 
-    /// Creates a loader as [`new`](Self::new) does, with `slots` device slots. With one slot, nothing is copied while
-    /// a batch is read; with two, a copy starts once the copy before it was observed to be done.
+    /// Creates a loader as [`new`](Self::new) does, with `slots` device slots. With one slot,
+    /// nothing is copied while a batch is read; with two, a copy starts once the previous copy was
+    /// observed to be done.
     ///
     /// # Errors
     ///
@@ -121,23 +128,26 @@ impl DeviceLoader {
         Ok(Self { copier: Copier::new(&host, memory, device, slots)?, pass: Progress::default(), host })
     }
 
-    /// Sets how long `next` waits for a copy before it returns [`Error::Timeout`]. Zero, the default, means no limit.
+    /// Sets how long `next` waits for a copy before it returns [`Error::Timeout`]. Zero, the
+    /// default, means no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.copier.timeout = Some(timeout).filter(|timeout| !timeout.is_zero());
         self
     }
 
-    /// Sets whether `next` waits, if all device slots are held, until another thread drops a batch. It then returns
-    /// [`Error::Held`] only after the [timeout](Self::timeout).
+    /// Sets whether `next` waits, if all device slots are held, until another thread drops a batch.
+    /// It then returns [`Error::Held`] only after the [timeout](Self::timeout).
     ///
-    /// Use it only if batches are passed to other threads: a thread that holds all of them itself would wait forever.
+    /// Use it only if batches are passed to other threads: a thread that holds all of them itself
+    /// would wait forever.
     pub fn wait_for_release(mut self, wait: bool) -> Self {
         self.copier.waits_for_release = wait;
         self
     }
 
-    /// Sets whether passes keep a [state](Self::state) for each batch, from which a pass can be resumed. The state is
-    /// created when the batch is taken from the host's loader, which allocates a few hundred bytes.
+    /// Sets whether passes keep a [state](Self::state) for each batch, from which a pass can be
+    /// resumed. The state is created when the batch is taken from the host's loader, which
+    /// allocates a few hundred bytes.
     pub fn resumable(mut self, resumable: bool) -> Self {
         self.copier.resumable = resumable;
         self
@@ -147,16 +157,16 @@ impl DeviceLoader {
     ///
     /// # Errors
     ///
-    /// Returns the errors of the host's loader, and [`Error::Exchanged`] if the host's loader was replaced with
-    /// another one.
+    /// Returns the errors of the host's loader, and [`Error::Exchanged`] if the host's loader was
+    /// replaced with another one.
     pub fn epoch(&mut self) -> Result<DevicePass<'_>, Error> {
         self.begin_epoch()?;
         let span = self.host.pass_span();
         Ok(DevicePass { loader: self, _span: span })
     }
 
-    /// Starts a pass as [`epoch`](Self::epoch) does, whose batches [`next_batch`](Self::next_batch) returns. Use it
-    /// where a [`DevicePass`], which borrows the loader, is inconvenient.
+    /// Starts a pass as [`epoch`](Self::epoch) does, whose batches [`next_batch`](Self::next_batch)
+    /// returns. Use it where a [`DevicePass`], which borrows the loader, is inconvenient.
     ///
     /// # Errors
     ///
@@ -172,8 +182,8 @@ impl DeviceLoader {
         Ok(())
     }
 
-    /// Returns the next batch of the pass, or an error instead of it; `None` after the last one, and if no pass was
-    /// started.
+    /// Returns the next batch of the pass, or an error instead of it; `None` after the last one,
+    /// and if no pass was started.
     pub fn next_batch(&mut self) -> Option<Result<DeviceBatch, Error>> {
         let next = self.pass.next(&mut self.host, &mut self.copier);
         if next.is_none() {
@@ -183,17 +193,19 @@ impl DeviceLoader {
         next
     }
 
-    /// Abandons the current pass, if it has not ended, together with its batches that are already on the device.
-    /// [`next_batch`](Self::next_batch) then returns `None`. Dropping a [`DevicePass`] does the same.
+    /// Abandons the current pass, if it has not ended, together with its batches that are already
+    /// on the device. [`next_batch`](Self::next_batch) then returns `None`. Dropping a
+    /// [`DevicePass`] does the same.
     pub fn end_epoch(&mut self) {
         self.pass.end();
         self.host.end_epoch();
     }
 
     /// Returns the position of the loader. In a pass, it is after the last delivered batch, as in
-    /// [`DevicePass::state`], and `None` unless the loader is [`resumable`](Self::resumable). Without a pass, or
-    /// after it, this is the state of the host's loader, which is after everything that was taken from that loader:
-    /// batches that an abandoned pass had already copied are skipped.
+    /// [`DevicePass::state`], and `None` unless the loader is [`resumable`](Self::resumable).
+    /// Without a pass, or after it, this is the state of the host's loader. That state is after all
+    /// batches that were taken from the host's loader, so batches that an abandoned pass had
+    /// already copied are skipped.
     pub fn state(&self) -> Option<State> {
         if self.pass.is_open() { self.pass.state().cloned() } else { Some(self.host.state()) }
     }
@@ -203,8 +215,8 @@ impl DeviceLoader {
         &self.host
     }
 
-    /// Returns the host's loader, for example to load a state. It must not be replaced with another loader. An
-    /// unfinished pass is abandoned.
+    /// Returns the host's loader, for example to load a state. It must not be replaced with another
+    /// loader. An unfinished pass is abandoned.
     pub fn loader_mut(&mut self) -> &mut Loader {
         // Batches of another loader would not be in the memory that the copier expects.
         self.end_epoch();
@@ -222,8 +234,8 @@ impl DeviceLoader {
     }
 
     /// Waits for the copies in progress, for at most the host loader's
-    /// [`close_timeout`](slotline::loader::Builder::close_timeout), and returns that loader. Dropping waits in the same
-    /// way, but can only log a warning on failure.
+    /// [`close_timeout`](slotline::loader::Builder::close_timeout), and returns the host's loader.
+    /// Dropping waits in the same way, but can only log a warning on failure.
     ///
     /// # Errors
     ///

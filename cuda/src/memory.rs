@@ -5,8 +5,8 @@ use crate::driver;
 use crate::error::DriverError;
 use crate::leak;
 
-/// Uninitialised memory on a device. It is leaked if it is dropped without [`free`](Self::free): code that unwinds
-/// past it cannot know whether the device still uses it.
+/// Uninitialised memory on a device. If it is dropped without [`free`](Self::free), it is leaked,
+/// since code that unwinds cannot know whether the device still uses it.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     device: Device,

@@ -1,19 +1,19 @@
-//! Places memory near a device.
+//! Places host memory near a device.
 
 use std::path::Path;
 
 /// The folder in which the system describes PCI devices.
 const PCI_DEVICES: &str = "/sys/bus/pci/devices";
 
-/// Returns the NUMA node of the device at this PCI address, or `None` if the system does not report one or has only
-/// one.
+/// Returns the NUMA node of the device at this PCI address, or `None` if the system does not report
+/// one or has only one.
 pub(crate) fn node(address: &str) -> Option<u32> {
     node_in(Path::new(PCI_DEVICES), address)
 }
 
 fn node_in(devices: &Path, address: &str) -> Option<u32> {
-    // The driver writes the domain with four or eight digits and letters in upper case; the system uses four digits
-    // and lower case.
+    // The driver writes the domain with four or eight digits and letters in upper case; the system
+    // uses four digits and lower case.
     let (domain, rest) = address.split_once(':')?;
     let domain = u32::from_str_radix(domain, 16).ok()?;
     let folder = format!("{domain:04x}:{}", rest.to_ascii_lowercase());
@@ -24,8 +24,8 @@ fn node_in(devices: &Path, address: &str) -> Option<u32> {
     std::fs::read_to_string(devices.join(folder).join("numa_node")).ok()?.trim().parse().ok()
 }
 
-/// Asks the system to take the pages of this memory from that node, if the node has free pages. Pages that were
-/// already touched stay where they are. Returns `false` if the system refuses.
+/// Asks the system to take the pages of this memory from that node, if the node has free pages.
+/// Pages that were already touched stay where they are. Returns `false` if the system refuses.
 #[cfg(target_os = "linux")]
 pub(crate) fn prefer(start: std::ptr::NonNull<u8>, len: usize, node: u32) -> bool {
     /// The constant of `linux/mempolicy.h`.
@@ -33,10 +33,10 @@ pub(crate) fn prefer(start: std::ptr::NonNull<u8>, len: usize, node: u32) -> boo
     const BITS: usize = libc::c_ulong::BITS as usize;
     let mut nodes = vec![0 as libc::c_ulong; node as usize / BITS + 1];
     nodes[node as usize / BITS] = 1 << (node as usize % BITS);
-    // The kernel uses one bit less than the given number.
+    // The kernel reads one bit less than the given number.
     let bits = nodes.len() * BITS + 1;
-    // SAFETY: a memory policy changes no contents, regardless of the address, and the mask has as many bits as the
-    // kernel reads.
+    // SAFETY: a memory policy changes no contents, regardless of the address, and the mask has as
+    // many bits as the kernel reads.
     unsafe { libc::syscall(libc::SYS_mbind, start.as_ptr(), len, MPOL_PREFERRED, nodes.as_ptr(), bits, 0) == 0 }
 }
 

@@ -10,13 +10,14 @@ use crate::copier::{Copier, Next};
 use crate::error::Error;
 use crate::loader::DeviceLoader;
 
-/// One pass (an epoch) of a [`DeviceLoader`](crate::DeviceLoader): an iterator over its batches. An error takes the
-/// place of a batch that cannot be delivered.
+/// One pass (an epoch) of a [`DeviceLoader`](crate::DeviceLoader): an iterator over its batches. An
+/// error takes the place of a batch that cannot be delivered.
 ///
-/// The pass takes a batch ahead of time from the host's loader only if that batch is ready, so `next` waits only for
-/// the batch that it returns. There are two exceptions, which are noticed only when the batch is taken: a worker of
-/// an iterable dataset has reached its end, or all samples of a batch were skipped. A pass that is dropped before its
-/// end is abandoned. If a loop cannot borrow the loader for the whole pass, it can call
+/// In order to copy ahead, the pass takes further batches from the host's loader, but only those
+/// that are ready. So `next` waits only for the batch that it returns. There are two exceptions,
+/// which are noticed only when a batch is taken: a worker of an iterable dataset has reached its
+/// end, or all samples of a batch were skipped. A pass that is dropped before its end is abandoned.
+/// If a loop cannot borrow the loader for the whole pass, it can call
 /// [`DeviceLoader::next_batch`](crate::DeviceLoader::next_batch) instead.
 pub struct DevicePass<'l> {
     pub(crate) loader: &'l mut DeviceLoader,
@@ -24,8 +25,8 @@ pub struct DevicePass<'l> {
 }
 
 impl DevicePass<'_> {
-    /// Returns the statistics of the host's loader. They also count batches that wait on the device and were not delivered
-    /// yet.
+    /// Returns the statistics of the host's loader. They include batches that are already on the
+    /// device and were not delivered yet.
     pub fn stats(&self) -> Stats {
         self.loader.loader().stats()
     }
@@ -35,8 +36,9 @@ impl DevicePass<'_> {
         self.loader.loader().warnings()
     }
 
-    /// Returns the position of the pass: after the last delivered batch, and before the batches that wait on the
-    /// device. Pass it to [`Loader::load_state`](slotline::Loader::load_state). It is `None` unless the loader is
+    /// Returns the position of the pass: after the last delivered batch, and before the batches
+    /// that are already on the device and were not delivered yet. Pass it to
+    /// [`Loader::load_state`](slotline::Loader::load_state). It is `None` unless the loader is
     /// [`resumable`](crate::DeviceLoader::resumable).
     pub fn state(&self) -> Option<&State> {
         self.loader.pass.state()
@@ -51,7 +53,7 @@ impl Iterator for DevicePass<'_> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // Errors are items too, and can end the pass early.
+        // Errors are items too, and an error can end the pass early.
         (0, None)
     }
 }
@@ -74,18 +76,18 @@ impl fmt::Debug for DevicePass<'_> {
 /// The progress of a pass. The default value represents no pass.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// There is a pass, and it has not returned `None` yet.
+    /// Whether there is a pass that has not returned `None` yet.
     open: bool,
     /// The state of the host's pass right after the last delivered batch was taken from it.
     state: Option<State>,
     /// Whether the host's pass has ended, and the state of its loader at that point.
     ended: bool,
     end: Option<State>,
-    /// The host's next batch needs the slot of a batch that is being copied.
+    /// Whether the host's next batch needs the host slot of a batch that is being copied.
     blocked: bool,
-    /// The last item was an error that can repeat indefinitely.
+    /// Whether the last item was an error that can repeat indefinitely.
     failed: bool,
-    /// The pass has ended and returns nothing more.
+    /// Whether the pass has ended and returns nothing more.
     over: bool,
 }
 
@@ -111,8 +113,8 @@ impl Progress {
         self.state.as_ref()
     }
 
-    /// Returns the next batch, or an error instead of it. The host's loader must be the one that the copier was made
-    /// for.
+    /// Returns the next batch, or an error instead of it. The host's loader must be the one that
+    /// the copier was made for.
     pub(crate) fn next(&mut self, host: &mut Loader, copier: &mut Copier) -> Option<Result<DeviceBatch, Error>> {
         let next = if self.open && !self.over { self.advance(host, copier) } else { None };
         self.open = next.is_some();
@@ -164,7 +166,8 @@ impl Progress {
         let taken = if copier.is_copying() {
             let taken = host.next_or_held();
             if matches!(taken, Some(Err(slotline::Error::Held { .. }))) {
-                // After an error instead of a batch, earlier batches may hold the slots of later ones.
+                // After an error in place of a batch, earlier batches may hold the host slots that
+                // later ones need.
                 self.blocked = true;
                 return Ok(());
             }
@@ -181,8 +184,8 @@ impl Progress {
         Ok(())
     }
 
-    /// Returns an error to the caller. A second repeatable error in a row ends the pass, so that a loop that ignores
-    /// driver errors does not run forever.
+    /// Returns an error to the caller. A second repeatable error in a row ends the pass, so that a
+    /// loop that ignores driver errors does not run forever.
     fn fail(&mut self, error: Error) -> Error {
         let failed = std::mem::replace(&mut self.failed, error.can_repeat());
         self.over = failed && self.failed;

@@ -17,21 +17,23 @@ use crate::error::{DriverError, Error};
 use crate::leak;
 use crate::numa;
 
-/// The maximum size of one registration: drivers have refused larger ones.
+/// The maximum size of one registration, in bytes. Drivers have refused larger ones.
 const PIECE: usize = 64 << 30;
-/// The number of mappings that are tried if the driver reports that their addresses are registered already.
+/// The maximum number of mappings to try, if the driver reports that their addresses are registered
+/// already.
 const TRIES: usize = 4;
 const REGISTER: &str = "cuMemHostRegister";
-/// The minimum size that justifies a thread, which takes tens of microseconds to start: about 10 ms of work.
+/// The minimum number of bytes per thread when pages are populated. It takes about 10 ms to
+/// populate, and tens of microseconds to start a thread.
 const SHARE: usize = 64 << 20;
-/// The maximum number of threads: more don't populate memory any faster.
+/// The maximum number of threads that populate pages; more are not faster.
 const THREADS: usize = 8;
 
 /// The boundaries between the registrations of one block of memory. A copy must not cross them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seams {
     start: usize,
-    /// The distance from one seam to the next.
+    /// The distance from one boundary to the next, in bytes.
     piece: usize,
 }
 
@@ -41,7 +43,8 @@ impl Seams {
         self.start
     }
 
-    /// Returns the number of bytes from this address, which must be in the memory, to the next seam: at least one.
+    /// Returns the number of bytes from this address, which must be in the memory, to the next
+    /// boundary; at least one.
     pub(crate) fn next(self, address: usize) -> usize {
         self.piece - address.wrapping_sub(self.start) % self.piece
     }
@@ -54,7 +57,7 @@ pub enum PageSize {
     /// Huge pages, if the system has enough of them.
     #[default]
     Huge,
-    /// Small pages, to measure the effect of huge pages.
+    /// Small pages. They serve to measure the effect of huge pages.
     Small,
 }
 
@@ -62,18 +65,21 @@ pub enum PageSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Own(PageSize),
-    /// Shared with processes that are forked.
+    /// Pages that are shared with forked processes.
     Shared,
 }
 
-/// Page-locked host memory, for the batches of a loader or any other use. Every device can copy from it and to it.
+/// Page-locked host memory, for the batches of a loader or any other use. Every device can copy
+/// from it and to it.
 ///
-/// Dropping it releases the memory without waiting for copies: memory that is still being copied must not be dropped.
-/// If the driver does not take the memory back, it is leaked and counted by [`leaked`](crate::leaked).
+/// Dropping it releases the memory without waiting for copies: memory that is still being copied
+/// must not be dropped. If the driver does not take the memory back, it is leaked and counted by
+/// [`leaked`](crate::leaked).
 ///
-/// A forked process does not have this memory: reading or writing it there accesses an address that is unmapped or
-/// belongs to something else. Dropping it there does nothing. A loader that uses it fails with
-/// [`Forked`](slotline::Error::Forked) there, and reading one of the loader's batches panics.
+/// A forked process does not have this memory: reading or writing it there accesses an address that
+/// is unmapped or belongs to something else. Dropping it there does nothing. A loader that uses it
+/// fails with [`Forked`](slotline::Error::Forked) there, and reading one of the loader's batches
+/// panics.
 pub struct Pinned {
     device: Device,
     start: NonNull<u8>,
@@ -82,7 +88,7 @@ pub struct Pinned {
 }
 
 enum Origin {
-    /// Mapped here, and registered in pieces of `piece` bytes.
+    /// Mapped by this crate, and registered with the driver in pieces of `piece` bytes.
     Registered { pages: ManuallyDrop<Pages>, piece: usize },
     /// Allocated by the driver: `size` bytes from `base` on.
     Allocated { base: NonNull<c_void>, size: usize },
@@ -90,13 +96,14 @@ enum Origin {
 
 // SAFETY: the value owns its memory, and the driver allows it to be freed from any thread.
 unsafe impl Send for Pinned {}
-// SAFETY: as above, and shared access only provides addresses.
+// SAFETY: as for `Send`, and shared access only provides addresses.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// Maps memory and registers it with the driver. The size is `bytes` rounded up to whole pages. The memory is
-    /// zeroed, on huge pages if the system has them, and on the device's NUMA node if that is known and has room. Up
-    /// to 8 threads populate the pages, one for every 64 MiB, and have exited when this returns.
+    /// Maps memory and registers it with the driver. The size is `bytes` rounded up to whole pages.
+    /// The memory is zeroed, on huge pages if the system has them, and on the device's NUMA node if
+    /// that is known and has room. Up to 8 threads populate the pages, one for every 64 MiB, and
+    /// have exited when this returns.
     ///
     /// # Errors
     ///
@@ -114,8 +121,9 @@ impl Pinned {
         Self::registered_in_pieces(device, bytes, Kind::Own(pages), PIECE)
     }
 
-    /// Like [`registered`](Self::registered), with memory that processes share which are forked from this one. There,
-    /// it can be read and written, but belongs to nobody: dropping it does nothing.
+    /// Like [`registered`](Self::registered), but the memory is shared with processes that are
+    /// forked from this one. Those can read and write it, but do not own it: dropping it there does
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -128,7 +136,8 @@ impl Pinned {
         let mut aside = Vec::new();
         loop {
             let pages = map(device, bytes, kind).map_err(|source| Error::HostMemory { bytes, source })?;
-            // The pages are dropped only when no part of them is registered; a panic in between leaks them.
+            // The pages are dropped only when no part of them is registered; a panic in between
+            // leaks them.
             let pages = ManuallyDrop::new(pages);
             let error = match register(device, &pages, piece) {
                 Ok(()) => {
@@ -152,15 +161,16 @@ impl Pinned {
             if (error.call, error.code) != (REGISTER, driver::ALREADY_REGISTERED) || aside.len() + 1 == TRIES {
                 return Err(error.into());
             }
-            // Other code unmapped memory that was registered, and the system has reused its addresses here. The
-            // registration refers to the pages that were there before, and a copy would read those. Keeping the
-            // mapping makes the next one use other addresses.
+            // Other code has unmapped memory without unregistering it, and the system has reused
+            // its addresses for this mapping. The registration still refers to the old pages, which
+            // a copy would read. So this mapping is kept until the end, which makes the system
+            // choose other addresses for the next one.
             aside.push(pages);
         }
     }
 
-    /// Allocates memory through the driver. The size is `bytes` rounded up to whole pages. The memory is zeroed and
-    /// not write-combined.
+    /// Allocates memory through the driver. The size is `bytes` rounded up to whole pages. The
+    /// memory is zeroed and not write-combined.
     ///
     /// # Errors
     ///
@@ -219,8 +229,8 @@ impl Pinned {
     }
 }
 
-// SAFETY: the memory was mapped here or allocated by the driver, is readable, writable, zeroed and aligned, and is
-// owned by this value until it is dropped.
+// SAFETY: the memory was mapped here or allocated by the driver, is readable, writable, zeroed and
+// aligned, and is owned by this value until it is dropped.
 unsafe impl Memory for Pinned {
     fn start(&self) -> NonNull<u8> {
         self.start
@@ -270,7 +280,8 @@ fn lose(bytes: usize, error: &DriverError) {
 
 /// Maps new pages near the device and populates them.
 fn map(device: &Device, bytes: usize, kind: Kind) -> std::io::Result<Pages> {
-    // The system may promise more memory than it has, and kill the process when the memory is touched.
+    // The system may promise more memory than it has, and kill the process when the memory is
+    // touched.
     if available_memory().is_some_and(|available| bytes as u64 > available) {
         return Err(std::io::ErrorKind::OutOfMemory.into());
     }
@@ -280,16 +291,17 @@ fn map(device: &Device, bytes: usize, kind: Kind) -> std::io::Result<Pages> {
         // SAFETY: the call only gives advice about pages that this function owns.
         unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_NOHUGEPAGE) };
     }
-    // Otherwise a forked child would get a copy of all of it, or (before Linux 5.9) the device would continue to read
-    // pages that no longer belong to this process.
+    // Otherwise a forked child would get a copy of all of it, or (before Linux 5.9) the device
+    // would continue to read pages that no longer belong to this process.
     #[cfg(target_os = "linux")]
     if kind != Kind::Shared {
-        // SAFETY: this function owns the pages, and a child does not need them: it cannot use the driver.
+        // SAFETY: this function owns the pages, and a child does not need them: it cannot use the
+        // driver.
         unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_DONTFORK) };
     }
     if let Some(node) = device.numa_node() {
-        // The call can fail, for example in a container without the permission. Remote pages are slower, but work as
-        // well.
+        // The call can fail, for example in a container without the permission. Memory of another
+        // node is slower, but works.
         numa::prefer(pages.start(), pages.len(), node);
     }
     if !populate(&pages) {
@@ -298,8 +310,8 @@ fn map(device: &Device, bytes: usize, kind: Kind) -> std::io::Result<Pages> {
     Ok(pages)
 }
 
-/// Populates all pages, using several threads. Returns `false` if the system does not provide pages before they are
-/// written.
+/// Populates all pages, using several threads. Returns `false` if the system does not provide pages
+/// before they are written.
 fn populate(pages: &Pages) -> bool {
     let len = pages.len();
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -311,14 +323,14 @@ fn populate(pages: &Pages) -> bool {
         let others: Vec<_> = (1..threads).map(start).collect();
         let own = part(0);
         others.into_iter().fold(own, |all, (number, other)| {
-            // If the thread could not be started, this one does its part.
+            // If the other thread could not be started, this one populates its part.
             all & other.map_or_else(|_| part(number), |other| other.join().unwrap_or(false))
         })
     })
 }
 
-/// Registers the pages piece by piece. If the driver refuses, returns the number of pieces that were registered
-/// before.
+/// Registers the pages piece by piece. If the driver refuses a piece, returns the error and the
+/// number of pieces that were registered before it.
 fn register(device: &Device, pages: &Pages, piece: usize) -> Result<(), (DriverError, usize)> {
     let _entered = device.enter().map_err(|error| (error, 0))?;
     for (number, offset) in (0..pages.len()).step_by(piece).enumerate() {

@@ -18,7 +18,7 @@ pub struct Driver {
     pub devices: Vec<DeviceInfo>,
 }
 
-/// What the driver reports about a device.
+/// The properties of a device, as the driver reports them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -38,11 +38,12 @@ pub struct DeviceInfo {
     pub uuid: Option<[u8; 16]>,
 }
 
-/// Reports the driver and its devices, without creating a context. This never panics: on a machine without a device
-/// or a driver it returns an error that says what is missing.
+/// Reports the driver and its devices, without creating a context. This never panics: on a machine
+/// without a device or a driver it returns an error that says what is missing.
 ///
-/// The driver is queried on each call, but loaded only once: after a successful load it stays loaded. A process that
-/// was forked after that cannot use the driver, so it is not called there: the error is `CUDA_ERROR_NOT_INITIALIZED`.
+/// The driver is queried on each call, but loaded only once: after a successful load it stays
+/// loaded. A process that was forked after that cannot use the driver; this function then returns
+/// `CUDA_ERROR_NOT_INITIALIZED` without calling it.
 ///
 /// # Errors
 ///
@@ -118,7 +119,7 @@ pub(crate) fn handle(ordinal: usize) -> Result<CUdevice, DriverError> {
     Ok(device)
 }
 
-/// Converts a string that the driver wrote; all bytes if it is not terminated.
+/// Converts a string that the driver wrote. If it is not terminated, all bytes are used.
 fn text(bytes: &[c_char]) -> String {
     let bytes: Vec<u8> = bytes.iter().map(|&byte| byte as u8).collect();
     CStr::from_bytes_until_nul(&bytes).map_or(String::from_utf8_lossy(&bytes), CStr::to_string_lossy).into_owned()

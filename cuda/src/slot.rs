@@ -22,7 +22,8 @@ pub(crate) const MAX_STREAMS: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Copied {
     event: Event,
-    /// Whether the copy was already observed to be done, so that the driver does not need to be asked.
+    /// Whether the copy was already observed to be done, so that the driver does not need to be
+    /// asked.
     seen: AtomicBool,
 }
 
@@ -31,7 +32,8 @@ impl Copied {
         Ok(Self { event: Event::new(device)?, seen: AtomicBool::new(true) })
     }
 
-    /// Marks the end of the work that `stream` was given so far. Nothing may still be waiting for an earlier mark.
+    /// Marks the end of the work that `stream` was given so far. No code may still be waiting for
+    /// an earlier mark.
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), DriverError> {
         self.seen.store(false, Ordering::Relaxed);
         self.event.record(stream)
@@ -56,8 +58,8 @@ impl Copied {
         self.seen.store(true, Ordering::Relaxed);
     }
 
-    /// Makes `stream` wait for the copy. If the copy is known to be done no wait is needed, since everything that the
-    /// stream is given from now on comes later.
+    /// Makes `stream` wait for the copy. If the copy is known to be done no wait is needed, since
+    /// everything that the stream is given from now on comes later.
     fn wait_on(&self, stream: &Stream) -> Result<(), DriverError> {
         if self.was_seen() { Ok(()) } else { self.event.wait_on(stream) }
     }
@@ -66,12 +68,12 @@ impl Copied {
 /// A stream's use of a slot.
 #[derive(Debug)]
 struct Use {
-    /// Recorded when the slot is released.
+    /// The event that is recorded when the slot is released.
     consumed: Event,
     stream: Option<Stream>,
 }
 
-/// The streams that use a slot, or that used it last.
+/// The streams that use a slot, or that used it before it was released.
 #[derive(Debug)]
 struct Uses {
     /// One entry for each stream; entries are reused.
@@ -79,11 +81,12 @@ struct Uses {
     end: End,
 }
 
-/// Whether the recorded streams and their events determine when a slot is no longer used.
+/// Whether the recorded streams and their events show when a slot is no longer used.
 #[derive(Debug)]
 enum End {
     Known,
-    /// A call that records the end has not returned. Other code can observe this only if the call panicked.
+    /// A call that records the end has not returned. If other code observes this, the call has
+    /// panicked.
     Open,
     /// A call that records the end has failed.
     Refused(DriverError),
@@ -116,7 +119,8 @@ impl Uses {
         }
     }
 
-    /// Runs the calls that the end depends on. If they fail or panic, or an earlier call did, the slot is lost.
+    /// Makes the calls that record the end of the slot's use. If one of them fails or panics, or an
+    /// earlier one did, the slot is lost.
     fn settle_end(&mut self, run: impl FnOnce(&mut Self) -> Result<(), DriverError>) -> Result<(), DriverError> {
         if let Some(error) = self.lost() {
             return Err(error);
@@ -128,19 +132,20 @@ impl Uses {
     }
 }
 
-/// The device memory of one batch. It has one owner: the loader, or the batch that was delivered to the user.
+/// The device memory of one batch. It has one owner: the loader, or the batch that was delivered to
+/// the user.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// `None` once it was freed or leaked.
+    /// The memory; `None` once it was freed or leaked.
     memory: Option<DeviceMemory>,
-    /// Behind a lock, since the threads of several streams may share a batch.
+    /// The streams, behind a lock, since threads that use different streams may share a batch.
     uses: Mutex<Uses>,
     /// The last copy into the slot, if there was one.
     pub(crate) copied: Option<Arc<Copied>>,
-    /// The places of the batch's fields.
+    /// The positions of the batch's fields in the memory.
     pub(crate) places: Vec<Place>,
     pub(crate) indices: Vec<i64>,
-    /// How long dropping the slot waits for what uses it.
+    /// The maximum time that dropping the slot waits for its users.
     close_timeout: Duration,
 }
 
@@ -181,7 +186,8 @@ impl Slot {
 
     /// Makes `stream` wait for the copy, and records that it uses the slot from then on.
     pub(crate) fn ready_on(&self, device: &Device, stream: &Stream) -> Result<(), Error> {
-        // This comes before the lock, which a thread that does not exist in this process may hold.
+        // This check comes before the lock: in a forked process, a thread that does not exist there
+        // may hold it.
         device.check_not_forked("cuStreamWaitEvent")?;
         let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
         if uses.has(stream) {
@@ -196,21 +202,23 @@ impl Slot {
         Ok(uses.note(device, stream)?)
     }
 
-    /// Records that `stream` has used the slot too, without a limit on the number of streams. If that fails, the slot
-    /// is lost.
+    /// Records that `stream` has used the slot too, without a limit on the number of streams. If
+    /// that fails, the slot is lost.
     pub(crate) fn also_used_by(&self, device: &Device, stream: &Stream) -> Result<(), DriverError> {
         let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
         if uses.has(stream) { Ok(()) } else { uses.settle_end(|uses| uses.note(device, stream)) }
     }
 
-    /// Records that only `stream` uses the slot; its work comes after the work of the other streams.
+    /// Records that only `stream` uses the slot; its work comes after the work of the other
+    /// streams.
     pub(crate) fn used_by(&mut self, stream: &Stream) {
         let streams = &mut self.uses().streams;
         streams.iter_mut().for_each(|used| used.stream = None);
         streams[0].stream = Some(stream.clone());
     }
 
-    /// Records the end of the slot's use on all streams that use it. If that fails, the slot is lost.
+    /// Records the end of the slot's use on all streams that use it. If that fails, the slot is
+    /// lost.
     pub(crate) fn release(&mut self) -> Result<(), DriverError> {
         let mark = |used: &mut Use| used.stream.as_ref().map_or(Ok(()), |stream| used.consumed.record(stream));
         self.uses().settle_end(|uses| uses.streams.iter_mut().try_for_each(mark))
@@ -227,19 +235,20 @@ impl Slot {
         for used in streams.iter().filter(|used| used.stream.is_some()) {
             used.consumed.wait_on(copies)?;
         }
-        // The streams are cleared only after all waits: if a wait is refused nothing is copied, and then no copy
-        // shows that the other events were reached.
+        // The streams are cleared only after all waits. If one wait is refused, nothing is copied,
+        // and then no copy could show that the other events were reached.
         streams.iter_mut().for_each(|used| used.stream = None);
         Ok(())
     }
 
-    /// Starts a copy into the slot: one driver call, and one more for each seam within the bytes.
+    /// Starts a copy into the slot. It takes one driver call, and one more for each boundary
+    /// ([`Seams`]) within the bytes.
     ///
     /// # Safety
     ///
-    /// The bytes must be neither written nor freed until the copy is done. (If the memory is not page-locked, the
-    /// driver copies it to a staging buffer before it returns.) Nothing may read the slot from when `stream` reaches
-    /// the copy until the copy is done.
+    /// The bytes must be neither written nor freed until the copy is done. (If the memory is not
+    /// page-locked, the driver copies it to a staging buffer before it returns.) Nothing may read
+    /// the slot from the time when `stream` reaches the copy until the copy is done.
     ///
     /// # Panics
     ///
@@ -251,8 +260,8 @@ impl Slot {
         while !left.is_empty() {
             let (now, rest) = left.split_at(left.len().min(seams.next(left.as_ptr().addr())));
             let (from, len) = (now.as_ptr().cast(), now.len());
-            // SAFETY: the caller keeps `bytes` unchanged and the slot unread until the copy is done, and the
-            // assertion above ensures that the destination is long enough.
+            // SAFETY: the caller keeps `bytes` unchanged and the slot unread until the copy is
+            // done, and the assertion above ensures that the destination is long enough.
             let copy = |stream| unsafe { driver::cuMemcpyHtoDAsync_v2(to, from, len, stream) };
             stream.call("cuMemcpyHtoDAsync", copy)?;
             (to, left) = (to + len as u64, rest);
@@ -260,10 +269,10 @@ impl Slot {
         Ok(())
     }
 
-    /// Waits until nothing uses the memory any more, and frees it. Leaks it if that does not happen within the
-    /// limit.
+    /// Waits until nothing uses the memory any more, and frees it. Leaks it if that does not happen
+    /// within the limit.
     pub(crate) fn settle(&mut self, grace: &Grace) {
-        // It is taken out first, so that unwinding leaks the memory if anything here panics.
+        // The memory is taken out first, so that it is leaked if anything here panics.
         let Some(memory) = self.memory.take() else { return };
         match grace.poll(|| self.is_unused()) {
             Ok(()) => memory.free(),

@@ -29,28 +29,28 @@ struct Inner {
     device: Device,
     raw: CUstream,
     kind: Kind,
-    /// Keeps a stream of cudarc from being destroyed.
+    /// A stream of cudarc, which this keeps from being destroyed.
     owner: Option<Arc<CudaStream>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Destroyed with the last clone.
+    /// Created by this crate. Destroyed with the last clone.
     Owned,
-    /// Owned by other code, which destroys it.
+    /// Owned by other code, which also destroys it.
     Borrowed,
-    /// The null stream or the legacy default stream; they are the same unless a program was built with per-thread
-    /// streams.
+    /// The null stream or the legacy default stream; they are the same unless a program was built
+    /// with per-thread streams.
     Default,
     /// The default stream of the thread with this number.
     PerThread(u64),
 }
 
-/// Returns a number for this thread that no other thread has or had.
+/// Returns the number of this thread, which no other thread has or had.
 ///
-/// `thread::current` panics once the thread's locals are destroyed, and a batch may be dropped after that, by a C++
-/// `thread_local` or the destructor of a pthread key. A const-initialised thread local without a destructor stays
-/// accessible until the thread ends.
+/// `thread::current` panics once the thread's locals are destroyed, and a batch may be dropped
+/// after that, by a C++ `thread_local` or the destructor of a pthread key. A const-initialised
+/// thread local without a destructor stays accessible until the thread ends.
 fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
@@ -65,9 +65,10 @@ fn this_thread() -> u64 {
     })
 }
 
-/// Returns whether this thread has begun to destroy its locals, if it was asked before that too.
+/// Returns whether this thread has begun to destroy its thread-local variables. This works only if
+/// the thread has called the function before that, too.
 fn is_ending() -> bool {
-    /// What has a destructor is inaccessible from then on.
+    /// A thread-local variable with a destructor, which is inaccessible once destruction has begun.
     struct Local;
     impl Drop for Local {
         fn drop(&mut self) {}
@@ -80,12 +81,12 @@ fn is_ending() -> bool {
 
 // SAFETY: the driver allows a stream handle to be used on any thread.
 unsafe impl Send for Inner {}
-// SAFETY: as above, and the fields never change.
+// SAFETY: as for `Send`, and the fields never change.
 unsafe impl Sync for Inner {}
 
 impl Stream {
-    /// Creates a new stream. It does not wait for the default stream, nor the other way round
-    /// (`CU_STREAM_NON_BLOCKING`).
+    /// Creates a new stream. It does not wait for the default stream, and the default stream does
+    /// not wait for it (`CU_STREAM_NON_BLOCKING`).
     ///
     /// # Errors
     ///
@@ -100,13 +101,14 @@ impl Stream {
     }
 
     /// Wraps an existing stream by its handle, a `CUstream` or `cudaStream_t` such as
-    /// `torch.cuda.Stream.cuda_stream`. The stream is not destroyed on drop. The handles 0, 1 and 2 refer to the
-    /// device's default streams, as in CUDA.
+    /// `torch.cuda.Stream.cuda_stream`. The stream is not destroyed on drop. The handles 0, 1 and 2
+    /// refer to the device's default streams, as in CUDA.
     ///
     /// # Safety
     ///
-    /// The handle must be valid and belong to the device's primary context, and the stream must not be destroyed
-    /// before all clones of this value and all batches that were made ready on it are dropped.
+    /// The handle must be valid and belong to the device's primary context, and the stream must not
+    /// be destroyed before all clones of this value and all batches that were made ready on it are
+    /// dropped.
     pub unsafe fn from_raw(device: &Device, raw: *mut c_void) -> Self {
         Self::existing(device, raw.cast(), None)
     }
@@ -122,15 +124,19 @@ impl Stream {
         Ok(Self::existing(device, stream.cu_stream(), Some(stream.clone())))
     }
 
-    /// Returns the legacy default stream, which CUDA programs use if they name none, and PyTorch uses outside of
-    /// `torch.cuda.stream(…)`. Each use takes one more driver call than with other streams.
+    /// Returns the legacy default stream, which CUDA programs use if they name none, and PyTorch
+    /// uses outside of `torch.cuda.stream(…)`. Each use takes one more driver call than with other
+    /// streams.
     pub fn legacy_default(device: &Device) -> Self {
         Self::with(device, std::ptr::without_provenance_mut(LEGACY), Kind::Default)
     }
 
-    /// Returns the default stream of this thread, for programs that were built with one for each thread
-    /// (`--default-stream per-thread`). If it is used on another thread, it waits, and is waited for, as the legacy
-    /// default stream, which is ordered with it. Each use takes one more driver call than with other streams.
+    /// Returns the default stream of this thread, for programs that were built with a default
+    /// stream for each thread (`--default-stream per-thread`). Each use takes one more driver call
+    /// than with other streams.
+    ///
+    /// On another thread, this value stands for the legacy default stream, which waits for the
+    /// per-thread stream, and for which the per-thread stream waits.
     pub fn per_thread_default(device: &Device) -> Self {
         Self::with(device, std::ptr::without_provenance_mut(PER_THREAD), Kind::PerThread(this_thread()))
     }
@@ -191,16 +197,19 @@ impl Stream {
         self.device().query("cuStreamQuery", || unsafe { driver::cuStreamQuery(raw) })
     }
 
-    /// Makes what is recorded on this stream come after all that it was given.
+    /// Makes sure that an event that is recorded on this stream comes after all work that the
+    /// stream was given.
     ///
-    /// The driver has locals too: once a thread has ended them, its default stream may be a new one, which does not wait
-    /// for the work of the old one. All work of the device is waited for then.
+    /// The driver has thread-local variables too. Once a thread has destroyed them, its default
+    /// stream may be a new one, which does not wait for the work of the old one. In that case this
+    /// waits for all work of the device.
     pub(crate) fn settle(&self) -> Result<(), DriverError> {
         let is_replaced = matches!(self.0.kind, Kind::PerThread(owner) if owner == this_thread()) && is_ending();
         if is_replaced { self.device().wait() } else { Ok(()) }
     }
 
-    /// Makes a call with this stream's handle, which refers to this stream only during the call.
+    /// Makes a call with this stream's handle, which is guaranteed to refer to this stream only
+    /// during the call.
     pub(crate) fn call(
         &self,
         name: &'static str,
@@ -211,22 +220,24 @@ impl Stream {
         self.device().call(name, || call(raw))
     }
 
-    /// Enters the device's context if necessary: the handles of the default streams refer to the current context's
-    /// streams.
+    /// Enters the device's context if necessary: the handles of the default streams refer to the
+    /// current context's streams.
     fn enter(&self) -> Result<Option<crate::call::Entered<'_>>, DriverError> {
         let explicit = matches!(self.0.kind, Kind::Owned | Kind::Borrowed);
         if explicit { Ok(None) } else { self.device().enter().map(Some) }
     }
 
-    /// Returns the handle to use on this thread. For another thread's default stream this is the handle of the legacy
-    /// default stream, since the per-thread handle would refer to the default stream of this thread. The legacy default
-    /// stream waits for all per-thread streams, and they wait for it.
+    /// Returns the handle to use on this thread. For another thread's default stream this is the
+    /// handle of the legacy default stream, since the per-thread handle would refer to the default
+    /// stream of this thread. The legacy default stream waits for all per-thread streams, and they
+    /// wait for it.
     fn handle(&self) -> CUstream {
         if self.is_elsewhere() { std::ptr::without_provenance_mut(LEGACY) } else { self.0.raw }
     }
 
-    /// Returns an event behind the work of another thread's default stream, since the legacy default stream can be
-    /// idle while that stream is not. Returns `None` if the stream can be queried directly.
+    /// Returns an event after the work of another thread's default stream. It is needed because the
+    /// legacy default stream can be idle while that stream is not. Returns `None` if the stream can
+    /// be queried directly.
     fn mark(&self) -> Result<Option<Event>, DriverError> {
         if !self.is_elsewhere() {
             return Ok(None);
@@ -269,8 +280,8 @@ impl Drop for Inner {
             return;
         }
         let raw = self.raw;
-        // SAFETY: this value owns the stream, and nothing uses the handle any more. The driver finishes the work that
-        // is still on it.
+        // SAFETY: this value owns the stream, and nothing uses the handle any more. The driver
+        // finishes the work that is still on it.
         if let Err(error) = self.device.call("cuStreamDestroy", || unsafe { driver::cuStreamDestroy_v2(raw) }) {
             leak::note_handle();
             tracing::warn!(%error, "a stream is leaked");

@@ -11,7 +11,7 @@ use crate::memory::DeviceMemory;
 use crate::pinned::Kind;
 use crate::{Device, DeviceLoader, Error, Leaked, PageSize, Pinned, Stream, TimedEvent, leaked};
 
-/// Makes most of the crate's driver calls.
+/// Makes most of the driver calls that this crate uses.
 fn life() -> Result<(), Error> {
     let device = Device::new(0)?;
     let registered = Pinned::registered_in_pieces(&device, 3 * ALIGN, Kind::Own(PageSize::Huge), 4 * ALIGN)?;
@@ -36,7 +36,7 @@ fn life() -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns what the fake driver still holds, in the form of this crate's counters.
+/// Returns the resources that the fake driver still holds, in the form of this crate's counters.
 fn left(fake: &Fake) -> Leaked {
     let Live { contexts, streams, events, device_bytes, registered_bytes, host_alloc_bytes, .. } = fake.live();
     Leaked {
@@ -64,7 +64,8 @@ fn session() -> Session {
     Fake::load().session(Options::default())
 }
 
-/// A driver like a real one, and an older one, which needs a context for more calls.
+/// Returns the options of two fake drivers: one like current drivers, and an older one, which needs
+/// a context for more calls.
 fn drivers() -> [Options; 2] {
     [13_000, 12_000].map(|driver_version| Options { driver_version, ..Options::default() })
 }
@@ -130,7 +131,8 @@ fn all_pieces_of_registered_memory_are_unregistered() {
     drop(memory);
     assert_eq!((fake.count("cuMemHostUnregister"), fake.live().registered_bytes), (3, 0));
 
-    // If a later piece is refused, the earlier ones are unregistered, for any error code, and before a retry.
+    // If a later piece is refused, the earlier ones are unregistered, for any error code, and
+    // before a retry.
     for (code, tries) in [(2, 1), (712, 2)] {
         let outcomes: Vec<_> = (0..8)
             .map(|n| {

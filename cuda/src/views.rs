@@ -11,21 +11,23 @@ use crate::batch::{DeviceBatch, DeviceTensor};
 use crate::error::{DriverError, Error};
 use crate::stream::Stream;
 
-/// The fields of a batch as views of cudarc, for work on a stream: returned by [`DeviceBatch::views`].
+/// The fields of a batch as views of cudarc, for work on a stream: returned by
+/// [`DeviceBatch::views`].
 ///
-/// The views borrow from this value, and this value borrows from the batch, so the compiler keeps the batch until the
-/// last call that takes a view. The work on the stream may end later: the slot is refilled only when the stream has
-/// reached the point at which the batch was dropped.
+/// The views borrow from this value, and this value borrows from the batch, so the batch cannot be
+/// dropped before the last call that takes a view. The work on the stream may end later than that:
+/// the slot is refilled only when the stream has finished the work that it was given before the
+/// batch was dropped.
 #[derive(Debug)]
 pub struct Views<'b> {
     batch: &'b DeviceBatch,
-    /// The memory of the batch. It is never freed by cudarc.
+    /// The memory of the batch. cudarc must never free it.
     memory: ManuallyDrop<CudaSlice<u8>>,
 }
 
 impl DeviceBatch {
-    /// Makes the batch [ready on](Self::ready_on) a stream of cudarc, and returns its fields as views for work that is
-    /// launched on the stream from now on.
+    /// Makes the batch [ready on](Self::ready_on) a stream of cudarc, and returns its fields as
+    /// views for work that is launched on the stream from now on.
     ///
     /// ```no_run
     /// use slotline::Loader;
@@ -47,36 +49,39 @@ impl DeviceBatch {
     ///     let (images, labels) = (views.get::<u8>(0)?, views.get::<i64>(1)?);
     ///     assert_eq!(stream.clone_dtoh(&labels)?.len(), batch.len());
     ///     assert_eq!(images.len(), batch.len() * 8 * 8);
-    /// } // dropped: the slot is refilled when the stream has reached this point
+    /// } // the batch is dropped: its slot is refilled once the stream has done the work so far
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     ///
     /// # Other streams
     ///
-    /// A view can be used on another stream of the context as any view of cudarc can. While cudarc tracks events
-    /// (its default once there are two streams), that stream waits for this one, and dropping the [`Views`] makes this
-    /// stream wait for the other one. As everywhere in cudarc, it waits only for the last of the other streams, so ask
-    /// for views on each of several streams. The events take 18 driver calls, and none after
-    /// `CudaContext::disable_event_tracking`; then you must order the streams yourself.
+    /// A view can be used on another stream of the context, like any view of cudarc. While cudarc
+    /// tracks events (its default once there are two streams), the other stream waits for this one,
+    /// and dropping the [`Views`] makes this stream wait for the other one. As everywhere in
+    /// cudarc, it waits only for the last of several other streams, so call `views` for each stream
+    /// if you use several. The events take 18 driver calls. After
+    /// `CudaContext::disable_event_tracking` they take none, but then you must order the streams
+    /// yourself.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NotPrimary`] if the stream is not of the primary context of the batch's device, and the errors
-    /// of [`ready_on`](Self::ready_on). Returns an error that cudarc kept from an earlier call that could not return
-    /// it, or from recording its events here. If an event cannot be created cudarc panics, and the error says that a
-    /// panic was caught.
+    /// Returns [`Error::NotPrimary`] if the stream is not of the primary context of the batch's
+    /// device, and the errors of [`ready_on`](Self::ready_on). Also returns errors of cudarc: one
+    /// that an earlier call could not return, or one of recording its events. If an event cannot be
+    /// created, cudarc panics, and the error says that a panic was caught.
     pub fn views(&self, stream: &Arc<CudaStream>) -> Result<Views<'_>, Error> {
         self.ready_on(&Stream::from_cudarc(self.device(), stream)?)?;
         let slot = self.slot();
         // cudarc creates two events if it tracks them, and panics if that fails.
         let memory = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: the memory is allocated for as long as the batch has its slot, and this is its length. `Views`
-            // borrows the batch, and prevents the slice from freeing the memory.
+            // SAFETY: the memory is valid as long as the batch has its slot, and this is its
+            // length. `Views` borrows the batch, and prevents the slice from freeing the memory.
             ManuallyDrop::new(unsafe { stream.upgrade_device_ptr::<u8>(slot.ptr(), slot.len()) })
         }));
         let memory = memory.map_err(|_| DriverError::interrupted("cuEventCreate"))?;
         let mut views = Views { batch: self, memory };
-        // To cudarc, the copy was the last write: other streams wait for this stream before they read.
+        // For cudarc's tracking, the copy was the last write: other streams wait for this stream
+        // before they read.
         drop(views.memory.device_ptr_mut(stream));
         match stream.context().check_err() {
             Ok(()) => Ok(views),
@@ -86,13 +91,13 @@ impl DeviceBatch {
 }
 
 impl<'b> Views<'b> {
-    /// Returns field `i`, in declaration order: its elements, contiguous and in C order. Its shape is that of
-    /// [`DeviceBatch::field`].
+    /// Returns field `i`, in declaration order: its elements, contiguous and in C order. Its shape
+    /// is that of [`DeviceBatch::field`].
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NoField`] if `i` is out of range, and [`Error::DType`] if the field's elements are not of type
-    /// `T`.
+    /// Returns [`Error::NoField`] if `i` is out of range, and [`Error::DType`] if the field's
+    /// elements are not of type `T`.
     pub fn get<T: Element>(&self, i: usize) -> Result<CudaView<'_, T>, Error> {
         self.view(self.batch.field(i).ok_or_else(|| self.no_field(i.to_string()))?)
     }
@@ -101,21 +106,22 @@ impl<'b> Views<'b> {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NoField`] if no field has this name, and [`Error::DType`] if the field's elements are not of
-    /// type `T`.
+    /// Returns [`Error::NoField`] if no field has this name, and [`Error::DType`] if the field's
+    /// elements are not of type `T`.
     pub fn by_name<T: Element>(&self, name: &str) -> Result<CudaView<'_, T>, Error> {
         self.view(self.batch.by_name(name).ok_or_else(|| self.no_field(format!("{name:?}")))?)
     }
 
-    /// Returns the values that describe the rows of field `i`: the lengths for a padded field, the offsets for a
-    /// packed field (see [`DeviceTensor::ends`]). Returns `None` for a field whose rows all have the same length.
+    /// Returns the values that describe the rows of field `i`: the lengths for a padded field, the
+    /// offsets for a packed field (see [`DeviceTensor::ends`]). Returns `None` for a field whose
+    /// rows all have the same length.
     ///
     /// # Errors
     ///
     /// Returns [`Error::NoField`] if `i` is out of range.
     pub fn ends(&self, i: usize) -> Result<Option<CudaView<'_, i64>>, Error> {
         let field = self.batch.field(i).ok_or_else(|| self.no_field(i.to_string()))?;
-        // SAFETY: they are this many `i64`s.
+        // SAFETY: the batch has `len` values of type `i64` at this address.
         Ok(field.ends().map(|(ptr, len)| unsafe { self.part(ptr, len) }))
     }
 
@@ -141,7 +147,7 @@ impl<'b> Views<'b> {
     unsafe fn part<T>(&self, ptr: u64, len: usize) -> CudaView<'_, T> {
         let start = (ptr - self.batch.slot().ptr()) as usize;
         let bytes = self.memory.slice(start..start + len * size_of::<T>());
-        // SAFETY: the caller says that the bytes are elements of type `T`.
+        // SAFETY: the caller guarantees that the bytes are elements of type `T`.
         unsafe { bytes.transmute(len) }.expect("the bytes are those of `len` elements")
     }
 
@@ -159,7 +165,8 @@ impl Drop for Views<'_> {
         }
         // SAFETY: the slice is taken only here, and not used after that.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        // The stream waits for other streams that read the views. This frees cudarc's events, but not the memory.
+        // The stream waits for other streams that read the views. This frees cudarc's events, but
+        // not the memory.
         memory.leak();
     }
 }

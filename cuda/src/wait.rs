@@ -1,6 +1,6 @@
-//! Waiting for the device.
+//! Waits for the device by polling.
 //!
-//! The driver's wait functions have no timeout, and may or may not keep a core busy, so the host polls instead.
+//! The driver's own wait functions have no timeout, and may keep a core busy.
 
 use std::fmt;
 use std::thread;
@@ -10,12 +10,14 @@ use crossbeam_utils::Backoff;
 
 use crate::error::DriverError;
 
-/// How long a thread polls and yields in between, before it sleeps: about the duration of a copy of some megabytes.
+/// How long a thread polls, yielding between two queries, before it sleeps between them. It is
+/// about the duration of a copy of a few megabytes.
 const AWAKE: Duration = Duration::from_micros(500);
-/// The sleep between two queries after that.
+/// The duration of a sleep between two queries.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Calls `done` until it returns `true` or an error, or until `limit` has passed. Returns the last answer.
+/// Calls `done` until it returns `true` or an error, or until `limit` has passed. Returns the last
+/// answer.
 pub(crate) fn poll(
     limit: Option<Duration>,
     mut done: impl FnMut() -> Result<bool, DriverError>,
@@ -33,7 +35,7 @@ pub(crate) fn poll(
     }
 }
 
-/// A limit for waiting while resources are freed.
+/// A time limit for waiting while resources are freed.
 #[derive(Debug)]
 pub(crate) struct Grace {
     start: Instant,
@@ -44,7 +46,7 @@ pub(crate) struct Grace {
 #[derive(Clone, Debug)]
 pub(crate) enum Unsettled {
     Driver(DriverError),
-    /// It did not happen within this time.
+    /// The operation did not end within this time.
     Late(Duration),
 }
 

@@ -10,7 +10,7 @@ fn main() {
     cc::Build::new()
         .cpp(true)
         .warnings(false)
-        .std("c++17") // CXXFLAGS are appended after this, and can override it.
+        .std("c++17") // Before CXXFLAGS, which can override it.
         .include(&include)
         .file("src/from_blob.cpp")
         .compile("slotline_tch");

@@ -11,7 +11,8 @@ use crate::error::ImageError;
 use crate::pipeline::{Choice, Job, Pipeline, PipelineBuilder};
 use crate::sample::Image;
 
-/// A [`Pipeline`] whose element type is known only at run time, for programs that are configured with text.
+/// A [`Pipeline`] whose element type is known only at run time, for programs that are configured
+/// with text.
 ///
 /// ```
 /// use slotline::dtype::DType;
@@ -25,19 +26,19 @@ use crate::sample::Image;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AnyPipeline {
-    /// Bytes.
+    /// A pipeline for bytes.
     U8(Pipeline<u8>),
-    /// 32-bit numbers.
+    /// A pipeline for 32-bit floating-point numbers.
     F32(Pipeline<f32>),
-    /// 16-bit numbers.
+    /// A pipeline for 16-bit floating-point numbers.
     #[cfg(feature = "half")]
     F16(Pipeline<half::f16>),
-    /// The upper halves of 32-bit numbers.
+    /// A pipeline for bfloat16 numbers.
     #[cfg(feature = "half")]
     BF16(Pipeline<half::bf16>),
 }
 
-/// Evaluates an expression for the pipeline of each type.
+/// Evaluates an expression for the pipeline of any variant.
 macro_rules! each {
     ($any:expr, $pipeline:ident => $result:expr) => {
         match $any {
@@ -66,11 +67,11 @@ from!(U8 u8, F32 f32);
 from!(F16 half::f16, BF16 half::bf16);
 
 impl AnyPipeline {
-    /// Builds the pipeline for this element type.
+    /// Builds the pipeline with this element type.
     ///
     /// # Errors
     ///
-    /// As [`PipelineBuilder::build`], and for element types that pictures cannot have.
+    /// Those of [`PipelineBuilder::build`]. Also fails if pictures cannot have this element type.
     pub fn new(builder: PipelineBuilder, dtype: DType) -> Result<Self, ImageError> {
         match dtype {
             DType::U8 => builder.build().map(Self::U8),
@@ -120,7 +121,7 @@ impl AnyPipeline {
         each!(self, pipeline => pipeline.warnings())
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     pub fn dtype(&self) -> DType {
         fn of<T: crate::Pixel>(_: &Pipeline<T>) -> DType {
             T::DTYPE
@@ -133,11 +134,12 @@ impl AnyPipeline {
         each!(self, pipeline => pipeline.shape())
     }
 
-    /// Decodes the picture in `bytes` into the bytes of its elements, as [`Pipeline::decode_seeded`].
+    /// Decodes the picture in `bytes` and writes its elements to `out` as bytes. Otherwise like
+    /// [`Pipeline::decode_seeded`].
     ///
     /// # Errors
     ///
-    /// As [`Pipeline::decode_seeded`].
+    /// Those of [`Pipeline::decode_seeded`].
     ///
     /// # Panics
     ///
@@ -152,7 +154,8 @@ impl AnyPipeline {
     }
 }
 
-/// An [`Image`] of an [`AnyPipeline`].
+/// A picture as a sample of a dataset, decoded by an [`AnyPipeline`]: like [`Image`], with the
+/// element type chosen at run time.
 #[derive(Clone, Copy, Debug)]
 pub struct AnyImage<'a> {
     bytes: &'a [u8],
@@ -162,7 +165,7 @@ pub struct AnyImage<'a> {
 }
 
 impl<'a> AnyImage<'a> {
-    /// Creates a sample from `bytes`, a whole file, which `pipeline` decodes.
+    /// Creates a sample from `bytes`, the contents of a file, which `pipeline` decodes.
     pub fn new(bytes: &'a [u8], pipeline: &'a AnyPipeline) -> Self {
         Self { bytes, pipeline, seed: None, check: true }
     }
@@ -177,18 +180,19 @@ impl<'a> AnyImage<'a> {
         Self { check, ..self }
     }
 
-    /// Decodes the picture into the bytes of its elements.
+    /// Decodes the picture and writes its elements to `out` as bytes.
     ///
     /// # Errors
     ///
-    /// As [`Pipeline::decode_seeded`], or as [`Pipeline::decode`] if there are no [random numbers](Self::random).
+    /// Those of [`Pipeline::decode_seeded`], or of [`Pipeline::decode`] if no
+    /// [random numbers](Self::random) were set.
     ///
     /// # Panics
     ///
     /// Panics if `out` does not have the length of a picture, or is not aligned for the elements.
     pub fn decode(self, out: &mut [u8]) -> Result<(), ImageError> {
         fn elements<T: crate::Pixel>(out: &mut [u8]) -> &mut [T] {
-            // SAFETY: any bytes are valid elements of these types.
+            // SAFETY: any bytes are valid values of these types.
             let (before, elements, behind) = unsafe { out.align_to_mut() };
             assert!(
                 before.is_empty() && behind.is_empty(),

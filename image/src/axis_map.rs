@@ -1,9 +1,10 @@
-//! Where the rows or columns of a target come from: resizing, crops, flips and padding of one direction, combined.
+//! [`AxisMap`]: which pixel of a picture each row or column of the result comes from, after
+//! resizing, crops, flips and padding.
 
-/// What is beyond the sides of a picture, with torchvision's names.
+/// What pixels outside of a picture are set to, with torchvision's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PaddingMode {
-    /// The transform's `fill` colour.
+    /// The `fill` colour of the transform.
     #[default]
     Constant,
     /// The last row or column, repeated.
@@ -15,7 +16,8 @@ pub enum PaddingMode {
 }
 
 impl PaddingMode {
-    /// Returns which of `len` pixels is at this place, which may be before or behind them; `None` for the fill colour.
+    /// Returns the index of the pixel, among `len` pixels, that is shown at `place`, which may be
+    /// outside of `0..len`. Returns `None` for the fill colour.
     pub(crate) fn within(self, place: i64, len: i64) -> Option<i64> {
         if (0..len).contains(&place) {
             return Some(place);
@@ -36,10 +38,12 @@ impl PaddingMode {
     }
 }
 
-/// One direction of a crop that is resized, then cropped, flipped and padded.
+/// The rows or the columns of a picture that is cropped, resized, cropped again, flipped and
+/// padded.
 ///
-/// The picture's pixels `crop[0]` to `crop[1]` are resized to `size` pixels, the places 0 to `size - 1`. The target has `out`
-/// of these places, from `at` on, backwards if `mirrored`. Those outside of `bounds` are padding.
+/// The picture's pixels `crop[0]..crop[1]` are resized to `size` pixels, which are called the
+/// places `0..size`. The result has `out` places from `at` on, in reverse order if `mirrored`.
+/// Places outside of `bounds` are padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct AxisMap {
     pub(crate) crop: [usize; 2],
@@ -52,24 +56,24 @@ pub(crate) struct AxisMap {
 }
 
 impl AxisMap {
-    /// A direction of `len` pixels as it is.
+    /// Creates the map that keeps all `len` pixels.
     pub(crate) fn all(len: usize) -> Self {
         Self { crop: [0, len], size: len, out: len, ..Self::default() }
     }
 
-    /// Whether another resize can be part of this one: nothing was resized or padded yet.
+    /// Whether another resize can be combined with this map: nothing was resized or padded yet.
     pub(crate) fn can_resize(&self) -> bool {
         self.size == self.crop[1] - self.crop[0] && self.bounds.is_none()
     }
 
-    /// Resizes the pixels that are left to `size` places.
+    /// Resizes the pixels that are left to `size` pixels.
     pub(crate) fn resize(&mut self, size: usize) {
         let from = self.crop[0] + self.at as usize;
         self.crop = [from, from + self.out];
         (self.size, self.at, self.out) = (size, 0, size);
     }
 
-    /// Takes `len` places from `at` on.
+    /// Keeps `len` pixels of the result, from `at` on.
     pub(crate) fn cut(&mut self, at: usize, len: usize) {
         self.at += if self.mirrored { (self.out - at - len) as i64 } else { at as i64 };
         self.out = len;
@@ -79,7 +83,8 @@ impl AxisMap {
         self.mirrored = !self.mirrored;
     }
 
-    /// Adds places before and behind. Returns false if they cannot be combined with earlier padding.
+    /// Adds padding before and after the result. Returns false if it cannot be combined with
+    /// earlier padding.
     pub(crate) fn pad(&mut self, before: usize, behind: usize, padding: PaddingMode) -> bool {
         if before == 0 && behind == 0 {
             return true;
@@ -93,7 +98,7 @@ impl AxisMap {
         true
     }
 
-    /// The same, for a picture of `len` pixels that is read backwards.
+    /// Returns the map for a picture of `len` pixels whose pixels are stored in reverse order.
     pub(crate) fn reversed(self, len: usize) -> Self {
         let size = self.size as i64;
         Self {
@@ -105,7 +110,7 @@ impl AxisMap {
         }
     }
 
-    /// Returns which of the `size` places the target has at `i`, or `None` for the fill colour.
+    /// Returns the place that pixel `i` of the result shows, or `None` for the fill colour.
     pub(crate) fn of(&self, i: usize) -> Option<usize> {
         let i = if self.mirrored { self.out - 1 - i } else { i } as i64;
         let place = self.at + i;
@@ -113,7 +118,7 @@ impl AxisMap {
         Some((from + self.padding.within(place - from, to - from)?) as usize)
     }
 
-    /// The part of the target that is not filled with a colour.
+    /// Returns the range of the result's pixels that are not filled with a colour.
     pub(crate) fn content(&self) -> [usize; 2] {
         match self.bounds {
             Some(bounds) if self.padding == PaddingMode::Constant => {
@@ -124,7 +129,8 @@ impl AxisMap {
         }
     }
 
-    /// The first and last of the `size` places that the target has. `None` if it is all padding.
+    /// Returns the first and the last of the `size` places that the result shows, or `None` if all
+    /// of it is padding.
     pub(crate) fn used(&self) -> Option<[usize; 2]> {
         let (from, to) = (self.at, self.at + self.out as i64 - 1);
         let Some([low, high]) = self.bounds else { return Some([from as usize, to as usize]) };
@@ -132,13 +138,13 @@ impl AxisMap {
         match self.padding {
             PaddingMode::Constant if inside[0] > inside[1] => None,
             PaddingMode::Constant => Some(inside.map(|place| place as usize)),
-            // Mirrored places can be any.
+            // With mirrored padding, any place may be shown.
             _ => Some([low as usize, high as usize - 1]),
         }
     }
 
-    /// The pixels of the picture that have a weight in the target, from the first to behind the last, with a filter of this
-    /// support.
+    /// Returns the range of the picture's pixels that have a weight in the result, with a filter of
+    /// this support.
     pub(crate) fn window(&self, support: f64) -> [usize; 2] {
         let Some([first, last]) = self.used() else { return [self.crop[0], self.crop[0] + 1] };
         let scale = (self.crop[1] - self.crop[0]) as f64 / self.size as f64;
@@ -158,7 +164,7 @@ mod tests {
         (0..places.out).map(|i| places.of(i)).collect()
     }
 
-    /// The same operations on a list.
+    /// Compares the map with the same operations on a list.
     #[test]
     fn combined_operations_equal_separate_ones() {
         let some = |list: &[usize]| list.iter().map(|&place| Some(place)).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Bounding boxes that follow the draw of their picture.
+//! Bounding boxes that are transformed together with their picture.
 
 use slotline::dtype::Element;
 
@@ -10,11 +10,11 @@ use crate::pipeline::{Choice, Pipeline};
 use crate::pixel::Pixel;
 use crate::plan::Plan;
 
-/// A number of a box: `f32` or `f64`. Sealed.
-#[allow(private_bounds)] // So that only this crate can implement it.
+/// The number type of a box's coordinates: `f32` or `f64`. Sealed.
+#[allow(private_bounds)] // So that only this crate can implement this trait.
 pub trait Coordinate: Element + Wide {}
 
-/// What a [`Coordinate`] must be able to do.
+/// The operations that a [`Coordinate`] needs.
 pub(crate) trait Wide: Copy {
     fn wide(self) -> f64;
     fn narrow(wide: f64) -> Self;
@@ -39,19 +39,21 @@ macro_rules! coordinate {
 coordinate!(f32 f64);
 
 impl<T: Pixel> Pipeline<T> {
-    /// Moves boxes of the picture that `draw` is for to where they are in the result, and clips them to it: torchvision's
-    /// rules for `BoundingBoxes`, with `ClampBoundingBoxes` at the end.
+    /// Transforms boxes of a picture as `draw` transforms the picture, and clips them to the
+    /// result. The rules are torchvision's for `BoundingBoxes`, with `ClampBoundingBoxes` at the
+    /// end.
     ///
-    /// A box is `[left, top, right, bottom]` in pixels. Every box stays in its place of the list, even if nothing of it is
-    /// visible: [`SanitizeBoundingBoxes`] says which to keep.
+    /// A box is `[left, top, right, bottom]` in pixels. Every box keeps its index in the list, even
+    /// if no part of it is visible; [`SanitizeBoundingBoxes`] says which boxes to keep.
     ///
-    /// Where `CenterCrop` pads by an odd number of pixels, boxes move with the pixels; torchvision moves them by one pixel
-    /// more or less in some of these cases.
+    /// Where `CenterCrop` pads by an odd number of pixels, boxes move with the pixels; torchvision
+    /// moves them by one pixel more or less in some of these cases.
     ///
     /// # Errors
     ///
-    /// Fails if the draw does not fit the pipeline, if the pipeline has `RandAugment`, `TrivialAugmentWide` or
-    /// `AutoAugment`, or if it pads otherwise than with a colour. torchvision rejects these for boxes too.
+    /// Fails if the draw does not fit the pipeline, if the pipeline has `RandAugment`,
+    /// `TrivialAugmentWide` or `AutoAugment`, or if it pads with anything but a colour. torchvision
+    /// does not accept these for boxes either.
     ///
     /// ```
     /// use slotline_image::transform::{RandomHorizontalFlip, Resize};
@@ -69,7 +71,7 @@ impl<T: Pixel> Pipeline<T> {
     }
 }
 
-/// Moves boxes as the plan moves pixels, and clips them.
+/// Moves boxes as the plan moves pixels, and clips them to the result.
 pub(crate) fn follow<F: Coordinate>(plan: &Plan, boxes: &mut [[F; 4]]) -> Result<(), ImageError> {
     for operation in &plan.geometry {
         if let Movement::Pad { padding, .. } = operation
@@ -120,21 +122,13 @@ fn clip(of_box: &mut [f64; 4], [height, width]: [usize; 2]) {
     }
 }
 
-/// Says which boxes are worth keeping, after they were moved and clipped, with torchvision's name and defaults.
-///
-/// ```
-/// use slotline_image::SanitizeBoundingBoxes;
-///
-/// let sanitize = SanitizeBoundingBoxes { min_size: 2.0, ..SanitizeBoundingBoxes::default() };
-/// let found = [([0.0_f32, 0.0, 9.0, 5.0], "cat"), ([3.0, 0.0, 4.0, 9.0], "rope")];
-/// let kept: Vec<_> = found.into_iter().filter(|(of_box, _)| sanitize.keeps(of_box)).collect();
-/// assert_eq!(kept, [([0.0, 0.0, 9.0, 5.0], "cat")]);
-/// ```
+/// Decides which boxes to keep after they were transformed and clipped, with torchvision's name and
+/// defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SanitizeBoundingBoxes {
-    /// The smallest width and height, in pixels (default: 1).
+    /// The smallest width and height, in pixels (default: 1). Smaller boxes are not kept.
     pub min_size: f64,
-    /// The smallest area, in pixels (default: 1).
+    /// The smallest area, in pixels (default: 1). Boxes of a smaller area are not kept.
     pub min_area: f64,
 }
 

@@ -1,27 +1,28 @@
-//! Colours: how channels are computed from planes.
+//! Computes the channels of the result from the planes of a decoded picture.
 
-/// The colours that the planes hold.
+/// The meaning of the three planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Planes {
-    /// Brightness and two colour differences, as in most JPEGs; a grey image has no differences.
+    /// Brightness and two colour differences, as in most JPEGs. A grey picture has no differences.
     YCbCr,
     /// Red, green and blue.
     Rgb,
 }
 
-/// How one channel is computed from three planes, whose numbers are fractions of 256.
+/// The coefficients with which one channel is computed from three planes, whose values are in units
+/// of 1/256.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
     pub(crate) factors: [f32; 3],
     pub(crate) offset: f32,
-    /// The values of black and of the brightest colour in this channel: colours out of range are clamped to them.
+    /// The values of black and of full brightness in this channel, to which results are clamped.
     pub(crate) range: [f32; 2],
 }
 
 impl Channel {
-    /// Returns the three channels of `planes`, normalised: `(value / 255 - mean) / std`.
+    /// Returns the coefficients of the three normalised channels: `(value / 255 - mean) / std`.
     pub(crate) fn all(planes: Planes, mean: [f32; 3], std: [f32; 3]) -> [Self; 3] {
-        // The conversion of JFIF, which is BT.601 with the full range.
+        // The conversion of JFIF: BT.601 with the full range.
         let factors: [[f64; 3]; 3] = match planes {
             Planes::YCbCr => [[1.0, 0.0, 1.402], [1.0, -0.344_136_286, -0.714_136_286], [1.0, 1.772, 0.0]],
             Planes::Rgb => [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
@@ -39,7 +40,7 @@ impl Channel {
         })
     }
 
-    /// Returns the number of a colour, which is a fraction of the brightest.
+    /// Returns the channel's value for a colour, which is given as a fraction of full brightness.
     pub(crate) fn of_colour(&self, colour: f32) -> f32 {
         let [black, brightest] = self.range;
         black + (brightest - black) * colour

@@ -1,4 +1,4 @@
-//! What is drawn for one picture, apart from what is done with it.
+//! The random choices for one picture, separate from the code that carries them out.
 
 use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
@@ -7,9 +7,10 @@ use smallvec::SmallVec;
 use crate::error::ImageError;
 use crate::operation::Operation;
 
-/// What a pipeline does with one picture: a [`Step`] for each of its transforms.
+/// The choices for one picture: a [`Step`] for each transform of the pipeline.
 ///
-/// [`Pipeline::draw`](crate::Pipeline::draw) makes it from random numbers; [`new`](Draw::new) takes chosen steps.
+/// [`Pipeline::draw`](crate::Pipeline::draw) draws one at random. [`new`](Draw::new) takes steps
+/// that the caller has chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draw {
     pub(crate) size: [usize; 2],
@@ -17,18 +18,19 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// Chooses the steps for a picture of `height × width` pixels. They must fit the transforms of the pipeline that
-    /// uses them; [`decode_with`](crate::Pipeline::decode_with) checks that.
+    /// Creates a draw from chosen steps, for a picture of `height × width` pixels. The steps must
+    /// fit the transforms of the pipeline that uses them;
+    /// [`decode_with`](crate::Pipeline::decode_with) checks that.
     pub fn new(height: usize, width: usize, steps: impl IntoIterator<Item = Step>) -> Self {
         Self { size: [height, width], steps: steps.into_iter().collect() }
     }
 
-    /// The height and width of the picture.
+    /// Returns the height and width of the picture.
     pub fn size(&self) -> [usize; 2] {
         self.size
     }
 
-    /// The step of each transform.
+    /// Returns the step of each transform.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -38,9 +40,9 @@ impl Draw {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Step {
-    /// A transform that draws nothing.
+    /// What a transform that draws nothing does.
     Fixed,
-    /// Whether a transform with a probability is applied.
+    /// Whether a transform that has only a probability is applied.
     Apply(bool),
     /// The crop of `RandomCrop` (in the padded picture) or `RandomResizedCrop`, in pixels.
     Crop {
@@ -53,11 +55,11 @@ pub enum Step {
         /// The number of columns.
         width: usize,
     },
-    /// What a transform of colours does, in this order.
+    /// The operations of a transform of colours, in the order in which they are applied.
     Operations(Operations),
 }
 
-/// The operations of one [`Step`], without an allocation for up to four.
+/// The operations of one [`Step`]. Up to four need no allocation.
 ///
 /// ```
 /// use slotline_image::{Operation, Operations, Step};
@@ -97,7 +99,8 @@ impl Step {
         if let Self::Apply(apply) = *self { Ok(apply) } else { Err(self.unexpected(transform)) }
     }
 
-    /// Returns the place and the size of a crop that is inside of a picture of this size.
+    /// Returns the position and the size of the crop in `step`. Returns an error unless it is a
+    /// crop inside of a picture of this size.
     pub(crate) fn expect_crop(
         &self,
         transform: &'static str,
@@ -123,11 +126,11 @@ impl Step {
     }
 }
 
-/// Where the random numbers of one sample's pictures start.
+/// The seed of the random numbers for the pictures of one sample.
 ///
-/// It is drawn from the sample's own generator, once, and is a number. So it can be taken before memory is borrowed from
-/// the [`Context`](slotline::dataset::Context), and given to a picture, its mask and its boxes alike: all get the same
-/// draw.
+/// It is a number that is drawn once from the sample's own generator. So it can be drawn before
+/// memory is borrowed from the [`Context`](slotline::dataset::Context), and can be given to a
+/// picture, its mask and its boxes, all of which then get the same draw.
 ///
 /// ```
 /// use slotline::dataset::Context;
@@ -160,7 +163,7 @@ impl Random<'_> {
         (self.0)()
     }
 
-    /// Draws from 0 to below 1.
+    /// Draws a number from 0 to below 1, uniformly.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.0() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -169,7 +172,8 @@ impl Random<'_> {
         from + self.unit() * (to - from)
     }
 
-    /// Draws the sides of a rectangle: of a part of `area` from `scale`, one divided by the other from `ratio`.
+    /// Draws the sides of a rectangle. Its area is a random fraction, in the range `scale`, of
+    /// `area`, and its sides have a random proportion in the range `ratio`.
     pub(crate) fn sides(&mut self, area: f64, scale: [f64; 2], ratio: [f64; 2]) -> [usize; 2] {
         let area = area * self.uniform(scale[0], scale[1]);
         let ratio = self.uniform(ratio[0].ln(), ratio[1].ln()).exp();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::format::Format;
 
-/// A picture cannot be decoded, or the parameters of a transform or a pipeline are invalid.
+/// Why a picture cannot be decoded, or which parameter of a transform or a pipeline is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
@@ -13,7 +13,7 @@ pub enum ImageError {
     Unknown {
         /// What the bytes look like.
         found: String,
-        /// What to do about it.
+        /// What the user can do about it.
         advice: &'static str,
     },
     /// The picture's format is a cargo feature of this crate that is turned off.
@@ -22,13 +22,14 @@ pub enum ImageError {
         /// The format of the picture.
         format: Format,
     },
-    /// A JPEG of a kind that only libjpeg-turbo decodes, which is a cargo feature of this crate that is turned off.
+    /// A JPEG of a kind that only libjpeg-turbo can decode; the cargo feature `turbo` of this crate
+    /// is turned off.
     #[error("a JPEG {kind}, which needs the cargo feature `turbo` of slotline-image")]
     NeedsTurbo {
-        /// What is unusual about it.
+        /// What is unusual about the JPEG.
         kind: &'static str,
     },
-    /// The decoder rejects the data, or would have to guess a part of the picture.
+    /// The data is damaged, so the decoder rejects it or would have to guess a part of the picture.
     #[error(
         "a {format} of {len} bytes is cut short, damaged or of an unsupported kind: {message}; copy or download it \
          again, or remove it"
@@ -56,7 +57,8 @@ pub enum ImageError {
         /// The maximum number of pixels.
         limit: usize,
     },
-    /// Between two transforms the picture has more pixels than the pipeline allows, or a side of more than 65,535.
+    /// Between two transforms the picture has more pixels than the pipeline allows, or a side of
+    /// more than 65,535.
     #[error(
         "a picture of {} × {} pixels has {} × {} between two transforms, which exceeds the limit of {limit} pixels, or of \
          65,535 for a side; crop in front of transforms of colours, set `max_size` of resize, or raise `max_pixels` \
@@ -64,7 +66,7 @@ pub enum ImageError {
         picture[1], picture[0], between[1], between[0]
     )]
     TooLargeBetween {
-        /// The height and width of the picture.
+        /// The height and width of the decoded picture.
         picture: [usize; 2],
         /// Its height and width between the transforms.
         between: [usize; 2],
@@ -87,12 +89,12 @@ pub enum ImageError {
         /// Its value, and what is wrong with it.
         message: String,
     },
-    /// A text is not a list of transforms.
+    /// A text could not be parsed as a list of transforms.
     #[error("character {character} of the pipeline: {message}")]
     Text {
-        /// The number of the character that is wrong, from 1.
+        /// The position of the wrong character, from 1.
         character: usize,
-        /// What is wrong with it, and what is allowed.
+        /// What is wrong there, and what is allowed.
         message: String,
     },
     /// The picture is too small for a transform.
@@ -102,9 +104,9 @@ pub enum ImageError {
         transform: &'static str,
         /// The width of the picture that the transform gets, in pixels.
         width: usize,
-        /// Its height.
+        /// The height of the picture that the transform gets, in pixels.
         height: usize,
-        /// What to do about it.
+        /// What the user can do about it.
         advice: &'static str,
     },
     /// A [`Mask`](crate::Mask) has another size than its picture.
@@ -118,10 +120,10 @@ pub enum ImageError {
         /// The height and width of the picture.
         picture: [usize; 2],
     },
-    /// The file of a [`Mask`](crate::Mask) has no class numbers.
+    /// The file of a [`Mask`](crate::Mask) does not store class numbers.
     #[error("a mask must be a PNG with a palette or of grey, whose numbers are the classes: {message}")]
     MaskKind {
-        /// What the file is instead, or what to do.
+        /// What the file is instead, or what the user can do.
         message: String,
     },
     /// A [`Draw`](crate::Draw) does not belong to the pipeline or to the picture.
@@ -142,7 +144,7 @@ impl ImageError {
     }
 }
 
-/// The picture of a [file](crate::Image::path) cannot be decoded.
+/// The error of a picture whose [file](crate::Image::path) is known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {error}", path.display())]
 #[non_exhaustive]
@@ -154,7 +156,7 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// Adds the path of the file to an error.
+    /// Creates the error from a picture's error and the path of its file.
     pub fn new(path: impl Into<PathBuf>, error: ImageError) -> Self {
         Self { path: path.into(), error }
     }

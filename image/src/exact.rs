@@ -1,7 +1,10 @@
-//! Pictures as Pillow resizes them, bit for bit: bytes of red, green and blue, in two passes with weights of 22 bits.
+//! Resizes pictures as Pillow does, bit for bit: bytes of red, green and blue, in two passes with
+//! weights of 22 bits.
 //!
-//! Each pass rounds to bytes: mostly, each row that is needed becomes as wide as the target, in planes, and then rows are
-//! combined. A weight is added up in two parts, so that vectors of 16-bit numbers can be multiplied; the sums are exact.
+//! Each pass rounds its results to bytes. Usually, the first pass resizes each row that is needed
+//! to the width of the result and separates the channels into planes, and the second pass combines
+//! rows. A weight is multiplied in two parts, so that vector instructions for 16-bit numbers can be
+//! used; the sums are exact.
 
 use crate::axis_map::AxisMap;
 use crate::decode::{Orientation, OtherChannels, Picture, room};
@@ -11,33 +14,34 @@ use crate::lanes::has_avx2;
 use crate::plan::Segment;
 use crate::resample::STRIDE;
 
-/// The bits of a weight behind the point.
+/// The number of fractional bits of a weight.
 const PRECISION: u32 = 22;
-/// The lower part of a weight has this number of bits.
+/// The number of bits in the lower part of a weight.
 const LOW: u32 = 11;
-/// The bytes that are combined at once, to which rows are padded.
+/// The number of bytes that are computed at once. Rows are padded to a multiple of it.
 const BLOCK: usize = 16;
 
-/// How a picture is resized, with torchvision's names. All but `Nearest` are antialiased, as Pillow's are.
+/// The filter that a picture is resized with, with torchvision's names. All but `Nearest` are
+/// antialiased, as Pillow's are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resampling {
     /// The nearest pixel (`NEAREST` and `NEAREST_EXACT`).
     Nearest,
-    /// The mean of the pixels that a pixel of the result covers.
+    /// The mean of the pixels that are covered by a pixel of the result.
     Box,
-    /// A triangle of two pixels (torchvision's default).
+    /// A triangle, with a support of two pixels (torchvision's default).
     #[default]
     Bilinear,
-    /// A Hamming window of two pixels.
+    /// A Hamming window, with a support of two pixels.
     Hamming,
-    /// A cubic spline of four pixels.
+    /// A cubic spline, with a support of four pixels.
     Bicubic,
-    /// A Lanczos window of six pixels.
+    /// A Lanczos window, with a support of six pixels.
     Lanczos,
 }
 
 impl Resampling {
-    /// All, with their names in text.
+    /// All filters, with their names in text.
     pub(crate) const ALL: [(&'static str, Self); 6] = [
         ("nearest", Self::Nearest),
         ("box", Self::Box),
@@ -47,7 +51,7 @@ impl Resampling {
         ("lanczos", Self::Lanczos),
     ];
 
-    /// The distance from the middle up to which pixels have a weight.
+    /// Returns the distance from the centre up to which pixels have a weight.
     pub(crate) fn support(self) -> f64 {
         match self {
             Self::Nearest | Self::Box => 0.5,
@@ -57,7 +61,7 @@ impl Resampling {
         }
     }
 
-    /// The weight at this distance from the middle.
+    /// Returns the weight at this distance from the centre.
     fn weight(self, x: f64) -> f64 {
         let sinc = |x: f64| if x == 0.0 { 1.0 } else { (x * std::f64::consts::PI).sin() / (x * std::f64::consts::PI) };
         match self {
@@ -89,35 +93,38 @@ impl Resampling {
     }
 }
 
-/// The weights of two neighbours: the higher parts of both, and the lower ones.
+/// The weights of two adjacent samples: the higher parts of both, and the lower parts of both.
 type Pair = [[i16; 2]; 2];
 
-/// The samples of each place in one direction of the target.
+/// For each row or column of the result, the samples it is computed from and their weights.
 #[derive(Debug, Default)]
 struct Taps {
-    /// For each place the first sample, and where its pairs end. Padding has none.
+    /// For each row or column of the result, the first sample, and the end of its pairs in `pairs`.
+    /// Padding has no pairs.
     places: Vec<(u32, u32)>,
     pairs: Vec<Pair>,
-    /// The samples that are used, from the first to behind the last.
+    /// The range of the samples that are used.
     span: [usize; 2],
     weights: Vec<f64>,
 }
 
 impl Taps {
-    /// The bytes that are kept, at most, for `out` places of samples of which `len` become `size`.
+    /// Returns the maximum memory, in bytes, of the weights for `out` rows or columns, where `len`
+    /// samples are resized to `size`.
     fn memory(len: usize, size: usize, out: usize, filter: Resampling) -> usize {
         let per = Self::most(len, size, filter);
         out * (size_of::<(u32, u32)>() + per.div_ceil(2) * size_of::<Pair>())
             + if filter == Resampling::Nearest { size } else { per } * size_of::<f64>()
     }
 
-    /// The most samples that a place has.
+    /// Returns the maximum number of samples for a row or column of the result.
     fn most(len: usize, size: usize, filter: Resampling) -> usize {
         let support = filter.support() * (len as f64 / size as f64).max(1.0);
         (2 * support.ceil() as usize + 1).min(len)
     }
 
-    /// Computes the samples and weights. The first pixel has number `skipped`.
+    /// Computes the samples and weights. The first sample in memory is pixel `skipped` of the
+    /// picture.
     fn set(&mut self, map: &AxisMap, filter: Resampling, skipped: usize) {
         let Self { places, pairs, span, weights } = self;
         let [start, end] = map.crop;
@@ -134,7 +141,7 @@ impl Taps {
         weights.reserve_exact(per);
         let [from, to] = map.used().map_or([0; 2], |[first, last]| [first, last + 1]);
         if filter == Resampling::Nearest {
-            // Pillow adds up the places.
+            // Pillow computes the places by repeated addition.
             let sums = std::iter::successors(Some(scale * 0.5), |at| Some(at + scale));
             weights.reserve_exact(to - from);
             weights.extend(sums.skip(from).take(to - from));
@@ -160,7 +167,7 @@ impl Taps {
                     let weight = if sum == 0.0 { weight } else { weight / sum } * f64::from(1 << PRECISION);
                     (if weight < 0.0 { weight - 0.5 } else { weight + 0.5 }) as i32
                 };
-                // Neighbours without a weight are left out.
+                // Samples at the ends whose weight is 0 are left out.
                 let used = |&weight: &f64| fixed(weight) != 0;
                 let from = weights.iter().position(used).unwrap_or(0);
                 let to = weights.iter().rposition(used).unwrap_or(0) + 1;
@@ -181,7 +188,7 @@ impl Taps {
         }
     }
 
-    /// Returns the first sample and the weights of each place.
+    /// Returns the first sample and the weights of each row or column of the result.
     fn all(&self) -> impl Iterator<Item = (usize, &[Pair])> {
         let mut from = 0;
         self.places.iter().map(move |&(first, to)| {
@@ -195,19 +202,20 @@ impl Taps {
 /// A picture of bytes, with the channels of each pixel next to each other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
-    /// The rows, and some bytes behind them that are read along.
+    /// The rows, followed by some bytes that vector instructions may read.
     samples: &'a [u8],
     stride: usize,
-    /// The distance from one pixel to the next.
+    /// The distance from one pixel to the next, in bytes.
     step: usize,
-    /// The distance from red to green and to blue: 0 for grey, which is all three.
+    /// The distance from red to green and from green to blue, in bytes: 0 for grey, which is all
+    /// three.
     channel: usize,
-    /// The numbers of the first row and column.
+    /// The row and the column of the first pixel in memory.
     skipped: [usize; 2],
 }
 
 impl<'a> Source<'a> {
-    /// A picture that was decoded at its full size, without planes.
+    /// Creates the source for a picture that was decoded at its full size, without planes.
     pub(crate) fn new(picture: &Picture<'a>) -> Self {
         let plane = picture.first;
         let channel = match picture.others {
@@ -224,7 +232,7 @@ impl<'a> Source<'a> {
         [0, 1, 2].map(|c| self.samples[at + c * self.channel])
     }
 
-    /// Turns the part of a picture of this size that is in the window upright.
+    /// Creates an upright copy of the part of a picture that is in the window.
     pub(crate) fn upright<'o>(
         &self,
         orientation: Orientation,
@@ -250,7 +258,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Puts the channels of planes of this size next to each other.
+/// Copies three planes of this size to pixels of three bytes.
 pub(crate) fn interleaved<'o>(
     planes: &[u8],
     [height, width]: [usize; 2],
@@ -259,7 +267,7 @@ pub(crate) fn interleaved<'o>(
     packed([[0, height], [0, width]], out, |y, x| [0, 1, 2].map(|c| planes[(c * height + y) * width + x]))
 }
 
-/// Makes a picture of the pixels in this window.
+/// Copies the pixels in this window.
 fn packed(
     window @ [rows, columns]: [[usize; 2]; 2],
     out: &mut Vec<u8>,
@@ -274,7 +282,7 @@ fn packed(
     Ok(Source { samples: out, stride: 3 * width, step: 3, channel: 1, skipped })
 }
 
-/// Weights, and rows between both passes. A thread keeps them.
+/// The weights, and the rows between the two passes. A thread keeps them.
 #[derive(Debug, Default)]
 pub(crate) struct Resampler {
     taps: [Taps; 2],
@@ -285,7 +293,8 @@ pub(crate) struct Resampler {
 }
 
 impl Resampler {
-    /// The bytes that are kept, at most, for this pass over a picture of this size.
+    /// Returns the maximum memory, in bytes, that is kept after this pass over a picture of this
+    /// size.
     pub(crate) fn memory(segment: &Segment, size: [usize; 2]) -> usize {
         let [down, across] = segment.places;
         let taps = |i: usize, map: AxisMap| Taps::memory(size[i], map.size, map.out, segment.filter);
@@ -294,7 +303,7 @@ impl Resampler {
         taps(0, down) + taps(1, across) + rows + 2 * pitch + STRIDE + across.out * size_of::<usize>()
     }
 
-    /// Resizes to planes. Padding of a colour is not written.
+    /// Resizes to planes. Padding with a colour is not written.
     pub(crate) fn run(&mut self, source: Source<'_>, segment: &Segment, out: &mut [u8]) -> Result<(), ImageError> {
         if segment.places.iter().all(|places| places.size == places.crop[1] - places.crop[0]) {
             self.copy(source, segment.places, out);
@@ -330,7 +339,8 @@ impl Resampler {
             return Ok(());
         }
         let rows = room(rows, (bottom - top).next_multiple_of(2) * pitch)?;
-        // A row behind the picture is not used.
+        // The second of two rows may be after the end of the picture. Its result is not used, so
+        // the last row is read instead.
         let last = (source.samples.len() - STRIDE) / source.stride - 1;
         for (y, out) in (top..bottom).step_by(2).zip(rows.chunks_exact_mut(2 * pitch)) {
             let two = [y, y + 1].map(|y| &source.samples[y.min(last) * source.stride..]);
@@ -343,7 +353,8 @@ impl Resampler {
         Ok(())
     }
 
-    /// Crops, flips and pads to planes. With any filter, a pixel that is not resized has a weight of one, and its neighbours have none.
+    /// Crops, flips and pads to planes. With any filter, a pixel that is not resized has a weight
+    /// of one, and its neighbours have none.
     fn copy(&mut self, source: Source<'_>, [down, across]: [AxisMap; 2], out: &mut [u8]) {
         let [rows, columns] = [down, across].map(|map| map.content());
         let [row_of, column_of] = [(down, 0), (across, 1)]
@@ -365,7 +376,8 @@ impl Resampler {
     }
 }
 
-/// Whether rows are combined first, as Pillow 13 does if the height shrinks by more than twice as many pixels as the width.
+/// Whether rows are combined first. Pillow 13 does so if the height shrinks by more than twice as
+/// many pixels as the width.
 fn is_vertical_first([down, across]: &[AxisMap; 2]) -> bool {
     let lost = |map: &AxisMap| (map.crop[1] - map.crop[0]) as i64 - map.size as i64;
     lost(down) > 0 && lost(down) > 2 * lost(across)
@@ -376,12 +388,12 @@ fn clip(sum: i32) -> u8 {
     (sum >> PRECISION).clamp(0, 255) as u8
 }
 
-/// The weights of a pair.
+/// Joins the two parts of the weights of a pair.
 fn whole([high, low]: Pair) -> [i32; 2] {
     [0, 1].map(|i| (i32::from(high[i]) << LOW) + i32::from(low[i]))
 }
 
-/// Resizes two rows, which begin with column `left`, to planes.
+/// Resizes two rows, which begin at column `left`, to planes.
 fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if has_avx2() {
@@ -409,7 +421,7 @@ fn across_portable(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Tap
     }
 }
 
-/// Combines rows with this distance.
+/// Computes a row of the result from rows that are `pitch` bytes apart.
 fn down(rows: &[u8], pitch: usize, pairs: &[Pair], to: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if has_avx2() {
@@ -435,7 +447,7 @@ mod avx2 {
 
     use super::{BLOCK, LOW, PRECISION, Pair, Source, Taps};
 
-    /// A sum of 32-bit numbers in two parts.
+    /// Sums of 32-bit numbers, in two vectors.
     #[derive(Clone, Copy)]
     struct Sum {
         high: __m256i,
@@ -458,7 +470,7 @@ mod avx2 {
             self.low = _mm256_add_epi32(self.low, _mm256_madd_epi16(numbers, _mm256_set1_epi32(both(low))));
         }
 
-        /// Rounds to whole numbers.
+        /// Rounds the sums to whole numbers.
         #[inline]
         #[target_feature(enable = "avx2")]
         fn rounded(self) -> __m256i {
@@ -467,11 +479,11 @@ mod avx2 {
         }
     }
 
-    /// Resizes two rows to planes.
+    /// Resizes two rows to planes, with AVX2.
     #[target_feature(enable = "avx2")]
     pub(super) fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
         let Source { step, channel, .. } = source;
-        // Both pixels of a channel become neighbours of 16 bits.
+        // Moves the two pixels' values of a channel next to each other, as numbers of 16 bits.
         let mut order = [-1_i8; 16];
         for c in 0..3 {
             order[4 * c] = (c * channel) as i8;
@@ -505,13 +517,14 @@ mod avx2 {
         }
     }
 
-    /// Combines rows with this distance.
+    /// Computes a row of the result from rows that are `pitch` bytes apart, with AVX2.
     #[target_feature(enable = "avx2")]
     pub(super) fn down(rows: &[u8], pitch: usize, pairs: &[Pair], to: &mut [u8]) {
         for (block, to) in to.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
             let mut sums = [Sum::new(); 2];
             for (k, pair) in pairs.iter().enumerate() {
-                // There may be no row that has no weight.
+                // If the second row has no weight, it may not exist, so the first one is used
+                // twice.
                 let second = usize::from(pair[0][1] | pair[1][1] != 0);
                 let [a, b] = [2 * k, 2 * k + second].map(|k| {
                     let bytes: &[u8; BLOCK] =
@@ -522,7 +535,7 @@ mod avx2 {
                 sums[0].add(_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b)), *pair);
                 sums[1].add(_mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b)), *pair);
             }
-            // Packing works on halves.
+            // The instructions that pack numbers work on the halves of a vector separately.
             let words =
                 _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(sums[0].rounded(), sums[1].rounded()));
             let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
@@ -547,7 +560,7 @@ mod tests {
                 map.resize(size);
                 let mut taps = Taps::default();
                 taps.set(&map, filter, 0);
-                // Mostly the brightest or black, so that sums are out of range.
+                // Mostly 255 and 0, so that sums are out of range.
                 let noise = |i: usize| if i * i % 7 < 3 { 255 } else { (i * i % 11) as u8 };
                 for (step, channel) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
                     let stride = len * step;
@@ -564,7 +577,7 @@ mod tests {
                 for (first, pairs) in taps.all() {
                     let (mut one, mut other) = ([0; 2 * BLOCK], [1; 2 * BLOCK]);
                     down_portable(&rows[first * 2 * BLOCK..], 2 * BLOCK, pairs, &mut one);
-                    // SAFETY: as above.
+                    // SAFETY: the CPU supports AVX2, as checked above.
                     unsafe { avx2::down(&rows[first * 2 * BLOCK..], 2 * BLOCK, pairs, &mut other) };
                     assert_eq!(one, other, "{len} to {size}, {filter:?}");
                 }

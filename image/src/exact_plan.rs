@@ -1,4 +1,5 @@
-//! Pictures made by steps that somebody else has drawn, with Pillow's bits.
+//! [`ExactPlan`]: pictures transformed by steps that the caller has chosen, with Pillow's exact
+//! results.
 
 use crate::axis_map::PaddingMode;
 use crate::decode::{Limits, MAX_SIDE, OpenedImage};
@@ -9,10 +10,12 @@ use crate::pipeline::MAX_PIXELS;
 use crate::plan::Plan;
 use crate::scratch;
 
-/// Steps for one picture, with the bits of torchvision's functions for PIL images and Pillow 13.
+/// A list of steps for one picture, whose results are bit for bit those of torchvision's functions
+/// for PIL images, with Pillow 13.
 ///
-/// It is for programs that draw random numbers themselves. Each method adds a step to those before it; steps that follow
-/// each other are combined where the bits are the same. [`Pipeline`](crate::Pipeline) is for all others.
+/// It is for programs that draw random numbers themselves; others use a
+/// [`Pipeline`](crate::Pipeline). Each method adds a step. Consecutive steps are combined where
+/// that does not change the result.
 ///
 /// ```
 /// use slotline_image::{ExactPlan, ExactSource, Resampling};
@@ -36,8 +39,8 @@ pub struct ExactPlan {
 /// The pixels that an [`ExactPlan`] starts with.
 #[derive(Clone, Copy, Debug)]
 pub enum ExactSource<'a> {
-    /// The bytes of a file, which becomes red, green and blue, as with PIL's `convert("RGB")`. JPEGs need the cargo feature
-    /// `turbo`.
+    /// The bytes of a file. The picture is converted to red, green and blue, as by PIL's
+    /// `convert("RGB")`. JPEGs need the cargo feature `turbo`.
     File(&'a [u8]),
     /// Rows of pixels.
     Pixels {
@@ -45,7 +48,7 @@ pub enum ExactSource<'a> {
         bytes: &'a [u8],
         /// The height and width.
         size: [usize; 2],
-        /// The bytes of each pixel: 3 for red, green and blue, or 1 for grey.
+        /// The number of bytes of each pixel: 3 for red, green and blue, or 1 for grey.
         channels: usize,
     },
 }
@@ -55,7 +58,8 @@ impl<'a> ExactSource<'a> {
     ///
     /// # Errors
     ///
-    /// If the header of a file cannot be read, the picture is too large, or the number of bytes is not that of the pixels.
+    /// If the header of a file cannot be read, the picture is too large, or the number of bytes
+    /// does not match the size and the channels.
     pub fn size(&self) -> Result<[usize; 2], ImageError> {
         self.open().map(|opened| [opened.height, opened.width])
     }
@@ -94,11 +98,11 @@ impl ExactPlan {
         self.plan.size()
     }
 
-    /// Takes `size` rows and columns from `at` on (`crop`).
+    /// Crops `size` rows and columns from `at` on (torchvision's `crop`).
     ///
     /// # Errors
     ///
-    /// If that is nothing, or outside of the picture.
+    /// If the crop is empty, or not inside of the picture.
     pub fn crop(&mut self, at: [usize; 2], size: [usize; 2]) -> Result<(), ImageError> {
         let all = self.size();
         if (0..2).any(|i| size[i] == 0 || at[i].saturating_add(size[i]) > all[i]) {
@@ -109,7 +113,7 @@ impl ExactPlan {
         Ok(())
     }
 
-    /// Resizes to this height and width (`resize`).
+    /// Resizes to this height and width (torchvision's `resize`).
     ///
     /// # Errors
     ///
@@ -120,21 +124,21 @@ impl ExactPlan {
         Ok(())
     }
 
-    /// Exchanges left and right (`hflip`).
+    /// Mirrors the picture from left to right (torchvision's `hflip`).
     pub fn flip_horizontally(&mut self) {
         self.plan.mirror(1);
     }
 
-    /// Exchanges top and bottom (`vflip`).
+    /// Mirrors the picture from top to bottom (torchvision's `vflip`).
     pub fn flip_vertically(&mut self) {
         self.plan.mirror(0);
     }
 
-    /// Adds pixels at the top and bottom, and at the left and right (`pad`).
+    /// Adds pixels at the top and bottom, and at the left and right (torchvision's `pad`).
     ///
     /// # Errors
     ///
-    /// If a side is above 65,535 then, or a mirrored side has more pixels than the picture.
+    /// If a side of the result is above 65,535, or if a mirrored border is larger than the picture.
     pub fn pad(&mut self, sides: [[usize; 2]; 2], padding: PaddingMode, fill: [u8; 3]) -> Result<(), ImageError> {
         let size = self.size();
         for (size, side) in size.into_iter().zip(sides.iter().flat_map(|sides| sides.iter().max())) {
@@ -152,7 +156,7 @@ impl ExactPlan {
         Ok(())
     }
 
-    /// Changes colours.
+    /// Applies an operation on the colours or pixels.
     ///
     /// # Errors
     ///
@@ -166,17 +170,17 @@ impl ExactPlan {
         Ok(())
     }
 
-    /// Makes the picture, and gives its planes of red, green and blue to `then`, which must not make another one: each has a byte
-    /// for each pixel, row by row.
+    /// Makes the picture, and passes its planes of red, green and blue to `then`. A plane has a
+    /// byte for each pixel, row by row.
     ///
     /// # Errors
     ///
-    /// If the plan is for another size, or the file is not a whole, undamaged picture. What the decoder of JPEGs only warns about
-    /// is an error, too; it does not read what is below the pixels that are needed.
+    /// If the plan is for another size, or the file is not a complete, undamaged picture. Warnings
+    /// of the JPEG decoder are errors, too. Below the pixels that are needed, JPEGs are not read.
     ///
     /// # Panics
     ///
-    /// If `then` makes another picture.
+    /// If `then` makes another picture on the same thread.
     pub fn run<R>(&self, source: ExactSource<'_>, then: impl FnOnce(&[u8]) -> R) -> Result<R, ImageError> {
         let opened = source.open()?;
         let size = [opened.height, opened.width];
@@ -185,7 +189,8 @@ impl ExactPlan {
             return Err(ImageError::draw(format!("it is for {h} × {w} pixels, the picture has {height} × {width}")));
         }
         self.plan.check_sizes(size, MAX_PIXELS)?;
-        // PIL does not mind damage of a JPEG below the crop if the file has its end, which is looked for anyway.
+        // PIL ignores damage of a JPEG below the crop if the file has its end marker, which is
+        // checked anyway.
         let whole = !matches!(source, ExactSource::File(bytes) if is_jpeg(bytes));
         scratch::run_planes(opened, Default::default(), &self.plan, whole, |planes, _| then(planes))
     }

@@ -8,11 +8,12 @@ use crate::error::ImageError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// JPEG: baseline and progressive, 8 bits; with the feature `turbo` also arithmetic and lossless. Of several pictures (MPO) the first is read.
+    /// JPEG: baseline and progressive, 8 bits; with the feature `turbo` also arithmetic and
+    /// lossless. In a file with several pictures (MPO), the first is read.
     Jpeg,
     /// PNG.
     Png,
-    /// WebP, lossy or lossless. Animations give their first frame.
+    /// WebP, lossy or lossless. Of animations, the first frame is read.
     WebP,
     /// GIF, of which the first frame is read.
     Gif,
@@ -44,7 +45,7 @@ impl Format {
         }
     }
 
-    /// The cargo feature that reads this format.
+    /// Returns the name of the cargo feature that reads this format.
     pub(crate) fn feature(self) -> &'static str {
         match self {
             Self::Jpeg => "jpeg",
@@ -68,7 +69,8 @@ impl fmt::Display for Format {
     }
 }
 
-/// Creates the error for bytes that do not start like a picture, and describes what they look like.
+/// Creates the error for bytes that are not a picture of a known format, and describes what they
+/// look like.
 #[cold]
 fn unknown(bytes: &[u8]) -> ImageError {
     let (found, advice) = match KNOWN.iter().find(|(magic, _)| bytes.starts_with(magic)) {
@@ -82,7 +84,7 @@ fn unknown(bytes: &[u8]) -> ImageError {
     ImageError::Unknown { found, advice }
 }
 
-/// The first bytes of data that is often found instead of a picture.
+/// The first bytes of files that are often found instead of a picture, and what such files are.
 const KNOWN: &[(&[u8], &str)] = &[
     (b"RIFF", "a RIFF file that is not WebP"),
     (b"II*\0", "a TIFF image"),

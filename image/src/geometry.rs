@@ -1,7 +1,10 @@
-//! The operations of a plan that move pixels, one by one: where a pixel of a mask comes from, and where a box goes.
+//! The operations of a plan that move pixels, one by one: which pixel of a mask comes to a place,
+//! and where a box moves to.
 //!
-//! Pictures are resized with a filter, so that several operations can be [combined](crate::places). Taking the nearest
-//! pixel twice differs from taking it once, and mirrored it is another one. So masks follow each operation.
+//! For pictures, which are resized with a filter, several operations can be
+//! [combined](crate::axis_map). Masks take the nearest pixel, and taking the nearest pixel twice
+//! may give another pixel than taking it once, and so may mirroring before or after. So for masks,
+//! each operation is carried out by itself.
 
 use crate::axis_map::PaddingMode;
 
@@ -20,7 +23,7 @@ pub(crate) enum Movement {
         direction: usize,
         len: usize,
     },
-    /// Adds pixels before and behind a picture of the size `from`.
+    /// Adds padding before and after a picture of the size `from`.
     Pad {
         from: [usize; 2],
         sides: [[usize; 2]; 2],
@@ -28,8 +31,8 @@ pub(crate) enum Movement {
     },
 }
 
-/// Returns which row (`direction` 0) or column (1) of the picture comes to place `i` of the result, with the nearest pixel
-/// where it is resized; `None` for padding.
+/// Returns which row (`direction` 0) or column (1) of the picture is at index `i` of the result,
+/// with nearest-neighbour resizing. Returns `None` for padding.
 pub(crate) fn source(operations: &[Movement], direction: usize, i: usize) -> Option<usize> {
     operations.iter().rev().try_fold(i, |i, operation| match *operation {
         Movement::Resize { from, to } => Some(nearest(i, from[direction], to[direction])),
@@ -42,8 +45,9 @@ pub(crate) fn source(operations: &[Movement], direction: usize, i: usize) -> Opt
     })
 }
 
-/// The pixel of `from` that is nearest to pixel `i` of `to`, by the rule of torch's `interpolate(mode="nearest")`, which
-/// computes with 32 bits.
+/// Returns the pixel of a side of `from` pixels that is nearest to pixel `i` of a side of `to`
+/// pixels. The rule is that of torch's `interpolate(mode="nearest")`, which computes with 32-bit
+/// numbers.
 fn nearest(i: usize, from: usize, to: usize) -> usize {
     let scale = from as f32 / to as f32;
     ((i as f32 * scale) as usize).min(from - 1)
@@ -53,7 +57,7 @@ fn nearest(i: usize, from: usize, to: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// What each operation does to a list of pixels, as torchvision does it.
+    /// Applies an operation to a list of pixels, as torchvision does.
     fn apply(list: &[Option<usize>], operation: Movement) -> Vec<Option<usize>> {
         match operation {
             Movement::Resize { to, .. } => (0..to[1]).map(|i| list[nearest(i, list.len(), to[1])]).collect(),

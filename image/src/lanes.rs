@@ -1,11 +1,11 @@
-//! Arithmetic on sixteen numbers at once for resizing, written out for the CPUs for which compilers do not vectorise
-//! it.
+//! Arithmetic on sixteen numbers at once, for resizing, written with intrinsics for CPUs for which
+//! compilers do not vectorise the portable code.
 
 use crate::channel::Channel;
 use crate::resample::{Block, Plane, Rows};
 use crate::taps::Taps;
 
-/// A vector of sixteen fractions of 256.
+/// A vector of sixteen numbers in units of 1/256.
 pub(crate) trait Lanes: Copy {
     /// Returns a vector with the same number sixteen times.
     fn splat(number: u16) -> Self;
@@ -13,24 +13,23 @@ pub(crate) trait Lanes: Copy {
     /// Loads a vector from memory.
     fn load(numbers: &[u16; 16]) -> Self;
 
-    /// Converts bytes to fractions of 256. The first vector holds the eight bytes from 0 and the eight from 16 on,
-    /// the second one those from 8 and from 24 on.
+    /// Converts bytes to numbers in units of 1/256. The first vector holds the eight bytes from
+    /// byte 0 and the eight from byte 16 on, the second one those from bytes 8 and 24 on.
     fn widen(bytes: &[u8; 32]) -> [Self; 2];
 
     /// Adds `numbers * weight / 65,536`, truncated, and saturates at 65,535.
     fn add(self, numbers: Self, weight: u16) -> Self;
 
-    /// Transposes eight rows of sixteen to sixteen columns of eight. Each result holds one of the first eight
-    /// columns, and the column that is eight further.
+    /// Transposes eight rows of sixteen numbers. Element i of the result holds columns i and i + 8.
     fn transpose(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8];
 
     /// Computes one channel of eight pixels from three planes.
     fn channel(planes: [&[u16; 8]; 3], channel: &Channel) -> [f32; 8];
 
-    /// Rounds to bytes numbers between 0 and 255.
+    /// Rounds numbers from 0 to 255 to bytes.
     fn bytes(numbers: [f32; 8]) -> [u8; 8];
 
-    /// Rounds to 16-bit floating-point numbers, as bits.
+    /// Rounds numbers to 16-bit floating-point numbers, which are returned as bits.
     #[cfg(feature = "half")]
     fn halves(numbers: [f32; 8]) -> [u16; 8];
 
@@ -117,12 +116,12 @@ mod avx2 {
 
     use super::{Block, Channel, Lanes, Plane, Rows, Taps};
 
-    /// The implementation for CPUs with AVX2 and F16C. Code that uses it must check first that the CPU supports these,
-    /// with `has_avx2`.
+    /// The implementation for CPUs with AVX2 and F16C. Code that uses it must check first that the
+    /// CPU supports these, with `has_avx2`.
     ///
-    /// Each operation is implemented by a function that is itself compiled for AVX2. If the operation relied on being
-    /// inlined into a caller that is compiled for AVX2, a closure in between would prevent that, and each instruction
-    /// would become a call.
+    /// Each operation is implemented by a function that is itself compiled for AVX2. If the
+    /// operation relied on being inlined into a caller that is compiled for AVX2, a closure between
+    /// the two would prevent that, and each instruction would become a call.
     #[derive(Clone, Copy)]
     pub(crate) struct Avx2(__m256i);
 
@@ -213,7 +212,8 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
     fn halves(numbers: [f32; 8]) -> [u16; 8] {
-        // SAFETY: there are 32 bytes to read, and a vector of 16 bytes is eight numbers of two bytes.
+        // SAFETY: there are 32 bytes to read, and a vector of 16 bytes is eight numbers of two
+        // bytes.
         unsafe { transmute(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(numbers.as_ptr()))) }
     }
 

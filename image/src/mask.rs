@@ -1,4 +1,4 @@
-//! Segmentation masks that follow the draw of their picture.
+//! Segmentation masks that are transformed together with their picture.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,11 +18,11 @@ use crate::pixel::Pixel;
 use crate::plan::Plan;
 use crate::sample::named;
 
-/// The element type of masks: `u8`, or `i64` as torch's losses expect. Sealed.
-#[allow(private_bounds)] // So that only this crate can implement it.
+/// The element type of masks: `u8`, or `i64`, which torch's losses expect. Sealed.
+#[allow(private_bounds)] // So that only this crate can implement this trait.
 pub trait ClassId: Element + Number {}
 
-/// What a [`ClassId`] must be able to do.
+/// The operations that a [`ClassId`] needs.
 pub(crate) trait Number: Copy + TryFrom<u16> + Default {}
 
 impl Number for u8 {}
@@ -30,7 +30,8 @@ impl Number for i64 {}
 impl ClassId for u8 {}
 impl ClassId for i64 {}
 
-/// The part of a picture's [`Pipeline`] that its mask follows, without the pipeline's element type.
+/// The part of a picture's [`Pipeline`] that applies to its mask, independent of the pipeline's
+/// element type.
 pub(crate) trait MaskGeometry: fmt::Debug + Sync {
     fn plan_for(&self, bytes: &[u8], choice: Choice<'_>) -> Result<([usize; 2], Plan), ImageError>;
     fn limits(&self) -> Limits;
@@ -51,15 +52,18 @@ impl<T: Pixel> MaskGeometry for Pipeline<T> {
     }
 }
 
-/// A segmentation mask: the class of each pixel of a picture. It is made by [`Image::mask`](crate::Image::mask), and
-/// decoded into its row of the batch with the `[height, width]` of the picture's pipeline.
+/// A segmentation mask as a sample: the class of each pixel of a picture.
+/// [`Image::mask`](crate::Image::mask) creates it. It is decoded into its row of the batch, whose
+/// shape is the `[height, width]` of the picture's pipeline.
 ///
-/// A mask follows the crops, resizes, flips and padding of its picture, with its [`Draw`](crate::Draw) or its
-/// [`Seed`](crate::Seed). It is resized with nearest-neighbour interpolation, like torchvision's `tv_tensors.Mask`, so that
-/// no other classes appear. Transforms of colours and [`Normalize`](crate::transform::Normalize) do not change it.
+/// A mask gets the same crops, resizes, flips and padding as its picture, by the picture's
+/// [`Draw`](crate::Draw) or [`Seed`](crate::Seed). It is resized with nearest-neighbour
+/// interpolation, like torchvision's `tv_tensors.Mask`, so that no new classes appear. Transforms
+/// of colours and [`Normalize`](crate::transform::Normalize) do not change it.
 ///
-/// The file is a PNG: with a palette, whose indices are the classes, or in greyscale with up to 16 bits, whose values are
-/// the classes. Values of fewer than 8 bits are not scaled. A class above 255 needs `i64`.
+/// The file is a PNG. If it has a palette, the indices are the classes; if it is grey, with up to
+/// 16 bits, the values are the classes. Values of fewer than 8 bits are not scaled. A class above
+/// 255 needs `i64`.
 #[derive(Clone, Copy)]
 pub struct Mask<'a, M = u8> {
     bytes: &'a [u8],
@@ -78,7 +82,8 @@ impl<M> fmt::Debug for Mask<'_, M> {
 }
 
 thread_local! {
-    /// The rows of the file, and the column of the mask for each column of the result.
+    /// Buffers of the thread: the rows of the file, and for each column of the result the column of
+    /// the mask.
     static SCRATCH: RefCell<(Vec<u8>, Vec<Option<usize>>)> = RefCell::default();
 }
 
@@ -87,13 +92,13 @@ impl<'a, M: ClassId> Mask<'a, M> {
         Self { bytes, picture, pipeline, choice, fill: M::default(), path: None, element: PhantomData }
     }
 
-    /// Sets the class of constant padding (default: 0). Losses often ignore 255.
+    /// Sets the class of padding that is a constant (default: 0). Losses often ignore 255.
     pub fn fill(self, fill: M) -> Self {
         Self { fill, ..self }
     }
 
-    /// Sets the path of the mask's file. If it cannot be decoded, the error is a [`FileError`](crate::FileError) with
-    /// this path instead of an [`ImageError`].
+    /// Sets the path of the mask's file. If the mask cannot be decoded, the error is a
+    /// [`FileError`](crate::FileError) with this path instead of an [`ImageError`].
     pub fn path(self, path: &'a (impl AsRef<Path> + ?Sized)) -> Self {
         Self { path: Some(path.as_ref()), ..self }
     }

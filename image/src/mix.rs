@@ -1,4 +1,4 @@
-//! MixUp and CutMix: each picture of a finished batch is mixed with the one before it.
+//! MixUp and CutMix: each picture of a finished batch is mixed with the picture before it.
 
 use slotline::rng::rand_core::Rng;
 
@@ -6,14 +6,16 @@ use crate::draw::Random;
 use crate::error::ImageError;
 use crate::pixel::Pixel;
 
-/// Blends each picture of a batch with another one, and their labels alike. See [`Mix`].
+/// Blends each picture of a batch with another one, and their labels with the same weights. See
+/// [`Mix`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MixUp {
     /// The parameter of the distribution Beta(α, α) that λ is drawn from (default: 1).
     pub alpha: f64,
 }
 
-/// Replaces a rectangle of each picture of a batch by that of another one, and mixes their labels by area. See [`Mix`].
+/// Replaces a rectangle of each picture of a batch by the same rectangle of another one, and mixes
+/// their labels in proportion to the area. See [`Mix`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CutMix {
     /// The parameter of the distribution Beta(α, α) that λ is drawn from (default: 1).
@@ -44,7 +46,7 @@ impl MixUp {
 }
 
 impl CutMix {
-    /// Draws λ and the middle of the rectangle, for pictures of this size.
+    /// Draws λ and the centre of the rectangle, for pictures of this size.
     ///
     /// # Errors
     ///
@@ -67,12 +69,14 @@ impl CutMix {
     }
 }
 
-/// What is done with the pictures of a batch and their labels: picture `i` is mixed with picture `i - 1`, the first one
-/// with the last, as torchvision's `MixUp` and `CutMix` do. So the batch should be shuffled.
+/// How to mix the pictures of a batch and their labels. Picture `i` is mixed with picture `i - 1`,
+/// and the first one with the last, as by torchvision's `MixUp` and `CutMix`. So the batch should
+/// be shuffled.
 ///
-/// The numbers should come from a generator of the batch, so that they are the same for any number of workers and after
-/// resuming: of a seed, the [epoch](slotline::loader::Batch::epoch) and the [batch
-/// index](slotline::loader::Batch::batch_index). A rank should have a seed of its own.
+/// The random numbers should come from a generator that is seeded for each batch with a seed, the
+/// [epoch](slotline::loader::Batch::epoch) and the
+/// [batch index](slotline::loader::Batch::batch_index). So they are the same for any number of
+/// workers and after resuming. Each rank should have its own seed.
 ///
 /// ```
 /// use slotline::Loader;
@@ -87,7 +91,7 @@ impl CutMix {
 /// for batch in loader.epoch()? {
 ///     let mut batch = batch?;
 ///     let mut rng = SampleRng::new(42, batch.epoch(), batch.batch_index() as u64);
-///     // One of both for each batch. For some batches it could be `Mix::None`.
+///     // Chooses MixUp or CutMix for each batch. For some batches it could be `Mix::None`.
 ///     let mix = if rng.next_u32() % 2 == 0 {
 ///         MixUp::default().draw(&mut rng)?
 ///     } else {
@@ -101,28 +105,29 @@ impl CutMix {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mix {
-    /// Pictures stay as they are.
+    /// The pictures are left as they are.
     None,
-    /// Blends pictures.
+    /// Pictures are blended.
     MixUp {
-        /// The weight of the picture itself, from 0 to 1; the other one has the rest.
+        /// The weight of the picture itself, from 0 to 1. The other picture has the rest.
         lambda: f64,
     },
-    /// Replaces a rectangle.
+    /// A rectangle is replaced.
     CutMix {
-        /// The rows, from the first to behind the last.
+        /// The range of its rows.
         rows: [usize; 2],
-        /// The columns, from the first to behind the last.
+        /// The range of its columns.
         columns: [usize; 2],
     },
 }
 
-/// The number of elements that are kept aside at once.
+/// The number of elements that are copied to a buffer at once.
 const SPARE: usize = 256;
 
 impl Mix {
-    /// The weight of a picture's own label, for pictures of `height × width` pixels. For CutMix, this is the area that
-    /// is left of the picture; what is outside of the picture does not count.
+    /// Returns the weight of a picture's own label, for pictures of `height × width` pixels. For
+    /// CutMix, this is the fraction of the picture's area that is not replaced; parts of the
+    /// rectangle that are outside of the picture do not count.
     pub fn lambda(&self, [height, width]: [usize; 2]) -> f64 {
         match *self {
             Self::None => 1.0,
@@ -152,12 +157,14 @@ impl Mix {
         }
     }
 
-    /// Mixes the pictures of a batch in place, without allocating: `shape` is `[batch, channels, height, width]`, or with
-    /// `channels_last` `[batch, height, width, channels]`.
+    /// Mixes the pictures of a batch in place, without allocating. `shape` is
+    /// `[batch, channels, height, width]`, or with `channels_last`
+    /// `[batch, height, width, channels]`.
     ///
     /// # Errors
     ///
-    /// Fails if λ or the rectangle does not fit, or if `pictures` has another number of elements than the shape.
+    /// Fails if λ or the rectangle does not fit, or if `pictures` has another number of elements
+    /// than the shape.
     pub fn pictures<T: Pixel>(
         &self,
         pictures: &mut [T],
@@ -196,12 +203,14 @@ impl Mix {
         Ok(())
     }
 
-    /// Writes the mixed labels of a batch to `out`, `[batch, classes]`, whose memory is used again: λ at the class of each
-    /// picture, and the rest at that of the one before. `size` is the height and width of the pictures.
+    /// Writes the mixed labels of a batch to `out`, as `[batch, classes]`: λ at the class of each
+    /// picture, and the rest at the class of the picture before it. The memory of `out` is reused.
+    /// `size` is the height and width of the pictures.
     ///
     /// # Errors
     ///
-    /// Fails if λ or the rectangle does not fit, if a label is not below `classes`, or if there is no memory for `out`.
+    /// Fails if λ or the rectangle does not fit, if a label is not below `classes`, or if there is
+    /// no memory for `out`.
     pub fn labels(
         &self,
         labels: &[i64],
@@ -231,7 +240,8 @@ impl Mix {
     }
 }
 
-/// Calls `mix` with a part of each picture and that of the picture before it, of which nothing was changed yet.
+/// Calls `mix` for each picture, with a part of the picture and the same part of the picture before
+/// it, as it was before any change.
 fn roll<T: Pixel>(pictures: &mut [T], len: usize, [from, to]: [usize; 2], mix: impl Fn(&mut [T], &[T])) {
     let last = pictures.len() - len;
     let mut spare = [T::of(0.0); SPARE];
@@ -247,7 +257,8 @@ fn roll<T: Pixel>(pictures: &mut [T], len: usize, [from, to]: [usize; 2], mix: i
     }
 }
 
-/// Draws from the distribution Beta(α, α), as a quotient of two gamma variates, whose logarithms do not underflow.
+/// Draws from the distribution Beta(α, α), as a quotient of two gamma variates. Their logarithms
+/// are used, which do not underflow.
 fn beta(transform: &'static str, alpha: f64, random: &mut Random<'_>) -> Result<f64, ImageError> {
     if !alpha.is_finite() || alpha <= 0.0 {
         return Err(ImageError::parameter(transform, "alpha", format!("is {alpha}; it must be above 0 and finite")));
@@ -256,8 +267,8 @@ fn beta(transform: &'static str, alpha: f64, random: &mut Random<'_>) -> Result<
     Ok(1.0 / (1.0 + (b - a).exp()))
 }
 
-/// Draws the logarithm of a gamma variate: G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables",
-/// 2000; for α below 1 with the factor `u^(1/α)`.
+/// Draws the logarithm of a gamma variate by the method of G. Marsaglia and W. W. Tsang, "A simple
+/// method for generating gamma variables", 2000; for α below 1 with the factor `u^(1/α)`.
 fn log_gamma(alpha: f64, random: &mut Random<'_>) -> f64 {
     let mut positive = || 1.0 - random.unit();
     let boost = if alpha < 1.0 { positive().ln() / alpha } else { 0.0 };

@@ -1,21 +1,23 @@
-//! The numbers of decoded pictures: normalisation and the element type in one step.
+//! The numbers of decoded pictures: conversion to the element type, combined with normalisation.
 
 use slotline::dtype::Element;
 
 use crate::lanes::Lanes;
 
-/// What the numbers of decoded pictures must be able to do.
+/// The operations on the element type of decoded pictures.
 pub(crate) trait Number: Element {
-    /// The value of the brightest colour, unless normalised. Black is 0.
+    /// The value of full brightness in pictures that are not normalised. Black is 0.
     const BRIGHTEST: f32;
 
-    /// Returns the values of this type that are nearest to `numbers`, which must be in the type's range.
+    /// Returns the values of this type that are nearest to `numbers`, which must be in the type's
+    /// range.
     fn nearest<L: Lanes>(numbers: [f32; 8]) -> [Self; 8];
 
-    /// Returns the value of this type that is nearest to a number, which must be in the type's range.
+    /// Returns the value of this type that is nearest to a number, which must be in the type's
+    /// range.
     fn of(number: f32) -> Self;
 
-    /// Returns it as a number.
+    /// Returns this value as an `f32`.
     fn wide(self) -> f32;
 }
 
@@ -48,7 +50,7 @@ number!(u8, 255.0, |number: f32| (number + 0.5) as u8, L, numbers => L::bytes(nu
 number!(half::f16, 1.0, half::f16::from_f32, L, numbers => L::halves(numbers).map(half::f16::from_bits));
 #[cfg(feature = "half")]
 number!(half::bf16, 1.0, half::bf16::from_f32, L, numbers => numbers.map(|number| {
-    // Rounds to the nearest, and to even in the middle. No number here is NaN.
+    // Rounds to the nearest value, and ties to even. No number here is NaN.
     let bits = number.to_bits();
     half::bf16::from_bits(((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16)
 }));

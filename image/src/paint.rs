@@ -1,4 +1,5 @@
-//! Resizes decoded planes to the target, and converts them to its numbers, 16 rows at a time.
+//! Resizes decoded planes to the size of the result, and converts them to the result's numbers, 16
+//! rows at a time.
 
 use crate::axis_map::AxisMap;
 use crate::channel::Channel;
@@ -10,16 +11,16 @@ use crate::number::Number;
 use crate::resample::{Block, HALF, Rows};
 use crate::taps::{Axis, LANES, Tables};
 
-/// The resized rows and the tables that turn planes into numbers. A thread keeps them.
+/// The resized rows, and the tables of resizing. A thread keeps them.
 #[derive(Debug, Default)]
 pub(crate) struct Canvas {
-    /// Tables of the first plane and of the other two: down and across.
+    /// The tables of the first plane and of the other two, each for rows and for columns.
     tables: [[Tables; 2]; 2],
-    /// The rows of each plane.
+    /// The resized rows of each plane.
     rows: [Rows; 3],
 }
 
-/// The order of a target's dimensions.
+/// The order of the result's dimensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Channels, height, width.
@@ -40,18 +41,18 @@ impl Layout {
     }
 }
 
-/// What is painted: the places of rows and columns, the channels, and the layout.
+/// What to paint: the maps of rows and columns, the channels, and the layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) places: [AxisMap; 2],
     pub(crate) channels: &'a [Channel; 3],
     pub(crate) layout: Layout,
-    /// The value of constant padding in each channel, as a fraction of the brightest colour.
+    /// The value of constant padding in each channel, as a fraction of full brightness.
     pub(crate) fill: [f32; 3],
 }
 
 impl Canvas {
-    /// Resizes a picture to the target's size and writes its numbers. The results are the same on all CPUs.
+    /// Resizes a picture and writes the numbers of the result. They are the same on all CPUs.
     #[inline(always)]
     pub(crate) fn paint<T: Number>(&mut self, picture: &Picture<'_>, target: Target<'_>, out: &mut [T]) {
         #[cfg(target_arch = "x86_64")]
@@ -90,7 +91,8 @@ impl Canvas {
             _ => &[],
         };
         let packed = matches!(picture.others, OtherChannels::Packed);
-        // For a grey picture the colour differences keep this value, which represents no difference.
+        // For a grey picture, the colour differences keep this initial value, which means no
+        // difference.
         let mut blocks: [[Block; 2]; 3] = [[[[128 << 8; HALF]; LANES]; 2]; 3];
         for y in (0..height).step_by(LANES) {
             L::shrink(&mut rows[0], picture.first, y, taps[0][0], taps[0][1]);
@@ -122,7 +124,8 @@ impl Canvas {
                         match target.layout {
                             Layout::Chw => {
                                 let out = &mut out[c * height * width + at..][..len];
-                                // Mostly it is a whole row of lanes, so that the compiler knows the length.
+                                // Usually there are 16 numbers; with a constant length the compiler
+                                // vectorises the loop.
                                 if let Ok(out) = <&mut [T; LANES]>::try_from(&mut *out) {
                                     out.copy_from_slice(numbers);
                                 } else {
@@ -162,7 +165,8 @@ pub(crate) fn fill<L: Lanes, T: Number>(target: Target<'_>, out: &mut [T]) {
     }
 }
 
-/// Converts planes of red, green and blue bytes, which have the target's size already, to its numbers.
+/// Converts planes of red, green and blue bytes, which already have the result's size, to the
+/// result's numbers.
 #[inline(always)]
 pub(crate) fn convert<T: Number>(planes: &[u8], area: usize, channels: &[Channel; 3], layout: Layout, out: &mut [T]) {
     #[cfg(target_arch = "x86_64")]
@@ -254,7 +258,7 @@ mod tests {
                     let target = Target { channels, ..target };
                     let (mut one, mut other) = (vec![0_u8; 3 * rows * columns], vec![1; 3 * rows * columns]);
                     Canvas::default().paint_with::<[u16; LANES], u8>(&picture, target, &mut one);
-                    // SAFETY: as above.
+                    // SAFETY: the CPU supports AVX2 and F16C, as checked above.
                     unsafe { Canvas::default().paint_avx2(&picture, target, &mut other) };
                     assert_eq!(one, other);
                 }

@@ -1,4 +1,4 @@
-//! The pipeline: what is done with every picture, and what comes out.
+//! [`Pipeline`]: decodes pictures and transforms them to one shape.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +16,16 @@ use crate::plan::Plan;
 use crate::scratch;
 use crate::transform::{Normalize, RandomResizedCrop, Resize, Transform};
 
-/// The default maximum number of pixels of a picture, see [`Pipeline::max_pixels`]. PIL rejects larger ones too.
+/// The default maximum number of pixels of a picture, see [`Pipeline::max_pixels`]. PIL rejects
+/// larger ones too.
 pub(crate) const MAX_PIXELS: usize = 178_956_970;
 
 /// Decodes pictures of any format, transforms them, and stores them in one shape.
 ///
-/// A pipeline is a list of [transforms](crate::transform), with torchvision's names, parameters and defaults. What comes
-/// out has a size that is known when the pipeline is built. The elements are `f32` from 0 for black to 1, unless
-/// [normalised](Normalize), or `u8` from 0 to 255; with the cargo feature `half` also `half::f16` and `half::bf16`.
+/// A pipeline is a list of [transforms](crate::transform), with torchvision's names, parameters and
+/// defaults. All results have the same size, which is known when the pipeline is built. The
+/// elements are `f32` from 0 for black to 1, unless [normalised](Normalize), or `u8` from 0 to 255;
+/// with the cargo feature `half` also `half::f16` and `half::bf16`.
 ///
 /// ```
 /// use slotline_image::Pipeline;
@@ -36,7 +38,7 @@ pub(crate) const MAX_PIXELS: usize = 178_956_970;
 ///     .build()?;
 /// assert_eq!(train.shape(), [3, 224, 224]);
 ///
-/// // Parameters beyond the required ones are fields.
+/// // Optional parameters are set as fields.
 /// let bytes: Pipeline<u8> = Pipeline::builder()
 ///     .then(RandomResizedCrop { scale: [0.5, 1.0], ..RandomResizedCrop::new([96, 128]) })
 ///     .build()?;
@@ -51,14 +53,15 @@ pub(crate) const MAX_PIXELS: usize = 178_956_970;
 pub struct Pipeline<T = f32> {
     pub(crate) transforms: Vec<Transform>,
     size: [usize; 2],
-    /// For pictures in brightness and colour differences, and for those in red, green and blue.
+    /// The coefficients of the channels, for pictures of brightness and colour differences, and for
+    /// pictures of red, green and blue.
     channels: [[Channel; 3]; 2],
-    /// The normalisation, if the results are to be exact.
+    /// The normalisation; `None` if the results are not to be exact.
     exact: Option<Normalize>,
     layout: Layout,
     pub(crate) reading: Reading,
     max_pixels: usize,
-    /// The number of pictures that the decoder of JPEGs warned about, of all clones.
+    /// The number of pictures that the JPEG decoder warned about, shared by all clones.
     warned: Arc<AtomicU64>,
     element: std::marker::PhantomData<fn() -> T>,
 }
@@ -88,7 +91,7 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// The options, and their names in text.
+    /// Returns the options with their names in text.
     pub(crate) fn options(&mut self) -> [(&'static str, &mut bool); 5] {
         let Self { exif, reduced, strict, check, exact } = self;
         [("exif", exif), ("reduced", reduced), ("strict", strict), ("check", check), ("exact", exact)]
@@ -96,14 +99,15 @@ impl Reading {
 }
 
 impl PipelineBuilder {
-    /// Adds a transform behind the others.
+    /// Adds a transform after the others.
     pub fn then(mut self, transform: impl Into<Transform>) -> Self {
         self.transforms.push(transform.into());
         self
     }
 
-    /// Sets whether the results have the bits of torchvision's transforms of PIL images, for the same draws (default: `false`).
-    /// JPEGs are decoded at full size, and each transform rounds to bytes as Pillow does. It needs the cargo feature `turbo`.
+    /// Sets whether the results are bit for bit those of torchvision's transforms of PIL images,
+    /// for the same random choices (default: `false`). JPEGs are decoded at full size, and each
+    /// transform rounds to bytes as Pillow does. This needs the cargo feature `turbo`.
     pub fn exact(mut self, exact: bool) -> Self {
         self.reading.exact = exact;
         self
@@ -118,9 +122,10 @@ impl PipelineBuilder {
     ///
     /// # Errors
     ///
-    /// [`ImageError::Parameter`] names a parameter that is invalid, or a transform that does not fit the others: the
-    /// result must have the same size for pictures of any size, and only [`RandomErasing`](crate::transform::RandomErasing)
-    /// can follow [`Normalize`]. [`exact`](Self::exact) excludes [`GaussianBlur`](crate::transform::GaussianBlur).
+    /// [`ImageError::Parameter`] names a parameter that is invalid, or a transform that does not
+    /// fit the others: the result must have the same size for pictures of any size, and only
+    /// [`RandomErasing`](crate::transform::RandomErasing) can follow [`Normalize`].
+    /// [`exact`](Self::exact) excludes [`GaussianBlur`](crate::transform::GaussianBlur).
     pub fn build<T: Pixel>(self) -> Result<Pipeline<T>, ImageError> {
         let Self { transforms, reading } = self;
         let (mut size, mut normalize) = (None, None::<Normalize>);
@@ -182,13 +187,13 @@ impl PipelineBuilder {
 }
 
 impl Pipeline {
-    /// Starts a list of transforms.
+    /// Starts an empty list of transforms.
     pub fn builder() -> PipelineBuilder {
         PipelineBuilder::default()
     }
 
-    /// Creates a pipeline that resizes pictures to `height × width` pixels as `f32`, from 0 for black to 1. Pictures are
-    /// stretched to these proportions.
+    /// Creates a pipeline that resizes pictures to `height × width` pixels as `f32`, from 0 for
+    /// black to 1. Pictures of other proportions are stretched.
     ///
     /// # Errors
     ///
@@ -197,12 +202,12 @@ impl Pipeline {
         Self::builder().then(Resize::new([height, width])).build()
     }
 
-    /// Adds [`Normalize`].
+    /// Adds [`Normalize`] to the transforms.
     ///
     /// # Errors
     ///
-    /// Fails if a mean is not finite, if a standard deviation is not above 0 and finite, or if the pipeline has
-    /// [`Normalize`] already.
+    /// Fails if a mean is not finite, if a standard deviation is not above 0 and finite, or if the
+    /// pipeline already has [`Normalize`].
     pub fn normalize(self, mean: [f32; 3], std: [f32; 3]) -> Result<Self, ImageError> {
         let Self { transforms, reading, layout, max_pixels, warned, .. } = self;
         let builder = PipelineBuilder { transforms, reading }.then(Normalize::new(mean, std));
@@ -211,7 +216,8 @@ impl Pipeline {
 }
 
 impl Pipeline<u8> {
-    /// Creates a pipeline that resizes pictures to `height × width` pixels as rounded bytes, from 0 for black to 255.
+    /// Creates a pipeline that resizes pictures to `height × width` pixels as rounded bytes, from 0
+    /// for black to 255.
     ///
     /// # Errors
     ///
@@ -226,74 +232,84 @@ impl Pipeline<u8> {
 pub(crate) struct Job<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) choice: Choice<'a>,
-    /// Whether the whole file may be checked.
+    /// Whether the whole file is checked, if the pipeline does so.
     pub(crate) check: bool,
 }
 
-/// Where the steps of random transforms come from.
+/// How the steps of random transforms are chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice<'a> {
-    /// There are no random transforms.
+    /// The pipeline has no random transforms.
     None,
     Draw(&'a Draw),
     Seed(Seed),
 }
 
 impl<T: Pixel> Pipeline<T> {
-    /// Sets whether the channels are the last dimension: `[height, width, 3]` instead of `[3, height, width]` (default:
-    /// `false`).
+    /// Sets whether the channels are the last dimension: `[height, width, 3]` instead of
+    /// `[3, height, width]` (default: `false`).
     pub fn channels_last(mut self, channels_last: bool) -> Self {
         self.layout = if channels_last { Layout::Hwc } else { Layout::Chw };
         self
     }
 
-    /// Sets whether JPEGs may be decoded at a half, a quarter or an eighth of their size if the crop is then still at
-    /// least as large as it is resized to, in both directions (default: `false`). This is faster, but another filter than
-    /// PIL's and torchvision's: how much the results differ is in the [crate documentation](crate#speed-and-exactness). Without
-    /// the cargo feature `turbo`, and if the results are [exact](PipelineBuilder::exact), it has no effect.
+    /// Sets whether JPEGs may be decoded at a half, a quarter or an eighth of their size (default:
+    /// `false`). This is done only if the crop is then still at least as large as the size that it
+    /// is resized to, in both directions. It is faster, but the filter differs from PIL's and
+    /// torchvision's; the [crate documentation](crate#speed-and-exactness) says how much the
+    /// results differ. It has no effect without the cargo feature `turbo`, or if the results are
+    /// [exact](PipelineBuilder::exact).
     pub fn reduced(mut self, reduced: bool) -> Self {
         self.reading.reduced = reduced;
         self
     }
 
-    /// Sets the maximum number of pixels of a picture (default: 178,956,970, PIL's limit). It protects against small
-    /// files that claim to be very large, and bounds the memory of a thread: what it keeps (see [`memory`](Self::memory)), and what
-    /// a decoder needs while it works, up to 8 bytes for each pixel of a progressive JPEG. Between two transforms a picture may have no
-    /// more pixels either, unless the results have.
+    /// Sets the maximum number of pixels of a picture (default: 178,956,970, PIL's limit). Between
+    /// two transforms a picture may have no more pixels either, except if the results themselves
+    /// have more.
+    ///
+    /// The limit protects against small files that claim to be very large, and bounds the memory of
+    /// a thread: what it keeps (see [`memory`](Self::memory)), and what a decoder needs while it
+    /// works, up to 8 bytes for each pixel of a progressive JPEG.
     pub fn max_pixels(mut self, max_pixels: usize) -> Self {
         self.max_pixels = max_pixels;
         self
     }
 
-    /// Sets whether pictures are turned upright as their EXIF data says (default: `false`, as PIL's `open` and
-    /// torchvision's `decode_image`).
+    /// Sets whether pictures are turned upright according to their EXIF data (default: `false`, as
+    /// in PIL's `open` and torchvision's `decode_image`).
     pub fn exif(mut self, exif: bool) -> Self {
         self.reading.exif = exif;
         self
     }
 
-    /// Sets whether everything that the decoder of JPEGs warns about is an error (default: `false`, as in PIL). Most of it is
-    /// harmless, as bytes in front of a marker, but a part of a damaged picture may be guessed; [`warnings`](Self::warnings)
-    /// counts both. JPEGs that are cut short are errors all the same. Damage that leaves a file valid is not found; without the
-    /// cargo feature `turbo`, neither are bytes that are left when all pixels are decoded, nor the last missing bits of a scan.
+    /// Sets whether all warnings of the JPEG decoder are errors (default: `false`, as in PIL). Most
+    /// warnings are harmless, such as those about bytes before a marker, but a part of a damaged
+    /// picture may be guessed; [`warnings`](Self::warnings) counts both.
+    ///
+    /// Truncated JPEGs are always errors. Damage that leaves a file valid is never found. Without
+    /// the cargo feature `turbo`, neither bytes that are left when all pixels are decoded nor
+    /// missing bits at the end of a scan are found.
     pub fn strict(mut self, strict: bool) -> Self {
         self.reading.strict = strict;
         self
     }
 
-    /// Sets whether a file is read to its end even if only a part of the picture is needed (default: `true`), so that it
-    /// does not depend on the crop whether damage is found. An [`Image`](crate::Image::check) can leave it out, once its
-    /// file was checked; `Pictures` of `slotline-sources` does.
+    /// Sets whether a file is read to its end even if only a part of the picture is needed
+    /// (default: `true`), so that damage is found independently of the crop. A dataset can
+    /// [turn this off](crate::Image::check) for a picture whose file was checked before, as
+    /// `Pictures` of `slotline-sources` does.
     ///
-    /// It costs time only where not all is read anyway: rows of PNGs below the crop, and of small crops of JPEGs with `turbo` (unless
-    /// they are progressive) a second pass over the bits, up to half of the time of such a crop.
+    /// It costs time only where the file would not be read completely anyway. For a PNG, these are
+    /// the rows below the crop. For a small crop of a JPEG with `turbo` (unless it is progressive),
+    /// this is a second pass over the bits, which takes up to half of the time of such a crop.
     pub fn check(mut self, check: bool) -> Self {
         self.reading.check = check;
         self
     }
 
-    /// Returns how many pictures the decoder of JPEGs warned about that this pipeline or a clone of it decoded and
-    /// [checked](Self::check).
+    /// Returns the number of pictures that the JPEG decoder warned about and that this pipeline or
+    /// a clone of it decoded and [checked](Self::check).
     pub fn warnings(&self) -> u64 {
         self.warned.load(Ordering::Relaxed)
     }
@@ -312,7 +328,8 @@ impl<T: Pixel> Pipeline<T> {
         Limits { max_pixels: self.max_pixels, strict: self.reading.strict }
     }
 
-    /// Returns the height and width of the picture in `bytes` and its plan for a mask or boxes, without decoding it.
+    /// Returns the height and width of the picture in `bytes` and its plan for a mask or boxes,
+    /// without decoding it.
     pub(crate) fn plan_for(&self, bytes: &[u8], choice: Choice<'_>) -> Result<([usize; 2], Plan), ImageError> {
         let size = self.size_of(bytes)?;
         Ok((size, self.followed_plan(choice, size)?))
@@ -321,7 +338,7 @@ impl<T: Pixel> Pipeline<T> {
     /// Returns the plan for a picture of this size, for a mask or boxes.
     pub(crate) fn followed_plan(&self, choice: Choice<'_>, size: [usize; 2]) -> Result<Plan, ImageError> {
         let plan = self.plan(choice, size)?;
-        // Whatever was drawn this time.
+        // Checked for all transforms, whatever was drawn for this picture.
         let not_followed = self.transforms.iter().find_map(|transform| transform.apply().not_followed());
         match not_followed.or(plan.not_followed) {
             Some(transform) => Err(ImageError::parameter(
@@ -333,21 +350,23 @@ impl<T: Pixel> Pipeline<T> {
         }
     }
 
-    /// Returns the height and width of what comes out.
+    /// Returns the height and width of the results.
     pub fn size(&self) -> [usize; 2] {
         self.size
     }
 
-    /// Returns how many bytes a thread keeps, at most, for pictures of `height × width` pixels: decoded pixels, what is
-    /// between two passes, and tables. Pictures of the same proportions that are smaller need less.
+    /// Returns how many bytes of memory a thread keeps, at most, after decoding pictures of
+    /// `height × width` pixels: the decoded pixels, the pixels between two passes, and tables.
+    /// Smaller pictures of the same proportions need less.
     ///
-    /// The working memory of the decoders is not counted, which is freed after each picture: up to 8 bytes for each pixel
-    /// of a progressive JPEG, without the cargo feature `turbo` also a copy of the file, and of other formats one decompressed
-    /// picture.
+    /// The working memory of the decoders, which is freed after each picture, is not counted. It is
+    /// up to 8 bytes for each pixel of a progressive JPEG, also a copy of the file without the
+    /// cargo feature `turbo`, and one decompressed picture for other formats.
     ///
     /// # Errors
     ///
-    /// Fails if the picture is too small for a transform, or [too large](Self::max_pixels) between two of them.
+    /// Fails if the picture is too small for a transform, or [too large](Self::max_pixels) between
+    /// two of them.
     ///
     /// ```
     /// let pipeline: slotline_image::Pipeline = "random_resized_crop(224), hflip, normalize(imagenet)".parse()?;
@@ -356,7 +375,7 @@ impl<T: Pixel> Pipeline<T> {
     /// # Ok::<(), slotline_image::ImageError>(())
     /// ```
     pub fn memory(&self, height: usize, width: usize) -> Result<usize, ImageError> {
-        // What is drawn does not change sizes.
+        // Sizes do not depend on the random numbers.
         let plan = self.draw_with(&mut Random(&mut || 0), [height, width])?.1;
         plan.check_sizes([height, width], self.max_pixels)?;
         Ok(scratch::memory(&plan, [height, width], self.reading.exif))
@@ -367,16 +386,19 @@ impl<T: Pixel> Pipeline<T> {
         &self.transforms
     }
 
-    /// Whether a transform draws random numbers, so that pictures need a [draw](Self::draw) or a [seed](Seed).
+    /// Whether a transform draws random numbers, so that pictures need a [draw](Self::draw) or a
+    /// [seed](Seed).
     pub fn is_random(&self) -> bool {
         self.transforms.iter().any(|transform| transform.apply().is_random())
     }
 
-    /// Reads the height and width of a picture, upright if [`exif`](Self::exif) is set, without decoding it.
+    /// Reads the height and width of a picture, upright if [`exif`](Self::exif) is set, without
+    /// decoding it.
     ///
     /// # Errors
     ///
-    /// Fails if the header of the file cannot be read, or if the picture is too large; see [`ImageError`].
+    /// Fails if the header of the file cannot be read, or if the picture is too large; see
+    /// [`ImageError`].
     pub fn size_of(&self, bytes: &[u8]) -> Result<[usize; 2], ImageError> {
         let mut opened = OpenedImage::new(bytes, self.limits())?;
         let transposed = self.reading.exif && opened.orientation().transposed;
@@ -384,8 +406,8 @@ impl<T: Pixel> Pipeline<T> {
         Ok(if transposed { [size[1], size[0]] } else { size })
     }
 
-    /// Draws what is done with a picture of `height × width` pixels, from this generator: usually that of the sample,
-    /// [`Context::rng`](slotline::dataset::Context::rng).
+    /// Draws the random choices for a picture of `height × width` pixels. The generator is usually
+    /// that of the sample, [`Context::rng`](slotline::dataset::Context::rng).
     ///
     /// # Errors
     ///
@@ -395,7 +417,8 @@ impl<T: Pixel> Pipeline<T> {
         Ok(self.draw_with(&mut Random(&mut random), [height, width])?.0)
     }
 
-    /// Draws the steps for a picture of this size. Returns them, and the plan that they make.
+    /// Draws the steps for a picture of this size. Returns them, and the plan for carrying them
+    /// out.
     fn draw_with(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<(Draw, Plan), ImageError> {
         let mut draw = Draw::new(size[0], size[1], []);
         let mut plan = Plan::of(size, self.reading.exact)?;
@@ -424,7 +447,7 @@ impl<T: Pixel> Pipeline<T> {
         }
     }
 
-    /// Returns the plan that drawn steps make for a picture of this size.
+    /// Returns the plan for carrying out the drawn steps on a picture of this size.
     fn plan_of(&self, draw: &Draw, size: [usize; 2]) -> Result<Plan, ImageError> {
         if draw.size != size {
             let [[h, w], [height, width]] = [draw.size, size];
@@ -441,13 +464,13 @@ impl<T: Pixel> Pipeline<T> {
         Ok(plan)
     }
 
-    /// Decodes the picture in `bytes` into `out`, in C order of its [`shape`](Self::shape), with a pipeline that is not
-    /// random.
+    /// Decodes the picture in `bytes` into `out`, in C order of its [`shape`](Self::shape), with a
+    /// pipeline that is not random.
     ///
     /// # Errors
     ///
-    /// Fails if the bytes are not a whole, undamaged picture, or if it is too large; see [`ImageError`]. `out` may then
-    /// be partially overwritten.
+    /// Fails if the bytes are not a complete, undamaged picture, or if the picture is too large;
+    /// see [`ImageError`]. `out` may then be partially overwritten.
     ///
     /// # Panics
     ///
@@ -460,7 +483,8 @@ impl<T: Pixel> Pipeline<T> {
     ///
     /// # Errors
     ///
-    /// As [`decode`](Self::decode), and if the draw does not fit the pipeline or the picture.
+    /// Those of [`decode`](Self::decode). Also fails if the draw does not fit the pipeline or the
+    /// picture.
     ///
     /// # Panics
     ///
@@ -482,12 +506,13 @@ impl<T: Pixel> Pipeline<T> {
         self.run(Job { bytes, choice: Choice::Draw(draw), check: true }, out)
     }
 
-    /// Decodes the picture in `bytes` into `out`, with random numbers from `seed`: as an [`Image`](crate::Image) that has
-    /// [it](crate::Image::random).
+    /// Decodes the picture in `bytes` into `out`, with random numbers generated from `seed`. The
+    /// result is the same as that of an [`Image`](crate::Image) with this
+    /// [seed](crate::Image::random).
     ///
     /// # Errors
     ///
-    /// As [`decode`](Self::decode), and if the picture is too small for a transform.
+    /// Those of [`decode`](Self::decode). Also fails if the picture is too small for a transform.
     ///
     /// # Panics
     ///

@@ -6,15 +6,15 @@ use crate::error::ImageError;
 use crate::number::Number;
 use crate::pipeline::{Job, Pipeline};
 
-/// The element type of decoded pictures: `f32`, normalised, or `u8`; with the cargo feature `half` also `half::f16` and
-/// `half::bf16`.
-#[allow(private_bounds)] // So that only this crate can implement it.
+/// The element type of decoded pictures: `f32` or `u8`; with the cargo feature `half` also
+/// `half::f16` and `half::bf16`.
+#[allow(private_bounds)] // So that only this crate can implement this trait.
 pub trait Pixel: Element + Run {}
 
-/// What a [`Pixel`] is used for.
+/// The operations that a [`Pixel`] needs.
 pub(crate) trait Run: Number {
-    /// Runs [`Pipeline::run_here`]. It is implemented for each type, so that it is compiled in this crate, and not in
-    /// the crate that uses it, with that crate's profile.
+    /// Runs [`Pipeline::run_here`]. Being implemented for each type, it is compiled in this crate,
+    /// with this crate's profile, and not in the crate that uses it.
     fn run(pipeline: &Pipeline<Self>, job: Job<'_>, out: &mut [Self]) -> Result<(), ImageError>
     where
         Self: Pixel;

@@ -1,7 +1,7 @@
-//! Combines the drawn steps of a pipeline to few passes over the pixels.
+//! Combines the drawn steps of a pipeline to a few passes over the pixels.
 //!
-//! Resizing, crops, flips and padding that follow each other are one pass: [`AxisMap`] for each direction. A segment is
-//! such a pass, and the operations on its pixels.
+//! Consecutive resizes, crops, flips and paddings are one pass, with an [`AxisMap`] for each
+//! direction. A [`Segment`] is such a pass, followed by operations on its pixels.
 
 use smallvec::SmallVec;
 
@@ -12,32 +12,33 @@ use crate::exact::Resampling;
 use crate::geometry::Movement;
 use crate::operation::Operation;
 
-/// What is done with one picture.
+/// How one picture is transformed.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) segments: SmallVec<[Segment; 2]>,
     /// The operations that move pixels, one by one, for masks and boxes.
     pub(crate) geometry: SmallVec<[Movement; 4]>,
-    /// A transform that shears or rotates here, which masks and boxes do not follow.
+    /// The name of a transform that shears or rotates the picture, which masks and boxes do not
+    /// support.
     pub(crate) not_followed: Option<&'static str>,
-    /// Whether what follows works on normalised numbers.
+    /// Whether the steps that are added next work on normalised numbers.
     normalized: bool,
-    /// Operations on normalised numbers.
+    /// The operations on normalised numbers.
     pub(crate) after: SmallVec<[Operation; 1]>,
-    /// Whether each pass has Pillow's bits.
+    /// Whether the result of each pass is exactly Pillow's.
     pub(crate) exact: bool,
 }
 
-/// One pass.
+/// One pass over the pixels, and the operations after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
-    /// Rows and columns.
+    /// The maps of rows and of columns.
     pub(crate) places: [AxisMap; 2],
-    /// How it is resized.
+    /// The filter for resizing.
     pub(crate) filter: Resampling,
     /// The colour of constant padding.
     pub(crate) fill: [u8; 3],
-    /// What is done with the pixels then.
+    /// The operations that are applied to the pixels after this pass.
     pub(crate) operations: SmallVec<[Operation; 8]>,
 }
 
@@ -53,7 +54,8 @@ impl Segment {
 }
 
 impl Plan {
-    /// Starts with a picture of this size, which must be a possible one.
+    /// Creates the plan of a picture of this size without any steps. Returns an error if the size
+    /// is not possible.
     pub(crate) fn of(size: [usize; 2], exact: bool) -> Result<Self, ImageError> {
         if !size.iter().all(|side| (1..=MAX_SIDE).contains(side)) {
             let [height, width] = size;
@@ -71,12 +73,12 @@ impl Plan {
         })
     }
 
-    /// The size after what was planned so far.
+    /// Returns the size of the picture after all steps so far.
     pub(crate) fn size(&self) -> [usize; 2] {
         self.segments[self.segments.len() - 1].places.map(|places| places.out)
     }
 
-    /// Checks the sizes of all passes but the last one, whose size is the pipeline's.
+    /// Checks the sizes after all passes but the last one, whose size is that of the pipeline.
     pub(crate) fn check_sizes(&self, picture: [usize; 2], max_pixels: usize) -> Result<(), ImageError> {
         let limit = max_pixels.max(self.size().iter().product());
         for segment in &self.segments[..self.segments.len() - 1] {
@@ -92,7 +94,7 @@ impl Plan {
         self.segments.last_mut().expect("a plan has a segment")
     }
 
-    /// Returns the pass that can be changed so that places move, which starts another one if necessary.
+    /// Returns the maps of a pass that can still be changed. Starts another pass if necessary.
     fn places(&mut self) -> &mut [AxisMap; 2] {
         if !self.last().operations.is_empty() {
             self.push();
@@ -110,7 +112,7 @@ impl Plan {
             return;
         }
         self.geometry.push(Movement::Resize { from: self.size(), to: size });
-        // The weights of a mirrored picture may be rounded otherwise.
+        // The weights of a mirrored picture may be rounded differently.
         let exact = self.exact;
         if !self.places().iter().all(|places| places.can_resize() && !(exact && places.mirrored)) {
             self.push();
@@ -131,7 +133,7 @@ impl Plan {
         self.places()[direction].mirror();
     }
 
-    /// Adds pixels before and behind, in both directions.
+    /// Adds padding on all sides.
     pub(crate) fn pad(&mut self, sides: [[usize; 2]; 2], padding: PaddingMode, fill: [u8; 3]) {
         if sides == [[0; 2]; 2] {
             return;
@@ -147,7 +149,7 @@ impl Plan {
         }
     }
 
-    /// Works on the pixels as they are then.
+    /// Adds an operation on the pixels as they are after the steps so far.
     pub(crate) fn operate(&mut self, operation: Operation) {
         if self.normalized {
             self.after.push(operation);
@@ -156,7 +158,7 @@ impl Plan {
         }
     }
 
-    /// What follows works on normalised numbers.
+    /// Makes the following operations work on normalised numbers.
     pub(crate) fn normalize(&mut self) {
         self.normalized = true;
     }

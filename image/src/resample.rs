@@ -1,9 +1,9 @@
-//! Resizes planes, 16 rows of the target at a time, so that they stay in the L1 cache.
+//! Resizes planes, 16 rows of the result at a time, so that the data stays in the L1 cache.
 //!
-//! The vertical direction comes first, where a vector holds neighbours in memory. Then the 16 rows are transposed, so
-//! that for the horizontal direction a vector holds the same sample of 16 rows, and afterwards transposed back.
-//! Numbers are fractions of 256 in 16 bits and all arithmetic is on integers, so that every CPU computes the same
-//! result.
+//! The vertical direction comes first; for it, a vector holds samples that are next to each other
+//! in memory. Then the 16 rows are transposed, so that for the horizontal direction a vector holds
+//! the same sample of 16 rows, and the results are transposed back. Numbers are in units of 1/256,
+//! in 16 bits, and all arithmetic is on integers, so that every CPU computes the same result.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::lanes::Lanes;
 use crate::taps::{FEW, LANES, Taps};
 
 pub(crate) const HALF: usize = LANES / 2;
-/// Rows are read in steps of this.
+/// The number of bytes that are read from a row at once.
 pub(crate) const STRIDE: usize = 4 * LANES;
 
 /// Eight columns of 16 rows: the part of a plane that is computed in one step.
@@ -20,11 +20,11 @@ pub(crate) type Block = [[u16; HALF]; LANES];
 /// One plane of an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plane<'a> {
-    /// The rows, and at least [`STRIDE`] bytes behind the last one.
+    /// The rows, followed by at least [`STRIDE`] bytes.
     pub(crate) samples: &'a [u8],
-    /// The distance from one row to the next.
+    /// The distance from one row to the next, in bytes.
     pub(crate) stride: usize,
-    /// The distance from one pixel to the next: 1, or the number of channels that a pixel has.
+    /// The distance from one pixel to the next, in bytes: 1, or the number of channels of a pixel.
     pub(crate) step: usize,
 }
 
@@ -33,7 +33,8 @@ pub(crate) struct Plane<'a> {
 #[repr(align(32))]
 struct Column([u16; LANES]);
 
-/// Calls a function that is specialised for the usual numbers of taps, with a fallback for any other number.
+/// Calls a function that is specialised for the usual numbers of samples per place, with a fallback
+/// for any other number.
 macro_rules! known {
     ($per:expr, $self:ident.$function:ident::<$lanes:ty $(, $more:tt)*>($($argument:expr),*)) => {
         match $per {
@@ -46,19 +47,21 @@ macro_rules! known {
     };
 }
 
-/// Sixteen rows of the target, still as wide as the plane, and with all channels of its pixels.
+/// Sixteen rows of the result that are still as wide as the plane, with all channels of its pixels.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     columns: Vec<Column>,
 }
 
 impl Rows {
-    /// The bytes that are kept for planes of this width, whose pixels have `step` channels.
+    /// Returns the memory, in bytes, that is kept for planes of this width, whose pixels have
+    /// `step` channels.
     pub(crate) fn memory(width: usize, step: usize) -> usize {
         (width * step).next_multiple_of(STRIDE) * size_of::<Column>()
     }
 
-    /// Computes rows `y` to `y + 16` of the target, in the columns that `across` uses. [`Lanes::shrink`] calls this.
+    /// Computes rows `y` to `y + 16` of the result, in the columns that `across` uses.
+    /// [`Lanes::shrink`] calls this.
     #[inline(always)]
     pub(crate) fn shrink<L: Lanes>(&mut self, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
         if down.per > FEW {
@@ -67,7 +70,7 @@ impl Rows {
         known!(down.per, self.shrink_by::<L>(plane, y, down, across));
     }
 
-    /// Returns the steps that `across` uses of a row, and their columns.
+    /// Returns the range of the blocks of a row that `across` uses, and their columns.
     fn columns(&mut self, step: usize, across: &Taps) -> (Range<usize>, &mut [Column]) {
         let steps = across.span[0] * step / STRIDE..(across.span[1] * step).div_ceil(STRIDE);
         if let Some(missing) = (steps.end * STRIDE).checked_sub(self.columns.len()).filter(|&missing| missing > 0) {
@@ -77,7 +80,7 @@ impl Rows {
         (steps.clone(), &mut self.columns[steps.start * STRIDE..steps.end * STRIDE])
     }
 
-    /// Adds up many rows, with 32 bits.
+    /// Adds up rows with 32-bit sums, for many rows.
     #[inline(always)]
     fn shrink_much(&mut self, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
         let Plane { samples, stride, step } = plane;
@@ -126,7 +129,7 @@ impl Rows {
                     }
                 }
                 for (place, sums) in sums.iter().enumerate() {
-                    // The position of the first of them in the input of `widen`.
+                    // The position of the first of these bytes in the input of `widen`.
                     let x = place / 2 * 2 * LANES + place % 2 * HALF;
                     let turned = L::transpose(*sums);
                     for i in 0..HALF {
@@ -138,8 +141,8 @@ impl Rows {
         }
     }
 
-    /// Computes columns `x` to `x + 8` of one channel of the target, in fractions of 256, where a pixel has `step`
-    /// channels. [`Lanes::block`] calls this.
+    /// Computes columns `x` to `x + 8` of one channel of the result, in units of 1/256, where a
+    /// pixel has `step` channels. [`Lanes::block`] calls this.
     #[inline(always)]
     pub(crate) fn block<L: Lanes>(&self, x: usize, across: &Taps, step: usize, channel: usize) -> Block {
         match step {
@@ -188,8 +191,8 @@ impl Rows {
     }
 }
 
-/// Returns the initial value of a sum of `count` products. It compensates for their truncation, which removes half of
-/// the last bit from each on average.
+/// Returns the initial value of a sum of `count` products. It compensates for their truncation,
+/// which removes half of the last bit from each on average.
 #[inline(always)]
 fn initial<L: Lanes>(count: usize) -> L {
     L::splat((count / 2) as u16)
@@ -202,7 +205,8 @@ mod tests {
     use crate::decode::Frame;
     use crate::taps::{Axis, Tables};
 
-    /// The filter by definition: the weight of every sample, for each place of the target.
+    /// Computes the filter by its definition: the weight of every sample, for each row or column of
+    /// the result.
     fn weights(samples: usize, span: f64, out: usize) -> Vec<Vec<f64>> {
         let scale = span / out as f64;
         let width = scale.max(1.0);

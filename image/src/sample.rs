@@ -13,8 +13,8 @@ use crate::mask::{ClassId, Mask};
 use crate::pipeline::{Choice, Job, Pipeline};
 use crate::pixel::Pixel;
 
-/// A picture that is decoded into its row of the batch, with element type `T` and the [shape](Pipeline::shape) of its
-/// pipeline.
+/// A picture as a sample, which is decoded into its row of the batch. The row has the element type
+/// `T` and the [shape](Pipeline::shape) of the pipeline.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a, T = f32> {
     bytes: &'a [u8],
@@ -25,37 +25,39 @@ pub struct Image<'a, T = f32> {
 }
 
 impl<'a, T: Pixel> Image<'a, T> {
-    /// Creates a sample from `bytes`, a whole file, which `pipeline` decodes. The bytes are not examined yet.
+    /// Creates a sample from `bytes`, the contents of a file, which `pipeline` decodes. The bytes
+    /// are not examined yet.
     pub fn new(bytes: &'a [u8], pipeline: &'a Pipeline<T>) -> Self {
         Self { bytes, pipeline, choice: Choice::None, path: None, check: true }
     }
 
     /// Sets where the random numbers of the pipeline come from: the sample's own generator,
-    /// [`cx.rng()`](slotline::dataset::Context::rng), or a [`Seed`] that was taken from it earlier. So the picture is
-    /// the same for any number of workers, processes and ranks.
+    /// [`cx.rng()`](slotline::dataset::Context::rng), or a [`Seed`] that was taken from it earlier.
+    /// With either, the picture is the same for any number of workers, processes and ranks.
     pub fn random(self, seed: impl Into<Seed>) -> Self {
         Self { choice: Choice::Seed(seed.into()), ..self }
     }
 
-    /// Sets what is done with the picture: a draw for its size.
+    /// Sets the draw that the picture is transformed with. It must be for the picture's size.
     pub fn draw(self, draw: &'a Draw) -> Self {
         Self { choice: Choice::Draw(draw), ..self }
     }
 
-    /// Sets the path of the file that the bytes come from. If they cannot be decoded, the error is a [`FileError`]
-    /// with this path instead of an [`ImageError`].
+    /// Sets the path of the file that the bytes come from. If the picture cannot be decoded, the
+    /// error is a [`FileError`] with this path instead of an [`ImageError`].
     pub fn path(self, path: &'a (impl AsRef<Path> + ?Sized)) -> Self {
         Self { path: Some(path.as_ref()), ..self }
     }
 
-    /// Sets whether the whole file is [checked](Pipeline::check) (default: `true`, if the pipeline does). A dataset that knows
-    /// that this file was read before can save the time.
+    /// Sets whether the whole file is [checked](Pipeline::check) (default: `true`, if the pipeline
+    /// does so). A dataset that knows that this file was checked before can save the time.
     pub fn check(self, check: bool) -> Self {
         Self { check, ..self }
     }
 
-    /// Creates a sample from `bytes`, the file of a segmentation mask of this picture, which gets the same draw. Call it
-    /// after [`random`](Self::random) or [`draw`](Self::draw).
+    /// Creates a sample from `bytes`, the contents of the file of a segmentation mask for this
+    /// picture. The mask gets the same draw as the picture. Call it after [`random`](Self::random)
+    /// or [`draw`](Self::draw).
     ///
     /// ```
     /// use slotline::dataset::{Context, Dataset};
@@ -64,7 +66,7 @@ impl<'a, T: Pixel> Image<'a, T> {
     /// use slotline_image::transform::{RandomHorizontalFlip, RandomResizedCrop};
     /// use slotline_image::{Image, Mask, Pipeline, SanitizeBoundingBoxes, Seed};
     ///
-    /// /// A picture, the class of each pixel, and what is in it: boxes and their classes.
+    /// /// A picture, the class of each pixel, and boxes with their classes.
     /// #[derive(Sample)]
     /// struct Scene<'a> {
     ///     image: Image<'a>,
@@ -90,7 +92,7 @@ impl<'a, T: Pixel> Image<'a, T> {
     ///     fn get<'a>(&'a self, _: usize, cx: &'a mut Context) -> Result<Scene<'a>, BoxError> {
     ///         let seed = Seed::from(cx.rng());
     ///         let image = Image::new(&self.image, &self.pipeline).random(seed);
-    ///         // Memory of the thread, which is used again for each sample.
+    ///         // Buffers of the thread, which are reused for each sample.
     ///         let (boxes, labels) = cx.local::<(Vec<[f32; 4]>, Vec<i64>)>();
     ///         boxes.clear();
     ///         labels.clear();
@@ -131,19 +133,20 @@ impl<'a, T: Pixel> Image<'a, T> {
         Mask::new(bytes, self.bytes, self.pipeline, self.choice)
     }
 
-    /// Moves boxes of this picture to where they are in the result, like [`Pipeline::boxes`]. Reads the header of the
-    /// picture's file.
+    /// Transforms boxes of this picture as the picture is transformed, like [`Pipeline::boxes`].
+    /// This reads the header of the picture's file.
     ///
     /// # Errors
     ///
-    /// As [`Pipeline::boxes`], and if the header cannot be read; a [`FileError`] if the [path](Self::path) was set.
+    /// Those of [`Pipeline::boxes`]. Also fails if the header cannot be read. If the
+    /// [path](Self::path) was set, the error is a [`FileError`].
     pub fn boxes<F: Coordinate>(&self, boxes: &mut [[F; 4]]) -> Result<(), BoxError> {
         let plan = self.pipeline.plan_for(self.bytes, self.choice);
         plan.and_then(|(_, plan)| follow(&plan, boxes)).map_err(|error| named(error, self.path))
     }
 }
 
-/// Adds the path of the file to an error.
+/// Adds the path of the file to an error, if it was set.
 pub(crate) fn named(error: ImageError, path: Option<&Path>) -> BoxError {
     match path {
         Some(path) => FileError { path: path.to_owned(), error }.into(),

@@ -1,4 +1,4 @@
-//! Runs the plan of one picture, in memory that a thread keeps.
+//! Carries out the plan of one picture, in memory that a thread keeps.
 
 use std::cell::RefCell;
 
@@ -24,26 +24,27 @@ thread_local! {
 struct Scratch {
     memory: Memory,
     canvas: Canvas,
-    /// Pictures between two passes: planes of red, green and blue.
+    /// The pictures between two passes, as planes of red, green and blue.
     between: [Vec<u8>; 2],
-    /// Numbers of a plane, for filters.
+    /// A buffer of numbers for one plane, for filters.
     numbers: Vec<f32>,
     resampler: Resampler,
 }
 
-/// The bytes that a thread keeps, at most, after pictures of this size that are decoded as this plan says.
+/// Returns how many bytes a thread keeps, at most, after pictures of this size were transformed by
+/// this plan.
 pub(crate) fn memory(plan: &Plan, [height, width]: [usize; 2], turned: bool) -> usize {
-    // Four channels, or planes of whole blocks.
+    // Four channels, or planes that are rounded up to whole blocks.
     let mut sum = (height + 32) * (width + 32) * 4 + 2 * STRIDE;
     let (mut tables, mut rows, mut resampled, mut widest) = (0, 0, 0, 0);
     let mut size = [height, width];
     for (i, segment) in plan.segments.iter().enumerate() {
         let of = |direction: usize| {
-            // Crops may be drawn larger than in this plan.
+            // For another picture, the drawn crop may be larger than in this plan.
             let places = segment.places[direction];
             Tables::memory(size[direction], places.size, places.out)
         };
-        // Rows and columns may be exchanged. The first plane and the others have tables of their own.
+        // Rows and columns may be exchanged. The first plane and the others have separate tables.
         tables = tables.max(2 * (of(0) + of(1)));
         let width = if turned && i == 0 { size[0].max(size[1]) } else { size[1] };
         rows = rows.max(Rows::memory(width, 4).max(3 * Rows::memory(width + 32, 1)));
@@ -120,7 +121,8 @@ pub(crate) fn run<T: Number>(
     })
 }
 
-/// What the first pass needs of a picture, with the places of its stored rows and columns.
+/// Returns the part of a picture that the first pass needs, from the maps of its stored rows and
+/// columns.
 fn wanted(first: &Segment, places: [AxisMap; 2]) -> DecodeRequest {
     DecodeRequest {
         window: places.map(|places| places.window(first.filter.support())),
@@ -132,7 +134,8 @@ fn wanted(first: &Segment, places: [AxisMap; 2]) -> DecodeRequest {
     }
 }
 
-/// Decodes a picture and runs all passes with Pillow's bits. Returns whether the decoder warned about it.
+/// Decodes a picture and runs all passes with Pillow's exact results. Returns whether the decoder
+/// warned about the picture.
 #[inline(always)]
 pub(crate) fn run_exact<T: Number>(
     opened: OpenedImage<'_>,
@@ -144,7 +147,7 @@ pub(crate) fn run_exact<T: Number>(
     out: &mut [T],
 ) -> Result<bool, ImageError> {
     run_planes(opened, orientation, plan, whole, |planes, warned| {
-        // Divisions and differences are rounded as torch's.
+        // Divisions and differences are rounded as in torch.
         let area = plan.size().iter().product::<usize>();
         for c in 0..3 {
             let number = |byte: usize| T::of((byte as f32 / 255.0 - normalize.mean[c]) / normalize.std[c]);
@@ -162,7 +165,8 @@ pub(crate) fn run_exact<T: Number>(
     })
 }
 
-/// Decodes a picture, runs all passes with Pillow's bits, and gives the planes to `then`, and whether the decoder warned.
+/// Decodes a picture, runs all passes with Pillow's exact results, and calls `then` with the planes
+/// and with whether the decoder warned about the picture.
 pub(crate) fn run_planes<R>(
     opened: OpenedImage<'_>,
     orientation: Orientation,
@@ -199,7 +203,7 @@ pub(crate) fn run_planes<R>(
     })
 }
 
-/// Erases what is erased after normalisation.
+/// Carries out the erasing that comes after normalisation.
 #[inline(always)]
 fn erase_all<T: Number>(plan: &Plan, layout: Layout, out: &mut [T]) {
     for operation in &plan.after {
@@ -209,7 +213,7 @@ fn erase_all<T: Number>(plan: &Plan, layout: Layout, out: &mut [T]) {
     }
 }
 
-/// Returns the places of stored rows and columns for those of the upright picture.
+/// Returns the maps of the stored rows and columns, from those of the upright picture.
 fn stored([rows, columns]: [AxisMap; 2], orientation: Orientation, [height, width]: [usize; 2]) -> [AxisMap; 2] {
     let (mut rows, mut columns) = if orientation.transposed { (columns, rows) } else { (rows, columns) };
     if orientation.rows_reversed {
@@ -225,7 +229,7 @@ fn fraction(segment: &Segment) -> [f32; 3] {
     segment.fill.map(|colour| f32::from(colour) / 255.0)
 }
 
-/// Paints to planes of bytes.
+/// Resizes a picture to planes of bytes, for the next pass.
 fn paint_between(
     canvas: &mut Canvas,
     picture: &Picture<'_>,
@@ -238,14 +242,15 @@ fn paint_between(
     Ok(())
 }
 
-/// Makes a vector this long, with the bytes behind them that are read along, and without more capacity than that.
+/// Sets the length of a vector to `len` plus the bytes after them that vector instructions may
+/// read, without spare capacity.
 fn grow(bytes: &mut Vec<u8>, len: usize) -> Result<(), ImageError> {
     room(bytes, len)?;
     bytes.truncate(len + STRIDE);
     Ok(())
 }
 
-/// A picture of three planes of bytes.
+/// Creates a picture from three planes of bytes.
 fn planes(samples: &[u8], [height, width]: [usize; 2]) -> Picture<'_> {
     let plane = |i: usize| Plane { samples: &samples[i * height * width..], stride: width, step: 1 };
     let frames = [Frame::same(height), Frame::same(width)];
@@ -257,7 +262,7 @@ fn planes(samples: &[u8], [height, width]: [usize; 2]) -> Picture<'_> {
     }
 }
 
-/// Turns rows to columns, in each of three planes.
+/// Transposes each of three planes.
 fn transpose(from: &[u8], [height, width]: [usize; 2], to: &mut Vec<u8>) -> Result<(), ImageError> {
     let area = height * width;
     grow(to, 3 * area)?;

@@ -1,22 +1,26 @@
-//! The samples of a plane that contribute to each row or column of the target, and their weights.
+//! The samples of a plane from which each row or column of the result is computed, and their
+//! weights.
 
 use crate::axis_map::AxisMap;
 use crate::decode::Frame;
 
-/// The number of rows of the target that are computed at once. Tables are padded to a multiple of it.
+/// The number of rows of the result that are computed at once. Tables are padded to a multiple of
+/// it.
 pub(crate) const LANES: usize = 16;
 
-/// The most samples whose products are added up with 16 bits. More would add up to an error.
+/// The maximum number of samples whose products are added up in 16 bits. With more, the rounding
+/// errors would become noticeable.
 pub(crate) const FEW: usize = 32;
 
-/// One direction of a plane, and the places of the target in it.
+/// One direction of a plane, and how it maps to the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Axis {
-    /// The samples that may be used, from the first to behind the last; at least one.
+    /// The range of the samples that may be used; at least one.
     samples: [usize; 2],
-    /// Where the crop begins, in samples. It may begin inside of a sample, if that is larger than a pixel.
+    /// The position at which the crop begins, in samples. It may be inside of a sample, if samples
+    /// are larger than pixels.
     start: f64,
-    /// The number of samples for each place that the crop is resized to.
+    /// The number of samples for each place (row or column) that the crop is resized to.
     scale: f64,
     places: AxisMap,
 }
@@ -30,25 +34,28 @@ impl Axis {
         Self { samples: [from, to], start, scale: (end - start) / places.size as f64, places }
     }
 
-    /// The number of places in the target.
+    /// Returns the number of rows or columns of the result.
     pub(crate) fn out(&self) -> usize {
         self.places.out
     }
 }
 
-/// The samples for each place of the target: `per` adjacent samples, with weights that sum up to 1.
+/// A table of the samples for each row or column of the result: `per` adjacent samples, with
+/// weights whose sum is 1.
 ///
-/// The filter is a triangle as wide as two samples of the target (two of the plane, if that is more), which PIL and
-/// torchvision call bilinear with antialiasing. The weights are fractions of 65,536. Padding has none.
+/// The filter is a triangle with a half-width of one pixel of the result, or one sample of the
+/// plane if that is larger; PIL and torchvision call it bilinear with antialiasing. The weights are
+/// in units of 1/65,536. Padding has no weights.
 #[derive(Debug, Default)]
 pub(crate) struct Taps {
     axis: Axis,
     pub(crate) per: usize,
-    /// The samples that are used, from the first to behind the last.
+    /// The range of the samples that are used.
     pub(crate) span: [usize; 2],
-    /// The first of the `per` samples for each place; `first + per` is at most the end of the axis' samples.
+    /// The first of the `per` samples for each row or column; `first + per` is at most the end of
+    /// the axis' samples.
     pub(crate) first: Vec<u32>,
-    /// `per` weights for each place; all zero in the padding.
+    /// `per` weights for each row or column; all zero in the padding.
     pub(crate) weights: Vec<u16>,
 }
 
@@ -83,13 +90,14 @@ impl Taps {
             self.span = [self.span[0].min(from), self.span[1].max(from + per)];
         }
         if self.span[0] > self.span[1] {
-            // All is padding.
+            // All of the result is padding.
             self.span = [low, low + per];
         }
     }
 
-    /// Returns, for each of the eight places from `i` on, the first sample and the weights from there. `i` must be a
-    /// multiple of eight. `P` is 0, or equal to `per` and known to the compiler.
+    /// Returns, for each of the eight rows or columns from `i` on, the first sample and the weights
+    /// from that row or column on. `i` must be a multiple of eight. `P` is 0, or equal to `per` and
+    /// so known to the compiler.
     #[inline(always)]
     pub(crate) fn eight<const P: usize>(&self, i: usize) -> impl Iterator<Item = (usize, &[u16])> {
         let per = if P == 0 { self.per } else { P };
@@ -98,7 +106,7 @@ impl Taps {
     }
 }
 
-/// The most recently used tables of one direction. Most datasets have images of a few sizes only.
+/// The most recently used tables of one direction. Most datasets have pictures of a few sizes only.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     made: Vec<Taps>,
@@ -109,13 +117,14 @@ pub(crate) struct Tables {
 impl Tables {
     pub(crate) const KEPT: usize = 8;
 
-    /// The bytes that are kept, at most, for `out` places of samples of which `len` become `size`.
+    /// Returns the maximum memory, in bytes, of a table for `out` rows or columns, where `len`
+    /// samples are resized to `size`.
     pub(crate) fn memory(len: usize, size: usize, out: usize) -> usize {
         let per = len.min((2.0 * (len as f64 / size as f64).max(1.0)).ceil() as usize + 1);
         Self::KEPT * (size_of::<Taps>() + out.next_multiple_of(LANES) * (size_of::<u32>() + per * size_of::<u16>()))
     }
 
-    /// Returns the table for this axis, and creates it if necessary.
+    /// Returns the table for this axis. Computes it if necessary.
     pub(crate) fn of(&mut self, axis: Axis) -> &Taps {
         let place = match self.made.iter().position(|taps| taps.axis == axis) {
             Some(place) => place,
@@ -127,7 +136,8 @@ impl Tables {
                     self.next = (self.next + 1) % Self::KEPT;
                 }
                 self.made[self.next].set(axis);
-                // All get room for the largest, so that the number of allocations does not depend on which is next.
+                // All tables get the capacity of the largest, so that the number of allocations
+                // does not depend on which one is replaced next.
                 let most = self.made.iter().map(|taps| taps.weights.capacity()).max().unwrap_or(0);
                 for taps in self.made.iter_mut().filter(|taps| taps.weights.capacity() < most) {
                     taps.weights.reserve_exact(most - taps.weights.len());
@@ -139,12 +149,13 @@ impl Tables {
     }
 }
 
-/// Computes the weights of samples, the first of which is `centre` before the middle of the triangle.
+/// Computes the weights of adjacent samples, the first of which is `centre` before the middle of
+/// the triangle.
 fn fill(weights: &mut [u16], centre: f64, slope: f64) {
     let weight = |k: usize| (1.0 - (centre - k as f64).abs() * slope).max(0.0);
     let sum: f64 = (0..weights.len()).map(weight).sum();
-    // What rounding leaves over goes to the next weight, so that many small ones have the right sum everywhere. A single
-    // weight of 1 exceeds 16 bits by one, and stays 65,535.
+    // The rounding error of each weight is added to the next one, so that the sum of many small
+    // weights is right. A single weight of 1 would exceed 16 bits by one, and is 65,535.
     let (unit, mut left) = (65_536.0 / sum, 0.0);
     for (k, rounded) in weights.iter_mut().enumerate() {
         left += weight(k) * unit;
@@ -195,7 +206,8 @@ mod tests {
 
     #[test]
     fn halving_has_the_weights_of_a_triangle() {
-        // Around the border of two samples: 1/8, 3/8, 3/8, 1/8, and 0 beyond.
+        // The samples around the border of two source samples have the weights 1/8, 3/8, 3/8, 1/8,
+        // and 0 beyond.
         let taps = taps(16, 16.0, 8);
         let (first, weights) = of(&taps, 3);
         let at = |sample: usize| sample.checked_sub(first).and_then(|k| weights.get(k)).copied().unwrap_or(0);

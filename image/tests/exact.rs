@@ -1,4 +1,5 @@
-//! Exact pipelines give the bits of torchvision's transforms of PIL images: `exact/make.py` wrote digests of them.
+//! Checks that exact pipelines give bit for bit the results of torchvision's transforms of PIL
+//! images. `exact/make.py` wrote digests of those.
 
 use slotline_image::{ImageError, Pipeline};
 
@@ -38,7 +39,8 @@ mod results {
 
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 
-    /// The file of this name, or a picture that is computed from these numbers.
+    /// Returns the bytes of the file with this name, or of a picture that is computed from the
+    /// numbers in the name.
     fn file(name: &str) -> Vec<u8> {
         let mut numbers = name.split(':').map(|number| number.parse::<u32>());
         let [Some(Ok(seed)), Some(Ok(height)), Some(Ok(width))] = [(); 3].map(|()| numbers.next()) else {
@@ -53,7 +55,7 @@ mod results {
         png
     }
 
-    /// The operations that are written like this.
+    /// Parses operations.
     fn operations(text: &str) -> Operations {
         let words: Vec<&str> = text.split(' ').collect();
         let operation = |words: &[&str]| {
@@ -84,7 +86,7 @@ mod results {
         words.chunks(6).filter_map(operation).collect()
     }
 
-    /// Decodes with this crop, or with these operations of a policy, instead of drawn ones.
+    /// Decodes with the crop or the operations in `drawn`, in place of random ones.
     fn decoded<T: Pixel + Default>(bytes: &[u8], text: &str, drawn: &str) -> Vec<T> {
         let pipeline: Pipeline<T> = format!("exact, {text}").parse().unwrap();
         let [height, width] = pipeline.size_of(bytes).unwrap();

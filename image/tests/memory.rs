@@ -1,4 +1,5 @@
-//! Decoding into batches allocates nothing once a thread has decoded the largest image.
+//! Checks that decoding into batches allocates nothing once a thread has decoded the largest
+//! picture.
 
 #[path = "../../runtime/tests/support/counting.rs"]
 mod counting;
@@ -15,10 +16,11 @@ use slotline_image::transform::{
     ColorJitter, GaussianBlur, RandAugment, RandomErasing, RandomHorizontalFlip, RandomResizedCrop, Resize,
 };
 
-/// How many allocations zune-jpeg makes for a picture at most. It frees them afterwards.
+/// The maximum number of allocations that zune-jpeg makes for a picture. It frees them afterwards.
 const OF_THE_DECODER: u64 = if cfg!(feature = "turbo") { 0 } else { 20 };
 
-/// zune-jpeg is slow without optimisation.
+/// The number of seeds. There are fewer without `turbo`, since zune-jpeg is slow without
+/// optimisation.
 const SEEDS: u64 = if cfg!(feature = "turbo") { 100 } else { 20 };
 
 #[test]
@@ -57,7 +59,8 @@ fn images_no_larger_than_before_allocate_nothing() {
             ALLOCATIONS.load(SeqCst) - before
         };
         assert!(once(0..SEEDS) > 0, "the counter must count allocations");
-        // After a minute, the harness allocates to say that the test takes long.
+        // Takes the smaller count of two runs: after a minute, the test harness allocates in order
+        // to report that the test takes long.
         let mut round = |seeds: std::ops::Range<u64>| once(seeds.clone()).min(once(seeds));
         let (of_a_file, of_another) = (round(0..1), round(1..2));
         assert_eq!(of_a_file, of_another, "{:?}", pipeline.transforms());

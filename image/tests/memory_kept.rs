@@ -1,4 +1,4 @@
-//! A thread keeps no more memory than a pipeline states, and not much less.
+//! Checks that a thread keeps no more memory than the pipeline states, and not much less.
 
 #[path = "support/jpegs.rs"]
 mod jpegs;
@@ -10,7 +10,7 @@ use jpegs::{ColorType, SamplingFactor, compressed};
 use slotline::rng::SampleRng;
 use slotline_image::Pipeline;
 
-/// The bytes that are allocated now.
+/// The number of bytes that are allocated at the moment.
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
 struct Summing;
@@ -25,7 +25,8 @@ unsafe impl GlobalAlloc for Summing {
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size() as isize, SeqCst);
-        // SAFETY: the caller upholds the contract of `dealloc`: this allocator returned `place` for `layout`.
+        // SAFETY: the caller upholds the contract of `dealloc`: this allocator returned `place` for
+        // `layout`.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -80,7 +81,8 @@ fn a_thread_keeps_no_more_than_is_stated() {
             let pipeline = pipeline.exif(exif);
             for (height, width, bytes) in &files {
                 let stated = pipeline.memory(*height, *width).unwrap() as isize;
-                // A thread for each, since it keeps what earlier pictures needed.
+                // Uses a thread for each case, since a thread keeps the memory that earlier
+                // pictures needed.
                 let kept = std::thread::scope(|scope| {
                     let decode = || {
                         let mut out = vec![0.0; pipeline.shape().iter().product()];
@@ -94,7 +96,7 @@ fn a_thread_keeps_no_more_than_is_stated() {
                     scope.spawn(decode).join().unwrap()
                 });
                 assert!(kept > 0 && kept <= stated, "{text}, {height} × {width}: {kept} kept, {stated} stated");
-                // For thin pictures, most are tables that are kept for other sizes.
+                // For thin pictures, most of the stated memory is for tables of other sizes.
                 let thin = height.min(width) < &100;
                 assert!(thin || stated < 5 * kept, "{text}, {height} × {width}: {kept} kept, {stated} stated");
             }

@@ -2,7 +2,8 @@
 //!
 //! - [`packing`]: rows of one length, filled with documents of different lengths.
 //! - [`tokens`]: targets, document masks, fill-in-the-middle.
-//! - [`sampler`]: batches by length, mixtures of datasets, shards that are shuffled a few at a time.
+//! - [`sampler`]: batches by length, mixtures of datasets, shards that are shuffled a few at a
+//!   time.
 //!
 //! ```
 //! use slotline::Loader;
@@ -18,7 +19,7 @@
 //! # Ok::<(), slotline::BoxError>(())
 //! ```
 //!
-//! Samplers and samples of your own can do what these do: slotline's interface for them is public.
+//! Your own samplers and samples can do the same, as all of them use slotline's public interface.
 
 pub mod packing;
 pub mod sampler;

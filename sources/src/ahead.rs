@@ -1,12 +1,14 @@
-//! Fetching the bytes of samples long before they are read.
+//! Read-ahead: fetching the bytes of samples long before they are read.
 //!
-//! The order of a pass is known when it begins. Threads walk through it ahead of the loader, and ask the system for the
-//! bytes of each sample, so that a disk has many requests at a time. They stay at most a budget of bytes ahead: they know
-//! the mean size of a sample, and the number of samples that were read ([`ReadCounters`]). While they are far enough ahead, one
-//! of them checks every [`LOOK`] whether they still are.
+//! The order of a pass is known when it begins. Threads walk through it ahead of the loader, and
+//! ask the system for the bytes of each sample, so that a disk has many requests at a time. They
+//! stay ahead by at most a budget of bytes, which they compute from the mean size of a sample and
+//! the number of samples that were read ([`ReadCounters`]). While they are far enough ahead, one of
+//! them checks every [`LOOK`] whether they still are.
 //!
-//! Asking for bytes that are in memory already is wasted work. So after [`RESIDENT_RUN`] samples in a row whose bytes are in memory,
-//! the threads ask for only one sample in [`SAMPLED_EVERY`], until they find one whose bytes are not.
+//! Asking for bytes that are in memory already is wasted work. So after [`RESIDENT_RUN`] samples in
+//! a row whose bytes are in memory, the threads ask for only one sample in [`SAMPLED_EVERY`], until
+//! they find one whose bytes are not.
 
 use std::fmt;
 use std::io;
@@ -23,28 +25,31 @@ const RESIDENT_RUN: usize = 256;
 const SAMPLED_EVERY: usize = 16;
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How many samples are asked for before requests are sent: those of neighbours are sent as one.
+/// How many samples are asked for before their requests are sent. The ranges of neighbours are then
+/// sent as one request.
 const SENT_TOGETHER: usize = 64;
 
-/// How far the bytes of a sample are from being read.
+/// The result of asking for the bytes of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readiness {
-    /// How many there are.
+    /// The number of bytes.
     pub(crate) bytes: u64,
-    /// Whether they were in memory already.
+    /// Whether the bytes were in memory already.
     pub(crate) resident: bool,
 }
 
-/// How many samples a thread reads before it adds them to the number that all threads share.
+/// How many samples a thread reads before it adds them to the count that all threads share.
 const TOGETHER: u64 = 16;
 
-/// What is known of the samples that were read in the latest pass, in memory that worker processes share.
+/// Counters of the samples that were read in the latest pass, in memory that worker processes
+/// share.
 pub(crate) struct ReadCounters(Pages);
 
 #[derive(Debug, Default)]
 struct Counters {
     samples: AtomicU64,
-    /// The nanoseconds that some samples took, and those of them in which files were read.
+    /// The time that reading and decoding took, for the samples that were timed, in nanoseconds;
+    /// and the part of it in which files were read.
     nanos: AtomicU64,
     reading: AtomicU64,
 }
@@ -55,8 +60,8 @@ impl ReadCounters {
     }
 
     fn counters(&self) -> &Counters {
-        // SAFETY: the pages are zeros at first, which are counters, aligned, and longer than these, the only thing that
-        // they hold.
+        // SAFETY: the pages are aligned, longer than the counters, hold nothing else, and are zeros
+        // at first, which are valid counters.
         unsafe { self.0.start().cast().as_ref() }
     }
 
@@ -65,7 +70,7 @@ impl ReadCounters {
         self.counters().samples.load(Ordering::Relaxed)
     }
 
-    /// Begins a pass, of which nothing was read.
+    /// Resets the counters for a new pass.
     pub(crate) fn begin(&self) {
         let Counters { samples, nanos, reading } = self.counters();
         for counter in [samples, nanos, reading] {
@@ -73,8 +78,9 @@ impl ReadCounters {
         }
     }
 
-    /// Counts a sample that is read; `own` are those that this thread has not added yet. Returns whether they were added,
-    /// and the sample is to be timed.
+    /// Counts a sample that was read. `own` is the number of samples that this thread has not yet
+    /// added to the shared count. Returns whether it added them now; the caller should then time
+    /// this sample.
     #[inline]
     pub(crate) fn count(&self, own: &mut u64) -> bool {
         *own += 1;
@@ -85,22 +91,23 @@ impl ReadCounters {
         adds
     }
 
-    /// Counts samples that are read together.
+    /// Counts samples that were read together.
     pub(crate) fn count_many(&self, samples: usize) {
         self.counters().samples.fetch_add(samples as u64, Ordering::Relaxed);
     }
 
-    /// Times a sample until the result is dropped.
+    /// Measures the time of a sample until the result is dropped.
     pub(crate) fn time_samples(&self) -> Timer<'_> {
         Timer(&self.counters().nanos, Instant::now())
     }
 
-    /// Times the reading of files.
+    /// Measures the time of reading files until the result is dropped.
     pub(crate) fn time_reading(&self) -> Timer<'_> {
         Timer(&self.counters().reading, Instant::now())
     }
 
-    /// Returns the part of the time in which files were read.
+    /// Returns the fraction of the time in which files were read, or `None` if no sample was timed
+    /// yet.
     pub(crate) fn reading_share(&self) -> Option<f64> {
         let Counters { nanos, reading, .. } = self.counters();
         let nanos = nanos.load(Ordering::Relaxed);
@@ -108,7 +115,7 @@ impl ReadCounters {
     }
 }
 
-/// Adds the time until it is dropped to a counter.
+/// A guard that adds the time until it is dropped to a counter.
 pub(crate) struct Timer<'a>(&'a AtomicU64, Instant);
 
 impl Drop for Timer<'_> {
@@ -117,45 +124,45 @@ impl Drop for Timer<'_> {
     }
 }
 
-/// The threads of a dataset that reads ahead. They end soon after this is dropped; nobody waits for them, since a forked
-/// process does not have them.
+/// The threads with which a dataset reads ahead. They end soon after this is dropped. They are not
+/// joined, since a forked process does not have them.
 pub(crate) struct Ahead {
     shared: Arc<Shared>,
-    /// The process that has the threads.
+    /// The process that started the threads.
     process: Process,
 }
 
 struct Shared {
-    /// Requests the bytes of a sample, by its index.
+    /// Asks for the bytes of a sample, given its index.
     request: Box<dyn Fn(usize) -> Readiness + Send + Sync>,
-    /// Sends the requests that were made.
+    /// Sends the requests for the bytes that were asked for.
     send: Box<dyn Fn() + Send + Sync>,
     budget: u64,
     pass: Mutex<Option<Arc<Pass>>>,
     begun: Condvar,
     closed: AtomicBool,
-    /// How long a thread sleeps that is far enough ahead.
+    /// How long a thread that is far enough ahead sleeps.
     pause: Duration,
     read: Arc<ReadCounters>,
 }
 
-/// A pass that is being read.
+/// A pass in which the threads read ahead.
 struct Pass {
     upcoming: Upcoming,
-    /// The next position to look at.
+    /// The next position of the pass to ask for.
     next: AtomicUsize,
-    /// The samples that were looked at or skipped.
+    /// The number of samples that were asked for or skipped.
     taken: AtomicU64,
-    /// The samples that were asked for, and their bytes.
+    /// The number of samples that were asked for, and the number of their bytes.
     asked: AtomicU64,
     bytes: AtomicU64,
-    /// How many samples in a row were in memory.
+    /// How many samples in a row had their bytes in memory.
     resident_run: AtomicUsize,
 }
 
 impl Ahead {
-    /// Starts threads that stay at most `budget` bytes ahead. They request the bytes of samples, by their indices, and then
-    /// send the requests.
+    /// Starts threads that stay at most `budget` bytes ahead. `request` asks for the bytes of a
+    /// sample by its index, and `send` sends these requests.
     pub(crate) fn start(
         threads: usize,
         budget: u64,
@@ -181,8 +188,9 @@ impl Ahead {
         Ok(ahead)
     }
 
-    /// Begins to read ahead in a pass, in place of the one before. [`ReadCounters::begin`] comes first. A forked process, which
-    /// lacks the threads, and may find the lock taken by one of them, reads nothing ahead.
+    /// Begins to read ahead in a new pass, in place of the previous one. The caller must call
+    /// [`ReadCounters::begin`] first. In a forked process nothing is read ahead: it lacks the
+    /// threads, and one of them may have held the lock at the fork.
     pub(crate) fn begin(&self, upcoming: Upcoming) {
         if !self.process.is_this() {
             return;
@@ -206,7 +214,7 @@ impl Shared {
         self.pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of a thread.
+    /// The main function of a thread.
     fn run(&self) {
         let mut not_sent = 0;
         while !self.closed.load(Ordering::Relaxed) {
@@ -224,7 +232,7 @@ impl Shared {
                 }
                 Some(_) => thread::sleep(self.pause),
                 None => {
-                    // The time limit is for a notification that came before the wait.
+                    // The timeout is needed because the notification may come before the wait.
                     let wait = self.begun.wait_timeout_while(self.pass(), LOOK * 50, |pass| pass.is_none());
                     drop(wait.unwrap_or_else(PoisonError::into_inner));
                 }
@@ -232,21 +240,22 @@ impl Shared {
         }
     }
 
-    /// Whether the bytes that were asked for, and not read yet, are within the budget.
+    /// Whether the bytes that were asked for and not read yet are within the budget.
     fn may_go_on(&self, pass: &Pass) -> bool {
         let ahead = pass.taken.load(Ordering::Relaxed).saturating_sub(self.read.samples());
         let mean = pass.bytes.load(Ordering::Relaxed) / pass.asked.load(Ordering::Relaxed).max(1);
         ahead.saturating_mul(mean) < self.budget
     }
 
-    /// Looks at the next sample of a pass. Returns false at its end.
+    /// Asks for the next sample of a pass, unless it is skipped. Returns false at the end of the
+    /// pass.
     fn step(&self, pass: &Pass) -> bool {
         let position = pass.next.fetch_add(1, Ordering::Relaxed);
         if position >= pass.upcoming.positions().end {
             return false;
         }
         let Some(index) = pass.upcoming.index(position) else { return true };
-        // A sample that was read already is not needed any more.
+        // A sample that was read already need not be asked for.
         let is_late = pass.taken.fetch_add(1, Ordering::Relaxed) < self.read.samples();
         if is_late
             || (pass.resident_run.load(Ordering::Relaxed) >= RESIDENT_RUN && !position.is_multiple_of(SAMPLED_EVERY))
@@ -288,7 +297,7 @@ impl fmt::Debug for Ahead {
 mod tests {
     use super::*;
 
-    /// Reads ahead in samples of 100 bytes, and records their indices.
+    /// Reads ahead in samples of 100 bytes. Returns the list to which their indices are added.
     fn recorded(budget: u64, resident: bool) -> (Ahead, Arc<Mutex<Vec<usize>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let recorded = asked.clone();
@@ -299,7 +308,8 @@ mod tests {
         (Ahead::start(1, budget, Arc::new(ReadCounters::new().unwrap()), request, || {}).unwrap(), asked)
     }
 
-    /// Waits until `count` samples were asked for, and then for a while in which there could be more. Returns them.
+    /// Waits until `count` samples were asked for, and a while longer in case of more. Returns
+    /// their indices.
     fn wait(asked: &Mutex<Vec<usize>>, count: usize) -> Vec<usize> {
         let begun = Instant::now();
         while asked.lock().unwrap().len() < count {
@@ -319,10 +329,10 @@ mod tests {
         assert_eq!(wait(&asked, 10), all[..10]);
         ahead.shared.read.counters().samples.fetch_add(5, Ordering::Relaxed);
         assert_eq!(wait(&asked, 15), all[..15]);
-        // What was read before it was asked for is skipped.
+        // Samples that were read before they were asked for are skipped.
         ahead.shared.read.counters().samples.fetch_add(25, Ordering::Relaxed);
         assert_eq!(wait(&asked, 25), [&all[..15], &all[30..]].concat());
-        // The next pass begins at once, even if the one before is not at its end.
+        // The next pass begins at once, even if the previous one is not at its end.
         for _ in 0..2 {
             asked.lock().unwrap().clear();
             ahead.shared.read.begin();

@@ -1,4 +1,5 @@
-//! Choosing among the fields of a dataset, and the room that they have.
+//! Views of a dataset with other fields: some of its fields, additional ones, or fields with
+//! another capacity.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,29 +11,31 @@ use crate::format::place;
 use crate::record::MAX_FIELDS;
 use crate::{CapacityHint, Error, FieldKind, Format, Input, Record, RecordField, RecordFields, Value};
 
-/// A view of samples: with some of their fields, with fields that are described in another way, or with more fields.
+/// A view of samples with some of their fields, with fields that have another capacity, or with
+/// additional fields.
 #[derive(Debug)]
 pub(crate) struct View<F: ?Sized> {
     inner: Arc<F>,
     fields: RecordFields,
     sources: Vec<Source>,
-    /// Whether the fields are known without the bytes of the files.
+    /// Whether the view's fields can be made without reading the files.
     unread: bool,
-    /// The number of the first sample of each shard, and of all; none if no value is a shard's.
+    /// The number of the first sample of each shard, and the number of all samples. Empty if no
+    /// field is a value of shards.
     starts: Vec<usize>,
 }
 
-/// Where a field comes from.
+/// The source of a field of the view.
 #[derive(Debug)]
 enum Source {
-    /// The field of this number.
+    /// The field of the dataset with this number.
     Field(usize),
-    /// The values of shards.
+    /// A value for each shard.
     Shards(Vec<Value<'static>>),
 }
 
 impl<F: Format + ?Sized> View<F> {
-    /// The fields with these names.
+    /// Creates a view with the fields that have these names.
     pub(crate) fn new(inner: Arc<F>, names: &[String]) -> Result<Self, Error> {
         let fields: Vec<(usize, &RecordField)> = inner.fields().as_slice().iter().enumerate().collect();
         let chosen = choose(&inner.files().first_path(), Some(names), &fields, |(_, field)| &field.name, &[])?;
@@ -43,15 +46,16 @@ impl<F: Format + ?Sized> View<F> {
         Ok(Self { inner, fields, sources, unread, starts: Vec::new() })
     }
 
-    /// All fields, with `times` the room that they have.
+    /// Creates a view with all fields, whose capacity in a batch is `times` as large.
     pub(crate) fn with_room(inner: Arc<F>, times: usize) -> Self {
         let more = |room: CapacityHint| CapacityHint { items: room.items.saturating_mul(times), ..room };
         let fields = inner.fields().as_slice().iter().map(|field| (field.name.clone(), field.kind.with_room(more)));
         Self::with_values(inner.clone(), RecordFields::new(fields), Vec::new(), Vec::new())
     }
 
-    /// All fields and others, as `fields` describes them. `starts` are the numbers of the first sample of each shard, and of
-    /// all samples, and `values` those of the other fields: one for each shard.
+    /// Creates a view with all fields and additional ones, as listed in `fields`. `starts` are the
+    /// numbers of the first sample of each shard, and the number of all samples. `values` are those
+    /// of the additional fields: one for each shard.
     pub(crate) fn with_values(
         inner: Arc<F>,
         fields: RecordFields,
@@ -113,21 +117,21 @@ impl<F: Format + ?Sized> Format for View<F> {
     }
 }
 
-/// What columns hold that are not read, if there is something to do about it.
+/// The contents of columns that are read only with an option, for messages.
 pub(crate) const DECIMALS: &str = "decimals";
 pub(crate) const NESTED: &str = "lists of other values than numbers";
 pub(crate) const NO_VALUES: &str = "nulls only";
 
-/// How many names of columns an error lists.
+/// The maximum number of column names that an error lists.
 const LISTED: usize = 20;
 
-/// Whether this is the column of the chosen name, or of a member of a struct of that name.
+/// Whether a column has the chosen name, or is a member of a struct with that name.
 pub(crate) fn is_in(name: &str, chosen: &str) -> bool {
     name.strip_prefix(chosen).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Returns which of the columns are needed for the fields that `names` lists, if not for all. A column of arrays has also
-/// a field with their shapes, `NAME.shape`.
+/// Returns the names of the columns that are needed for the fields in `names`, or `None` if all
+/// are. A column of arrays also makes a field with their shapes, `NAME.shape`.
 pub(crate) fn needed(path: &Path, names: Option<&[String]>, columns: &[&str]) -> Result<Vec<bool>, Error> {
     let gives = |column: &str, chosen: &str| is_in(column, chosen) || chosen.strip_suffix(".shape") == Some(column);
     let Some(names) = names else { return Ok(vec![true; columns.len()]) };
@@ -138,9 +142,10 @@ pub(crate) fn needed(path: &Path, names: Option<&[String]>, columns: &[&str]) ->
     Ok(columns.iter().map(|column| names.iter().any(|name| gives(column, name))).collect())
 }
 
-/// Returns the columns that `names` lists, in that order, or all. If no column has one of the names, it is that of a
-/// struct, and stands for all its members, whose names start with it and a dot. `others` are columns that can't be read,
-/// and what they hold.
+/// Returns the columns whose names are listed in `names`, in that order, or all columns if there is
+/// no list. A name that no column has may be that of a struct; it stands for all members, whose
+/// names start with it and a dot. `others` are the columns that can't be read, each with its
+/// contents for the error message.
 pub(crate) fn choose<C: Clone>(
     path: &Path,
     names: Option<&[String]>,

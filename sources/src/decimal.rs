@@ -1,6 +1,6 @@
-//! Decimals: integers that are divided by a power of ten, as f64.
+//! Converts decimals (integers that are divided by a power of ten) to `f64`.
 
-/// The powers of ten that f64 holds exactly.
+/// The powers of ten that an `f64` holds exactly.
 const EXACT: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
     1e21, 1e22,
@@ -10,9 +10,9 @@ const EXACT: [f64; 23] = [
 pub(crate) fn to_f64(digits: i128, scale: i32) -> f64 {
     let exact = usize::try_from(scale).ok().and_then(|scale| EXACT.get(scale));
     match exact {
-        // Both are exact, so that the division rounds once.
+        // Both numbers are exact, so the division rounds only once.
         Some(power) if digits.unsigned_abs() <= 1 << 53 => digits as f64 / power,
-        // Parsing rounds once, too.
+        // Parsing rounds only once, too.
         _ => format!("{digits}e{}", -i64::from(scale)).parse().unwrap_or(f64::NAN),
     }
 }

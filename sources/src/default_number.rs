@@ -1,11 +1,11 @@
-//! What a missing number stands for.
+//! [`DefaultNumber`]: the number that replaces missing values.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
 
-/// What a missing number stands for: an integer exactly, or a float.
+/// The number that replaces missing values of a column: an integer or a float.
 ///
 /// ```
 /// use slotline_sources::DefaultNumber;
@@ -18,7 +18,7 @@ use crate::Error;
 pub enum DefaultNumber {
     /// An integer.
     Integer(i64),
-    /// A float. For a column of integers, a whole one below 2⁵³ is an integer, too.
+    /// A float. For a column of integers, a whole number below 2⁵³ is accepted, too.
     Float(f64),
 }
 
@@ -49,7 +49,8 @@ impl fmt::Display for DefaultNumber {
     }
 }
 
-/// Parses a number, such as `7`, `-0.5`, `1e3`, `nan`. One that neither type holds is an error.
+/// Parses a number, such as `7`, `-0.5`, `1e3` or `nan`. A number that neither type holds is an
+/// error.
 impl FromStr for DefaultNumber {
     type Err = Error;
 
@@ -66,10 +67,10 @@ impl FromStr for DefaultNumber {
     }
 }
 
-/// The largest integer up to which all are exact as `f64`.
+/// The largest integer such that it and all smaller ones are exact as `f64`.
 const EXACT: u64 = 1 << f64::MANTISSA_DIGITS;
 
-/// Returns an integer as a float, if that is exact for all up to it.
+/// Returns an integer as a float, if it is not above [`EXACT`] in size.
 pub(crate) fn exact(integer: i64) -> Option<f64> {
     (integer.unsigned_abs() <= EXACT).then_some(integer as f64)
 }

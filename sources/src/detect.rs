@@ -1,4 +1,4 @@
-//! Finding out what a path is.
+//! Detects the format of a path, and opens it.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -12,42 +12,47 @@ use crate::manifest::Manifest;
 use crate::open::Settings;
 use crate::{Error, Format, OpenOptions, Records};
 
-/// Opens data of any format that was built in, by its contents and its names, with the [default options](OpenOptions).
+/// Opens data of any format whose cargo feature is enabled. The format is detected from names and
+/// contents, and the [default options](OpenOptions) are used.
 ///
 /// | path | format |
 /// |---|---|
 /// | a folder with an `index.json` of shards, or of chunks | [`mds`](crate::mds), [`litdata`](crate::litdata) |
 /// | a folder with a `state.json` or `dataset_dict.json`, as `save_to_disk` writes them | [`table`](crate::table) |
-/// | a folder with a `metadata.csv` or `metadata.jsonl`, or with folders of which each has one | [`manifest`](crate::manifest) |
+/// | a folder with a `metadata.csv` or `metadata.jsonl`, or with folders that each have one | [`manifest`](crate::manifest) |
 /// | a `.csv`, `.tsv`, `.jsonl` or `.ndjson` file | [`manifest`](crate::manifest) |
-/// | `.tar`: a folder with such files in it, one, or several, as a pattern (`shard-{000..099}.tar`) | [`tar`](crate::tar) |
-/// | `.arrow`, `.feather`, the same | [`table`](crate::table) |
-/// | `.parquet`, the same | [`table`](crate::table) |
-/// | `.tfrecord`, `.tfrecords`, the same; also `train.tfrecord-00000-of-00001` | [`tfrecord`](crate::tfrecord) |
-/// | a folder with folders such as `year=2024`, which are named after values, of files of one of these kinds | theirs, with a field for each key |
-/// | another folder, with folders in it | [`folder`](crate::folder) |
-/// | llm.c's tokens, by their magic number | [`tokens`](crate::tokens), in blocks of 1,024 |
-/// | Megatron's `.idx`, or the `.bin` beside it | [`tokens`](crate::tokens), a sequence for each sample |
+/// | `.tar` files: one, several as a pattern (`shard-{000..099}.tar`), or a folder with such files | [`tar`](crate::tar) |
+/// | `.arrow` or `.feather` files, likewise | [`table`](crate::table) |
+/// | `.parquet` files, likewise | [`table`](crate::table) |
+/// | `.tfrecord` or `.tfrecords` files, likewise; also `train.tfrecord-00000-of-00001` | [`tfrecord`](crate::tfrecord) |
+/// | a folder with folders that are named after values, such as `year=2024`, and hold files of one of these kinds | that of the files, with an additional field for each key |
+/// | any other folder with folders in it | [`folder`](crate::folder) |
+/// | token files of llm.c, by their magic number | [`tokens`](crate::tokens), in blocks of 1,024 |
+/// | Megatron's `.idx`, or the `.bin` beside it | [`tokens`](crate::tokens), one sequence per sample |
 /// | `.safetensors`, `.npz` | [`safetensors`](crate::safetensors), [`npz`](crate::npz): rows of all arrays |
-/// | another `.bin` | [`tokens`](crate::tokens) of nanoGPT, `u16`, in blocks of 1,024 |
+/// | any other `.bin` | [`tokens`](crate::tokens) of nanoGPT, `u16`, in blocks of 1,024 |
 ///
-/// Tars, Arrow, Parquet and TFRecord are also known by their contents. A folder with more than one kind of data is an error
-/// that names a file of each; plain text next to the data, such as a README, does not count.
+/// Tars, Arrow, Parquet and TFRecord files are also recognised by their contents. A folder with
+/// more than one kind of data is an error that names a file of each kind; plain text next to the
+/// data, such as a README, is ignored.
 ///
-/// A path may also be the URL of an object or of a folder in a bucket, or a pattern of URLs, if the feature for it was
-/// built in (see [`Files::open`]). Web servers can't be asked what is in a folder.
+/// A path may also be the URL of an object or of a folder in a bucket, or a pattern of URLs, if the
+/// cargo feature for it is enabled (see [`Files::open`]). Web servers cannot list their
+/// folders.
 ///
 /// # Errors
 ///
-/// If the path can't be read, its format is not known or was not built in, or the format's own errors.
+/// If the path can't be read, or its format is unknown or its cargo feature is not enabled. Also
+/// the errors of the format itself.
 pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
     OpenOptions::new().open(path)
 }
 
 impl OpenOptions {
-    /// Opens packed tars (`.tar.gz`, `.tgz`, `.tar.bz2`, `.tbz2`, `.tar.zst`, `.tzst`) as a stream, since their samples can't be
-    /// read by index. The path is that of one tar, a pattern for several, or a folder with nothing else to open in it; for
-    /// anything else the result is `None`.
+    /// Opens compressed tars (`.tar.gz`, `.tgz`, `.tar.bz2`, `.tbz2`, `.tar.zst`, `.tzst`) as a
+    /// stream, since their samples can't be read by index. The path is that of one such tar, a
+    /// pattern for several, or a folder that has only such tars to open. For any other path the
+    /// result is `None`.
     ///
     /// ```no_run
     /// use slotline_sources::OpenOptions;
@@ -58,7 +63,8 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// As for [`TarOptions::stream`](crate::tar::TarOptions::stream), or if only some of several files are packed tars.
+    /// Those of [`TarOptions::stream`](crate::tar::TarOptions::stream). Also fails if only some of
+    /// several files are compressed tars.
     #[cfg(feature = "tar")]
     pub fn open_stream(&self, path: impl AsRef<Path>) -> Result<Option<crate::tar::TarStream>, Error> {
         self.set.limited(|| self.set.stream_of(path.as_ref()))
@@ -69,7 +75,8 @@ impl Settings {
     #[cfg(feature = "tar")]
     fn stream_of(&self, path: &Path) -> Result<Option<crate::tar::TarStream>, Error> {
         let is_plain = |extension: &str| extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        // The extension alone says that these are not packed tars, so no folder need be listed.
+        // The extension alone shows that these are not compressed tars, so no folder need be
+        // listed.
         let extension = without_query(path).extension().and_then(|found| found.to_str());
         if !path.is_dir() && extension.is_some_and(is_plain) && Kind::of(path) != Some(Kind::PackedTar) {
             return Ok(None);
@@ -95,7 +102,7 @@ impl Settings {
         Ok(Some(crate::tar::TarStream::open(self, paths)?))
     }
 
-    /// Opens data with all its fields, but only the chosen columns of tables.
+    /// Opens data with all its fields; of tables, only the chosen columns are opened.
     pub(crate) fn open_all(&self, path: &Path) -> Result<Records<dyn Format>, Error> {
         let paths = match find(path)? {
             Found::Folder(listing) => return self.open_folder(&listing),
@@ -202,7 +209,8 @@ impl Settings {
         Err(unknown(path))
     }
 
-    /// Opens files in folders that are named after values. `None` if they are files of classes with such names.
+    /// Opens files in folders that are named after values. Returns `None` if the folders are
+    /// classes that happen to have such names.
     fn open_parts(&self, path: &Path) -> Result<Option<Records<dyn Format>>, Error> {
         let mut parts = parts(path)?;
         let paths: Vec<PathBuf> = parts.iter().map(|part| part.path.clone()).collect();
@@ -224,7 +232,8 @@ impl Settings {
         Ok(Some(with_values(records.shared(), &parts, self.missing_as_zero)?.erased()))
     }
 
-    /// Opens the dataset that is in one of these folders, or the folders of classes.
+    /// Opens the dataset that is in one of these folders or, if there is none, treats the folders
+    /// as classes.
     fn open_folders(&self, path: &Path, folders: &[String]) -> Result<Records<dyn Format>, Error> {
         #[cfg(all(feature = "folder", feature = "remote"))]
         let objects = if is_url(path) { Some(self.list_url(&path.to_string_lossy())?) } else { None };
@@ -265,7 +274,7 @@ impl Settings {
         Err(unknown(path))
     }
 
-    /// Opens the metadata of a folder.
+    /// Opens the metadata file of a folder.
     fn open_metadata(&self, path: &Path) -> Result<Records<dyn Format>, Error> {
         if Kind::of(path) == Some(Kind::Parquet) {
             let problem = "metadata in Parquet are not read with the files that they name";
@@ -278,7 +287,7 @@ impl Settings {
         Err(unknown(path))
     }
 
-    /// Opens files that make one dataset, or a folder that `save_to_disk` wrote.
+    /// Opens several files as one dataset, or a folder that `save_to_disk` wrote.
     fn open_several(&self, kind: Kind, paths: &[PathBuf]) -> Result<Records<dyn Format>, Error> {
         match kind {
             #[cfg(feature = "tar")]
@@ -295,10 +304,11 @@ impl Settings {
     }
 }
 
-/// The metadata that may be in each of several folders.
+/// The names of metadata files that each of several folders may have.
 const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
 
-/// Whether a folder that has these files is a dataset itself, and not that of a class, which may have any.
+/// Whether a folder with these files is a dataset by itself. Otherwise it may be the folder of a
+/// class, which may hold any files.
 fn is_dataset(folder: &Path, has: impl Fn(&str) -> bool) -> Result<bool, Error> {
     if METADATA.into_iter().chain(["metadata.parquet", "_SUCCESS"]).any(&has) {
         return Ok(true);
@@ -310,18 +320,18 @@ fn is_dataset(folder: &Path, has: impl Fn(&str) -> bool) -> Result<bool, Error> 
         && String::from_utf8_lossy(&read_whole(&below(folder, "state.json"))?).contains("\"_data_files\""))
 }
 
-/// Lists some names, for a message.
+/// Returns the first names as a list for a message.
 fn listed(names: &[impl AsRef<str>]) -> String {
     let more = if names.len() > 5 { ", …" } else { "" };
     names.iter().take(5).map(AsRef::as_ref).collect::<Vec<_>>().join(", ") + more
 }
 
-/// Whether a name ends in this, in upper or lower case.
+/// Whether a name has this extension, in upper or lower case.
 fn has_extension(path: &Path, extension: &str) -> bool {
     without_query(path).extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }
 
-/// The error for files that are packed.
+/// Creates the error for a compressed file.
 fn packed(path: &Path) -> Error {
     let problem = "it is packed, so that its samples can't be read by index";
     Error::in_file(path, problem, "unpack it; only tars are read packed, as streams")

@@ -8,7 +8,7 @@ use std::path::Path;
 pub use slotline::shown;
 use slotline::with_causes;
 
-/// Why a file, or a sample in it, can't be used.
+/// Why a file or a sample can't be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,7 +19,7 @@ pub enum Error {
         name: String,
         /// The failed operation: "open", "read", …
         action: &'static str,
-        /// What to do about it.
+        /// What the user can do about it.
         advice: &'static str,
         /// The system's error.
         r#source: io::Error,
@@ -29,9 +29,9 @@ pub enum Error {
     Remote {
         /// The URL.
         name: String,
-        /// The bytes that were asked for, if it was some.
+        /// The range of bytes that was requested, or `None` for the whole object.
         range: Option<Range<u64>>,
-        /// What to do about it.
+        /// What the user can do about it.
         advice: &'static str,
         /// What the server or the network did.
         r#source: Box<dyn std::error::Error + Send + Sync>,
@@ -45,7 +45,7 @@ pub enum Error {
         offset: Option<u64>,
         /// What was expected, and what was found.
         problem: String,
-        /// What to do about it.
+        /// What the user can do about it.
         advice: &'static str,
     },
     /// An option or a list of files can't be used.
@@ -53,7 +53,7 @@ pub enum Error {
     Usage {
         /// What is wrong.
         problem: String,
-        /// What to do about it.
+        /// What the user can do about it.
         advice: &'static str,
     },
 }
@@ -96,7 +96,7 @@ impl Error {
         Self::Io { name: shown(&name.to_string()), action, advice, source }
     }
 
-    /// Makes the error for contents that violate the format.
+    /// Creates the error for contents that violate the format, at a position in the file.
     pub fn format(
         name: impl Display,
         offset: impl Into<Option<u64>>,
@@ -106,12 +106,12 @@ impl Error {
         Self::Format { name: shown(&name.to_string()), offset: offset.into(), problem: shown(&problem.into()), advice }
     }
 
-    /// Makes the error for contents that violate the format, at no place in particular.
+    /// Creates the error for contents that violate the format, without a position.
     pub(crate) fn in_file(path: impl AsRef<Path>, problem: impl Into<String>, advice: &'static str) -> Self {
         Self::format(path.as_ref().display(), None, problem, advice)
     }
 
-    /// Returns the same error again, if it is of what a file contains.
+    /// Returns a copy of the error, if it is about the contents of a file.
     pub(crate) fn again(&self) -> Option<Self> {
         let Self::Format { name, offset, problem, advice } = self else { return None };
         Some(Self::Format { name: name.clone(), offset: *offset, problem: problem.clone(), advice })

@@ -1,12 +1,14 @@
-//! Reading bytes: files of this machine, numbered, by range.
+//! [`Files`]: the files of a dataset, which are numbered and read by byte ranges.
 //!
-//! [`Files`] are those of one dataset. A file is opened when it is first read, and stays open ([`Files::open`]), unless
-//! it is one of many that are read once each ([`Files::open_per_read`]). By default bytes are read into memory of the
-//! reading thread. [`Files::map`] maps the files instead, so that nothing is copied.
+//! With [`Files::open`], a file is opened when it is first read, and stays open.
+//! [`Files::open_per_read`] opens a file for each read, and is for many files that are read once
+//! each. By default bytes are read into memory of the reading thread. [`Files::map`] maps the files
+//! instead, so that nothing is copied.
 //!
-//! A file that was replaced or changed before it is first read is an error. One that stays open is read to the end of the
-//! dataset, even if another one takes its name. If an open file is overwritten in place, samples may mix old and new
-//! bytes: write another file, and rename it.
+//! A file that is replaced or changed between the opening of the dataset and the first read is an
+//! error. A file that stays open continues to be read even if another file takes its name. If an
+//! open file is overwritten in place, samples may mix old and new bytes; to replace a file, write a
+//! new one and rename it.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -32,25 +34,27 @@ use crate::remote::Listed;
 #[cfg(feature = "remote")]
 use crate::remote::Remote;
 
-/// How many files are looked up to estimate the capacity for whole files.
+/// How many files are examined to estimate the capacity for fields that hold whole files.
 const LOOKED_AT: usize = 1024;
 
-/// The size of a page, or less.
+/// The size of a page of memory, or a divisor of it.
 const PAGE: usize = 4096;
 
 /// The files of a dataset.
 pub struct Files {
     list: List,
-    /// Why an index of one of them was not saved, and of how many.
+    /// The reason why an index could not be saved (of the first such file), and the number of such
+    /// files.
     unsaved: Mutex<Option<(String, usize)>>,
 }
 
 enum List {
-    /// Opened once.
+    /// Files that are opened once and stay open.
     Open(Vec<Open>),
-    /// Opened for each read: below a folder, the relative paths one after another, and where each ends.
+    /// Files below a folder that are opened for each read: their relative paths, one after another,
+    /// and where each path ends.
     PerRead { root: PathBuf, paths: Vec<u8>, ends: Vec<u64> },
-    /// In buckets or on servers.
+    /// Objects in buckets or on servers.
     #[cfg(feature = "remote")]
     Remote(Remote),
 }
@@ -58,13 +62,13 @@ enum List {
 struct Open {
     path: PathBuf,
     len: u64,
-    /// When it was modified last: seconds and nanoseconds.
+    /// The time of the last modification: seconds and nanoseconds.
     modified: (i64, i64),
     handle: OnceLock<File>,
     map: Option<Mmap>,
 }
 
-/// A state of a file: its length, and what changes whenever its contents do.
+/// The state of a file's contents: the length, and a version that changes whenever the contents do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) len: u64,
@@ -78,7 +82,7 @@ pub struct Span {
     pub file: usize,
     /// The first byte.
     pub start: u64,
-    /// The number of bytes; `None` for all up to the end.
+    /// The number of bytes; `None` for all bytes to the end of the file.
     pub len: Option<u64>,
 }
 
@@ -89,15 +93,16 @@ impl From<List> for Files {
 }
 
 impl Files {
-    /// Makes files that stay open, and looks up their lengths. Paths like `s3://bucket/path` are objects in buckets or on
-    /// servers: `s3`, `gs`, `az`, `abfs`, `http` or `https`, each with the cargo feature of that kind.
+    /// Creates files that stay open, and looks up their lengths. Paths that are URLs, such as
+    /// `s3://bucket/path`, are objects in buckets or on servers. The schemes are `s3`, `gs`, `az`,
+    /// `abfs`, `http` and `https`; each kind has its own cargo feature.
     ///
-    /// Credentials and options of buckets are those of the crate `object_store`, from the environment:
-    /// `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, `GOOGLE_SERVICE_ACCOUNT`, …
+    /// Credentials and options of buckets are read from the environment variables of the crate
+    /// `object_store`: `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, `GOOGLE_SERVICE_ACCOUNT`, …
     ///
     /// # Errors
     ///
-    /// If one of them can't be found, or some are remote and others not.
+    /// If a file can't be found, or if some of the paths are URLs and others are not.
     pub fn open(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Self, Error> {
         let paths: Vec<PathBuf> = paths.into_iter().map(Into::into).collect();
         if paths.iter().any(|path| is_url(path)) {
@@ -127,7 +132,7 @@ impl Files {
         Err(Error::usage(problem, "build with `s3`, `gcs`, `azure` or `http`"))
     }
 
-    /// Makes files below `root` that are opened for each read, from their relative paths.
+    /// Creates files below `root` that are opened for each read, from their relative paths.
     pub fn open_per_read(root: impl Into<PathBuf>, relative: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
         use std::os::unix::ffi::OsStrExt;
         let (mut paths, mut ends) = (Vec::new(), Vec::new());
@@ -138,22 +143,14 @@ impl Files {
         List::PerRead { root: root.into(), paths, ends }.into()
     }
 
-    /// Makes the objects below the URL of a folder that were listed.
+    /// Creates files from the objects that were listed below the URL of a folder.
     #[cfg(feature = "remote")]
     pub(crate) fn listed(folder: &str, listed: Vec<Listed>) -> Result<Self, Error> {
         Ok(List::Remote(Remote::listed(folder, listed)?).into())
     }
 
-    /// Maps the files that stay open, so that reading copies nothing.
-    ///
-    /// # Errors
-    ///
-    /// If a file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// While the dataset lives, nobody may write to the files or shorten them. (A file may be replaced by another one, by
-    /// renaming.)
+    /// Maps the files into memory, so that reading copies nothing. Has no effect on files that are
+    /// opened for each read.
     pub unsafe fn map(mut self) -> Result<Self, Error> {
         if let List::Open(list) = &mut self.list {
             for open in list.iter_mut().filter(|open| open.len > 0) {
@@ -218,8 +215,8 @@ impl Files {
         }
     }
 
-    /// Chooses the room for whole files from their lengths, or from those of some if there are many. One that can't be
-    /// looked at counts as empty.
+    /// Chooses the capacity for fields that hold whole files, from the lengths of all files, or of
+    /// some if there are many. A file whose length can't be determined counts as empty.
     pub(crate) fn room(&self) -> CapacityHint {
         let lengths = (0..self.len()).step_by(self.len().div_ceil(LOOKED_AT).max(1));
         let length = |file| self.file_len(file).or_else(|| Some(self.path(file).metadata().ok()?.len()));
@@ -227,7 +224,7 @@ impl Files {
         if self.len() <= LOOKED_AT { CapacityHint::of(lengths) } else { CapacityHint::estimate(lengths) }
     }
 
-    /// Returns these bytes, if the file is mapped and has them.
+    /// Returns the bytes of a span, if the file is mapped and has them.
     pub fn mapped(&self, span: Span) -> Option<&[u8]> {
         let List::Open(list) = &self.list else { return None };
         let map = list.get(span.file)?.map.as_ref()?;
@@ -243,7 +240,8 @@ impl Files {
         }
     }
 
-    /// Returns the state of a file as it was when it was opened; `None` if it has no version, or has changed since.
+    /// Returns the state that a file had when it was opened. Returns `None` if the file has no
+    /// version, or has changed since.
     pub(crate) fn state(&self, file: usize) -> Option<State> {
         match &self.list {
             List::Open(list) => {
@@ -257,7 +255,7 @@ impl Files {
             List::PerRead { .. } => None,
             #[cfg(feature = "remote")]
             List::Remote(remote) => {
-                // So that no other URL can stand for this one.
+                // The URL is hashed, so that no other URL can be mistaken for this one.
                 let key = crate::saved::hash([remote.whole_url(file).as_bytes()]);
                 let version = [&key, remote.version(file)?.as_bytes()].concat();
                 Some(State { len: remote.object_len(file)?, version })
@@ -265,14 +263,14 @@ impl Files {
         }
     }
 
-    /// Notes that the index of a file was not saved, and why.
+    /// Records that the index of a file could not be saved, and why.
     pub(crate) fn index_is_not_saved(&self, file: usize, why: &str) {
         let mut unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
         let first = || (format!("{}: {why}", self.path(file).display()), 0);
         unsaved.get_or_insert_with(first).1 += 1;
     }
 
-    /// Returns what a user of the files should know.
+    /// Returns warnings for the user of the files.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
         let unsaved = unsaved.iter().map(|(first, count)| {
@@ -291,7 +289,7 @@ impl Files {
         !matches!(self.list, List::Open(_) | List::PerRead { .. })
     }
 
-    /// Reads these bytes into `memory`, which is lengthened if necessary.
+    /// Reads the bytes of a span into `memory`, which grows if necessary.
     ///
     /// # Errors
     ///
@@ -305,7 +303,8 @@ impl Files {
         self.read(span, memory).map(|_| ())
     }
 
-    /// Reads these bytes: returns those that are mapped, or reads them into `memory`, which is lengthened if necessary.
+    /// Returns the bytes of a span: those that are mapped, or else bytes that are read into
+    /// `memory`, which grows if necessary.
     ///
     /// # Errors
     ///
@@ -337,7 +336,8 @@ impl Files {
         }
     }
 
-    /// Asks the system to fetch these bytes, without waiting for them. A failure shows when they are read.
+    /// Asks the system to fetch the bytes of a span, without waiting for them. Errors are reported
+    /// when the bytes are read.
     pub(crate) fn will_need(&self, span: Span) -> Readiness {
         let asked = match &self.list {
             List::Open(list) => list.get(span.file).and_then(|open| {
@@ -364,7 +364,8 @@ impl Files {
         asked.unwrap_or_default()
     }
 
-    /// Sends requests for the bytes that were asked for, which wait for this so that neighbours are fetched together.
+    /// Sends the requests for the bytes that were asked for. They are sent together, so that
+    /// neighbours are fetched by one request.
     pub(crate) fn send(&self) {
         #[cfg(feature = "remote")]
         if let List::Remote(remote) = &self.list {
@@ -372,13 +373,14 @@ impl Files {
         }
     }
 
-    /// Returns how many threads should ask for bytes at a time: opening a file that is not in memory waits for the disk.
+    /// Returns how many threads should ask for bytes at the same time. More than one is needed
+    /// since opening a file may wait for the disk.
     pub(crate) fn requests(&self) -> usize {
         if matches!(self.list, List::PerRead { .. }) { 16 } else { 1 }
     }
 
-    /// Begins a pass that asks for about `budget` bytes ahead. Bytes that were asked for before, and not read, are no
-    /// longer needed.
+    /// Begins a pass in which about `budget` bytes are asked for ahead. Bytes that were asked for
+    /// earlier and not read are dropped.
     pub(crate) fn begin_pass(&self, budget: u64) {
         #[cfg(feature = "remote")]
         if let List::Remote(remote) = &self.list {
@@ -388,7 +390,7 @@ impl Files {
 }
 
 impl Open {
-    /// Returns the file. It stays open from then on, unless too many files are open.
+    /// Returns the open file. It stays open afterwards, unless too many files are open.
     fn handle(&self) -> Result<Handle<'_>, Error> {
         if let Some(handle) = self.handle.get() {
             return Ok(Handle::Stays(handle));
@@ -400,7 +402,7 @@ impl Open {
         let mut handle = Some(handle);
         let stays = self.handle.get_or_init(|| handle.take().expect("it is called once"));
         if handle.is_some() {
-            // Another thread opened it.
+            // Another thread has opened the file meanwhile.
             OPEN.fetch_sub(1, Ordering::Relaxed);
         }
         Ok(Handle::Stays(stays))
@@ -428,7 +430,7 @@ impl Drop for Open {
 /// A file that is open.
 enum Handle<'a> {
     Stays(&'a File),
-    /// Until this is dropped.
+    /// A file that is closed when this is dropped.
     Once(File),
 }
 
@@ -443,10 +445,11 @@ impl Deref for Handle<'_> {
     }
 }
 
-/// How many files stay open.
+/// The number of files that stay open.
 static OPEN: AtomicU64 = AtomicU64::new(0);
 
-/// Counts a file that stays open, if that leaves half of the descriptors of this process for others.
+/// Counts a file as one that stays open, and returns true, if that leaves half of this process's
+/// file descriptors free.
 fn may_stay() -> bool {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     let limit = *LIMIT.get_or_init(|| {
@@ -462,7 +465,7 @@ fn may_stay() -> bool {
     stays
 }
 
-/// Reads bytes of a file of this length into memory.
+/// Reads a range of bytes of a file, whose length is given, into memory.
 fn read_exact<'a, 'f>(
     path: &Path,
     len: u64,
@@ -478,11 +481,12 @@ fn read_exact<'a, 'f>(
     Ok(into)
 }
 
-/// Opens a file, without waiting for another program, as a pipe would.
+/// Opens a file. Does not wait for other programs, as opening a pipe would.
 fn open_plain(path: &Path) -> io::Result<(File, Metadata)> {
     let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let file = match opened {
-        // Another program has a lease on it, and is told to give it back.
+        // Another program has a lease on the file. Opening it again waits until the system has told
+        // that program to release the lease.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => File::open(path)?,
         opened => opened?,
     };
@@ -491,7 +495,7 @@ fn open_plain(path: &Path) -> io::Result<(File, Metadata)> {
     Ok((file, found))
 }
 
-/// Checks that this is a file, and not a folder or a pipe.
+/// Returns an error unless this is a regular file.
 fn plain(found: &Metadata) -> io::Result<()> {
     match found.is_file() {
         true => Ok(()),
@@ -512,11 +516,11 @@ pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(memory)
 }
 
-/// An object that is read from front to back.
+/// An object that is read sequentially.
 #[cfg(feature = "remote")]
 pub(crate) struct Sequence {
     files: Files,
-    /// What is in memory, from `start` on.
+    /// The bytes in memory, from position `start` of the object on.
     memory: Vec<u8>,
     start: u64,
     at: u64,
@@ -524,7 +528,7 @@ pub(crate) struct Sequence {
 
 #[cfg(feature = "remote")]
 impl Sequence {
-    /// How many bytes are requested at a time, and how many such parts before they are read.
+    /// The number of bytes of a request, and how many such parts are requested ahead.
     const PART: u64 = 4 << 20;
     const PARTS: u64 = 4;
 
@@ -536,7 +540,7 @@ impl Sequence {
         Ok(sequence)
     }
 
-    /// Returns the part that begins here.
+    /// Returns the span of the part that begins here.
     fn part(&self, start: u64) -> Span {
         let len = self.files.file_len(0).unwrap_or(0).saturating_sub(start).min(Self::PART);
         Span { file: 0, start, len: Some(len) }
@@ -566,7 +570,7 @@ impl io::Read for Sequence {
     }
 }
 
-/// Returns the names of what is directly in a folder, sorted.
+/// Returns the names of the files and folders that are directly in a folder, sorted.
 pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, Error> {
     #[cfg(feature = "remote")]
     if is_url(folder) {
@@ -579,7 +583,7 @@ pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Returns the path of what has this name, which may have several parts, in a folder.
+/// Returns the path of a name in a folder. The name may have several components.
 pub(crate) fn below(folder: &Path, name: &str) -> PathBuf {
     #[cfg(feature = "remote")]
     if is_url(folder) {
@@ -593,7 +597,7 @@ pub(crate) fn is_url(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.contains("://"))
 }
 
-/// Returns the bytes of a span of a file of this length, if it has them.
+/// Returns the range of a span in a file of this length, or `None` if it exceeds the file.
 fn range(span: Span, len: u64) -> Option<Range<usize>> {
     let end = match span.len {
         Some(bytes) => span.start.checked_add(bytes)?,
@@ -605,7 +609,7 @@ fn range(span: Span, len: u64) -> Option<Range<usize>> {
     Some(usize::try_from(span.start).ok()?..usize::try_from(end).ok()?)
 }
 
-/// Returns `len` bytes of memory that is used again and again.
+/// Returns `len` bytes of memory that is reused.
 pub(crate) fn room(memory: &mut Vec<u8>, len: usize) -> io::Result<&mut [u8]> {
     if memory.len() < len {
         reserve(memory, len - memory.len())?;
@@ -614,7 +618,7 @@ pub(crate) fn room(memory: &mut Vec<u8>, len: usize) -> io::Result<&mut [u8]> {
     Ok(&mut memory[..len])
 }
 
-/// Makes room for `more` bytes at the end of memory.
+/// Reserves memory for `more` bytes.
 pub(crate) fn reserve(memory: &mut Vec<u8>, more: usize) -> io::Result<()> {
     memory.try_reserve(more).map_err(|_| {
         let bytes = memory.len().saturating_add(more);
@@ -622,7 +626,7 @@ pub(crate) fn reserve(memory: &mut Vec<u8>, more: usize) -> io::Result<()> {
     })
 }
 
-/// Asks for bytes of a file, unless the last of them is in memory.
+/// Asks the system for a range of a file, unless the last byte of the range is in memory.
 fn advise(file: &File, range: Range<usize>) -> Option<Readiness> {
     let bytes = range.len() as u64;
     let (Ok(start), Ok(len), Some(last)) = (range.start.try_into(), range.len().try_into(), range.end.checked_sub(1))
@@ -634,18 +638,20 @@ fn advise(file: &File, range: Range<usize>) -> Option<Readiness> {
     // SAFETY: the descriptor is open, and there is room for one byte.
     let resident = unsafe { libc::preadv2(file.as_raw_fd(), &vector, 1, last as libc::off_t, libc::RWF_NOWAIT) } == 1;
     if !resident {
-        // SAFETY: the descriptor is open. Advice changes nothing but what the system has in memory.
+        // SAFETY: the descriptor is open. The call changes only which bytes the system has in
+        // memory.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), start, len, libc::POSIX_FADV_WILLNEED) };
     }
     Some(Readiness { bytes, resident })
 }
 
-/// Whether the last byte of a range of a map is in memory.
+/// Whether the last byte of a range of a memory map is in memory.
 fn is_resident(map: &Mmap, range: &Range<usize>) -> bool {
     let Some(last) = range.end.checked_sub(1) else { return true };
     let page = map.as_ptr().wrapping_add(last - last % PAGE);
     let mut found = 0_u8;
-    // SAFETY: the page is part of the map, which starts at a page, and there is room for its byte.
+    // SAFETY: the page is part of the map, which starts at a page, and `found` has room for the
+    // result.
     unsafe { libc::mincore(page.cast_mut().cast(), 1, &mut found) == 0 && found & 1 == 1 }
 }
 
@@ -668,7 +674,8 @@ mod tests {
         Span { file, start, len: len.into() }
     }
 
-    /// Returns the same two files, opened once, mapped, and opened for each read.
+    /// Returns the same two files opened in three ways: to stay open, mapped, and opened for each
+    /// read.
     fn three(folder: &Path) -> [Files; 3] {
         std::fs::write(folder.join("a"), b"0123456789").unwrap();
         std::fs::write(folder.join("b"), b"").unwrap();

@@ -1,4 +1,5 @@
-//! Folders of files, one folder for each class, as torchvision's `ImageFolder` and `DatasetFolder` read them.
+//! Folders of files, one folder for each class, as torchvision's `ImageFolder` and `DatasetFolder`
+//! read them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,18 +12,20 @@ use crate::format::place;
 use crate::open::{CLASSES, Settings};
 use crate::{Error, FieldKind, Format, Input, Options, Record, RecordFields, Records, Value};
 
-/// The extensions of torchvision's `ImageFolder`.
+/// The extensions that torchvision's `ImageFolder` accepts.
 pub const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
 
-/// Files in folders that are named after their classes; a sample is the bytes of a file, `data`, and the number of its
-/// class, `label: i64`.
+/// Files in folders that are named after their classes. A sample has the bytes of a file, `data`,
+/// and the number of its class, `label: i64`.
 ///
-/// The classes, their numbers, the samples and their order are the same as in torchvision 0.29. The classes are the folders
-/// directly below the root, sorted by name. A class has all files below its folder whose names end in one of the
-/// extensions, in upper or lower case; symbolic links are followed.
+/// The classes, their numbers, the samples and their order are the same as in torchvision 0.29. The
+/// classes are the folders directly below the root, sorted by name. The files of a class are all
+/// files below its folder that have one of the extensions, in upper or lower case. Symbolic links
+/// are followed.
 ///
-/// Names are compared by their bytes, which for UTF-8 is Python's order. Unlike in torchvision, a symbolic link to a folder
-/// above it is an error: torchvision follows it again and again, until the path is too long.
+/// Names are compared by their bytes, which for UTF-8 is Python's order. Unlike in torchvision, a
+/// symbolic link to a folder above it is an error; torchvision follows it again and again, until
+/// the path is too long.
 ///
 /// ```
 /// use slotline::Loader;
@@ -52,8 +55,9 @@ pub struct Folder {
     fields: RecordFields,
 }
 
-/// How a folder is read: by default as torchvision's `ImageFolder` does, files of [pictures](IMAGES), and at least one in
-/// each class. [`extensions`](Options::extensions) may be in upper or lower case.
+/// Options for reading a folder. The defaults are those of torchvision's `ImageFolder`: the
+/// extensions are those of [pictures](IMAGES), and each class must have a file.
+/// [`extensions`](Options::extensions) may be in upper or lower case.
 pub type FolderOptions = Options<Folder>;
 
 impl FolderOptions {
@@ -88,7 +92,7 @@ impl Settings {
         crate::remote::list(root, |name| self.chooses(name))
     }
 
-    /// Makes a dataset of the objects below a URL.
+    /// Creates a dataset of the objects below a URL.
     #[cfg(feature = "remote")]
     pub(crate) fn of_url(&self, root: &str, mut list: Vec<crate::remote::Listed>) -> Result<Records<Folder>, Error> {
         let class = |name: &str| name.split_once('/').map(|(class, _)| class.to_owned());
@@ -106,7 +110,7 @@ impl Settings {
         Ok(Folder::new(Files::listed(root, list)?, classes, starts))
     }
 
-    /// Checks that no class is empty, unless it may be.
+    /// Returns an error if a class is empty, unless that is allowed.
     fn check_classes(&self, root: &Path, classes: &[String], starts: &[usize]) -> Result<(), Error> {
         let pairs = classes.iter().zip(starts.windows(2));
         let empty: Vec<&str> = pairs.filter(|(_, at)| at[0] == at[1]).map(|(class, _)| class.as_str()).collect();
@@ -129,20 +133,21 @@ impl Settings {
         }
     }
 
-    /// Whether a file has one of the extensions.
+    /// Whether a name has one of the extensions.
     fn chooses(&self, name: &str) -> bool {
         let name = name.to_lowercase();
         self.class_extensions().iter().any(|extension| name.ends_with(extension.as_str()))
     }
 
-    /// Adds the files of a class, relative to the root.
+    /// Adds the files of a class to the list, with paths relative to the root.
     fn list(&self, root: &Path, class: &str, list: &mut Vec<PathBuf>) -> Result<(), Error> {
         let first = list.len();
         for entry in WalkDir::new(root.join(class)).follow_links(true) {
             let path = match entry {
                 Ok(entry) if entry.file_type().is_dir() => continue,
                 Ok(entry) => entry.into_path(),
-                // torchvision lists a link to nothing; it is an error when it is read.
+                // torchvision lists a symbolic link that leads nowhere, too; reading the file is an
+                // error then.
                 Err(error) => match error.path() {
                     Some(path) if error.loop_ancestor().is_none() && path.is_symlink() && !path.exists() => {
                         path.to_owned()
@@ -159,7 +164,8 @@ impl Settings {
     }
 }
 
-/// What torchvision sorts files by: their folders' whole paths, as strings, and in each their names.
+/// Returns the key by which torchvision sorts files: the whole path of the folder as a string, and
+/// then the name.
 fn key(path: &Path) -> (OsString, OsString) {
     let folder = path.parent().unwrap_or(Path::new("")).as_os_str().to_owned();
     (folder, path.file_name().unwrap_or_default().to_owned())
@@ -216,7 +222,7 @@ impl Folder {
         Records::new(Self { files, classes, starts, fields })
     }
 
-    /// Returns the names of the classes; a label is a position in this list.
+    /// Returns the names of the classes. A label is an index into this list.
     pub fn classes(&self) -> &[String] {
         &self.classes
     }

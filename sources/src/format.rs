@@ -1,4 +1,5 @@
-//! The trait that each format implements, and the dataset that is made from it.
+//! [`Format`], the trait that each format implements, and [`Records`], the dataset that is made
+//! from a format.
 
 use std::any::Any;
 use std::io;
@@ -17,9 +18,9 @@ use crate::columns::View;
 use crate::files::{Files, Span, reserve};
 use crate::{Error, Record, RecordFields};
 
-/// Samples in files: where they are, and how their bytes become fields.
+/// A format of data in files: where the samples are, and how their bytes become fields.
 ///
-/// [`Records`] is the dataset. Implement this for a format of your own:
+/// [`Records`] makes a dataset of it. You can implement this trait for your own format:
 ///
 /// ```
 /// use slotline::dtype::DType;
@@ -79,20 +80,23 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
     /// Returns the files that the samples are in.
     fn files(&self) -> &Files;
 
-    /// Calls `each` with the bytes that sample `index`, which is below the length, is read from. Several samples may be
-    /// read from the same ones; those that are in memory already may be left out.
+    /// Calls `each` with the byte ranges that sample `index` is read from. `index` must be less
+    /// than the length. Several samples may be read from the same ranges. Ranges that are in memory
+    /// already may be left out.
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span));
 
-    /// Returns the number of the file that sample `index`, which is below the length, is in. By default it is that of its
-    /// first [span](Self::spans), so a format that may leave out spans, since they are in memory, must override this.
+    /// Returns the number of the file that contains sample `index`, which must be less than the
+    /// length. By default it is the file of the first [span](Self::spans), so a format that may
+    /// leave out spans that are in memory must override this.
     fn file_of(&self, index: usize) -> Option<usize> {
         let mut file = None;
         self.spans(index, &mut |span| _ = file.get_or_insert(span.file));
         file
     }
 
-    /// Returns the number of samples in each shard, in order: in what is stored together, such as a file. They add up to
-    /// the length. By default samples in sequence are together if their first bytes are in the same file.
+    /// Returns the number of samples in each shard, in order. A shard is what is stored together,
+    /// such as a file. The numbers add up to the length. By default consecutive samples are in one
+    /// shard if their first bytes are in the same file.
     fn shard_lens(&self) -> Vec<usize> {
         let (mut lens, mut last) = (Vec::<usize>::new(), None);
         for index in 0..self.len() {
@@ -106,51 +110,52 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
         lens
     }
 
-    /// Whether fields other than those with bytes can be made without reading the files. If so, and none of the chosen
-    /// fields holds bytes, no file is read, and [`Input`] returns empty bytes.
+    /// Whether fields that do not hold bytes can be made without reading the files. If so, and none
+    /// of the chosen fields holds bytes, no file is read, and [`Input`] returns empty bytes.
     fn knows_fields(&self) -> bool {
         false
     }
 
-    /// Reads sample `index`, which is below the length.
+    /// Reads sample `index`, which must be less than the length.
     ///
     /// # Errors
     ///
-    /// If its bytes can't be read, or are not as the format demands.
+    /// If its bytes can't be read, or violate the format.
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error>;
 
-    /// Whether [`write_many`](Self::write_many) should be called, because it is faster than repeated calls of
-    /// [`read`](Self::read).
+    /// Whether [`write_many`](Self::write_many) should be called, because it is faster than
+    /// repeated calls of [`read`](Self::read).
     fn reads_many(&self) -> bool {
         false
     }
 
-    /// Writes the samples at `indices`, which are below the length, into their rows: all, or some from the first on, or none.
-    /// [`read`](Self::read) is called for the others, and returns the error of one that can't be read.
+    /// Writes the samples at `indices`, each less than the length, into their rows. An
+    /// implementation may stop after any number of samples, also before the first.
+    /// [`read`](Self::read) is then called for the others, and returns the errors.
     fn write_many(&self, indices: &[usize], rows: &mut RowsMut<'_>) {
         let _ = (indices, rows);
     }
 }
 
-/// Reads the bytes of one sample.
+/// Access to the bytes of one sample.
 #[derive(Debug)]
 pub struct Input<'a> {
     files: &'a Files,
     memory: &'a mut Memory,
-    /// Where the time of reading is counted, for some samples.
+    /// Where to add the time of reading, if this sample is timed.
     timed: Option<&'a ReadCounters>,
-    /// Whether nothing is read, and empty bytes are returned.
+    /// Whether empty bytes are returned and nothing is read.
     unread: bool,
 }
 
-/// The memory of a thread that reads.
+/// The memory that one reading thread keeps between samples.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// One for each span.
+    /// A buffer for each span.
     buffers: Vec<Vec<u8>>,
-    /// What the last sample was read from, if others share it.
+    /// The data that the last sample was read from, if samples share it, such as an unpacked shard.
     held: Option<Arc<dyn Any + Send + Sync>>,
-    /// The samples that were read, and not counted yet.
+    /// The number of samples that were read and not counted yet.
     read: u64,
 }
 
@@ -159,12 +164,12 @@ impl<'a> Input<'a> {
         Self { files, memory, timed: None, unread: false }
     }
 
-    /// Gives no bytes, for fields that are made without them.
+    /// Makes all reads return empty bytes, for fields that are made without them.
     pub(crate) fn unread(self) -> Self {
         Self { unread: true, ..self }
     }
 
-    /// Reads these bytes, as many spans as the sample has.
+    /// Reads the bytes of the sample's spans.
     ///
     /// # Errors
     ///
@@ -174,7 +179,7 @@ impl<'a> Input<'a> {
         Ok(std::array::from_fn(|i| read[i]))
     }
 
-    /// Reads these bytes, a number of spans that is known at run time.
+    /// Reads the bytes of the sample's spans, if their number is known only at run time.
     ///
     /// # Errors
     ///
@@ -192,7 +197,8 @@ impl<'a> Input<'a> {
         spans.iter().zip(buffers).map(|(span, memory)| self.files.read(*span, memory)).collect()
     }
 
-    /// Reads these bytes one after another, as if they were one span. Several spans are copied into memory of the thread.
+    /// Reads the spans and joins their bytes, as if they were one span. Several spans are copied
+    /// into memory of the thread.
     ///
     /// # Errors
     ///
@@ -203,13 +209,15 @@ impl<'a> Input<'a> {
         joined(self.files, spans, one, all)
     }
 
-    /// Lends what other samples share, such as an unpacked shard, until the next sample is read.
+    /// Stores data that several samples share, such as an unpacked shard, in the thread's memory
+    /// until the next sample is read. Returns a reference to it.
     pub fn hold<T: Any + Send + Sync>(self, shared: Arc<T>) -> &'a T {
         let held: &'a dyn Any = &**self.memory.held.insert(shared);
         held.downcast_ref().expect("it was just stored as a T")
     }
 
-    /// Lends what [`hold`](Self::hold) lent last if `is` accepts it, and otherwise what `find` returns.
+    /// Returns the data that [`hold`](Self::hold) stored last, if `is` accepts it. Otherwise stores
+    /// the data that `find` returns.
     pub(crate) fn hold_if<T: Any + Send + Sync>(
         self,
         is: impl Fn(&T) -> bool,
@@ -222,8 +230,8 @@ impl<'a> Input<'a> {
         Ok(held.downcast_ref().expect("it was stored as a T"))
     }
 
-    /// Reads these bytes as [`joined`](Self::joined) does, and returns what `convert` makes of them: it appends to an empty
-    /// buffer of the thread.
+    /// Reads the spans as [`joined`](Self::joined) does, and converts the bytes. `convert` appends
+    /// its result to an empty buffer of the thread, which is returned.
     ///
     /// # Errors
     ///
@@ -273,7 +281,7 @@ fn joined<'a>(
     Ok(all)
 }
 
-/// The samples of a [`Format`], by index. A clone shares everything.
+/// A dataset of the samples of a [`Format`], by index. Clones share the files and all state.
 #[derive(Debug)]
 pub struct Records<F: ?Sized> {
     format: Arc<F>,
@@ -281,12 +289,12 @@ pub struct Records<F: ?Sized> {
     budget: u64,
 }
 
-/// What the clones of a dataset share to read ahead.
+/// The state for reading ahead that the clones of a dataset share.
 #[derive(Clone, Debug, Default)]
 struct Reading {
-    /// Made before any worker is forked; `None` if the system has no memory for it.
+    /// Created before any worker is forked. `None` if memory for it could not be allocated.
     read: Option<Arc<ReadCounters>>,
-    /// Made when the first pass begins; `None` if the threads can't be started.
+    /// Started when the first pass begins. `None` if the threads can't be started.
     ahead: Arc<OnceLock<Option<Ahead>>>,
     #[cfg(feature = "remote")]
     planner: Arc<OnceLock<Option<Planner>>>,
@@ -298,47 +306,50 @@ impl Reading {
     }
 }
 
-/// Returns the part that sample `index` is in, and its number there. `starts` are the numbers of the first sample of each
-/// part, and of all samples.
+/// Returns the part that contains sample `index`, and the sample's number within the part. `starts`
+/// are the numbers of the first sample of each part, and the number of all samples.
 pub(crate) fn place(starts: &[usize], index: usize) -> (usize, usize) {
     let part = starts.partition_point(|&start| start <= index) - 1;
     (part, index - starts[part])
 }
 
-/// How far a dataset reads ahead by default, in bytes.
+/// The default of [`Records::read_ahead`], in bytes.
 const BUDGET: u64 = 256 << 20;
 
 impl<F: Format> Records<F> {
-    /// Makes a dataset of a format.
+    /// Creates a dataset from a format.
     pub fn new(format: F) -> Self {
         Self { format: Arc::new(format), reading: Reading::new(), budget: BUDGET }
     }
 
-    /// Returns the same dataset as one of any format.
+    /// Converts this to a dataset whose format is not part of its type.
     pub fn erased(self) -> Records<dyn Format> {
         Records { format: self.format, reading: self.reading, budget: self.budget }
     }
 }
 
 impl<F: Format + ?Sized> Records<F> {
-    /// Sets how many bytes the system may be asked to fetch before they are needed, 256 MiB by default. With 0, it is not
-    /// asked.
+    /// Sets how many bytes are fetched before they are needed, at most; 256 MiB by default. With 0,
+    /// nothing is fetched ahead.
     ///
-    /// A loader whose order is known ([`Dataset::begin_pass`]) has threads of the dataset ask for the bytes of the samples
-    /// to come, in the order of need. The bytes are in the system's page cache, not in memory of this process. Asking has
-    /// no effect on results, and next to none on speed where the files are in memory.
+    /// If the loader knows its order in advance ([`Dataset::begin_pass`]), threads of the dataset
+    /// ask the system for the bytes of upcoming samples, in the order in which they are needed. The
+    /// bytes are then in the system's page cache, not in memory of this process. This does not
+    /// change results. If the files are in memory already, it costs next to nothing.
     pub fn read_ahead(mut self, bytes: u64) -> Self {
         (self.budget, self.reading.read, self.reading.ahead) = (bytes, Reading::new().read, Arc::default());
         self
     }
 
-    /// Keeps whole objects on a local disk, as far as the cache has room, once they are needed. This changes no results.
+    /// Sets a cache on a local disk, where whole objects are stored once they are needed, as far as
+    /// there is room. This does not change results.
     ///
-    /// A loader whose order is known has objects fetched before their samples are read, and evicts those whose next use
-    /// is furthest away. Samples of other objects are read by ranges, as without a cache. So a cache as large as the
-    /// data makes every pass but the first one local; for a smaller one, an order that stays within some shards for a
-    /// while is best. Clones share the cache; a second call has no effect. Files of this machine, and objects without a
-    /// tag (ETag), are not cached.
+    /// If the loader knows its order in advance, objects are fetched before their samples are read,
+    /// and the objects whose next use is furthest away are evicted. Samples of objects that are not
+    /// in the cache are read by range requests, as without a cache. So with a cache as large as the
+    /// data, every pass but the first one is local. With a smaller cache, use an order that stays
+    /// within a few shards at a time. Clones share the cache; a second call has no effect. Files of
+    /// this machine, and objects without a tag (ETag), are not cached.
     ///
     /// ```no_run
     /// use slotline_sources::{Cache, tar::Tar};
@@ -355,8 +366,9 @@ impl<F: Format + ?Sized> Records<F> {
         self
     }
 
-    /// Returns the samples with only these fields, in this order. A name that no field has stands for all that begin
-    /// with it and a dot. The same bytes are read; to read less of Arrow and Parquet, use the `columns` of their options.
+    /// Returns a dataset with only these fields, in this order. If no field has a given name, the
+    /// name stands for all fields whose names begin with it and a dot. The same bytes are read as
+    /// before; to read less of Arrow and Parquet files, use the `columns` of their options.
     ///
     /// ```no_run
     /// use slotline_sources::mds::Mds;
@@ -374,11 +386,13 @@ impl<F: Format + ?Sized> Records<F> {
         Ok(Records { budget, ..Records::new(chosen) }.erased())
     }
 
-    /// Returns the samples with `times` the room in a batch for their bytes, texts and lists, which by default is twice
-    /// the mean size of a sample for each row, or less if no sample is as large.
+    /// Returns a dataset whose batches have `times` the room for bytes, texts and lists. By
+    /// default, a batch has room for twice the mean size of a sample in each row, or less if no
+    /// sample is as large.
     ///
-    /// For workers that are processes: a batch of theirs that needs more than that is an error, whereas threads take
-    /// memory from the heap for it. Room is memory of every batch.
+    /// This is for workers that are processes: if one of their batches needs more room, that is an
+    /// error, whereas threads allocate additional memory for it. More room means more memory for
+    /// every batch.
     ///
     /// ```no_run
     /// use slotline::Loader;
@@ -392,20 +406,22 @@ impl<F: Format + ?Sized> Records<F> {
         Records { budget: self.budget, ..Records::new(View::with_room(self.format, times)) }.erased()
     }
 
-    /// Returns what a user of the samples should know, such as that connections to a server failed, or that an
-    /// index was not saved.
+    /// Returns warnings for the user, such as that connections to a server failed, or that an index
+    /// could not be saved.
     pub fn warnings(&self) -> Vec<String> {
         self.format.files().warnings()
     }
 
-    /// Returns the part of the time in [`get`](Dataset::get) that was spent on reading files in the latest pass, 0 to 1; the
-    /// rest is decoding. One sample in 16 is looked at. `None` if none was yet.
+    /// Returns the fraction of the time in [`get`](Dataset::get) that was spent on reading files in
+    /// the latest pass, from 0 to 1; the rest is decoding. One sample in 16 is timed. Returns
+    /// `None` if none was timed yet.
     pub fn reading_share(&self) -> Option<f64> {
         self.reading.read.as_ref()?.reading_share()
     }
 
-    /// Returns the number of samples in each shard, in order: in each file, row group of Parquet, or batch of Arrow. A
-    /// `ShardShuffleSampler` of `slotline-sequences` shuffles some of them at a time.
+    /// Returns the number of samples in each shard, in order: in each file, row group of Parquet,
+    /// or batch of Arrow. A `ShardShuffleSampler` of `slotline-sequences` shuffles a few shards at
+    /// a time.
     ///
     /// ```no_run
     /// use slotline::Loader;
@@ -421,9 +437,10 @@ impl<F: Format + ?Sized> Records<F> {
         self.format.shard_lens()
     }
 
-    /// Writes samples into their rows as [`Format::write_many`] does, and returns how many were written, from the first on:
-    /// those that are left are to be read with [`get`](Dataset::get) and pushed, which may find an error. For datasets whose
-    /// samples are made of these records.
+    /// Writes samples into their rows as [`Format::write_many`] does, and returns how many were
+    /// written, from the first on. The caller must read the others with [`get`](Dataset::get),
+    /// which may return an error, and push them. This is for datasets whose samples are made from
+    /// these records.
     pub fn write_some(&self, indices: &[usize], rows: &mut RowsMut<'_>) -> usize {
         let (len, left) = (self.format.len(), rows.left());
         if indices.iter().all(|&index| index < len) {
@@ -439,7 +456,8 @@ impl<F: Format + ?Sized> Records<F> {
         self.format.clone()
     }
 
-    /// Returns the format, with what it knows besides the samples. That of any format can be downcast:
+    /// Returns the format, which may have information besides the samples. A `dyn Format` can be
+    /// downcast:
     ///
     /// ```no_run
     /// use std::any::Any;

@@ -1,4 +1,5 @@
-//! Hive partitioning: folders that are named after values, `year=2024/month=5`, as Hive and Spark write tables.
+//! Hive partitioning: files in folders that are named after values, such as `year=2024/month=5`, as
+//! Hive and Spark write tables.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::{CapacityHint, Error, FieldKind, Format, RecordFields, Records, Value
 /// The maximum depth of folders.
 const DEEPEST: usize = 16;
 
-/// What the name of a folder says for a value that is missing.
+/// The text in a folder's name that stands for a missing value.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// A file, and the values that its folders are named after.
@@ -27,7 +28,8 @@ pub(crate) fn is_part(name: &str) -> bool {
     name.split_once('=').is_some_and(|(key, _)| !key.is_empty())
 }
 
-/// Returns the folders among these names, without those that begin with a dot or `_`, which hold no data.
+/// Returns the names of folders, without names that begin with a dot or `_`, whose folders hold no
+/// data.
 pub(crate) fn folders<'a>(folder: &Path, names: &'a [String]) -> Vec<&'a str> {
     let is_folder = |name: &&str| if is_url(folder) { name.ends_with('/') } else { folder.join(name).is_dir() };
     let visible = names.iter().map(String::as_str).filter(|name| !name.starts_with(['.', '_']));
@@ -41,13 +43,13 @@ pub(crate) fn parts(folder: &Path) -> Result<Vec<Part>, Error> {
     Ok(found)
 }
 
-/// Returns the keys of the values, which must be the same for all files.
+/// Returns the keys in the folders' names, which must be the same for all files.
 pub(crate) fn keys(parts: &[Part]) -> Result<Vec<&str>, Error> {
     let keys = |part: usize| -> Vec<&str> { parts[part].values.iter().map(|(key, _)| key.as_str()).collect() };
     let first = if parts.is_empty() { Vec::new() } else { keys(0) };
     for (number, part) in parts.iter().enumerate() {
         let problem = match keys(number) {
-            // See `list`.
+            // `list` returns an empty key for a folder that is not named after a value.
             found if found.contains(&"") => {
                 "in a folder that is not named after a value, among others that are".to_owned()
             }
@@ -60,7 +62,8 @@ pub(crate) fn keys(parts: &[Part]) -> Result<Vec<&str>, Error> {
     Ok(first)
 }
 
-/// Adds the files below a folder. A folder that is not named after a value gets the empty key.
+/// Adds the files below a folder to `found`. A folder that is not named after a value gets the
+/// empty key.
 fn list(folder: &Path, values: &mut Vec<(String, String)>, found: &mut Vec<Part>) -> Result<(), Error> {
     let names = names_in(folder)?;
     let folders = folders(folder, &names);
@@ -93,8 +96,9 @@ fn decoded(name: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| name.to_owned())
 }
 
-/// Adds a field to all samples for each key of the folders, with the value in the name of the folder of their file, unless
-/// the files have a field of that name. It is an integer if all values are, and otherwise text.
+/// Adds a field to all samples for each key, with the value in the name of the folder that contains
+/// the sample's file. If the files have a field with that name, none is added. The field is an
+/// integer if all values are, and otherwise text.
 pub(crate) fn with_values(
     inner: Arc<dyn Format>,
     parts: &[Part],

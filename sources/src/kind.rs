@@ -1,26 +1,27 @@
-//! What a file is, by its name and its first bytes.
+//! The kinds of files, recognised by their names and first bytes.
 
 use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// What a file may be.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Tar,
     Arrow,
     Parquet,
     TfRecord,
-    /// A tar that is read as a stream.
+    /// A compressed tar, which is read as a stream.
     PackedTar,
-    /// CSV or JSONL.
+    /// A CSV or JSONL file.
     Rows,
-    /// npz or safetensors.
+    /// An npz or safetensors file.
     Arrays,
     Tokens,
-    /// One of these that is packed, and is not read.
+    /// A compressed file of another kind, which is not supported.
     Packed,
-    /// What says what is in a folder: an index of MDS or LitData, a state of `save_to_disk`, Hugging Face's metadata.
+    /// This and the following kinds are files that describe a folder: an index of MDS or LitData, a
+    /// state of `save_to_disk`, or Hugging Face's metadata.
     Mds,
     LitData,
     Saved,
@@ -28,7 +29,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns what a file is by its name.
+    /// Returns the kind that the name of a file shows.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let path = unsharded(without_query(path));
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
@@ -49,7 +50,7 @@ impl Kind {
         })
     }
 
-    /// Returns what a file is that starts with these bytes.
+    /// Returns the kind that the first bytes of a file show.
     pub(crate) fn of_start(start: &[u8]) -> Option<Self> {
         #[cfg(feature = "tfrecord")]
         let is_tfrecord = crate::tfrecord::is_start(start);
@@ -63,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Whether several such files make one dataset.
+    /// Whether several files of this kind make one dataset.
     pub(crate) fn is_shard(self) -> bool {
         matches!(self, Self::Tar | Self::Arrow | Self::Parquet | Self::TfRecord | Self::PackedTar)
     }
@@ -87,7 +88,8 @@ impl Kind {
     }
 }
 
-/// Returns the kind of files of which some are known, all of one kind. `None` if none is known.
+/// Returns the common kind of files, ignoring files whose kind is unknown. Returns `None` if none
+/// is known, and an error if there are two kinds.
 pub(crate) fn one_kind<'a>(
     path: &Path,
     files: impl IntoIterator<Item = (Option<Kind>, &'a Path)>,
@@ -100,7 +102,7 @@ pub(crate) fn one_kind<'a>(
     }
 }
 
-/// The error for two kinds of data in one place.
+/// Creates the error for two kinds of data in one place.
 pub(crate) fn both(path: &Path, one: (Kind, &Path), other: (Kind, &Path)) -> Error {
     let named = |(kind, file): (Kind, &Path)| {
         format!("{} ({})", kind.name(), without_query(file).file_name().unwrap_or_default().display())
@@ -110,18 +112,19 @@ pub(crate) fn both(path: &Path, one: (Kind, &Path), other: (Kind, &Path)) -> Err
     Error::in_file(path, problem, advice)
 }
 
-/// Whether a file that starts with these bytes is plain text, such as a README. No format with a magic number begins
-/// so.
+/// Whether the first bytes of a file are plain text, as in a README. No format with a magic number
+/// begins like that.
 pub(crate) fn is_text(start: &[u8]) -> bool {
     let is_utf8 = match std::str::from_utf8(start) {
         Ok(_) => true,
-        // A character that is cut.
+        // A character that is cut at the end of the bytes is allowed.
         Err(error) => error.error_len().is_none(),
     };
     !start.is_empty() && is_utf8 && !start.contains(&0)
 }
 
-/// Returns a path without the number of a shard after its extension, as in `train.tfrecord-00000-of-00001`.
+/// Returns a path without the number of a shard after its extension, as in
+/// `train.tfrecord-00000-of-00001`.
 fn unsharded(path: &Path) -> PathBuf {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -130,12 +133,12 @@ fn unsharded(path: &Path) -> PathBuf {
     shard.map_or(path.to_owned(), |(name, _)| path.with_file_name(name))
 }
 
-/// Whether this is the URL of a web server, which can't be asked what is in a folder.
+/// Whether this is the URL of a web server, which cannot list its folders.
 pub(crate) fn is_web(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.starts_with("http://") || path.starts_with("https://"))
 }
 
-/// Returns a URL of a web server without its query, which is not part of the name.
+/// Returns the URL of a web server without its query, which is not part of the file's name.
 pub(crate) fn without_query(path: &Path) -> &Path {
     let name = path.to_str().filter(|_| is_web(path)).and_then(|url| url.split('?').next());
     name.map_or(path, Path::new)

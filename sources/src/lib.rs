@@ -1,6 +1,7 @@
-//! Datasets in files, by index: torch's order, shuffling over everything, resuming and ranks hold for them as for arrays.
+//! Datasets of samples in files. The samples are read by index, so the samplers of torch, shuffling
+//! over all samples, resuming and ranks work as for arrays in memory.
 //!
-//! | data | open it with |
+//! | data | opened by |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
 //! | a CSV or JSONL file, whose rows may name files | [`manifest::Manifest`] |
@@ -13,14 +14,16 @@
 //! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
 //! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
 //!
-//! [`open`] detects what a path is. Each is a [`Format`]: it knows where in which file a sample is, and how its bytes
-//! become the fields of a [`Record`]. [`Records`] makes a [`Dataset`](slotline::Dataset) of it. How bytes are read is the
-//! same for all formats ([`files`]).
+//! [`open`] detects the format of a path. Each format implements [`Format`]: it knows where a
+//! sample is in the files, and how its bytes become the fields of a [`Record`]. [`Records`] makes a
+//! [`Dataset`](slotline::Dataset) of a format. All formats read bytes in the same way ([`files`]).
 //!
-//! A file that is not as its format demands is an [`Error`] that names the file and the place in it, and says what to do.
-//! It never causes a panic, wrong data, or memory beyond the size of the file.
+//! A file that violates its format causes an [`Error`] that names the file and the position in it,
+//! and says what to do. It never causes a panic, wrong data, or an allocation that is larger than
+//! the file.
 
-// What only some formats use is unused in a build without them. A build of all shows what nobody uses.
+// Items that only some formats use are unused in a build without these formats. A build with all
+// features reports items that nothing uses.
 #![cfg_attr(
     not(all(
         feature = "arrow",

@@ -1,4 +1,4 @@
-//! What a path stands for, and what is in a folder.
+//! The files that a path stands for, and the contents of a folder.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,11 @@ use crate::hive::folders;
 use crate::kind::{Kind, both, is_text, is_web, one_kind};
 use crate::saved::is_index;
 
-/// The index of MDS or LitData; its contents show which.
+/// The index of MDS or LitData; its contents show which of the two.
 pub(crate) const INDEX: &str = "index.json";
 
-/// The files that describe the contents of a folder. The last three are the metadata of Hugging Face's folders of pictures.
+/// The names of files that describe the contents of a folder. The last three are the metadata of
+/// Hugging Face's folders of pictures.
 const INDEX_FILES: [(&str, Kind); 6] = [
     (INDEX, Kind::Mds),
     ("state.json", Kind::Saved),
@@ -22,13 +23,13 @@ const INDEX_FILES: [(&str, Kind); 6] = [
     ("metadata.parquet", Kind::Metadata),
 ];
 
-/// What a path stands for.
+/// The result of looking up a path.
 pub(crate) enum Found {
     Folder(Listing),
     Files(Vec<PathBuf>),
 }
 
-/// What is in a folder.
+/// The names in a folder.
 pub(crate) struct Listing {
     pub(crate) path: PathBuf,
     /// The names of the folders, except those that begin with a dot or `_`.
@@ -37,7 +38,7 @@ pub(crate) struct Listing {
     others: Vec<String>,
 }
 
-/// Finds the files of a pattern, or what is in a folder.
+/// Lists the files that match a pattern, or the contents of a folder.
 pub(crate) fn find(path: &Path) -> Result<Found, Error> {
     let paths = if path.exists() { vec![path.to_owned()] } else { crate::paths::expand([path])? };
     if let [one] = &paths[..] {
@@ -53,7 +54,8 @@ pub(crate) fn find(path: &Path) -> Result<Found, Error> {
     Ok(Found::Files(paths))
 }
 
-/// Returns what is below a URL, if anything is: a bucket has no folders, only names with slashes.
+/// Lists the objects below a URL, or returns `None` if there are none. (A bucket has no folders,
+/// only names with slashes.)
 pub(crate) fn below_url(path: &Path) -> Option<Listing> {
     let listing = (is_url(path) && !is_web(path)).then(|| Listing::of(path).ok())??;
     (!listing.folders.is_empty() || !listing.others.is_empty()).then_some(listing)
@@ -68,17 +70,19 @@ impl Listing {
         Ok(Self { path: path.to_owned(), folders, others: names })
     }
 
-    /// Whether there are folders whose names begin with `_`. If there are other folders, these are taken to hold no data.
+    /// Whether there are folders whose names begin with `_`. If there are other folders, those are
+    /// assumed to hold no data.
     pub(crate) fn has_hidden(&self) -> bool {
         let is_folder = |name: &str| name.ends_with('/') || self.path.join(name).is_dir();
         self.others.iter().any(|name| name.starts_with('_') && is_folder(name))
     }
 
-    /// Returns what kind of data the files are, and the files that are data or describe the folder's contents.
+    /// Returns the kind of the data files, and the files that are data or describe the folder's
+    /// contents.
     pub(crate) fn data(&self) -> Result<(Option<Kind>, Vec<PathBuf>), Error> {
         let mut files: Vec<PathBuf> = self.others.iter().map(|name| below(&self.path, name)).collect();
-        // Next to folders of classes, or to a file that describes the folder, only shards count: tables such as CSV files,
-        // and arrays, may be the user's notes.
+        // Next to folders of classes, or to a file that describes the folder, only shards count as
+        // data: tables such as CSV files, and arrays, may be the user's notes.
         let is_shard = |path: &PathBuf| Kind::of(path).is_some_and(Kind::is_shard);
         let mut marks = Vec::new();
         for (name, kind) in INDEX_FILES.into_iter().filter(|(name, _)| self.others.iter().any(|other| other == name)) {
@@ -115,16 +119,16 @@ pub(crate) fn index(folder: &Path) -> Result<Option<Kind>, Error> {
     Ok(kinds.into_iter().find(|(key, _)| text.contains(key)).map(|(_, kind)| kind))
 }
 
-/// Returns what kind of data the files in `folder` are, and which of them are data. The kind of a file without an extension
-/// is found from its contents, and so is that of every file if no extension is known. Text files, such as a README, are
-/// then not data.
+/// Returns the kind of the data files in `folder`, and which of the files are data. If a file has
+/// no extension, its kind is determined from its contents; the same is done for all files if no
+/// extension is known. Text files found in this way, such as a README, are not data.
 pub(crate) fn data_of(folder: &Path, files: &[PathBuf]) -> Result<Option<(Kind, Vec<PathBuf>)>, Error> {
     let is_named = files.iter().any(|file| Kind::of(file).is_some());
     let mut found: Vec<(Option<Kind>, &Path)> = Vec::new();
     for file in files {
         let mut kind = Kind::of(file);
         if kind.is_none() {
-            // Such as `_SUCCESS`.
+            // Files such as `_SUCCESS` are not data.
             let is_note = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"_"));
             if is_note || is_named && file.extension().is_some() {
                 continue;
@@ -150,7 +154,8 @@ pub(crate) fn start(files: &Files) -> Result<Vec<u8>, Error> {
     Ok(files.read(Span { file: 0, start: 0, len: Some(len) }, &mut memory)?.to_vec())
 }
 
-/// Returns the kind of several files: that of the files whose names show it, or else of the first one's contents.
+/// Returns the kind of several files: the kind that their names show, or else that of the first
+/// file's contents.
 pub(crate) fn kind_of(path: &Path, files: &[PathBuf]) -> Result<Option<Kind>, Error> {
     match one_kind(path, files.iter().map(|file| (Kind::of(file), file.as_path())))? {
         None => Ok(Kind::of_start(&start(&Files::open([&files[0]])?)?)),

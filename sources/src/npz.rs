@@ -14,15 +14,16 @@ use crate::{Error, Options, Records};
 
 const ADVICE: &str = "write the file again with NumPy's `np.savez`, or copy it again";
 
-/// How an .npz file is read: sample `i` is row `i` of each array, in the order of the file. By default all arrays are read,
-/// which must have the same length.
+/// Options for reading an .npz file. Sample `i` is row `i` of each array, in the order of the file.
+/// By default all arrays are read; they must have the same length.
 ///
-/// Arrays that `np.savez` wrote are read in place, row by row, and their checksums are not looked at. Those of
-/// `np.savez_compressed` are unpacked into memory when the file is opened, up to
-/// [`memory_limit`](crate::Options::memory_limit), and checked.
+/// Arrays that `np.savez` wrote are read in place, row by row, and their checksums are not checked.
+/// Arrays that `np.savez_compressed` wrote are unpacked into memory when the file is opened, up to
+/// [`memory_limit`](crate::Options::memory_limit), and their checksums are checked.
 pub type NpzOptions = Options<Npz>;
 
-/// NumPy's .npz files. Their rows are those of [`Rows`].
+/// The format of NumPy's .npz files; only a type parameter. A dataset of such a file is one of
+/// [`Rows`].
 #[derive(Debug)]
 pub enum Npz {}
 
@@ -31,8 +32,9 @@ impl NpzOptions {
     ///
     /// # Errors
     ///
-    /// If the file can't be read or is not an .npz file, or its arrays are big-endian, in Fortran order, of other types
-    /// than those that [`DType`](slotline::dtype::DType) names, of different lengths, or beyond the memory limit.
+    /// If the file can't be read or is not an .npz file, or if its arrays are big-endian, in
+    /// Fortran order, of a type that [`DType`](slotline::dtype::DType) does not have, of different
+    /// lengths, or larger than the memory limit.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Rows>, Error> {
         let (set, path) = (&self.set, path.as_ref());
         set.check(NPZ)?;
@@ -98,7 +100,8 @@ impl NpzOptions {
     }
 }
 
-/// Unpacks a member, whose size and checksum are known. Memory grows with what is unpacked.
+/// Unpacks a member of known size and checksum. Memory is allocated as the data is unpacked, not by
+/// the stated size.
 fn unpack(packed: &[u8], size: u64, crc: u32) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let read = flate2::read::DeflateDecoder::new(packed).take(size.saturating_add(1)).read_to_end(&mut bytes);
@@ -111,7 +114,7 @@ fn unpack(packed: &[u8], size: u64, crc: u32) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Parses the header of a .npy file of `size` bytes, from its first bytes.
+/// Parses the header of a .npy file of `size` bytes, given its first bytes.
 fn header(bytes: &[u8], size: u64) -> Result<NpyHeader, String> {
     let header = NpyHeader::parse(bytes).map_err(|error| error.to_string())?;
     let NpyHeader { dtype, big_endian, ref dims, data_start } = header;

@@ -1,4 +1,4 @@
-//! The options of all formats, in one place.
+//! [`Options`]: the options of all formats.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,9 +13,12 @@ use crate::saved::IndexFiles;
 use crate::window::Tell;
 use crate::{DefaultNumber, Error, FieldKind, Format, Records};
 
-/// How data of the format `F` is opened; [`OpenOptions`] are those of data of any format. An option that says what is read
-/// is an error if the format does not have it; where indexes are saved, and what memory and connections are used, has no
-/// effect on formats that need none. Options apply before a field is rejected, or more than the index of a file is read.
+/// Options for opening data of the format `F`. [`OpenOptions`] are for data of any format.
+///
+/// An option that changes which data is read is an error if the format does not support it. Options
+/// about indexes, memory and connections have no effect on formats that use none. Options are
+/// applied before fields are checked, so a field that is not supported can be left out, and before
+/// more than the index of a file is read.
 ///
 /// ```no_run
 /// use slotline_sources::OpenOptions;
@@ -29,10 +32,10 @@ pub struct Options<F: ?Sized> {
     format: PhantomData<fn() -> Box<F>>,
 }
 
-/// How data of any format is opened.
+/// Options for opening data of any format.
 pub type OpenOptions = Options<dyn Format>;
 
-/// What is set of the options of all formats.
+/// The values of all options.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) index_files: IndexFiles,
@@ -56,13 +59,13 @@ pub(crate) struct Settings {
     pub(crate) room: Option<usize>,
     #[cfg(feature = "remote")]
     pub(crate) requests: Option<crate::RequestOptions>,
-    /// Whether missing values may also be those of folders' names.
+    /// Whether missing values may also come from the names of folders.
     pub(crate) in_parts: bool,
-    // What only one format has.
+    // The options that only one format has.
     #[cfg(feature = "tar")]
     pub(crate) tar_decode: BTreeMap<String, crate::tar::Decode>,
     pub(crate) key: bool,
-    /// Indexes that other programs wrote.
+    /// The paths of indexes that other programs wrote.
     pub(crate) given_indexes: Option<Vec<PathBuf>>,
     pub(crate) look_at: Option<usize>,
     pub(crate) without_check: bool,
@@ -72,7 +75,7 @@ pub(crate) struct Settings {
     pub(crate) root: Option<PathBuf>,
 }
 
-// What formats are called in messages.
+// The names of formats in messages.
 pub(crate) const TARS: &str = "tars";
 pub(crate) const TFRECORD: &str = "TFRecord";
 pub(crate) const ARROW: &str = "Arrow";
@@ -87,7 +90,7 @@ pub(crate) const SAFETENSORS: &str = "safetensors";
 const MEGATRON: &str = "sequences of Megatron";
 
 impl<F: ?Sized> Options<F> {
-    /// Makes the default options, which are each format's own.
+    /// Creates the default options. What they are depends on the format.
     pub fn new() -> Self {
         Self::default()
     }
@@ -98,80 +101,86 @@ impl<F: ?Sized> Options<F> {
         self
     }
 
-    /// Sets what is called while tars and TFRecord files are walked over, with the bytes that were read or skipped so
-    /// far and those of all files. It is called by several threads.
+    /// Sets a function to call while tars and TFRecord files are indexed. Its arguments are the
+    /// number of bytes that were read or skipped so far, and the number of bytes of all files.
+    /// Several threads call it.
     pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
         self.set.progress = Some(Tell::new(tell));
         self
     }
 
-    /// Sets which fields the samples have, in this order; all by default. See [`Records::columns`]. Others may be of kinds
-    /// that are not read. In a tar, `jpg;png` is one field: the file of the first of these names that a sample has, and
-    /// `__key__` is the key of the sample.
+    /// Sets which fields the samples have, in this order; all by default. See [`Records::columns`].
+    /// Fields that are left out may be of kinds that are not supported.
+    ///
+    /// In a tar, a name such as `jpg;png` is one field, which has the file of the first of these
+    /// names that a sample has, and `__key__` is the key of the sample.
     pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.set.columns = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Whether samples of tars that lack a field are left out, instead of being an error.
+    /// Sets whether samples of tars that lack a field are left out, instead of being an error;
+    /// false by default.
     pub fn skip_incomplete(mut self, skip: bool) -> Self {
         self.set.skip_incomplete = skip;
         self
     }
 
-    /// Whether a tar may end without the block of zeros that ends it. By default this is an error, since it may be
-    /// truncated.
+    /// Sets whether a tar may end without the block of zeros that marks its end; false by default.
+    /// Such a tar is otherwise an error, since it may be truncated.
     pub fn missing_end(mut self, allow: bool) -> Self {
         self.set.missing_end = allow;
         self
     }
 
-    /// Whether missing values of Arrow, Parquet, TFRecord, CSV and JSONL are zeros, and empty texts, bytes and lists. By
-    /// default they are errors.
+    /// Sets whether missing values of Arrow, Parquet, TFRecord, CSV and JSONL are read as zeros, or
+    /// as empty texts, bytes and lists. By default they are errors.
     pub fn missing_as_zero(mut self, zero: bool) -> Self {
         self.set.missing_as_zero = zero;
         self
     }
 
-    /// Whether decimals of Arrow and Parquet are read, each as the `f64` closest to it. By default they are errors.
+    /// Sets whether decimals of Arrow and Parquet are read, as the closest `f64`. By default they
+    /// are errors.
     pub fn decimals_as_f64(mut self, as_f64: bool) -> Self {
         self.set.decimals_as_f64 = as_f64;
         self
     }
 
-    /// Sets the column of CSV or JSONL that names the files.
+    /// Sets the column of a CSV or JSONL file that names the files.
     pub fn file_column(mut self, name: impl Into<String>) -> Self {
         self.set.file_column = Some(name.into());
         self
     }
 
-    /// Whether no column of CSV or JSONL names files: `file_name` and `image` are fields as all others.
+    /// Sets whether no column of CSV or JSONL names files. If so, `file_name` and `image` are
+    /// fields like all others.
     pub fn without_files(mut self, without: bool) -> Self {
         self.set.without_files = without;
         self
     }
 
-    /// Sets the value for missing values of a column of numbers or truth values (false is 0) of Arrow, Parquet, CSV or
-    /// JSONL.
+    /// Sets the value that replaces missing values in a column of numbers or truth values (0 is
+    /// false) of Arrow, Parquet, CSV or JSONL.
     pub fn default_number(mut self, column: impl Into<String>, value: impl Into<DefaultNumber>) -> Self {
         self.set.default_numbers.insert(column.into(), value.into());
         self
     }
 
-    /// Sets how the names of the files in folders of classes end; by default as those of pictures.
+    /// Sets the extensions of the files in folders of classes; by default those of pictures.
     pub fn extensions(mut self, extensions: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.set.extensions = Some(extensions.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Whether the folder of a class may have no files.
+    /// Sets whether the folder of a class may have no files; false by default.
     pub fn allow_empty(mut self, allow: bool) -> Self {
         self.set.allow_empty = allow;
         self
     }
 
-    /// Sets how many tokens a block has: 1,024 by default for files of tokens; for chunks of tokens of LitData it must be
-    /// set.
+    /// Sets how many tokens a block has: 1,024 by default for token files. For chunks of tokens of
+    /// LitData it must be set.
     pub fn block_size(mut self, tokens: usize) -> Self {
         self.set.block_size = Some(tokens);
         self
@@ -183,19 +192,21 @@ impl<F: ?Sized> Options<F> {
         self
     }
 
-    /// Maps the files of this machine, except those that are opened for each read. What is not compressed is then copied once,
-    /// into the batch. It is an error if one can't be mapped.
+    /// Maps local files into memory, except those that are opened for each read. Data that is not
+    /// compressed is then copied only once, into the batch. It is an error if a file can't be
+    /// mapped.
     ///
     /// # Safety
     ///
-    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
+    /// As with [`Files::map`], the files must not be written to or shortened while the dataset
+    /// lives.
     pub unsafe fn mapped(mut self) -> Self {
         self.set.maps = true;
         self
     }
 
-    /// Sets how many bytes of what is unpacked or decoded are kept in memory: batches of Arrow, pages of Parquet, shards of
-    /// MDS and LitData, arrays of npz. 1 GiB by default.
+    /// Sets how many bytes of unpacked or decoded data are kept in memory: batches of Arrow, pages
+    /// of Parquet, shards of MDS and LitData, arrays of npz. 1 GiB by default.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.set.memory_limit = Some(bytes);
         self
@@ -203,12 +214,14 @@ impl<F: ?Sized> Options<F> {
 }
 
 impl OpenOptions {
-    /// Maps Arrow files of this machine, and no others. What is not compressed is then not copied before the batch, and not
-    /// kept in memory; otherwise whole batches of the file are read.
+    /// Maps local Arrow files into memory, and no other files. Data that is not compressed is then
+    /// copied only once, into the batch, and is not kept in memory. Without this option, whole
+    /// batches of the file are read.
     ///
     /// # Safety
     ///
-    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
+    /// As with [`Files::map`], the files must not be written to or shortened while the dataset
+    /// lives.
     pub unsafe fn map_arrow(mut self) -> Self {
         self.set.maps_arrow = true;
         self
@@ -220,20 +233,22 @@ impl OpenOptions {
         self
     }
 
-    /// Sets how many requests to a bucket or a server are made at a time, at most; 128 by default. The
-    /// workers of a stream that are threads share them. See [`RequestOptions`](crate::RequestOptions).
+    /// Sets the maximum number of concurrent requests to a bucket or a server; 128 by default.
+    /// Workers of a stream that are threads share this number. See
+    /// [`RequestOptions`](crate::RequestOptions).
     #[cfg(feature = "remote")]
     pub fn max_connections(self, most: usize) -> Self {
         self.requests(|requests| requests.max_connections(most))
     }
 
-    /// Sets how long a request to a bucket or a server may take with all its repetitions; 180 s by default.
+    /// Sets how long a request to a bucket or a server may take with all its retries; 180 s by
+    /// default.
     #[cfg(feature = "remote")]
     pub fn request_timeout(self, timeout: std::time::Duration) -> Self {
         self.requests(|requests| requests.timeout(timeout))
     }
 
-    /// Whether redirects to other hosts or schemes are followed. See
+    /// Sets whether redirects to other hosts or schemes are followed. See
     /// [`RequestOptions::follow_redirects`](crate::RequestOptions::follow_redirects).
     #[cfg(feature = "remote")]
     pub fn follow_redirects(self, follow: bool) -> Self {
@@ -246,8 +261,9 @@ impl OpenOptions {
         self
     }
 
-    /// Sets what a field of tars or TFRecord files holds, instead of what follows from its name or from the first records.
-    /// In tars it may be bytes, text or `i64`. Room need not be given.
+    /// Sets the kind of a field of tars or TFRecord files, in place of the kind that follows from
+    /// its name or from the first records. In tars it may be bytes, text or `i64`. The capacity in
+    /// `kind` is ignored.
     pub fn decode(mut self, field: impl Into<String>, kind: FieldKind) -> Self {
         self.set.decode.insert(field.into(), kind);
         self
@@ -257,11 +273,12 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// As for [`open`](crate::open), if there is no field with one of the names, or the format does not have an option.
+    /// Those of [`open`](crate::open). Also fails if there is no field with one of the names, or if
+    /// the format does not support an option.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
         let mut records = self.set.limited(|| self.set.open_all(path.as_ref()))?;
         if let Some(names) = &self.set.columns {
-            // As those of most formats are by now.
+            // Most formats have already chosen the fields at this point.
             let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);
             records = if are_chosen { records } else { records.columns(names)? };
         }
@@ -273,7 +290,7 @@ impl OpenOptions {
 }
 
 impl Settings {
-    /// Checks that the format has all options that are set.
+    /// Checks that the format supports all options that are set.
     pub(crate) fn check(&self, format: &str) -> Result<(), Error> {
         let options: [(&str, bool, &[&str]); 12] = [
             ("skip_incomplete", self.skip_incomplete, &[TARS]),
@@ -298,7 +315,7 @@ impl Settings {
         }
     }
 
-    /// Returns how many bytes of what is unpacked or decoded are kept in memory.
+    /// Returns how many bytes of unpacked or decoded data are kept in memory.
     pub(crate) fn memory_limit(&self) -> u64 {
         self.memory_limit.unwrap_or(1 << 30)
     }
@@ -308,17 +325,17 @@ impl Settings {
         opened(paths, self.maps)
     }
 
-    /// Returns these settings as the options of a format.
+    /// Converts these settings to the options of a format.
     pub(crate) fn of<F: ?Sized>(&self) -> Options<F> {
         Options { set: self.clone(), format: PhantomData }
     }
 
-    /// Returns these settings for Arrow files.
+    /// Returns these settings in the form for Arrow files.
     pub(crate) fn of_arrow(&self) -> Self {
         Self { maps: self.maps || self.maps_arrow, ..self.clone() }
     }
 
-    /// Opens files, with requests as these options say.
+    /// Calls `open` with these options for the requests that it makes.
     pub(crate) fn limited<T>(&self, open: impl FnOnce() -> T) -> T {
         #[cfg(feature = "remote")]
         if let Some(requests) = self.requests {
@@ -344,10 +361,10 @@ impl Settings {
     }
 }
 
-/// Opens files, and maps them if `maps` is set, which only unsafe functions set.
+/// Opens files, and maps them if `maps` is set, which only unsafe functions do.
 pub(crate) fn opened(paths: impl IntoIterator<Item = impl Into<PathBuf>>, maps: bool) -> Result<Files, Error> {
     let files = Files::open(paths)?;
-    // SAFETY: the callers of these functions guarantee that the files do not change.
+    // SAFETY: the callers of those functions guarantee that the files do not change.
     if maps { unsafe { files.map() } } else { Ok(files) }
 }
 
@@ -369,8 +386,9 @@ impl<F: ?Sized> fmt::Debug for Options<F> {
     }
 }
 
-/// Parses options as they are written: one in each line, `NAME` or `NAME=VALUE`, with the names of the methods. Lists have
-/// commas, and `decode` and `default_number` values as `FIELD=VALUE`.
+/// Parses options from text. Each line has one option, `NAME` or `NAME=VALUE`, where the name is
+/// that of the method. Elements of lists are separated by commas. The values of `decode` and
+/// `default_number` are `FIELD=VALUE`.
 ///
 /// ```
 /// use slotline_sources::OpenOptions;

@@ -1,4 +1,4 @@
-//! Work on many files at the same time.
+//! Runs work on many files in parallel.
 
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::Error;
 use crate::files::Files;
 
-/// How many objects on servers are worked on at a time.
+/// How many objects on servers are processed at the same time.
 const REMOTE: usize = 32;
 
-/// Calls `work` for each item, on as many threads as there are cores, or more if `files` are on servers, since work on
-/// those waits. Returns the results, or the first error.
+/// Calls `work` for each item and returns the results, or the first error. The number of threads is
+/// that of the cores, or larger if `files` are on servers, since such work mostly waits.
 pub(crate) fn par_map<T: Sync, R: Send>(
     files: &Files,
     items: &[T],
@@ -28,7 +28,7 @@ pub(crate) fn par_map<T: Sync, R: Send>(
                 true => Err(Error::usage("the program has stopped opening the files", "open them again")),
             };
             if result.is_err() {
-                // No shard after this one is begun.
+                // No thread begins another item.
                 next.store(items.len(), Ordering::Relaxed);
             }
             results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((i, result));

@@ -1,4 +1,5 @@
-//! Parts of files that are unpacked or decoded as a whole when first needed, and kept in memory up to a limit.
+//! [`PartCache`]: parts of files that are unpacked or decoded as a whole when they are first
+//! needed, and kept in memory up to a limit.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,40 +9,42 @@ use slotline::fork::Process;
 
 use crate::Error;
 
-/// A cache of decoded parts of a dataset, which drops the least recently used first. A part is made in steps, each of which
-/// makes an `S`. All threads that wait for the part share its steps.
+/// A cache of the decoded parts of a dataset. When it is full, the least recently used parts are
+/// dropped first. A part is made in steps, each of which makes an `S`. All threads that need the
+/// part share its steps.
 pub(crate) struct PartCache<T, S> {
     limit: u64,
     process: Process,
     own: Parts<T, S>,
-    /// The parts that a forked process makes. Threads that held locks of `own` at the fork do not exist there, so those
-    /// locks may never be released.
+    /// The parts that a forked process makes. Threads that held locks of `own` at the fork do not
+    /// exist in the forked process, so those locks may never be released there.
     forked: OnceLock<Parts<T, S>>,
 }
 
 struct Parts<T, S> {
     parts: Vec<Part<T, S>>,
     held: Mutex<Held>,
-    /// A logical time, which advances by two with each part that is made.
+    /// A logical time, which is advanced by two for each part that is made.
     clock: AtomicU64,
 }
 
 struct Part<T, S> {
-    /// Read by all threads, for each sample.
+    /// The decoded part, if it is in memory. All threads read it for each sample.
     made: RwLock<Option<Arc<T>>>,
-    /// When it was last used.
+    /// The logical time at which the part was last used.
     used: AtomicU64,
-    /// The error that was found in the part's contents, kept so that it is not decoded again for each sample.
+    /// The error that was found in the part's contents, kept so that it is not decoded again for
+    /// each sample.
     wrong: OnceLock<Box<Error>>,
-    /// Shared by the threads that are making the part.
+    /// The work of the threads that are making the part.
     in_progress: Mutex<Option<Arc<InProgress<T, S>>>>,
 }
 
 /// The work on a part that threads are making.
 struct InProgress<T, S> {
-    /// The next step that no thread has taken.
+    /// The number of the next step that no thread has taken.
     next: AtomicUsize,
-    /// The bytes of memory that the steps have used so far, as counted by the steps.
+    /// The number of bytes that the steps have allocated so far, as they count it.
     spent: AtomicU64,
     state: Mutex<State<T, S>>,
     ended: Condvar,
@@ -51,11 +54,12 @@ enum State<T, S> {
     /// The results of the steps, and the number of steps that have finished.
     Steps(Vec<Option<S>>, usize),
     Made(Arc<T>),
-    /// A step failed: threads that wait try to make the part themselves, and get the error.
+    /// A step failed. The waiting threads then try to make the part themselves, so that each gets
+    /// the error.
     Failed,
 }
 
-/// The parts that are in memory, with their bytes.
+/// The parts that are in memory, with their sizes in bytes.
 #[derive(Default)]
 struct Held {
     parts: Vec<(usize, u64)>,
@@ -63,12 +67,13 @@ struct Held {
 }
 
 impl<T, S> PartCache<T, S> {
-    /// Keeps up to `limit` bytes of `parts` parts, and at least the last one.
+    /// Creates a cache for `parts` parts that keeps up to `limit` bytes, and at least the last
+    /// part.
     pub(crate) fn new(parts: usize, limit: u64) -> Self {
         Self { limit, process: Process::this(), own: Parts::new(parts), forked: OnceLock::new() }
     }
 
-    /// Returns the limit, which is also the size that a part may have.
+    /// Returns the limit in bytes, which is also the maximum size of a part.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
@@ -79,8 +84,9 @@ impl<T, S> PartCache<T, S> {
         self.inherited(part).is_some() || made(&self.parts().parts[part])
     }
 
-    /// Returns a part. If it is not in memory, `step` is called for each of `steps` steps, with a counter of the bytes that
-    /// all of them use, and `join` makes the part from their results and returns its size in bytes.
+    /// Returns a part. If it is not in memory, `step` is called once for each of `steps` steps,
+    /// with a counter of the bytes that all of them allocate. `join` then makes the part from their
+    /// results, and returns it with its size in bytes.
     pub(crate) fn get(
         &self,
         part: usize,
@@ -94,7 +100,7 @@ impl<T, S> PartCache<T, S> {
         }
     }
 
-    /// Returns the parts of this process.
+    /// Returns the parts that belong to this process.
     fn parts(&self) -> &Parts<T, S> {
         match self.process.is_this() {
             true => &self.own,
@@ -102,7 +108,8 @@ impl<T, S> PartCache<T, S> {
         }
     }
 
-    /// Returns a part that a forked process inherited from its parent, unless the part's lock was held at the fork.
+    /// Returns a part that a forked process inherited from its parent, unless the part's lock was
+    /// held at the fork.
     fn inherited(&self, part: usize) -> Option<Arc<T>> {
         if self.process.is_this() {
             return None;
@@ -171,9 +178,10 @@ impl<T, S> Parts<T, S> {
     fn find(&self, part: usize) -> Option<Arc<T>> {
         let part = &self.parts[part];
         let found = part.made.read().unwrap_or_else(PoisonError::into_inner).clone()?;
-        // Later than the last part that was made.
+        // A time that is later than that of the last part that was made.
         let now = self.clock.load(Ordering::Relaxed) + 1;
-        // Most samples find what was used a moment ago, and write nothing that other threads read.
+        // Most parts were used a moment ago. Not storing the same time again saves writing to
+        // memory that other threads read.
         if part.used.load(Ordering::Relaxed) != now {
             part.used.store(now, Ordering::Relaxed);
         }
@@ -203,7 +211,7 @@ impl<T, S> InProgress<T, S> {
         Self { next: AtomicUsize::new(0), spent: AtomicU64::new(0), state: Mutex::new(state), ended: Condvar::new() }
     }
 
-    /// Adds the result of a step. Returns the results of all steps if it was the last one.
+    /// Adds the result of a step. Returns the results of all steps if this was the last one.
     fn add(&self, number: usize, made: S) -> Option<Vec<S>> {
         let mut state = lock(&self.state);
         // If another step has failed, the result is not needed.
@@ -213,7 +221,8 @@ impl<T, S> InProgress<T, S> {
         (*count == steps.len()).then(|| steps.drain(..).flatten().collect())
     }
 
-    /// Records that a part was made, or that making it failed, and wakes the threads that wait for it.
+    /// Records that a part was made, or that making it failed, and wakes the threads that wait for
+    /// it.
     fn end(&self, part: &Part<T, S>, state: State<T, S>) {
         let mut in_progress = lock(&part.in_progress);
         if in_progress.as_ref().is_some_and(|in_progress| std::ptr::eq(&**in_progress, self)) {
@@ -224,7 +233,7 @@ impl<T, S> InProgress<T, S> {
         self.ended.notify_all();
     }
 
-    /// Waits for the steps of other threads. Returns the part, or `None` if one failed.
+    /// Waits for the steps of other threads. Returns the part, or `None` if a step failed.
     fn wait(&self) -> Option<Arc<T>> {
         let mut state = lock(&self.state);
         while let State::Steps(..) = &*state {
@@ -234,7 +243,7 @@ impl<T, S> InProgress<T, S> {
     }
 }
 
-/// Records that making a part failed, if a step returns early or panics.
+/// A guard that records a failure if a step returns early or panics.
 struct Failing<'a, T, S> {
     in_progress: &'a InProgress<T, S>,
     part: &'a Part<T, S>,
@@ -246,7 +255,8 @@ impl<T, S> Drop for Failing<'_, T, S> {
     }
 }
 
-/// Locks a mutex even if another thread panicked while it held the lock: the data is valid then, too.
+/// Locks a mutex even if another thread panicked while it held the lock; the data is valid in that
+/// case, too.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -281,10 +291,10 @@ mod tests {
         let get = |part| kept.get(part, 1, |_, _| Ok(()), |_| (vec![1_u8; 10], 10)).unwrap();
         get(0);
         let (in_progress, held) = (lock(&kept.own.parts[1].in_progress), lock(&kept.own.held));
-        // SAFETY: the child makes parts, which takes memory only, and ends.
+        // SAFETY: the child only makes parts, which needs nothing but memory, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: a time limit, after which the child is killed.
+            // SAFETY: the call only sets a time limit, after which the child is killed.
             unsafe { libc::alarm(20) };
             let made = kept.has(0) && !kept.has(1) && [0, 1].map(|part| get(part).len()) == [10; 2];
             // SAFETY: the child ends at once, without the parent's destructors.
@@ -292,7 +302,7 @@ mod tests {
         }
         drop((in_progress, held));
         let mut status = -1;
-        // SAFETY: it waits for the child, and there is room for its status.
+        // SAFETY: the call waits for the child, and `status` has room for the result.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
     }
@@ -303,7 +313,7 @@ mod tests {
         let (barrier, asked) = (std::sync::Barrier::new(4), AtomicUsize::new(0));
         let step = |number: usize, spent: &AtomicU64| {
             asked.fetch_add(1, Ordering::Relaxed);
-            // Each thread has one.
+            // Each thread holds a part.
             barrier.wait();
             spent.fetch_add(5, Ordering::Relaxed);
             Ok(number)

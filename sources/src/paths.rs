@@ -1,16 +1,20 @@
-//! Lists of files: braces, globs and `::`.
+//! Patterns for lists of files, with braces, globs and `::`.
 //!
 //! | pattern | files |
 //! |---|---|
 //! | `train-{000..012}.tar` | `train-000.tar` to `train-012.tar` |
 //! | `{train,val}.tar`, `{a..c}.tar`, `{0..9..3}.tar` | alternatives, letters, every third number |
-//! | `train-*.tar`, `**/?.tar`, `[0-4].tar` | those that exist, sorted |
+//! | `train-*.tar`, `**/?.tar`, `[0-4].tar` | the files that exist, sorted |
 //! | `train.tar::val-{0..3}.tar` | the files of several patterns, in order |
 //!
-//! Braces are those of bash and of Python's `braceexpand` (0.1.7), which webdataset uses: they may be nested, name files
-//! that must exist, and `\` before a character makes it an ordinary one. Globs follow. A path that exists is taken as it
-//! is, whatever characters it has. Braces of URLs are expanded, too; a glob in one lists what is in the folder before it.
-//! Web servers have no lists, so a glob is an error there, and a `?` is the start of a query, as in signed URLs, which is taken as it is.
+//! Braces work as in bash and in Python's `braceexpand` (0.1.7), which webdataset uses. They may be
+//! nested, the files that they name must exist, and `\` before a character makes it an ordinary
+//! one. Globs are applied after braces. A path that exists is used as it is, whatever characters it
+//! has.
+//!
+//! Braces in URLs are expanded, too. A glob in a URL lists the objects in the folder before it. Web
+//! servers cannot list folders, so a glob is an error there, and a `?` begins the query, which is
+//! not changed.
 
 use std::path::{Path, PathBuf};
 
@@ -21,11 +25,11 @@ use crate::files::is_url;
 use crate::kind::{is_web, without_query};
 use crate::saved::is_index;
 
-/// How globs match.
+/// The options of matching globs.
 const OPTIONS: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
-/// The maximum number of paths that the braces of one pattern stand for.
+/// The maximum number of paths that one pattern with braces may expand to.
 const MAX: usize = 1 << 20;
 
 /// The maximum depth of nested braces.
@@ -44,8 +48,11 @@ const DEEPEST: usize = 16;
 ///
 /// # Errors
 ///
-/// If braces are not balanced, stand for more than 2^20 paths or are nested more than 16 deep; if a glob is not valid,
-/// matches no file or a folder can't be listed; or if there are no patterns. A path without a glob need not exist.
+/// - Braces are not balanced, expand to more than 2^20 paths, or are nested more than 16 deep.
+/// - A glob is invalid or matches no file, or a folder can't be listed.
+/// - There are no patterns.
+///
+/// A path without a glob need not exist.
 pub fn expand(patterns: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Vec<PathBuf>, Error> {
     let mut paths = Vec::new();
     for pattern in patterns {
@@ -69,7 +76,7 @@ pub fn expand(patterns: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Ve
     Ok(paths)
 }
 
-/// Splits at `::`. In the query of a URL, only one before another URL separates.
+/// Splits a text at `::`. In the query of a URL, `::` separates only if another URL follows.
 fn parts(text: &str) -> Vec<&str> {
     let (mut parts, mut start) = (Vec::new(), 0);
     for (at, _) in text.match_indices("::") {
@@ -83,7 +90,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// Adds the files that match, if this is a glob.
+/// Adds the files that match, if the path is a glob.
 fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
     let Some(glob) = first_glob(&path).filter(|_| !Path::new(&path).exists()) else {
         paths.push(path.into());
@@ -111,7 +118,8 @@ fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns where the first character of a glob is. In URLs of web servers, `?` and what follows are not part of a path.
+/// Returns the position of the first glob character. In URLs of web servers, `?` and the characters
+/// after it are not part of the path.
 fn first_glob(path: &str) -> Option<usize> {
     match is_web(Path::new(path)) {
         true => path.split('?').next().and_then(|path| path.find(['*', '['])),
@@ -119,7 +127,7 @@ fn first_glob(path: &str) -> Option<usize> {
     }
 }
 
-/// Adds the objects whose URLs match.
+/// Adds the objects whose URLs match a glob.
 #[cfg(feature = "remote")]
 fn listed(pattern: &str, glob: usize, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
     let (folder, relative) = pattern.split_at(pattern[..glob].rfind('/').map_or(0, |slash| slash + 1));
@@ -196,7 +204,8 @@ fn too_many(pattern: &str) -> Error {
     Error::usage(format!("{pattern} stands for more than {MAX} paths"), "check the ranges")
 }
 
-/// Returns the position of the brace that closes `open`; `None` if there is none, or `open` closes one.
+/// Returns the position of the brace that closes the one at `open`. Returns `None` if there is
+/// none, or if `open` is itself a closing brace.
 fn closing(text: &str, open: (usize, u8)) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in marks(text).filter(|&(at, _)| at >= open.0) {
@@ -222,7 +231,7 @@ fn marks(text: &str) -> impl Iterator<Item = (usize, u8)> {
     })
 }
 
-/// Returns what a pair of braces stands for, from what is between them.
+/// Returns the strings that a pair of braces expands to, given the text between them.
 fn choices(inside: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Error> {
     if let Some(range) = range(inside) {
         return range.ok_or_else(|| {
@@ -246,14 +255,16 @@ fn choices(inside: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Err
     }
     let last = sequence(&inside[start..], pattern, depth + 1)?;
     if start == 0 {
-        // Neither a range nor alternatives: the braces are ordinary characters.
+        // This is neither a range nor a list of alternatives, so the braces are ordinary
+        // characters.
         return Ok(last.into_iter().map(|text| format!("{{{text}}}")).collect());
     }
     texts.extend(last);
     Ok(texts)
 }
 
-/// Expands `1..9`, `a..e` or `0..9..3`. `None` if it is not a range, `Some(None)` if it is too long.
+/// Expands `1..9`, `a..e` or `0..9..3`. Returns `None` if the text is not a range, and `Some(None)`
+/// if the range is too long.
 fn range(inside: &str) -> Option<Option<Vec<String>>> {
     let parts: Vec<&str> = inside.split("..").collect();
     let (first, last, step) = match parts[..] {
@@ -264,7 +275,7 @@ fn range(inside: &str) -> Option<Option<Vec<String>>> {
     if let ([first @ (b'A'..=b'Z' | b'a'..=b'z')], [last @ (b'A'..=b'Z' | b'a'..=b'z')]) =
         (first.as_bytes(), last.as_bytes())
     {
-        // The alphabet of braceexpand: all capitals, then all small letters.
+        // The alphabet of braceexpand: all capital letters, then all small letters.
         let alphabet: Vec<u8> = (b'A'..=b'Z').chain(b'a'..=b'z').collect();
         let place = |letter| alphabet.iter().position(|each| each == letter).map_or(0, |place| place as i64);
         let letter = |place: i64| char::from(alphabet[place as usize]).to_string();
@@ -282,7 +293,8 @@ fn digits(text: &str) -> Option<i64> {
     (!unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
-/// Returns every `step`th number from `first` to `last`, in either direction; `None` if there are too many.
+/// Returns every `step`th number from `first` to `last`, in either direction; `None` if there are
+/// too many.
 fn steps(first: i64, last: i64, step: u64) -> Option<Vec<i64>> {
     let count = (first.abs_diff(last) / step).saturating_add(1);
     let offset = |i: u64| if first <= last { (i * step) as i64 } else { ((i * step) as i64).wrapping_neg() };
@@ -295,7 +307,7 @@ mod tests {
 
     #[test]
     fn braces_are_those_of_braceexpand() {
-        // What braceexpand 0.1.7 returns.
+        // The expected results are those of braceexpand 0.1.7.
         let cases: [(&str, &[&str]); 18] = [
             ("a", &["a"]),
             ("item{1..3}", &["item1", "item2", "item3"]),
@@ -339,7 +351,7 @@ mod tests {
         let urls = ["http://host/a.tar", "http://host/b.tar"].map(|url| url.to_owned() + query);
         let last = "https://host/c.tar?f={1,2}::d-{0..1}.tar".to_owned();
         assert_eq!(expand([pattern]).unwrap(), urls.into_iter().chain([last]).map(PathBuf::from).collect::<Vec<_>>());
-        // Before it they are patterns.
+        // Braces before the query are expanded.
         let paths = ["http://host/a1?b", "http://host/a2?b"].map(PathBuf::from);
         assert_eq!(expand(["http://host/a{1,2}?b"]).unwrap(), paths);
     }

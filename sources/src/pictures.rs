@@ -1,4 +1,4 @@
-//! Fields with pictures, which are decoded in their rows of the batch.
+//! [`Pictures`]: fields with pictures, which are decoded into their rows of the batch.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,14 +11,15 @@ use slotline_image::{AnyImage, AnyPipeline, FileError, Format as PictureFormat, 
 
 use crate::{Error, FieldKind, Format, Record, RecordFields, Records};
 
-/// Samples in files, one field of which is a picture that a pipeline decodes, crops, flips and normalises. The other fields
-/// are as they were.
+/// A dataset of samples in files in which one field is a picture. A pipeline decodes the picture
+/// and transforms it; the other fields are not changed.
 ///
-/// When a picture is decoded for the first time, its whole file is [checked](AnyPipeline::check), so that it does not depend
-/// on the crop whether damage is found. Each process does it once for each sample that it reads.
+/// When a picture is decoded for the first time, its whole file is [checked](AnyPipeline::check),
+/// so that damage is found independently of the crop. Each process does this once for each sample
+/// that it reads.
 ///
-/// What a pipeline draws comes from the sample's own generator, so that pictures are the same for any number of workers,
-/// processes and ranks.
+/// The random numbers of the pipeline come from the sample's own generator, so that pictures are
+/// the same for any number of workers, processes and ranks.
 ///
 /// ```no_run
 /// use slotline::Loader;
@@ -35,22 +36,24 @@ use crate::{Error, FieldKind, Format, Record, RecordFields, Records};
 pub struct Pictures {
     records: Records<dyn Format>,
     pipeline: AnyPipeline,
-    /// The number of the field with the picture.
+    /// The number of the field that is the picture.
     field: usize,
     fields: RecordFields,
-    /// Which pictures were checked: a bit for each sample.
+    /// A bit for each sample: whether its picture was checked.
     checked: Arc<[AtomicU64]>,
 }
 
 impl Pictures {
-    /// Decodes the pictures in the field with this name, or in the only one that has pictures: the field of bytes, or
-    /// if there are several, the one whose bytes in the first sample are a picture.
+    /// Creates a dataset that decodes the pictures in the field with this name. Without a name, it
+    /// is the only field of bytes; if there are several, the one whose bytes in the first sample
+    /// are a picture.
     ///
-    /// The records of one format, as of `Folder::open`, become those of any with [`Records::erased`].
+    /// Use [`Records::erased`] to convert records of one format, such as those of `Folder::open`.
     ///
     /// # Errors
     ///
-    /// If there is no such field of bytes, or several could be meant; if the first sample can't be read to find it.
+    /// If there is no such field of bytes, if several fields could be meant, or if the first
+    /// sample, which is read to find the field, can't be read.
     pub fn new(
         records: Records<dyn Format>,
         pipeline: impl Into<AnyPipeline>,
@@ -70,7 +73,7 @@ impl Pictures {
         Ok(Self { fields: RecordFields::new(kinds), records, pipeline, field, checked })
     }
 
-    /// Returns the fields, with the picture as it is in a batch.
+    /// Returns the fields of a batch, with the decoded picture in place of its bytes.
     pub fn record_fields(&self) -> &RecordFields {
         &self.fields
     }
@@ -80,7 +83,7 @@ impl Pictures {
         self.field
     }
 
-    /// Returns the samples as they are in the files.
+    /// Returns the samples without decoding.
     pub fn records(&self) -> &Records<dyn Format> {
         &self.records
     }
@@ -90,8 +93,8 @@ impl Pictures {
         &self.pipeline
     }
 
-    /// Returns what a user of the pictures should know: as [`Records::warnings`], and how many pictures the decoder
-    /// of JPEGs warned about (see [`AnyPipeline::warnings`]).
+    /// Returns warnings for the user: those of [`Records::warnings`], and how many pictures the
+    /// JPEG decoder warned about (see [`AnyPipeline::warnings`]).
     pub fn warnings(&self) -> Vec<String> {
         let count = Some(self.pipeline.warnings()).filter(|count| *count > 0);
         let of_jpegs = count.map(|count| {
@@ -100,7 +103,7 @@ impl Pictures {
         self.records.warnings().into_iter().chain(of_jpegs).collect()
     }
 
-    /// Returns the path of the file that a sample's picture is in.
+    /// Returns the path of the file that contains a sample's picture.
     fn path(&self, index: usize) -> PathBuf {
         let file = self.records.format().file_of(index);
         file.map_or_else(PathBuf::new, |file| self.records.format().files().path(file))
@@ -158,7 +161,7 @@ fn found(records: &Records<dyn Format>) -> Result<usize, BoxError> {
     }
 }
 
-/// A sample of [`Pictures`], whose picture is decoded when it is written into its row.
+/// A sample of [`Pictures`]. Its picture is decoded when it is written into its row.
 #[derive(Debug)]
 pub struct PictureRecord<'a> {
     pictures: &'a Pictures,
@@ -168,7 +171,7 @@ pub struct PictureRecord<'a> {
 }
 
 impl<'a> PictureRecord<'a> {
-    /// Returns the sample as it is in the files.
+    /// Returns the sample without decoding.
     pub fn record(&self) -> &Record<'a> {
         &self.record
     }
@@ -177,7 +180,7 @@ impl<'a> PictureRecord<'a> {
     ///
     /// # Errors
     ///
-    /// If it cannot be decoded; the error names the file.
+    /// If the picture cannot be decoded. The error names the file.
     pub fn write_picture(&self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let written = self.read(|image| image.write(row));
         written.map_err(|error| match error.downcast::<ImageError>() {
@@ -186,20 +189,20 @@ impl<'a> PictureRecord<'a> {
         })
     }
 
-    /// Decodes the picture into the bytes of its elements.
+    /// Decodes the picture and writes its elements to `out` as bytes.
     ///
     /// # Errors
     ///
-    /// If it cannot be decoded; the error names the file.
+    /// If the picture cannot be decoded. The error names the file.
     ///
     /// # Panics
     ///
-    /// As [`AnyPipeline::decode_seeded`].
+    /// Those of [`AnyPipeline::decode_seeded`].
     pub fn decode(&self, out: &mut [u8]) -> Result<(), FileError> {
         self.read(|image| image.decode(out)).map_err(|error| self.named(error))
     }
 
-    /// Decodes the picture, and notes that it was checked, if it is not damaged.
+    /// Decodes the picture. If it is not damaged, records that its file was checked.
     fn read<E>(&self, decode: impl FnOnce(AnyImage<'_>) -> Result<(), E>) -> Result<(), E> {
         let bytes = self.record.value(self.pictures.field).unwrap_or_default();
         let (word, bit) = (&self.pictures.checked[self.index / 64], 1 << (self.index % 64));

@@ -1,4 +1,4 @@
-//! Samples whose fields are known at run time: their names and kinds come from the files.
+//! Samples whose fields are known only at run time: their names and kinds come from the files.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::Error;
 use crate::files::room;
 
-/// What a field of a [`Record`] holds.
+/// The kind of a field of a [`Record`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldKind {
@@ -29,18 +29,19 @@ pub enum FieldKind {
     Text(CapacityHint),
 }
 
-/// The items that a batch has room for, per sample of a full batch.
+/// The capacity of a batch for a packed field, per sample of a full batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapacityHint {
-    /// The items per sample.
+    /// The number of items (elements or bytes) per sample.
     pub items: usize,
-    /// Whether a sample may have more than this.
+    /// Whether a sample may have more items than this.
     pub exceeded: bool,
 }
 
 impl CapacityHint {
-    /// Chooses the room for samples of these lengths: that of the longest, if it is at most twice the mean; otherwise
-    /// twice the mean, and a batch that needs more [spills](Fields::spill).
+    /// Chooses the capacity for samples of these lengths. It is the longest length if that is at
+    /// most twice the mean. Otherwise it is twice the mean, and a batch that needs more
+    /// [spills](Fields::spill).
     pub fn of(lengths: impl IntoIterator<Item = u64>) -> Self {
         let (mut most, mut sum, mut count) = (0_u64, 0_u128, 0_u128);
         for length in lengths {
@@ -51,16 +52,17 @@ impl CapacityHint {
         Self { items: usize::try_from(items).unwrap_or(usize::MAX), exceeded: u128::from(most) > twice }
     }
 
-    /// Chooses the room from the lengths of a part of the samples: others may be longer.
+    /// Chooses the capacity from the lengths of some of the samples. Other samples may be longer.
     pub fn estimate(lengths: impl IntoIterator<Item = u64>) -> Self {
         Self { exceeded: true, ..Self::of(lengths) }
     }
 }
 
-/// The maximum number of fields that are taken from a file.
+/// The maximum number of fields of a file.
 pub(crate) const MAX_FIELDS: usize = 4096;
 
-/// Checks that a file has not too many fields, some of which take time in proportion to the square of their number.
+/// Returns an error if a file has too many fields, since some operations take time in proportion to
+/// the square of their number.
 pub(crate) fn check_count(name: impl fmt::Display, fields: usize) -> Result<(), Error> {
     if fields > MAX_FIELDS {
         let problem = format!("{fields} fields; the maximum is {MAX_FIELDS}");
@@ -74,16 +76,16 @@ pub(crate) fn check_count(name: impl fmt::Display, fields: usize) -> Result<(), 
 pub struct RecordField {
     /// The name, as in the file.
     pub name: String,
-    /// What it holds.
+    /// The kind of its values.
     pub kind: FieldKind,
 }
 
-/// The fields of all records of a dataset.
+/// The fields that all records of a dataset have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordFields(Vec<RecordField>);
 
 impl RecordFields {
-    /// Makes the fields from their names and kinds.
+    /// Creates the fields from their names and kinds.
     pub fn new(fields: impl IntoIterator<Item = (impl Into<String>, FieldKind)>) -> Self {
         Self(fields.into_iter().map(|(name, kind)| RecordField { name: name.into(), kind }).collect())
     }
@@ -98,7 +100,7 @@ impl RecordFields {
         self.0.iter().position(|field| field.name == name)
     }
 
-    /// Returns the fields as a loader declares them.
+    /// Returns the fields in the form in which a loader declares them.
     pub fn declared(&self) -> Fields {
         let mut fields = Fields::new();
         self.declare(&mut fields);
@@ -122,7 +124,7 @@ impl FieldKind {
         }
     }
 
-    /// Returns the same kind with another room, if it needs any.
+    /// Returns the same kind with another capacity, if it has one.
     pub(crate) fn with_room(&self, new: impl FnOnce(CapacityHint) -> CapacityHint) -> Self {
         let mut kind = self.clone();
         if let Self::List(_, room) | Self::Bytes(room) | Self::Text(room) = &mut kind {
@@ -131,7 +133,7 @@ impl FieldKind {
         kind
     }
 
-    /// Returns the value that a missing one is taken for.
+    /// Returns the value that replaces a missing one if missing values are zeros.
     pub(crate) fn zero(&self) -> io::Result<Value<'static>> {
         let items = match self {
             Self::Number(_) => 1,
@@ -143,7 +145,7 @@ impl FieldKind {
         Ok(Value::Bytes(Cow::Owned(bytes)))
     }
 
-    /// Returns the room of a packed field.
+    /// Returns the capacity of a packed field; `None` for other kinds.
     pub fn room(&self) -> Option<CapacityHint> {
         match *self {
             Self::List(_, room) | Self::Bytes(room) | Self::Text(room) => Some(room),
@@ -164,7 +166,8 @@ impl fmt::Display for FieldKind {
     }
 }
 
-/// Parses a kind as it is written: `bytes`, `text`, `i64`, `f32 [2, 3]`, `i64 list`. It has no room of its own.
+/// Parses a kind from text: `bytes`, `text`, `i64`, `f32 [2, 3]`, `i64 list`. The capacity of the
+/// result is 0.
 impl FromStr for FieldKind {
     type Err = Error;
 
@@ -193,7 +196,7 @@ impl fmt::Display for RecordField {
     }
 }
 
-/// A field that is only declared.
+/// A field without values, which is used only to declare it.
 struct Declared<'a>(&'a FieldKind);
 
 impl Sample for Declared<'_> {
@@ -218,7 +221,8 @@ impl Sample for Declared<'_> {
 pub enum Value<'a> {
     /// One number, made by a decoder.
     Number(Number),
-    /// The elements as bytes in the machine's order, at any alignment; for a string, its UTF-8.
+    /// The bytes of the elements in the machine's byte order, at any alignment; for a text, its
+    /// UTF-8.
     Bytes(Cow<'a, [u8]>),
 }
 
@@ -229,12 +233,12 @@ impl<'a> From<&'a [u8]> for Value<'a> {
 }
 
 impl Value<'_> {
-    /// Makes the value of a number.
+    /// Creates the value of a number.
     pub fn number<T: Element>(number: T) -> Self {
         Self::Number(Number::new(number))
     }
 
-    /// Returns the bytes of the elements in the machine's order.
+    /// Returns the bytes of the elements in the machine's byte order.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Number(number) => number.bytes(),
@@ -251,19 +255,19 @@ pub struct Number {
 }
 
 impl Number {
-    /// Makes it from an element.
+    /// Creates a number from an element.
     pub fn new<T: Element>(number: T) -> Self {
         let mut bytes = [0; 8];
         bytes[..size_of::<T>()].copy_from_slice(slotline::dtype::bytes_of(std::slice::from_ref(&number)));
         Self { bytes, dtype: T::DTYPE }
     }
 
-    /// Returns its type.
+    /// Returns the type of the number.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Returns its bytes in the machine's order.
+    /// Returns the bytes of the number in the machine's byte order.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.dtype.size()]
     }
@@ -280,13 +284,14 @@ pub struct Record<'a> {
 #[derive(Clone, Debug)]
 enum Values<'a> {
     Listed(SmallVec<[Value<'a>; 4]>),
-    /// A row of columns in memory.
+    /// A row of columns that are in memory.
     Row(&'a dyn Rows, usize),
 }
 
-/// Columns in memory, which write a row at a time without a list of its values.
+/// Columns in memory that can write a whole row without making a list of its values.
 pub(crate) trait Rows: fmt::Debug + Send + Sync {
-    /// Returns the bytes of a value: of its elements in the machine's order, or of a text.
+    /// Returns the bytes of a value: those of its elements in the machine's byte order, or those of
+    /// a text.
     fn value(&self, field: usize, row: usize) -> &[u8];
 
     /// Writes all values of a row.
@@ -294,12 +299,12 @@ pub(crate) trait Rows: fmt::Debug + Send + Sync {
 }
 
 impl<'a> Record<'a> {
-    /// Makes a record of these fields; there must be one value for each, in order.
+    /// Creates a record with these fields. There must be one value for each field, in order.
     pub fn new(fields: &'a RecordFields, values: impl IntoIterator<Item = Value<'a>>) -> Self {
         Self { fields, values: Values::Listed(values.into_iter().collect()) }
     }
 
-    /// Makes the record of a row, which has a value for each field.
+    /// Creates the record of a row, which must have a value for each field.
     pub(crate) fn of_row(fields: &'a RecordFields, rows: &'a dyn Rows, row: usize) -> Self {
         Self { fields, values: Values::Row(rows, row) }
     }
@@ -318,14 +323,15 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the bytes of a field: those of its elements in the machine's order, or those of a text; `None` if there
-    /// is no field with this name.
+    /// Returns the bytes of a field: those of its elements in the machine's byte order, or those of
+    /// a text. Returns `None` if there is no field with this name.
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.fields.position(name).and_then(|i| self.value(i))
     }
 
-    /// Returns the bytes of a field as [`bytes`](Self::bytes) does, for as long as the dataset and the [`Context`] are
-    /// borrowed, so that they can be in another sample; `None` also if they were made for this record, by decoding.
+    /// Returns the bytes of a field like [`bytes`](Self::bytes), but for as long as the dataset and
+    /// the [`Context`] are borrowed, so that another sample can hold them. Also returns `None` if
+    /// the bytes were made for this record, by decoding.
     ///
     /// [`Context`]: slotline::dataset::Context
     pub fn borrowed(&self, name: &str) -> Option<&'a [u8]> {
@@ -339,7 +345,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the bytes of field `i`, as [`bytes`](Self::bytes) does.
+    /// Returns the bytes of field `i`, like [`bytes`](Self::bytes).
     pub fn value(&self, i: usize) -> Option<&[u8]> {
         match &self.values {
             Values::Listed(values) => values.get(i).map(Value::bytes),
@@ -360,14 +366,16 @@ impl<'a> Record<'a> {
         Ok(())
     }
 
-    /// Returns the text of a field; `None` if there is no field with this name, or it holds no text.
+    /// Returns the text of a field. Returns `None` if there is no field with this name, or if it is
+    /// not a text.
     pub fn text(&self, name: &str) -> Option<&str> {
         let i = self.fields.position(name)?;
         let is_text = matches!(self.fields.0[i].kind, FieldKind::Text(_));
         is_text.then(|| self.value(i).and_then(|bytes| std::str::from_utf8(bytes).ok()))?
     }
 
-    /// Returns the elements of a field; `None` if there is no field with this name, or its elements are not `T`.
+    /// Returns the elements of a field. Returns `None` if there is no field with this name, or if
+    /// its elements are not of type `T`.
     pub fn elements<T: Element>(&self, name: &str) -> Option<Vec<T>> {
         let i = self.fields.position(name)?;
         if self.fields.0[i].kind.dtype() != T::DTYPE {
@@ -376,7 +384,8 @@ impl<'a> Record<'a> {
         slotline::dtype::from_bytes(self.value(i)?)
     }
 
-    /// Returns the number in a field; `None` if there is no field with this name, or it does not hold one `T`.
+    /// Returns the number in a field. Returns `None` if there is no field with this name, or if it
+    /// is not a single `T`.
     pub fn number<T: Element>(&self, name: &str) -> Option<T> {
         match self.elements(name)?[..] {
             [number] => Some(number),

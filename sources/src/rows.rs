@@ -1,4 +1,4 @@
-//! Rows of several tensors: sample `i` is row `i` of each, and the one number of those without dimensions.
+//! [`Rows`]: samples that are the rows of several tensors.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,8 +9,9 @@ use crate::columns::choose;
 use crate::files::{Files, Span};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
-/// Tensors of one length; a sample is a row of each, along the first dimension. A tensor without dimensions is the same number
-/// in each sample. Fields have the names of the tensors.
+/// Tensors of the same length. Sample `i` has row `i` of each tensor, along the first dimension. A
+/// tensor without dimensions is the same number in every sample. The fields have the names of the
+/// tensors.
 #[derive(Debug)]
 pub struct Rows {
     files: Files,
@@ -28,19 +29,19 @@ pub(crate) struct Column {
     pub(crate) place: Place,
 }
 
-/// Where the elements of a tensor are, in C order.
+/// The location of a tensor's elements, in C order.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// From this byte of the file on, which has all of them.
+    /// In the file, from this byte on. The file has all elements.
     File(u64),
-    /// From this byte of the memory on, which has all of them.
+    /// In this memory, from this byte on. The memory has all elements.
     Memory(Vec<u8>, usize),
 }
 
 impl Column {
-    /// Returns the bytes of all elements; `None` if they can't be counted.
+    /// Returns the number of bytes of all elements, or `None` if it overflows.
     pub(crate) fn bytes(dtype: DType, shape: &[u64]) -> Option<u64> {
-        // A dimension of 0 must not hide an overflow of the others.
+        // A dimension of 0 must not hide an overflow in the other dimensions.
         let dims = shape.iter().try_fold(dtype.size() as u64, |product, &dim| product.checked_mul(dim.max(1)))?;
         Some(if shape.contains(&0) { 0 } else { dims })
     }
@@ -49,15 +50,16 @@ impl Column {
         Self::bytes(self.dtype, self.shape.get(1..).unwrap_or_default()).unwrap_or(0)
     }
 
-    /// Returns where row `index` begins, in bytes from the first.
+    /// Returns the position of row `index`, in bytes from the first row.
     fn start(&self, index: usize) -> u64 {
         if self.shape.is_empty() { 0 } else { index as u64 * self.row() }
     }
 }
 
 impl Rows {
-    /// Makes the dataset of the tensors in the file with these names, or of all of them. `found` are at least those, and
-    /// `listed` the names of all.
+    /// Creates the dataset of the tensors in the file that have these names, or of all tensors.
+    /// `found` are at least the tensors with these names, and `listed` are the names of all
+    /// tensors.
     pub(crate) fn of(
         path: &Path,
         files: Files,
@@ -82,7 +84,7 @@ impl Rows {
             if column.row() == 0 {
                 return usage(format!("the rows of {:?} are empty", column.name), "leave it out with `columns`");
             }
-            // The elements are in a file or in memory, so their numbers fit.
+            // The elements fit in a file or in memory, so the dimensions fit in a `usize`.
             let row: Vec<_> = row.iter().map(|&dim| dim as usize).collect();
             let scalar = row.is_empty();
             let kind = if scalar { FieldKind::Number(column.dtype) } else { FieldKind::Tensor(column.dtype, row) };

@@ -1,7 +1,8 @@
 //! The rows of the tensors in a .safetensors file.
 //!
-//! Layout, after the description of the format in safetensors 0.8: the length of the header as u64, the header in JSON,
-//! and the tensors, little-endian, one after another without gaps.
+//! The layout, according to the description of the format in safetensors 0.8, is: the length of the
+//! header as u64, the header in JSON, and the tensors one after another without gaps. Numbers are
+//! little-endian.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,15 +16,16 @@ use crate::open::SAFETENSORS;
 use crate::rows::{Column, Place, Rows};
 use crate::{Error, Options, Records};
 
-/// The longest header, in bytes, as in safetensors itself.
+/// The maximum length of a header in bytes, the same as in safetensors itself.
 const LONGEST_HEADER: u64 = 100_000_000;
 const ADVICE: &str = "write the file again with safetensors, or copy it again";
 
-/// How a .safetensors file is read: sample `i` is row `i` of each tensor. By default all tensors are read, sorted by name; they must
-/// have the same length.
+/// Options for reading a .safetensors file. Sample `i` is row `i` of each tensor. By default all
+/// tensors are read, sorted by name; they must have the same length.
 pub type SafetensorsOptions = Options<Safetensors>;
 
-/// The files of safetensors. Their rows are those of [`Rows`].
+/// The format of .safetensors files; only a type parameter. A dataset of such a file is one of
+/// [`Rows`].
 #[derive(Debug)]
 pub enum Safetensors {}
 
@@ -39,8 +41,8 @@ impl SafetensorsOptions {
     ///
     /// # Errors
     ///
-    /// If the file can't be read, its header is invalid, or the tensors have other types than those that [`DType`] names
-    /// or different lengths.
+    /// If the file can't be read, if its header is invalid, or if the tensors have different
+    /// lengths or a type that [`DType`] does not have.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Rows>, Error> {
         let (set, path) = (&self.set, path.as_ref());
         set.check(SAFETENSORS)?;
@@ -61,8 +63,8 @@ impl SafetensorsOptions {
     }
 }
 
-/// Parses the header of a file that has `data` bytes after it: the tensors, at least those with these names, and the names
-/// of all.
+/// Parses the header of a file that has `data` bytes after it. Returns the tensors, at least those
+/// with these names, and the names of all tensors.
 fn parse(header: &[u8], data: u64, names: Option<&[String]>) -> Result<(Vec<Column>, Vec<String>), String> {
     let start = 8 + header.len() as u64;
     let tensors: BTreeMap<String, serde_json::Value> =

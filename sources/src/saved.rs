@@ -1,12 +1,13 @@
-//! Indexes that are saved, so that each file is scanned only once.
+//! Saved indexes, so that each file has to be scanned only once.
 //!
-//! A saved index consists of, with little-endian numbers: 8 bytes that name the format; the length of the file as u64;
-//! the length of the file's version as u32, and the version; what the format writes; the CRC-32C of everything before as
-//! u32. The version of a file is the seconds and nanoseconds of its last modification; that of an object is the SHA-256
-//! of its URL, followed by its tag.
+//! A saved index has these parts, with little-endian numbers: 8 bytes that identify the format; the
+//! length of the indexed file as u64; the length of the file's version as u32, and the version; the
+//! format's own data; and the CRC-32C of all these parts as u32. The version of a file is the
+//! seconds and nanoseconds of its last modification; that of an object is the SHA-256 of its URL,
+//! followed by its tag.
 //!
-//! An index that is damaged or belongs to another state of the file is ignored. An index is written under a temporary name
-//! and then renamed, so that no reader sees a part of it.
+//! An index that is damaged or belongs to another state of the file is ignored. An index is written
+//! under a temporary name and then renamed, so that no reader sees a part of it.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -24,38 +25,41 @@ use crate::parallel::par_map;
 use crate::paths::expand;
 use crate::window::Progress;
 
-/// What follows the name of a file in the name of its index.
+/// The suffix that is added to the name of a file to get the name of its index.
 const EXTENSION: &str = ".slotline-idx";
 
-/// Where indexes of files are saved. A saved index is used if the file has the length and the time of modification, or
-/// the object the tag, that it had when it was indexed. Damaged indexes are rebuilt. If an index can't be
-/// written, [`Records::warnings`](crate::Records::warnings) says so.
+/// Where indexes of files are saved.
+///
+/// A saved index is used if the file still has the length and the modification time that it had
+/// when it was indexed, or if the object still has the same tag. Damaged indexes are rebuilt. If an
+/// index can't be written, [`Records::warnings`](crate::Records::warnings) says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexFiles {
-    /// Beside each file, in `<name>.slotline-idx`; those of objects in the user's cache: `slotline/indexes` in
-    /// `$XDG_CACHE_HOME` or `~/.cache`.
+    /// Next to each file, in `<name>.slotline-idx`. Indexes of objects are saved in the user's
+    /// cache folder: `slotline/indexes` in `$XDG_CACHE_HOME` or `~/.cache`.
     #[default]
     Beside,
     /// In this folder, which must exist, under names that differ for files in different folders.
     In(PathBuf),
-    /// Nowhere: files are scanned each time.
+    /// Nowhere. Files are scanned each time.
     None,
 }
 
-/// How many characters of the name of a file are in the name of its index in another folder.
+/// The maximum number of characters of a file's name that are used in the name of its index in
+/// another folder.
 const MAX_CHARACTERS: usize = 40;
 
-/// How a format writes its indexes.
+/// How a format reads and writes its indexes.
 pub(crate) struct Codec<T> {
     pub(crate) magic: &'static [u8; 8],
     pub(crate) encode: fn(&T, &mut Vec<u8>),
-    /// Returns the index for a file of this length, if the bytes are one.
+    /// Decodes the index of a file of this length. Returns `None` if the bytes are not an index.
     pub(crate) decode: fn(&[u8], u64) -> Option<T>,
 }
 
 impl IndexFiles {
-    /// Returns where the index of a file is saved; `None` for nowhere.
+    /// Returns the path at which the index of a file is saved, or `None` if it is not saved.
     pub fn of(&self, path: &Path) -> Option<PathBuf> {
         match self {
             Self::Beside if is_url(path) => named_in(&user_cache()?, path),
@@ -65,7 +69,8 @@ impl IndexFiles {
         }
     }
 
-    /// Returns the index of a file: the saved one if it belongs to the file, else what `build` makes, which is saved.
+    /// Returns the index of a file. It is the saved one if that belongs to the file. Otherwise
+    /// `build` makes an index, which is then saved.
     pub(crate) fn load_or<T>(
         &self,
         files: &Files,
@@ -111,8 +116,8 @@ impl IndexFiles {
 }
 
 impl Settings {
-    /// Returns the index of each file: what `given` makes of the one that another program wrote, if these are set, and
-    /// otherwise the saved one or what `build` makes.
+    /// Returns the index of each file. If paths of indexes that other programs wrote are set,
+    /// `given` reads them. Otherwise it is the saved index, or the result of `build`.
     pub(crate) fn indexes<T: Send>(
         &self,
         files: &Files,
@@ -123,7 +128,8 @@ impl Settings {
         let progress = Progress::new(self.progress.clone(), files);
         let numbers: Vec<usize> = (0..files.len()).collect();
         let Some(indexes) = &self.given_indexes else {
-            // An index of a tar without its end is not one for readers that require it.
+            // An index of a tar without its end marker must not be used by readers that require the
+            // marker.
             let index_files = if self.missing_end { &IndexFiles::None } else { &self.index_files };
             return par_map(files, &numbers, |&file| {
                 index_files.load_or(files, file, codec, &progress, || build(file, &progress))
@@ -142,7 +148,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Returns the folder for indexes of objects, and makes it.
+/// Returns the user's folder for indexes of objects, which is created if necessary.
 fn user_cache() -> Option<PathBuf> {
     let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
@@ -151,8 +157,8 @@ fn user_cache() -> Option<PathBuf> {
     Some(indexes)
 }
 
-/// Returns the path of an index in a folder for the indexes of many files, some of which may have the same name. Of a
-/// long name only the beginning is used, since a hash and an extension follow it.
+/// Returns the path of an index in a folder for the indexes of many files, which may have the same
+/// name. Only the beginning of a long name is used, since a hash and an extension follow it.
 fn named_in(folder: &Path, path: &Path) -> Option<PathBuf> {
     let whole = if is_url(path) { path.to_owned() } else { path.canonicalize().ok()? };
     let name = path.file_name()?.to_string_lossy();
@@ -171,12 +177,12 @@ pub(crate) fn hash<const N: usize>(texts: [&[u8]; N]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// Returns the first half of a hash, in hexadecimal digits, for the name of a file.
+/// Returns the first half of a hash as hexadecimal digits, for use in file names.
 pub(crate) fn in_hex(hash: &[u8; 32]) -> String {
     hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether this is the name of an index, or of one that is being written.
+/// Whether this is the name of an index, or of an index that is being written.
 pub(crate) fn is_index(name: &str) -> bool {
     name.contains(EXTENSION)
 }
@@ -186,7 +192,8 @@ fn with_extension(mut name: OsString) -> OsString {
     name
 }
 
-/// Reads an index. Returns `None` if it is not a file, or too long: an index is never much longer than the file it is for.
+/// Reads an index. Returns `None` if the path is not a file or the file is too long: an index is
+/// never much longer than the file that it is for.
 fn read(path: &Path, len: u64) -> Option<Vec<u8>> {
     let found = fs::metadata(path).ok()?;
     (found.is_file() && found.len() <= len.saturating_add(1 << 10)).then(|| fs::read(path).ok())?
@@ -216,7 +223,7 @@ fn wrap(magic: &[u8; 8], state: &State, index: impl FnOnce(&mut Vec<u8>)) -> Vec
     bytes
 }
 
-/// Returns what a format wrote, if it belongs to this state of the file.
+/// Returns the format's own data, if the index belongs to this state of the file.
 fn unwrap<'a>(bytes: &'a [u8], magic: &[u8; 8], state: &State) -> Option<&'a [u8]> {
     let (rest, checksum) = bytes.split_last_chunk::<4>()?;
     if crc32c::crc32c(rest) != u32::from_le_bytes(*checksum) {
@@ -229,7 +236,7 @@ fn unwrap<'a>(bytes: &'a [u8], magic: &[u8; 8], state: &State) -> Option<&'a [u8
     (len == state.len && version == state.version).then_some(index)
 }
 
-/// Takes bytes from the front.
+/// Removes bytes from the front, and returns them.
 pub(crate) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (bytes, after) = rest.split_first_chunk()?;
     *rest = after;

@@ -1,4 +1,4 @@
-//! A thread that opens data, and should stop.
+//! Stopping a thread that is opening data.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ thread_local! {
     static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Calls `open` with a value of this thread set, and sets the value before it again.
+/// Calls `open` while the thread-local variable `key` has this value, and restores the previous
+/// value afterwards.
 pub(crate) fn with<V, T>(key: &'static LocalKey<RefCell<V>>, value: V, open: impl FnOnce() -> T) -> T {
     struct Before<V: 'static>(&'static LocalKey<RefCell<V>>, Option<V>);
     impl<V> Drop for Before<V> {
@@ -21,14 +22,15 @@ pub(crate) fn with<V, T>(key: &'static LocalKey<RefCell<V>>, value: V, open: imp
     open()
 }
 
-/// Opens data as long as nobody sets `stop`. What waits for a server then looks at it every 50 ms, and fails once it is set;
-/// what walks over files of this machine, after each file.
+/// Calls `open`, which can be stopped by setting `stop`. Operations that wait for a server check
+/// `stop` every 50 ms, and fail once it is set. Operations that go through local files check it
+/// after each file.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::AtomicBool};
 ///
 /// let stop = Arc::new(AtomicBool::new(false));
-/// // Another thread may set it.
+/// // Another thread may set `stop` to true.
 /// let opened = slotline_sources::stoppable(&stop, || slotline_sources::open("no/such/folder"));
 /// assert!(opened.is_err());
 /// ```
@@ -36,7 +38,8 @@ pub fn stoppable<T>(stop: &Arc<AtomicBool>, open: impl FnOnce() -> T) -> T {
     within(Some(stop.clone()), open)
 }
 
-/// Does the same with what may be set already, such as for another thread.
+/// Like [`stoppable`], with a flag that may be absent. Passes the flag of one thread on to another
+/// one.
 pub(crate) fn within<T>(stop: Option<Arc<AtomicBool>>, open: impl FnOnce() -> T) -> T {
     with(&STOP, stop, open)
 }
@@ -45,7 +48,7 @@ pub(crate) fn current() -> Option<Arc<AtomicBool>> {
     STOP.with_borrow(Clone::clone)
 }
 
-/// Whether this thread should stop.
+/// Whether the flag of this thread is set.
 pub(crate) fn is_set() -> bool {
     STOP.with_borrow(|stop| stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)))
 }

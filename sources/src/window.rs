@@ -1,4 +1,4 @@
-//! Reading a file from front to back, with gaps.
+//! Reads a file sequentially, with gaps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Error;
 use crate::files::{Files, Span};
 
-/// How many bytes are read at once from a disk: small files in a tar, which labels are, need no further read for the
-/// next header.
+/// How many bytes are read at once from a disk. For small files in a tar, such as labels, this
+/// includes the next header, so no further read is needed.
 const LOCAL: u64 = 4 << 10;
 
 /// How many bytes are read at once from a server, where each request takes long.
 const REMOTE: u64 = 4 << 20;
 
-/// How many bytes are walked over between two reports of progress.
+/// How many bytes are scanned between two reports of progress.
 const TOLD: u64 = 16 << 20;
 
-/// How far files have been walked over, for other threads to see.
+/// How many bytes of the files were scanned, shared between threads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
     tell: Option<Tell>,
@@ -25,7 +25,8 @@ pub(crate) struct Progress {
     total: u64,
 }
 
-/// What is called with the bytes that were walked over, and those of all files.
+/// The function to which progress is reported: the number of bytes that were scanned, and the
+/// number of bytes of all files.
 #[derive(Clone)]
 pub(crate) struct Tell(Arc<dyn Fn(u64, u64) + Send + Sync>);
 
@@ -42,13 +43,13 @@ impl fmt::Debug for Tell {
 }
 
 impl Progress {
-    /// Makes the progress over all files, of which none is walked over.
+    /// Creates the progress over all files, at 0.
     pub(crate) fn new(tell: Option<Tell>, files: &Files) -> Self {
         let total = (0..files.len()).filter_map(|file| files.file_len(file)).fold(0, u64::saturating_add);
         Self { tell, done: Arc::default(), total }
     }
 
-    /// Reports that bytes were walked over.
+    /// Adds bytes that were scanned, and reports the progress.
     pub(crate) fn add(&self, bytes: u64) {
         if let Some(Tell(tell)) = &self.tell {
             tell(self.done.fetch_add(bytes, Ordering::Relaxed) + bytes, self.total);
@@ -56,19 +57,20 @@ impl Progress {
     }
 }
 
-/// A file of which a part is in memory.
+/// A file, with a part of it in memory.
 #[derive(Debug)]
 pub(crate) struct Window<'a> {
     files: &'a Files,
     file: usize,
     len: u64,
     size: u64,
-    /// The part: where it starts, how many bytes it has, and memory with room for it.
+    /// The part in memory: its position in the file, its length, and the memory, which may be
+    /// longer.
     start: u64,
     held: u64,
     memory: Vec<u8>,
     progress: &'a Progress,
-    /// Where the bytes begin that were not told of.
+    /// The position up to which progress was reported.
     told: u64,
 }
 
@@ -80,7 +82,7 @@ impl<'a> Window<'a> {
         Self { files, file, len, size, start: 0, held: 0, memory: Vec::new(), progress, told: 0 }
     }
 
-    /// Ends the walk.
+    /// Ends reading, and reports the remaining progress.
     pub(crate) fn finish(self) {
         self.progress.add(self.len.saturating_sub(self.told));
     }
@@ -90,11 +92,11 @@ impl<'a> Window<'a> {
         self.len
     }
 
-    /// Returns the bytes from `at` on. Memory grows to their number.
+    /// Returns `len` bytes from `at` on. Memory grows to this length if necessary.
     ///
     /// # Errors
     ///
-    /// If the file can't be read, or ends before they do.
+    /// If the file can't be read, or ends before these bytes do.
     pub(crate) fn bytes(&mut self, at: u64, len: u64) -> Result<&[u8], Error> {
         let end = at.checked_add(len);
         let holds = |end| at >= self.start && end <= self.start + self.held;
@@ -112,7 +114,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// A [`Window`] with a position, for parsers that read from it.
+/// A position in a [`Window`], for parsers that read sequentially.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     window: Window<'a>,

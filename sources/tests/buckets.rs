@@ -1,4 +1,5 @@
-//! Data of every format in a bucket, read as from a folder. `proof/buckets` starts servers for it, and names the bucket.
+//! Checks that data of every format in a bucket is read like data in a folder. `proof/buckets`
+//! starts servers for this test, and sets the URL of the bucket.
 
 #![cfg(feature = "s3")]
 
@@ -16,7 +17,7 @@ mod support;
 
 use support::fails;
 
-/// What is opened, below the folder of the data.
+/// The paths that are opened, relative to the folder of the data.
 const PATHS: [&str; 19] = [
     "arrow/saved",
     "arrow/stream.arrow",
@@ -39,7 +40,7 @@ const PATHS: [&str; 19] = [
     "arrays/stored.npz",
 ];
 
-/// A copy of the data in a folder, and one in the bucket.
+/// Two copies of the data: one in a folder, and one in the bucket.
 struct Copies {
     folder: tempfile::TempDir,
     url: String,
@@ -71,7 +72,7 @@ impl Copies {
         copies
     }
 
-    /// Adds a file to both.
+    /// Adds a file to both copies.
     fn add(&self, path: &str, bytes: Vec<u8>) {
         let copy = self.folder.path().join(path);
         std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
@@ -86,7 +87,7 @@ impl Copies {
     }
 }
 
-/// Opens data by path or URL, without an index that was saved before.
+/// Opens data by path or URL, ignoring saved indexes.
 fn open(path: impl Into<PathBuf>) -> Records<dyn Format> {
     let path = path.into();
     slotline_sources::open(&path).unwrap_or_else(|error| panic!("{}: {error:?}", path.display()))
@@ -133,12 +134,12 @@ fn saved_indexes_belong_to_one_version_of_an_object() {
     let saved = || indexes.path().read_dir().unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap());
     let before: Vec<_> = saved().collect();
     assert_eq!((before.len(), open().format().key(0) == first.format().key(0)), (1, true));
-    // Another shard in its place, whose first sample has another key.
+    // Replaces the shard by another one, whose first sample has another key.
     let other = std::fs::read(copies.folder.path().join("tar/shard-000001.tar")).unwrap();
     copies.put("indexes/tar/shard-000000.tar", other);
     assert_ne!(open().format().key(0), first.format().key(0));
     assert_ne!(saved().collect::<Vec<_>>(), before);
-    // Whoever opened the shard before must not get bytes of the new one.
+    // A dataset that was opened before must not return bytes of the new shard.
     let mut cx = Context::default();
     fails(first.get(0, &mut cx), &["was replaced since it was opened"]);
 }

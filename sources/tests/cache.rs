@@ -1,4 +1,4 @@
-//! Objects that are kept on a disk.
+//! Tests of the cache of objects on a local disk.
 
 #![cfg(feature = "http")]
 
@@ -16,10 +16,10 @@ use server::{APART, Answer, COUNT, LEN, Server, number};
 #[path = "support/server.rs"]
 mod server;
 
-/// How many objects there are.
+/// The number of objects.
 const OBJECTS: usize = 6;
 
-/// Numbers in several objects, one object after another.
+/// A format of numbers that are stored in several objects.
 #[derive(Debug)]
 struct Shards(Files, RecordFields);
 
@@ -49,7 +49,8 @@ impl Format for Shards {
     }
 
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
-        // As if the whole block were read, which makes an object worth fetching.
+        // Declares that a whole block is read for each sample, so that fetching an object is
+        // worthwhile.
         each(Span { len: Some(APART as u64), ..Self::span(index) });
     }
 
@@ -59,7 +60,7 @@ impl Format for Shards {
     }
 }
 
-/// Reads a pass, checks every number, and returns how many requests it took.
+/// Reads a pass and checks every number. Returns how many requests it took.
 fn pass(server: &Server, shards: &Records<Shards>, shuffle: bool, workers: usize, processes: bool) -> usize {
     let before = server.requests.load(Ordering::SeqCst);
     let builder = Loader::builder(shards.clone()).batch_size(50).shuffle(shuffle).seed(7).num_workers(workers);
@@ -87,7 +88,7 @@ fn bytes(folder: &Path) -> u64 {
     files(folder).iter().map(|path| path.metadata().unwrap().len()).sum()
 }
 
-/// The requests for a whole object.
+/// The number of requests that fetch a whole object.
 const WHOLE: usize = LEN.div_ceil(8 << 20);
 
 #[test]
@@ -97,7 +98,8 @@ fn a_cache_of_the_size_of_the_data_makes_later_passes_local() {
     let shards = self::shards(&server).cache(&cache);
     let first = pass(&server, &shards, false, 2, false);
     assert!((OBJECTS * WHOLE..OBJECTS * WHOLE * 2).contains(&first), "{first} requests");
-    // Objects are fetched in the background, so the pass may have ended before the last one was there. The next one gets it.
+    // Objects are fetched in the background, so the pass may have ended before the last one was
+    // fetched. The next pass then fetches it.
     if bytes(&folder.path().join("new")) < (OBJECTS * LEN) as u64 {
         let rest = pass(&server, &shards, false, 2, false);
         assert!(rest <= WHOLE * 2, "{rest} requests");
@@ -105,7 +107,7 @@ fn a_cache_of_the_size_of_the_data_makes_later_passes_local() {
     for (workers, processes) in [(0, false), (2, false), (2, true)] {
         assert_eq!(pass(&server, &shards, true, workers, processes), 0, "{workers} {processes}");
     }
-    // Another dataset of the same objects finds them there.
+    // Another dataset of the same objects finds them in the cache.
     assert_eq!(pass(&server, &self::shards(&server).cache(&cache), true, 2, false), 0);
     assert_eq!(bytes(&folder.path().join("new")), (OBJECTS * LEN) as u64);
 }
@@ -122,7 +124,7 @@ fn a_small_cache_is_not_exceeded_and_changes_no_results() {
         if !shuffle && !processes {
             assert!(requests < OBJECTS * COUNT / 4, "{requests} requests");
         }
-        // Two processes may fetch an object each at the same time, without knowing of the other's.
+        // Two processes may fetch an object each at the same time, without counting the other one.
         let most = if processes { limit + LEN as u64 } else { limit };
         assert!(bytes(folder.path()) <= most);
     }
@@ -134,7 +136,7 @@ fn a_folder_with_more_than_the_limit_is_brought_below_it() {
     let of_limit = |limit: usize| self::shards(&server).cache(&Cache::new(folder.path(), limit as u64).unwrap());
     pass(&server, &of_limit(OBJECTS * LEN), false, 2, false);
     assert_eq!(bytes(folder.path()), (OBJECTS * LEN) as u64);
-    // As after two processes that fetched at the same time.
+    // The folder exceeds the limit, as after two processes that fetched at the same time.
     pass(&server, &of_limit(2 * LEN), false, 2, false);
     assert!(bytes(folder.path()) <= 2 * LEN as u64);
 }
@@ -145,14 +147,15 @@ fn what_is_wrong_in_the_folder_only_costs_requests() {
     let path = folder.path().join("cache");
     let cache = Cache::new(&path, (10 * LEN) as u64).unwrap();
     let shards = self::shards(&server).cache(&cache);
-    // A part that a killed process left, and files of another dataset and of nobody.
+    // A partial file that a killed process left, a file of another dataset, and a file that is not
+    // of a cache.
     let (left, other) = ("a.tar-100-tag-0123456789abcdef.part", "b.tar-100-tag-0123456789abcdef");
     for name in [left, other, "mine.part"] {
         fs::write(path.join(name), [0; 100]).unwrap();
     }
     pass(&server, &shards, false, 2, false);
     assert!(!path.join(left).exists() && path.join(other).exists() && path.join("mine.part").exists());
-    // Files that were truncated, and removed.
+    // Some files were truncated, and others removed.
     for (i, file) in files(&path).iter().enumerate() {
         match i % 2 {
             0 => fs::File::options().write(true).open(file).unwrap().set_len(1000).unwrap(),
@@ -160,7 +163,7 @@ fn what_is_wrong_in_the_folder_only_costs_requests() {
         }
     }
     pass(&server, &shards, true, 2, false);
-    // A folder that is a file.
+    // The folder was replaced by a file.
     fs::remove_dir_all(&path).unwrap();
     fs::write(&path, "no folder").unwrap();
     pass(&server, &shards, true, 2, false);
@@ -169,7 +172,7 @@ fn what_is_wrong_in_the_folder_only_costs_requests() {
 
 #[test]
 fn an_object_that_cannot_be_fetched_as_a_whole_is_read_by_ranges() {
-    // More failures than retries for the first requests.
+    // The first requests fail more often than they are retried.
     let script = vec![Answer::Status(404); 8];
     let (server, folder) = (Server::start(&script, Answer::Right), tempfile::tempdir().unwrap());
     let shards = self::shards(&server).cache(&Cache::new(folder.path(), (10 * LEN) as u64).unwrap());

@@ -1,4 +1,4 @@
-//! Lists of a bucket in which some keys are no paths.
+//! Listing a bucket in which some keys are not valid paths.
 
 #![cfg(all(feature = "s3", feature = "folder", feature = "manifest", feature = "tar"))]
 
@@ -18,7 +18,7 @@ mod support;
 
 use support::fails;
 
-/// The keys in the bucket, and what the objects hold, if that is asked for.
+/// Returns the keys in the bucket, with the contents of the objects that are read.
 fn objects() -> BTreeMap<&'static str, Vec<u8>> {
     let mut objects: BTreeMap<_, _> =
         ["data/a.txt", "data/b.txt", "data//b.txt", "data/c/", "data/c//d.csv", "data/./e.csv", "data/c/f.txt"]
@@ -100,14 +100,15 @@ fn answer(stream: &TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Starts a server, once, which the environment names.
+/// Starts a server, only once, and sets the environment variables that make clients use it.
 fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         for (name, value) in [("ENDPOINT", &*endpoint), ("ALLOW_HTTP", "true"), ("SKIP_SIGNATURE", "true")] {
-            // SAFETY: all tests of this program begin here, so that no other thread looks at the environment yet.
+            // SAFETY: all tests of this program begin with this call, so no other thread reads the
+            // environment yet.
             unsafe { std::env::set_var(format!("AWS_{name}"), value) };
         }
         thread::spawn(move || {
@@ -125,7 +126,7 @@ fn keys_that_are_no_paths_do_not_fail_a_list() {
     assert_eq!(expand("?.txt").unwrap(), expand("*.txt").unwrap());
     assert_eq!(expand("*.txt").unwrap(), ["s3://bucket/data/a.txt", "s3://bucket/data/b.txt"].map(PathBuf::from));
     let class = |extension: &str| FolderOptions::new().extensions([extension]).open("s3://bucket/data");
-    // What is meant is not left out silently.
+    // An object that matches a pattern must not be left out silently.
     fails(expand("**/d.csv"), &["is no path: c//d.csv; rename the object"]);
     fails(class(".csv"), &["is no path"]);
     assert_eq!(class("f.txt").unwrap().format().classes(), ["c"]);

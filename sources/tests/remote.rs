@@ -1,4 +1,4 @@
-//! Objects on a server that answers rightly, late, wrongly, or not at all.
+//! Tests with objects on a server that answers correctly, late, incorrectly, or not at all.
 
 #![cfg(feature = "http")]
 
@@ -23,12 +23,12 @@ use support::fails;
 #[path = "support/server.rs"]
 mod server;
 
-/// Numbers of eight bytes.
+/// A format of numbers of eight bytes each.
 #[derive(Debug)]
 struct Numbers {
     files: Files,
     fields: RecordFields,
-    /// How far they are from each other, in bytes.
+    /// The distance from one number to the next, in bytes.
     apart: usize,
 }
 
@@ -70,7 +70,7 @@ impl Format for Numbers {
     }
 }
 
-/// Returns the numbers of a pass, or its first error with all causes.
+/// Returns the numbers of a pass, or its first error with all of its causes.
 fn pass(numbers: Records<Numbers>, workers: usize, processes: bool) -> Result<Vec<i64>, String> {
     let builder = Loader::builder(numbers).batch_size(50).shuffle(true).seed(7).num_workers(workers);
     let mut loader = if processes { builder.processes().build() } else { builder.build() }.unwrap();
@@ -114,14 +114,15 @@ fn many_requests_are_under_way_at_a_time() {
     sometimes(|| {
         let server = Server::start(&[], Answer::Late(20));
         assert_eq!(pass(numbers(&server), 0, false), Ok(expected()));
-        // The first one may be read before it was asked for.
+        // The first number may be read before it was asked for.
         let requests = server.requests.load(Ordering::SeqCst);
         assert!((COUNT..COUNT + 4).contains(&requests), "each range is fetched once, and not {requests} in all");
         server.most_at_a_time.load(Ordering::SeqCst) > 32
     });
 }
 
-/// Asserts that something is true in one of some attempts: other programs may take the cores in the others.
+/// Checks that something is true in at least one of several attempts. Other programs may use the
+/// cores during the others.
 fn sometimes(attempt: impl FnMut() -> bool) {
     assert!(std::iter::repeat_with(attempt).take(5).any(|fulfilled| fulfilled));
 }
@@ -206,7 +207,7 @@ fn an_announced_length_takes_no_memory() {
     assert_eq!(files.file_len(0), Some(4 << 30));
     let before = most_memory();
     fails(files.read(Span { file: 0, start: 0, len: None }, &mut Vec::new()), &[&url, "bytes 0 to 4294967296"]);
-    // Other tests take some at the same time.
+    // The limit is generous, since other tests allocate memory at the same time.
     assert!(most_memory() < before + (2 << 20), "{} KiB", most_memory());
 }
 
@@ -219,7 +220,7 @@ fn objects_with_weak_tags_are_read() {
 #[test]
 fn what_was_read_before_it_was_asked_for_is_fetched_once() {
     let server = Server::start(&[], Answer::Late(5));
-    // Eight workers read far beyond the 40 numbers that may be asked for ahead.
+    // Eight workers read more than the 40 numbers that may be asked for in advance.
     let numbers = numbers(&server).read_ahead(320);
     assert_eq!(pass(numbers, 8, false), Ok(expected()));
     let requests = server.requests.load(Ordering::SeqCst);
@@ -228,7 +229,7 @@ fn what_was_read_before_it_was_asked_for_is_fetched_once() {
 
 #[test]
 fn ranges_that_nobody_reads_are_let_go() {
-    /// Numbers whose next bytes are asked for, too.
+    /// Numbers for each of which the following bytes are asked for, too.
     #[derive(Debug)]
     struct More(Numbers);
 
@@ -300,7 +301,7 @@ fn a_server_with_a_short_queue_is_not_flooded() {
         let server = Server::small(Duration::from_millis(2), usize::MAX, Answer::Right);
         let begun = Instant::now();
         assert_eq!(pass(numbers(&server), 0, false), Ok(expected()));
-        // With 128 requests from the beginning it takes half a minute.
+        // If 128 requests were made from the beginning, it would take half a minute.
         begun.elapsed() < Duration::from_secs(15)
     });
 }
@@ -337,7 +338,7 @@ fn redirects_to_another_host_are_followed_if_allowed() {
     let numbers = RequestOptions::new().follow_redirects(true).within(|| self::numbers(&other));
     assert_eq!(pass(numbers.clone(), 2, false), Ok(expected()));
     assert_eq!(pass(numbers, 2, true), Ok(expected()));
-    // On the same host they are followed anyway.
+    // Redirects to the same host are always followed.
     let same = Server::start(&[Answer::To("/elsewhere")], Answer::Right);
     assert_eq!(pass(self::numbers(&same), 0, false), Ok(expected()));
     assert!(same.lines.lock().unwrap().iter().any(|line| line.starts_with("GET /elsewhere ")));
@@ -393,11 +394,11 @@ fn an_index_of_another_url_is_not_used() {
     let other = Server::of(support::tar(&[("0.txt", &[b'c'; 1600])]), Answer::Right);
     let (len, index) = open(&one, "", folder.path());
     let (other_len, other_index) = open(&other, "", folder.path());
-    // They have the same length and tag.
+    // Both objects have the same length and tag.
     assert_eq!((len, other_len, index == other_index), (2, 1, false));
     std::fs::copy(&other_index, &index).unwrap();
     assert_eq!(open(&one, "", folder.path()).0, 2);
-    // A signature is no part of what a URL stands for, and other parameters are.
+    // The signature is not part of an object's identity, but other parameters are.
     let requests = |query: &str| {
         let before = one.requests.load(Ordering::SeqCst);
         assert_eq!(open(&one, query, folder.path()).0, 2);
@@ -411,7 +412,7 @@ fn an_index_of_another_url_is_not_used() {
 #[cfg(feature = "tar")]
 #[test]
 fn the_workers_of_a_stream_share_the_allowed_requests() {
-    // So that several parts of each tar are asked for ahead.
+    // The data is incompressible, so that several parts of each tar are fetched in advance.
     let noise: Vec<u8> = (0..9 << 20).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let server = Server::of(support::tar(&[("1.bin", &noise), ("2.bin", &noise)]), Answer::Late(20));
     let url = server.url.replace("numbers.bin", "{0..3}.tar.gz");

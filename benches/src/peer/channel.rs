@@ -1,7 +1,9 @@
-//! The structure of torch's loader in Rust: channels of index lists, worker threads, and a map for early batches.
+//! The structure of torch's loader in Rust: channels of index lists, worker threads, and a map for
+//! early batches.
 //!
-//! Either each worker has its own queue and batches are dealt out in turn, two ahead, or all workers share one queue. Each
-//! batch is made in fresh memory. Without workers, the loader is a plain loop.
+//! Either each worker has its own queue and batches are assigned to the workers in turn, two ahead,
+//! or all workers share one queue. Each batch is made in newly allocated memory. Without workers,
+//! the loader is a plain loop.
 
 use std::collections::HashMap;
 use std::thread::JoinHandle;
@@ -16,12 +18,12 @@ use crate::workload::{Plan, Source};
 /// The number of batches loaded ahead for each worker, unless the plan sets it.
 const PREFETCH: usize = 2;
 
-/// Which worker takes the next batch.
+/// Which worker makes the next batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// The worker whose turn it is.
+    /// The worker whose turn it is, as each has a queue.
     PerWorker,
-    /// Any free worker.
+    /// Any free worker, as all share a queue.
     Shared,
 }
 
@@ -118,7 +120,8 @@ impl<S: Source> Drop for Loader<S> {
     }
 }
 
-/// Returns a contender that has run one checked pass: a loader with workers, or without workers a plain loop.
+/// Creates a contender and runs one checked pass. It is a loader with workers, or without workers a
+/// plain loop.
 pub fn contender<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<Contender> {
     let mut loader = Loader::new(source, plan, queue);
     if plan.workers > 0 {
@@ -136,7 +139,7 @@ pub fn contender<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<Con
 pub fn first<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<(impl Sized + use<S>, S::Batch)> {
     let mut loader = Loader::new(source, plan, queue);
     let mut first = None;
-    // Leave the pass after its first batch, as a loop does with `break`.
+    // Leaves the pass after its first batch, like a loop with `break`.
     let outcome = loader.pass(&mut |batch| {
         first = Some(batch);
         anyhow::bail!("stopped after the first batch")

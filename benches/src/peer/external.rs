@@ -1,4 +1,4 @@
-//! Peers that are separate programs, which are run by the [`protocol`](crate::protocol).
+//! Runs peers that are separate programs, by the [`protocol`](crate::protocol).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,13 +19,13 @@ use crate::rounds::{Contender, Entry, Pass};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The time limit for a program to exit.
 const GRACE: Duration = Duration::from_secs(5);
-/// The time for which passes are run to measure memory.
+/// The duration for which passes are run in order to measure memory.
 const ENOUGH: Duration = Duration::from_millis(500);
 
 /// A program that can be run, or why it cannot.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The name of the peer until the program reports it.
+    /// The name of the peer to use until the program reports its own.
     pub peer: String,
     /// The role of the peer in the comparison.
     pub kind: Kind,
@@ -36,14 +36,15 @@ pub struct Program {
 }
 
 impl Program {
-    /// Whether it is run with a workload.
+    /// Returns whether the program is run with a workload.
     pub fn has(&self, workload: &str) -> bool {
         self.workloads.contains(&workload)
     }
 }
 
-/// Returns an entry for each program that is run with a workload. `expected` takes the number of batches of a pass, and returns the
-/// number of full batches that they amount to, and the checksum if it is known.
+/// Returns an entry for each program that is run with a workload. `expected` is called with the
+/// number of batches of a pass. It returns how many full batches these correspond to, and the
+/// checksum if it is known.
 pub fn entries<'a>(
     programs: impl IntoIterator<Item = &'a Program>,
     data: &Path,
@@ -78,11 +79,11 @@ pub struct Peak {
     pub peer: String,
     /// Its version.
     pub version: String,
-    /// The bytes.
+    /// The peak memory, in bytes.
     pub bytes: u64,
 }
 
-/// Runs a program while no other one runs, and measures the peak memory of its passes.
+/// Runs a program while no other one runs, and measures the peak memory during its passes.
 pub fn memory(program: &Program, data: &Path, workload: &str, workers: usize) -> Result<Peak> {
     let request = Request { workload: workload.into(), workers, data: data.to_owned() };
     let mut external = External::start(program, &request)?;
@@ -97,13 +98,14 @@ pub fn memory(program: &Program, data: &Path, workload: &str, workers: usize) ->
     Ok(Peak { peer: external.peer.clone(), version: external.version.clone(), bytes })
 }
 
-/// A running program that is warm. It is paused between its passes, since some programs (such as DALI) prepare the next
-/// pass in the background, and would take time from the contender after them.
+/// A running program that has run its first pass. It is paused between its passes, since some
+/// programs (such as DALI) prepare the next pass in the background, which would slow down the next
+/// contender.
 struct External {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
-    /// Its stderr.
+    /// The file to which its stderr is written.
     errors: File,
     peer: String,
     version: String,
@@ -129,7 +131,7 @@ impl External {
         let input = child.stdin.take().context("no input")?;
         let output = BufReader::new(child.stdout.take().context("no output")?);
         let (sender, lines) = channel();
-        // This thread ends with the program's output.
+        // This thread ends when the program closes its output.
         std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut external = Self { child, input, lines, errors, peer: String::new(), version: String::new() };
         match external.reply()? {
@@ -144,8 +146,8 @@ impl External {
     /// Pauses the program and its processes, or resumes them.
     fn set_running(&self, running: bool) {
         #[cfg(unix)]
-        // SAFETY: the function has no requirements. The child has not been waited for, so the ID of its process group
-        // has not been reused.
+        // SAFETY: the function has no requirements. The child has not been waited for, so the ID of
+        // its process group has not been reused.
         unsafe {
             libc::killpg(self.child.id() as libc::pid_t, if running { libc::SIGCONT } else { libc::SIGSTOP });
         }
@@ -239,7 +241,7 @@ mod tests {
 
     #[test]
     fn memory_includes_that_of_child_processes() {
-        // 32 MiB in a child of the shell.
+        // Allocates 32 MiB in a child process of the shell.
         let script = r#"echo '{"ready":true,"peer":"real","version":"1"}'
             dd if=/dev/zero of=/dev/null bs=32M count=100000 2>/dev/null & child=$!
             while read line && test "$line" = pass; do sleep 0.1; echo '{"batches":4,"seconds":0.5,"check":6}'; done
@@ -252,7 +254,8 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_program_is_stopped_outside_its_passes() {
-        // A child of the shell counts, and a pass reports how far it is.
+        // Checks that a child process of the shell is paused, too: it counts, and each pass reports
+        // the count.
         let script = r#"count=$(mktemp); (while echo . >>"$count"; do sleep 0.01; done) & child=$!
             sleep 0.1; echo '{"ready":true,"peer":"real","version":"1"}'
             while read line && test "$line" = pass; do

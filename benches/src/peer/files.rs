@@ -1,4 +1,5 @@
-//! Readers of files that are written in Rust: slotline and its limits, as programs of their own for the sections about files.
+//! Contenders written in Rust for the sections about files: slotline and the limits of the machine.
+//! Each is run as a separate program.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -25,10 +26,10 @@ use crate::protocol::{self, Request};
 use crate::rounds::{Contender, Pass};
 use crate::workload::programs::{BATCH, BINARIES, CROP, CROPS, OBJECTS, ROWS, SAMPLES, SEQUENCES, WHOLE, places};
 
-/// A contender, and the checksum of a pass.
+/// A contender, with the checksum of a pass.
 type Reader = Result<(Contender, u64)>;
 
-/// The arguments of the program.
+/// The command-line arguments of such a program.
 #[derive(Debug, Parser)]
 pub struct Arguments {
     /// The name of the contender.
@@ -100,7 +101,7 @@ impl Arguments {
         self.peer == "mapped"
     }
 
-    /// Loads samples of bytes, which are in the field that has any length.
+    /// Loads samples of bytes from the field of variable length.
     fn samples<F: Format>(&self, records: Records<F>, samples: usize) -> Reader {
         let total = places(&self.request.data)?[..samples].iter().map(|place| place.2).sum();
         let contents = Contents::new(&self.request.data, samples)?;
@@ -119,7 +120,7 @@ impl Arguments {
         Ok((contender, total))
     }
 
-    /// Loads rows of numbers or of bytes.
+    /// Loads rows of a table, which are numbers or bytes.
     fn table(&self, records: Records<dyn Format>, rows: usize, batch_size: usize) -> Reader {
         let is_bytes = records.len() == BINARIES;
         let contents = Contents::new(&self.request.data, records.len())?;
@@ -145,7 +146,7 @@ impl Arguments {
     }
 }
 
-/// Checks the columns of a batch of numbers, and returns the numbers of its rows.
+/// Checks the columns of a batch of numbers. Returns the number of each row.
 fn numbers_of<'a>(columns: &Columns<'a>) -> Result<impl Iterator<Item = usize> + use<'a>> {
     let column = |c| columns.get(c).and_then(|column| column.typed::<i32>()).expect("numbers");
     let (first, width) = (column(0), columns.len());
@@ -179,7 +180,7 @@ fn whole(path: PathBuf, workers: usize) -> Reader {
     Ok((Box::new(move || load(false)), total))
 }
 
-/// Returns the bytes of the samples of a batch, and where each begins and the last ends.
+/// Returns the bytes of the samples of a batch, and the offsets of the samples.
 fn packed<'a>(columns: &Columns<'a>) -> (&'a [u8], &'a [i64]) {
     let field = (0..columns.len()).find(|&i| columns.offsets(i).is_some()).expect("a field of bytes");
     (
@@ -188,7 +189,7 @@ fn packed<'a>(columns: &Columns<'a>) -> (&'a [u8], &'a [i64]) {
     )
 }
 
-/// Loads tokens in batches of x and y.
+/// Loads tokens, in batches of x and y.
 fn tokens<F: Format>(builder: Builder<Records<F>>, consecutive: bool) -> Reader {
     let total = (CROPS * SEQUENCES * CROP) as u64;
     let contender = ours::contender_of(
@@ -211,7 +212,7 @@ fn tokens_of<S>(batch: &Batch<S>, field: usize) -> &[i64] {
     batch.columns().get(field).expect("x and y").typed::<i64>().expect("widened").as_slice()
 }
 
-/// Finds the samples of the tars.
+/// Measures finding the samples of the tars.
 fn index(data: &Path) -> Reader {
     let path = data.join("tars/shard-{000000..000019}.tar");
     let contender = move || {
@@ -224,7 +225,7 @@ fn index(data: &Path) -> Reader {
     Ok((Box::new(contender), SAMPLES as u64))
 }
 
-/// What the samples of bytes must be, and which were there already.
+/// The expected contents of samples of bytes, and which samples were seen already.
 struct Contents {
     block: Vec<u8>,
     seen: RefCell<Vec<bool>>,
@@ -235,7 +236,8 @@ impl Contents {
         Ok(Self { block: std::fs::read(data.join("block.u8"))?, seen: RefCell::new(vec![false; samples]) })
     }
 
-    /// Checks the bytes of a sample: its index and a place in the block, and the block's bytes from there on.
+    /// Checks the bytes of a sample. They begin with its index and an offset into the block,
+    /// followed by the block's bytes from that offset on.
     fn check(&self, sample: &[u8]) -> Result<()> {
         let Some((head, body)) = sample.split_at_checked(8) else { bail!("a sample of {} bytes", sample.len()) };
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
@@ -258,7 +260,7 @@ impl Contents {
     }
 }
 
-/// Runs passes of `read`, of which the first is checked.
+/// Creates a contender that runs passes of `read`. The first pass is checked.
 fn reading(
     request: &Request,
     samples: usize,
@@ -321,7 +323,7 @@ fn threads(request: &Request, threads: usize) -> Reader {
 /// Fetches parts of tars in a bucket, 64 at a time, with object_store alone.
 fn ranges(request: &Request) -> Reader {
     let places = places(&request.data)?;
-    // Another part of the program may have installed one.
+    // This fails if another part of the program has installed a provider, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let store = AmazonS3Builder::from_env().with_bucket_name("bucket").build()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -11,12 +11,12 @@ use super::external::Program;
 use super::ours::USER_BUILD;
 use crate::record::Kind;
 
-/// How a program is started.
+/// How a program is built and started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// A crate that is built, in a folder of this one, and its name.
+    /// A Rust crate that is built: its folder and its name.
     Cargo(&'static str, &'static str),
-    /// `peers/torch_cpp/loader.cpp`, which is compiled.
+    /// `peers/torch_cpp/loader.cpp`, which is compiled with libtorch.
     Libtorch,
     /// `peers/torch_cpp/latency.cpp`, which is compiled.
     Latency,
@@ -24,12 +24,13 @@ enum Start {
     Script(&'static str),
     /// A file of `peers/python` that needs slotline's wheel.
     Ours(&'static str),
-    /// This program.
+    /// This program itself.
     Files,
 }
 use Start::{Cargo, Files, Libtorch, Ours, Script};
 
-/// A program: how it is started, its name there and in the report, its role and its workloads.
+/// A program: how it is started, its name on the command line and in the report, its role, and its
+/// workloads.
 type Row = (Start, &'static str, &'static str, Kind, &'static [&'static str]);
 
 const fn peer(start: Start, id: &'static str, name: &'static str, workloads: &'static [&'static str]) -> Row {
@@ -41,7 +42,7 @@ const PIPELINES: Start = Ours("loader.py");
 const PICTURES: Start = Script("pictures.py");
 const FILES: Start = Script("files.py");
 
-/// The workloads of the loaders in Rust, C++ and Python.
+/// The workloads that are run with loaders in Rust, C++ and Python.
 const LOADED: &[&str] = &[
     "empty-items",
     "small-images",
@@ -55,9 +56,10 @@ const LOADED: &[&str] = &[
     "slow-samples-1-arrival",
     "slow-samples-1-prefetch-16",
 ];
-/// Those of slotline in cargo's default profile.
+/// The workloads that are run with slotline in cargo's default profile.
 const SERVED: &[&str] = LOADED.split_at(if cfg!(feature = "jpeg") { 5 } else { 4 }).0;
-/// The workloads of Python: those with a `TensorDataset`, and then those whose dataset is called for each sample.
+/// The workloads of Python loaders: first those with a `TensorDataset`, and then those whose
+/// dataset is called for each sample.
 const PYTHON: &[&str] = &[
     "python-small-images",
     "python-large-images-bytes",
@@ -74,9 +76,9 @@ const PYTHON: &[&str] = &[
 const BULK: &[&str] = PYTHON.split_at(3).0;
 const CALLED: &[&str] = PYTHON.split_at(4).1;
 const CALLS: &[&str] = CALLED.split_at(4).0;
-/// The workloads of pictures.
+/// The workloads with transformed pictures.
 const AUGMENTED: &[&str] = &["jpeg-crops-small", "jpeg-crops-large", "pngs", "rand-augment"];
-/// The workloads of tables: rows of tables, and whole ones.
+/// The workloads with tables: first those that read rows, and then those that read a whole table.
 const TABLES: &[&str] = &[
     "tables-arrow-numbers",
     "tables-arrow-binaries",
@@ -128,7 +130,8 @@ const PROGRAMS: &[Row] = &[
     peer(FILES, "memmap", "NumPy's memmap", &["token-files-nanogpt"]),
     peer(FILES, "memmap-once", "NumPy's memmap, once", &["token-files-nanogpt"]),
     peer(FILES, "megatron", "Megatron's GPTDataset", &["token-files-megatron"]),
-    // A shuffled pass of the whole table takes it a minute and a half.
+    // Without the last workload: a shuffled pass of the whole table takes `datasets` a minute and a
+    // half.
     peer(FILES, "datasets", "datasets", TABLES.split_at(5).0),
     peer(FILES, "datasets-rows", "datasets, rows", ROWS),
     peer(FILES, "pyarrow", "pyarrow", TABLES),
@@ -140,7 +143,7 @@ const PROGRAMS: &[Row] = &[
     (Files, "ranges", "64 ranges at a time", Kind::Limit, &["bucket"]),
 ];
 
-/// Where programs are.
+/// The folders and programs that are needed to build and run peers.
 #[derive(Debug)]
 pub struct Places<'a> {
     /// This crate's folder.
@@ -153,9 +156,10 @@ pub struct Places<'a> {
     pub files: &'a Path,
 }
 
-/// Returns the programs of some sections, or why they are absent, and makes the files that they read.
+/// Returns the programs of the given sections, or why they are absent. Also makes the files that
+/// they read.
 pub fn programs(places: &Places<'_>, sections: &[&str]) -> Result<Vec<Program>> {
-    // The names of workloads begin with those of their sections.
+    // The name of a workload begins with the name of its section.
     let wanted = |row: &&Row| row.4.iter().any(|workload| sections.iter().any(|name| workload.starts_with(name)));
     let rows: Vec<&Row> = PROGRAMS.iter().filter(wanted).collect();
     if rows.iter().any(|row| row.0 == Files) {
@@ -170,7 +174,7 @@ pub fn programs(places: &Places<'_>, sections: &[&str]) -> Result<Vec<Program>> 
             started.push((start, command.clone()));
             command
         });
-        // Without slotline, one line says why.
+        // If slotline's wheel is missing, a single line of the report says so.
         if command.is_err() && matches!(start, Ours(_)) && kind != Kind::Ours {
             continue;
         }
@@ -186,7 +190,7 @@ pub fn programs(places: &Places<'_>, sections: &[&str]) -> Result<Vec<Program>> 
 }
 
 impl Places<'_> {
-    /// Returns the command of a program, which is built before.
+    /// Builds a program, and returns its command.
     fn command(&self, start: Start) -> Result<Vec<OsString>> {
         let script = |file| vec![self.python.into(), self.source.join("peers/python").join(file).into()];
         Ok(match start {
@@ -212,8 +216,9 @@ impl Places<'_> {
         })
     }
 
-    /// Builds the C++ library, and the program that measures the latency of its loop and, if there is torch, of libtorch's. The
-    /// second word of the command is the version of torch.
+    /// Builds slotline's C++ library, and the program that measures the latency of its loop and, if
+    /// torch is installed, of libtorch's. The second word of the returned command is the version of
+    /// torch.
     fn latency(&self) -> Result<Vec<OsString>> {
         let torch = torch(self.python).ok();
         let ffi = self.source.with_file_name("ffi");
@@ -224,7 +229,7 @@ impl Places<'_> {
         if let Some(torch) = &torch {
             torch.link(&mut compiler);
         }
-        // The library is a part of the program.
+        // The program is rebuilt if the library has changed, as it is linked into the program.
         let built = library.metadata().and_then(|about| about.modified())?;
         let version = torch.as_ref().map_or("no torch", |torch| &torch.version);
         compile(&source, &program, compiler, &format!("torch {version}, slotline of {built:?}"))?;
@@ -242,7 +247,8 @@ impl Places<'_> {
     }
 }
 
-/// Builds a Rust program that is not in this workspace, because of its many dependencies or its different profile.
+/// Builds a Rust program that is not in this workspace, because it has many dependencies or another
+/// profile.
 fn cargo(source: &Path, build: &Path, name: &str) -> Result<PathBuf> {
     let target = build.join(name);
     eprintln!("building {}", source.display());
@@ -272,7 +278,7 @@ fn torch(python: &str) -> Result<Torch> {
 }
 
 impl Torch {
-    /// Adds the arguments that a program needs to use it.
+    /// Adds the compiler arguments that a program needs to use torch.
     fn link(&self, compiler: &mut Command) {
         compiler.arg(format!("-D_GLIBCXX_USE_CXX11_ABI={}", u8::from(self.cxx11_abi)));
         compiler.args(self.include.iter().map(|path| format!("-I{}", path.display())));
@@ -290,15 +296,16 @@ fn compiler() -> Command {
     compiler
 }
 
-/// Compiles a C++ program, unless it is newer than the files of the folder `source` and was built by the same command with the
-/// same version of what it uses.
+/// Compiles a C++ program. Does nothing if the program is newer than the files of the folder
+/// `source`, and was built by the same command with the same `version` of what it uses.
 fn compile(source: &Path, program: &Path, mut compiler: Command, version: &str) -> Result<()> {
     let files = std::fs::read_dir(source).with_context(|| format!("cannot read {}", source.display()))?;
     let files: Vec<PathBuf> = files.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
     let modified = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
     let newest = files.iter().filter_map(|file| modified(file)).max();
     compiler.arg("-o").arg(program);
-    // Written last, so that the program is compiled again after an interruption or for another version.
+    // The record of the build is written last, so that the program is compiled again after an
+    // interruption or for another version.
     let recipe = program.with_extension("txt");
     let command = format!("{version}: {compiler:?}");
     if modified(&recipe) <= newest || std::fs::read_to_string(&recipe).ok().as_ref() != Some(&command) {

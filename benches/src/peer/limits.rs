@@ -1,4 +1,5 @@
-//! The limits of the machine: plain loops without a loader, into memory that is reused.
+//! The limits of the machine, measured by plain loops without a loader, which write into memory
+//! that is reused.
 
 use std::hint::black_box;
 use std::io;
@@ -16,7 +17,7 @@ use crate::workload::tokens::{CROP, Crops};
 #[cfg(feature = "jpeg")]
 use crate::workload::{by_hand, pictures::Pictures};
 
-/// Runs loops on `threads` threads, each over its part of an order and with its own memory.
+/// Runs loops on `threads` threads. Each has its own part of an order, and its own memory.
 fn loops<M: Send + 'static>(
     name: &str,
     samples: usize,
@@ -48,7 +49,8 @@ fn loops<M: Send + 'static>(
     })
 }
 
-/// Copies images and labels into the memory of one batch, and prefetches the row `ahead` rows ahead if it is set.
+/// Copies images and labels into the memory of one batch. If `ahead` is set, prefetches the row
+/// that is so many rows ahead.
 pub fn gather(images: Images, batch_size: usize, threads: usize, ahead: Option<usize>, name: &str) -> Entry {
     let row = images.row_len();
     let memory = move || (vec![1_u8; batch_size * row], vec![1_i64; batch_size]);
@@ -66,7 +68,7 @@ pub fn gather(images: Images, batch_size: usize, threads: usize, ahead: Option<u
     loops(name, images.len(), batch_size, threads, true, memory, body)
 }
 
-/// Widens crops into the memory of one batch.
+/// Converts crops of tokens to i64, into the memory of one batch.
 pub fn widen(crops: Crops, batch_size: usize, threads: usize, name: &str) -> Entry {
     let memory = move || [vec![1_i64; batch_size * CROP], vec![1_i64; batch_size * CROP]];
     let body = move |wide: &mut [Vec<i64>; 2], part: &[usize]| {
@@ -81,7 +83,7 @@ pub fn widen(crops: Crops, batch_size: usize, threads: usize, name: &str) -> Ent
     loops(name, Source::len(&crops), batch_size, threads, false, memory, body)
 }
 
-/// Decodes pictures in full, resizes and normalises them into the memory of one batch.
+/// Decodes whole pictures, and resizes and normalises them into the memory of one batch.
 #[cfg(feature = "jpeg")]
 pub fn decode(pictures: Pictures, batch_size: usize, threads: usize, name: &str) -> Entry {
     let samples = pictures.len();
@@ -99,17 +101,17 @@ pub fn decode(pictures: Pictures, batch_size: usize, threads: usize, name: &str)
 /// Kills a process that holds the same memory as this one, and waits until it has ended.
 pub fn death(name: &str) -> Entry {
     Entry::limit(name, || {
-        // SAFETY: the child only waits for the signal.
+        // SAFETY: the child only waits for a signal.
         let child = unsafe { libc::fork() };
         if child == 0 {
             loop {
-                // SAFETY: waits for a signal.
+                // SAFETY: the call waits for a signal.
                 unsafe { libc::pause() };
             }
         }
         ensure!(child > 0, "cannot fork: {}", io::Error::last_os_error());
         let start = Instant::now();
-        // SAFETY: nobody has waited for the child.
+        // SAFETY: the child was not waited for, so its id has not been reused.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);

@@ -1,4 +1,4 @@
-//! The contenders.
+//! The contenders of the comparison.
 
 pub mod channel;
 pub mod dataloader_rs;
@@ -32,8 +32,8 @@ pub fn rust_peers<S: Source>(source: &S, plan: &Plan) -> Vec<Entry> {
     entries
 }
 
-/// Makes a contender from a function that runs a pass and calls its argument with each batch. The first pass is checked byte
-/// by byte, and the others by sums.
+/// Creates a contender from a function that runs a pass and calls its argument with each batch. In
+/// the first pass every byte is checked, and in the others only checksums.
 fn checked<S, P>(source: &S, plan: &Plan, mut pass: P) -> Result<Contender>
 where
     S: Source,

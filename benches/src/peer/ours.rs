@@ -18,26 +18,26 @@ pub fn entry(contender: Result<Contender>) -> Entry {
     Entry::new("slotline", Kind::Ours, contender)
 }
 
-/// Returns slotline's entry with an option set. `what` describes the option.
+/// Returns an entry for slotline with an option set. `what` describes the option.
 pub fn variant(what: &str, contender: Result<Contender>) -> Entry {
     Entry::new(format!("slotline, {what}"), Kind::Variant, contender)
 }
 
-/// What loads the samples.
+/// Which threads or processes load the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerKind {
-    /// Threads, and, if batches are delivered in order, the thread that takes the batches.
+    /// Worker threads and, if batches are delivered in order, the thread that takes the batches.
     Default,
-    /// Threads alone.
+    /// Only worker threads.
     Alone,
-    /// Threads and the thread that takes the batches.
+    /// Worker threads and the thread that takes the batches.
     Helped,
-    /// Processes, which are replaced if they die.
+    /// Worker processes, which are replaced if they die.
     Processes,
 }
 
 impl WorkerKind {
-    /// Returns what describes it in the report.
+    /// Returns the description in the report.
     pub fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -75,7 +75,8 @@ pub fn loader<S: Source>(source: &S, plan: &Plan, kind: WorkerKind) -> Result<Lo
     kind.build(builder)
 }
 
-/// Returns a contender whose loader of a source has run one pass, in which every batch was checked.
+/// Returns a contender with a loader of a source. It has run one pass, in which every batch was
+/// checked.
 pub fn contender<S: Source>(source: &S, plan: &Plan, kind: WorkerKind) -> Result<Contender> {
     let (verified, checked) = (source.clone(), source.clone());
     contender_of(
@@ -86,8 +87,8 @@ pub fn contender<S: Source>(source: &S, plan: &Plan, kind: WorkerKind) -> Result
     )
 }
 
-/// Returns a contender whose loader has run one pass, in which `verify` checked every byte. A pass has `batches` batches, and
-/// the results of `check` for them add up to `total`.
+/// Returns a contender with a loader. It has run one pass, in which `verify` checked every byte. A
+/// pass has `batches` batches, and the results of `check` for them add up to `total`.
 pub fn contender_of<B: Output + 'static>(
     mut loader: Loader<B>,
     (batches, total): (f64, u64),
@@ -109,12 +110,13 @@ pub fn contender_of<B: Output + 'static>(
     }))
 }
 
-/// The name of slotline in a separate program that is built in cargo's default profile.
+/// The name, in the report, of slotline in a separate program that is built in cargo's default
+/// profile.
 pub const USER_BUILD: &str = "slotline, default profile";
 
-/// Runs slotline as a separate program, in the profile of that program.
+/// Runs slotline as a separate program, which may be built in another profile.
 pub fn serve() -> Result<()> {
-    /// Returns a contender, which compares the checksum itself, and that sum.
+    /// Creates a contender, which compares the checksum itself, and returns it with the checksum.
     struct Served;
 
     impl Visit for Served {

@@ -1,4 +1,5 @@
-//! Renders the report and its plots from the recorded lines, and from `template.md`, which has the text.
+//! Renders the report and its plots from the recorded lines. The text of the report is in
+//! `template.md`.
 
 pub mod overview;
 pub mod plots;
@@ -15,10 +16,12 @@ use self::sheet::Sheet;
 use crate::record::{self, Kind, Line};
 use crate::workload::{self, Section};
 
-/// The text of the report. Names in braces are replaced by tables, those of sections by a plot and the tables of the section.
+/// The text of the report. Each name in braces is replaced: the name of a section by its plot and
+/// tables, other names by other tables.
 const TEMPLATE: &str = include_str!("template.md");
 
-/// Renders `REPORT.md` and the plots in `dir` from its `report.jsonl`, and from `notes.md` if it exists.
+/// Renders `REPORT.md` and the plots in `dir` from its `report.jsonl`, and from `notes.md` if it
+/// exists.
 pub fn render(dir: &Path) -> Result<()> {
     let sheet = Sheet::new(record::read(&dir.join("report.jsonl"))?);
     let plots = dir.join("plots");
@@ -51,14 +54,14 @@ pub fn render(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a picture, and returns the line of the report that shows it.
+/// Writes a plot to a file, and returns the line of the report that shows it.
 fn picture(plots: &Path, name: &str, title: &str, svg: &str) -> Result<String> {
     let path = plots.join(format!("{name}.svg"));
     std::fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(format!("![{title}](plots/{name}.svg)\n\n"))
 }
 
-/// Renders a part of the text. Returns `None` if nothing was measured that the part would have.
+/// Renders a part of the text. Returns `None` if no measurements were recorded for it.
 fn rendered(sheet: &Sheet, tables: &[(&str, Option<String>)], part: &str, plots: &Path) -> Result<Option<String>> {
     let mut text = part.to_owned();
     for (name, table) in tables {
@@ -84,7 +87,8 @@ fn rendered(sheet: &Sheet, tables: &[(&str, Option<String>)], part: &str, plots:
     Ok(Some(text.replace(&format!("{{{name}}}"), &tables)))
 }
 
-/// Returns a table of the machines that the sections were measured on. Sections with the same machine, date and rounds share a row.
+/// Returns a table of the machines that the sections were measured on. Sections with the same
+/// machine, date and rounds share a row.
 fn machines(sheet: &Sheet) -> String {
     let mut rows: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for run in sheet.lines().filter_map(|line| if let Line::Run(run) = line { Some(run) } else { None }) {
@@ -175,7 +179,7 @@ mod tests {
         for part in [
             "| **slotline** | **2.10** (2.05–2.55) | **9.00** (9.00–9.00) | **4.00** (4.00–6.00) |",
             "| burn | 6.00 (5.00–7.20) | 3.00 (3.00–3.00) | – |",
-            // The ratios of the rounds: 2/4, 3/5, 2.1/5.
+            // The ratios in the three rounds are 2/4, 3/5 and 2.1/5.
             "| slotline ÷ best peer | 0.50 (0.46–0.55) | 3.00 (3.00–3.00) | 2.00 (1.50–3.00) |",
             "| small-images, w2 | 8.00 | – | 4.00 | 4.00 | – | 1.10 (1.05–1.55) | 2.00 (2.00–3.20) | µs per batch |",
             "| small-images, w0 | 2.10 | 2.20 | 1.00 (1.00–1.05) | µs per batch |",

@@ -1,11 +1,11 @@
-//! The overview: some workloads with two workers, one line for each.
+//! The overview: a line for each of some workloads, with two workers.
 
 use super::plots;
 use super::sheet::{Column, Sheet, Spread, median};
 use super::tables::{or_dash, quartiles, short, table};
 use crate::record::Kind;
 
-/// What a line is called, and its section and case.
+/// The lines: the name, the section and the case.
 const LINES: [(&str, &str, &str); 16] = [
     ("Items that cost nothing", "empty-items", ""),
     ("Small images in memory", "small-images", ""),
@@ -28,8 +28,8 @@ const LINES: [(&str, &str, &str); 16] = [
 /// The title of the chart.
 pub const TITLE: &str = "With two workers: how many times as fast as the fastest other loader";
 
-/// Renders the table, and the chart of slotline's speedup over the fastest peer. Returns `None` if none of these
-/// sections was measured.
+/// Renders the table, and the chart of slotline's speedup over the fastest peer. Returns `None` if
+/// none of these sections was measured.
 pub fn render(sheet: &Sheet) -> Result<Option<(String, String)>, std::fmt::Error> {
     let (mut rows, mut ratios) = (Vec::new(), Vec::new());
     for (name, section, case) in LINES {

@@ -7,18 +7,19 @@ use super::tables::{heading, short};
 use crate::record::Kind;
 
 const WIDTH: u32 = 960;
-/// The height of a bar with the space around it.
+/// The height of a bar with the space around it, in pixels.
 const BAR: u32 = 20;
-/// The heights of a panel's title, and of the title and the numbers of its axis.
+/// The height of a panel's title, and the height of the title and the numbers of its axis.
 const MARGINS: (u32, u32) = (34, 64);
-/// The x coordinates where bars start, and where they end at most.
+/// The x coordinate where bars start, and the maximum at which they end.
 const BARS: (f64, f64) = (260.0, 830.0);
 
-/// A horizontal axis, in units of what is drawn.
+/// A horizontal axis, in the unit of the values.
 struct Axis {
     low: f64,
     high: f64,
-    /// Only such an axis begins at zero, so only on it do lengths of bars have a meaning.
+    /// Whether the axis is linear. Only a linear axis begins at zero, so that lengths of bars have
+    /// a meaning.
     linear: bool,
 }
 
@@ -50,7 +51,7 @@ impl Axis {
             let step = step.into_iter().find(|step| self.high / step < 8.0).unwrap_or(power);
             (0..8).map(|i| f64::from(i) * step).collect()
         } else {
-            // Wide axes have powers of ten alone.
+            // Axes with a wide range have numbers only at powers of ten.
             let steps = if self.high / self.low < 300.0 { &[1.0, 2.0, 5.0][..] } else { &[1.0] };
             let powers = (digits(self.low)..=digits(self.high)).map(|digits| 10_f64.powi(digits));
             powers.flat_map(|power| steps.iter().map(move |step| step * power)).collect()
@@ -59,7 +60,8 @@ impl Axis {
     }
 }
 
-/// Draws the plot of a section: a panel for each heat, on the same axis.
+/// Draws the plot of a section, with a panel for each comparison (see
+/// [`Column`](super::sheet::Column)), all on the same axis.
 pub fn draw(sheet: &Sheet, section: &str) -> Result<String, std::fmt::Error> {
     let columns = sheet.columns(section);
     let spreads: Vec<_> = columns.iter().flat_map(|column| sheet.heat(section, column)).map(spread).collect();
@@ -79,7 +81,7 @@ pub fn draw(sheet: &Sheet, section: &str) -> Result<String, std::fmt::Error> {
     Ok(svg(top, &panels))
 }
 
-/// Draws one panel of how many times as fast slotline is as others.
+/// Draws one panel that shows how many times as fast slotline is as the others.
 pub fn ratios(title: &str, rows: &[(&str, Spread)]) -> Result<String, std::fmt::Error> {
     let axis = Axis { low: 0.5, ..Axis::of(rows.iter().map(|(_, spread)| *spread)) };
     let rows: Vec<_> = rows.iter().map(|(name, spread)| (*name, color(Kind::Ours), *spread)).collect();
@@ -105,7 +107,8 @@ fn color(kind: Kind) -> &'static str {
     }
 }
 
-/// Draws a bar, or on a logarithmic axis a dot, for each row, with a line from quartile to quartile.
+/// Draws a bar for each row, or a dot on a logarithmic axis, with a line from the first to the
+/// third quartile.
 fn panel(to: &mut String, title: &str, rows: &[(&str, &str, Spread)], axis: &Axis) -> std::fmt::Result {
     let text = |to: &mut String, x: f64, y: u32, text: &str| {
         let text = text.replace('&', "&amp;").replace('<', "&lt;");

@@ -1,4 +1,4 @@
-//! The recorded lines, with queries on them, medians and spreads.
+//! The recorded lines, with queries, medians and spreads.
 
 use crate::record::{Kind, Line, Time, Unit};
 
@@ -14,7 +14,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Returns the quartiles of `values`, interpolated between neighbours. Returns `None` if there are no values.
+    /// Returns the quartiles of `values`, interpolated between neighbours. Returns `None` if there
+    /// are no values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -34,7 +35,8 @@ pub struct Sheet {
     lines: Vec<Line>,
 }
 
-/// A heat: a variant of a section, and the number of workers if the section has workers.
+/// A comparison (a *heat* in other names): a variant of a section, and the number of workers if the
+/// section has workers.
 pub type Column = (String, Option<usize>);
 
 impl Sheet {
@@ -56,7 +58,8 @@ impl Sheet {
         })
     }
 
-    /// Returns the heats of a section: variants in the order of their measurement, each sorted by workers.
+    /// Returns the comparisons of a section. Variants are in the order of their measurement, and
+    /// the comparisons of a variant are sorted by the number of workers.
     pub fn columns(&self, section: &str) -> Vec<Column> {
         let cases = distinct(self.times(section).map(|time| &time.case));
         let mut columns = distinct(self.times(section).map(|time| (time.case.clone(), time.workers)));
@@ -64,7 +67,7 @@ impl Sheet {
         columns
     }
 
-    /// Iterates over the measurements of a heat except memory.
+    /// Iterates over the measurements of a comparison except memory.
     pub fn heat<'a>(&'a self, section: &'a str, column: &'a Column) -> impl Iterator<Item = &'a Time> {
         self.in_column(section, column).filter(|time| time.unit != Unit::Bytes)
     }
@@ -73,12 +76,12 @@ impl Sheet {
         self.times(section).filter(move |time| time.case == column.0 && time.workers == column.1)
     }
 
-    /// Returns the times of a contender in a heat.
+    /// Returns the times of a contender in a comparison.
     pub fn of<'a>(&'a self, section: &'a str, column: &'a Column, peer: &str) -> Option<&'a Time> {
         self.heat(section, column).find(|time| time.peer == peer)
     }
 
-    /// Returns the memory of a contender in a heat.
+    /// Returns the memory of a contender in a comparison.
     pub fn memory<'a>(&'a self, section: &'a str, column: &'a Column, peer: &str) -> Option<&'a Time> {
         self.in_column(section, column).find(|time| time.unit == Unit::Bytes && time.peer == peer)
     }
@@ -95,7 +98,7 @@ impl Sheet {
     }
 }
 
-/// Returns the different values, in the order in which they first appear.
+/// Returns the distinct values, in the order in which they first appear.
 pub fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.fold(Vec::new(), |mut known, value| {
         if !known.contains(&value) {
@@ -105,7 +108,7 @@ pub fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     })
 }
 
-/// Returns `time` divided by the smallest of the others in the same round.
+/// Returns the spread of `time` divided by the smallest of the other times in the same round.
 pub fn over(time: &Time, others: &[&Time]) -> Option<Spread> {
     Spread::of(time.values.iter().enumerate().filter_map(|(round, value)| {
         let best = others.iter().filter_map(|other| other.values.get(round)).copied().min_by(f64::total_cmp)?;

@@ -5,7 +5,7 @@ use crate::peer::ours::USER_BUILD;
 use crate::record::{Kind, Time, Unit};
 use crate::workload::SECTIONS;
 
-/// Formats a number with three digits.
+/// Formats a number with three significant digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
@@ -18,7 +18,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// Formats a whole number with commas.
+/// Formats a whole number with commas between groups of three digits.
 fn grouped(number: u64) -> String {
     if number < 1000 { number.to_string() } else { format!("{},{:03}", grouped(number / 1000), number % 1000) }
 }
@@ -28,7 +28,7 @@ pub fn quartiles(spread: Spread) -> String {
     format!("{} ({}–{})", short(spread.median), short(spread.low), short(spread.high))
 }
 
-/// Formats a value that may be missing.
+/// Formats a value, or a dash if it is missing.
 pub fn or_dash<T>(value: Option<T>, format: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "–".into(), format)
 }
@@ -40,7 +40,7 @@ pub fn table(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> St
     line(head) + &rule + &rows.into_iter().map(|row| line(&row)).collect::<String>()
 }
 
-/// Returns the name of a heat within its section.
+/// Returns the name of a comparison within its section.
 pub fn heading((case, workers): &Column) -> String {
     match workers {
         None => case.clone(),
@@ -59,9 +59,9 @@ pub fn section(sheet: &Sheet, section: &str) -> String {
     match section {
         "size" => sizes(sheet, &columns),
         "ranks" => ranks(sheet),
-        // One table for each variant, since each has many numbers of workers.
+        // There is one table for each variant, since each has many numbers of workers.
         "workers" => tables(|a, b| a.0 == b.0, columns),
-        // One table for each number of workers, with the percentiles as columns.
+        // There is one table for each number of workers, with the percentiles as columns.
         "latency" => {
             columns.sort_by_key(|column| column.1);
             tables(|a, b| a.1 == b.1, columns)
@@ -73,7 +73,7 @@ pub fn section(sheet: &Sheet, section: &str) -> String {
     }
 }
 
-/// Renders a table of the heats of all sections for which `row` returns cells.
+/// Renders a table with a row for each comparison of any section for which `row` returns cells.
 fn of_heats(sheet: &Sheet, head: &[&str], row: impl Fn(&str, &Column) -> Option<Vec<String>>) -> Option<String> {
     let mut rows = Vec::new();
     for name in SECTIONS.map(|section| section.name) {
@@ -88,8 +88,8 @@ fn of_heats(sheet: &Sheet, head: &[&str], row: impl Fn(&str, &Column) -> Option<
     (!rows.is_empty()).then(|| table(&head, rows))
 }
 
-/// Renders a table that compares slotline in cargo's default profile with the workspace's profile, where both were
-/// measured.
+/// Renders a table that compares slotline in cargo's default profile with slotline in the
+/// workspace's profile, for the comparisons in which both were measured.
 pub fn user_build(sheet: &Sheet) -> Option<String> {
     of_heats(sheet, &["", "the workspace's profile", "cargo's default", "ratio", ""], |section, column| {
         let (ours, user) = (sheet.ours(section, column)?, sheet.of(section, column, USER_BUILD)?);
@@ -97,7 +97,8 @@ pub fn user_build(sheet: &Sheet) -> Option<String> {
     })
 }
 
-/// Renders a table that compares worker processes with slotline's threads and with torch, where these were measured.
+/// Renders a table that compares worker processes with slotline's threads and with torch, for the
+/// comparisons in which these were measured.
 pub fn processes(sheet: &Sheet) -> Option<String> {
     let head = ["", "processes", "threads alone", "threads", "torch", "÷ threads alone", "÷ threads", "÷ torch", ""];
     of_heats(sheet, &head, |section, column| {
@@ -116,12 +117,12 @@ fn contenders<'a>(times: impl Iterator<Item = &'a Time>) -> Vec<(&'a str, Kind)>
     rows
 }
 
-/// Returns the header of a table with a column for each heat.
+/// Returns the header of a table with a column for each comparison.
 fn heads(first: String, columns: &[Column]) -> Vec<String> {
     std::iter::once(first).chain(columns.iter().map(heading)).collect()
 }
 
-/// Renders a table with a row for each contender and a column for each heat.
+/// Renders a table with a row for each contender and a column for each comparison.
 fn peers(sheet: &Sheet, section: &str, columns: &[Column]) -> String {
     let times = || columns.iter().flat_map(|column| sheet.heat(section, column));
     let row = |(peer, kind): (&str, Kind)| {
@@ -147,7 +148,7 @@ fn peers(sheet: &Sheet, section: &str, columns: &[Column]) -> String {
     table(&heads(unit, columns), rows)
 }
 
-/// Renders a table of memory with a row for each contender and a column for each heat.
+/// Renders a table of memory with a row for each contender and a column for each comparison.
 fn memory(sheet: &Sheet, section: &str, columns: &[Column]) -> String {
     let row = |(peer, kind): (&str, Kind)| {
         let name = if kind == Kind::Ours { format!("**{peer}**") } else { peer.to_owned() };
@@ -159,7 +160,7 @@ fn memory(sheet: &Sheet, section: &str, columns: &[Column]) -> String {
     table(&heads("memory, MiB".into(), columns), rows)
 }
 
-/// Renders a table with a row for each size and two columns for each heat.
+/// Renders a table with a row for each size and two columns for each comparison.
 fn sizes(sheet: &Sheet, columns: &[Column]) -> String {
     let mut sizes = distinct(sheet.times("size").filter_map(|time| time.size));
     sizes.sort_unstable();

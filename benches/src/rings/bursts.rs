@@ -1,4 +1,5 @@
-//! One producer and one consumer, in bursts of 64, with the bulk operations of the peers that have them.
+//! One producer and one consumer, in bursts of 64 items, with the bulk operations of the peers that
+//! have them.
 
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ fn ringbuf(items: u64) -> Duration {
     )
 }
 
-/// Sends `LEN` items at once, and takes all that there are.
+/// Sends `LEN` items at once, and takes all items that are available.
 pub(super) fn disruptor<const LEN: usize>(items: u64) -> Duration {
     let (mut poller, builder) = disruptor::build_single_producer(CAPACITY, || 0_u64, BusySpin).new_event_poller();
     let mut producer = builder.build();

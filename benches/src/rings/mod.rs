@@ -1,9 +1,11 @@
 //! The rings compared with other rings: the cost of passing a `u64` from one thread to another.
 //!
-//! Every peer is used in the fastest way that its documentation describes (chunks, batches, polling). All are pinned to the
-//! same two cores and spin while they wait: slotline's ring waits itself, and the others spin in a loop around their `try_`
-//! methods (blocking in the channels was measured and is not faster). Peers are visited in turn, round after round, since
-//! machines drift. The value of every item is checked.
+//! Every peer is used in the fastest way that its documentation describes (chunks, batches,
+//! polling). The threads of all peers are pinned to the same two cores and spin while they wait.
+//! slotline's ring has its own waiting methods; for the others, the benchmark spins in a loop
+//! around their `try_` methods. (The blocking methods of the channels are not faster.) Peers are
+//! measured in turn, round after round, since the speed of a machine changes over time. The value
+//! of every item is checked.
 
 mod bursts;
 mod ordered;
@@ -22,10 +24,11 @@ use crate::workload::Setup;
 /// The capacity of the rings in all benchmarks.
 const CAPACITY: usize = 1024;
 
-/// Sends a number of items and returns how long it took.
+/// A function that sends a number of items, and returns how long it took.
 type Peer = fn(u64) -> Duration;
 
-/// A benchmark: its name in the report, the number of items for a run of a few milliseconds, and its contenders.
+/// A benchmark: its name in the report, the number of items for a run of a few milliseconds, and
+/// its contenders.
 struct Bench {
     name: &'static str,
     items: u64,

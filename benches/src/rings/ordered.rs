@@ -1,4 +1,4 @@
-//! Two producers and one consumer that gets the tasks in order, on two cores.
+//! Two producers and one consumer, which gets the tasks in order, on two cores.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,14 +24,14 @@ pub(super) const IN_RUNS: Bench = Bench {
     peers: &[("slotline", slotline_runs), ("disruptor", disruptor::<RUN>), ("channel + map", channel_and_map::<RUN>)],
 };
 
-/// The number of tasks that a producer takes at once in the benchmark of runs.
+/// The number of tasks that a producer claims at once in the benchmark of consecutive tasks.
 const RUN: usize = 32;
 
-/// Runs two producers on one core and the consumer on the other. A thread that cannot continue backs off, so that the others
-/// can run.
+/// Runs two producers on one core and the consumer on the other one. A thread that cannot continue
+/// backs off, so that the others can run.
 ///
-/// `produce` is the whole run of a producer. `take(next)` takes some tasks, of which `next` must be the first, and returns
-/// their number, 0 if there are none at the moment.
+/// `produce` is everything that a producer does. `take(next)` takes some tasks, of which `next`
+/// must be the first, and returns their number, or 0 if none is available at the moment.
 fn gather<P: FnOnce() + Send>(items: u64, producers: [P; 2], mut take: impl FnMut(u64) -> u64 + Send) -> Duration {
     let start = &Start::new(3);
     thread::scope(|scope| {
@@ -118,8 +118,8 @@ fn slotline_claiming(
     })
 }
 
-/// The disruptor's producers do not know which sequence number they write to, so only the numbers of each producer are in
-/// order.
+/// Measures the disruptor. Its producers do not know the sequence number that they write to, so
+/// only the numbers of each producer are in order.
 fn disruptor<const LEN: usize>(items: u64) -> Duration {
     let (mut poller, builder) =
         disruptor::build_multi_producer(CAPACITY, || (0_u64, 0_u64), BusySpin).new_event_poller();
@@ -158,7 +158,8 @@ fn disruptor<const LEN: usize>(items: u64) -> Duration {
     })
 }
 
-/// Works as torch's loader does: results arrive as they are finished, and early ones wait in a map.
+/// Measures the structure of torch's loader: results arrive in the order in which they are
+/// finished, and early ones wait in a map.
 fn channel_and_map<const LEN: usize>(items: u64) -> Duration {
     let run = LEN as u64;
     let tickets = &AtomicU64::new(0);

@@ -48,11 +48,12 @@ pub(super) const ROUND_TRIP: Bench = Bench {
     ],
 };
 
-/// Whether items come back through another ring.
+/// Whether the items come back through another ring.
 const BACK: bool = true;
 pub(super) const ONE_WAY: bool = false;
 
-/// Passes items through a ring, or there and back through two of them. The ends of a ring try to send an item, and to take one.
+/// Passes items through a ring, or there and back through two rings. Each end of a ring is a
+/// function that tries to send or to take an item.
 fn pass<const BACK: bool, S, T>(items: u64, [(mut send, mut take), back]: [(S, T); 2]) -> Duration
 where
     S: FnMut(u64) -> bool + Send,
@@ -81,7 +82,7 @@ pub(super) fn slotline<const BACK: bool>(items: u64) -> Duration {
     pass::<BACK, _, _>(items, ends)
 }
 
-/// The machine's limit, without a ring: one atomic word for each direction.
+/// Measures the machine's limit without a ring: one atomic word for each direction.
 fn raw_atomics(items: u64) -> Duration {
     let words = [const { CachePadded::new(AtomicU64::new(0)) }; 2];
     let ends = words.each_ref().map(|word| {
@@ -116,7 +117,8 @@ fn ringbuf<const BACK: bool>(items: u64) -> Duration {
     pass::<BACK, _, _>(items, ends)
 }
 
-/// Only for round trips. One way, [`bursts::disruptor`] is measured, which takes all available items at once.
+/// Measures the disruptor in round trips. For one direction, [`bursts::disruptor`] is measured,
+/// which takes all available items at once.
 fn disruptor(items: u64) -> Duration {
     let ends = from_fn(|_| {
         let (mut poller, builder) = disruptor::build_single_producer(CAPACITY, || 0_u64, BusySpin).new_event_poller();

@@ -1,4 +1,4 @@
-//! Two threads on two cores, started together.
+//! Runs two threads on two cores, which start at the same time.
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -19,14 +19,14 @@ pub(crate) fn cores() -> usize {
     core_ids().len()
 }
 
-/// Pins this thread to one of the two cores. Does nothing where pinning is not allowed.
+/// Pins this thread to one of the two cores. Does nothing if pinning is not allowed.
 pub(crate) fn pin(core: usize) {
     if let Some(&id) = core_ids().get(core) {
         core_affinity::set_for_current(id);
     }
 }
 
-/// A barrier at which threads spin until all have arrived, before the clock starts.
+/// A barrier at which threads spin until all have arrived. The clock starts after it.
 pub(super) struct Start(AtomicUsize);
 
 impl Start {
@@ -42,11 +42,12 @@ impl Start {
     }
 }
 
-/// Sends the numbers `0..items` from one thread to another, and returns the time until the last one is received.
+/// Sends the numbers `0..items` from one thread to another, and returns the time until the last one
+/// is received.
 ///
-/// `send(next)` sends some numbers from `next` on and returns how many, 0 if there is no space at the moment.
-/// `take(next)` takes some numbers, of which `next` must be the first, and returns how many, 0 if there are none at the
-/// moment.
+/// `send(next)` sends some numbers from `next` on, and returns how many, or 0 if there is no space
+/// at the moment. `take(next)` takes some numbers, of which `next` must be the first, and returns
+/// how many, or 0 if there are none at the moment.
 pub(super) fn relay(
     items: u64,
     mut send: impl FnMut(u64) -> u64 + Send,
@@ -84,7 +85,8 @@ pub(super) fn relay(
     })
 }
 
-/// Sends a number from one thread to another and waits until it is sent back, `items` times. Returns the total time.
+/// Sends a number from one thread to another and waits until it is sent back, `items` times.
+/// Returns the total time.
 pub(super) fn echo(
     items: u64,
     (mut send, mut take): (impl FnMut(u64) -> bool + Send, impl FnMut() -> Option<u64> + Send),
@@ -123,10 +125,10 @@ fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Checks that these are consecutive numbers from `next` on, and returns how many there are.
+/// Checks that these are consecutive numbers from `next` on. Returns how many there are.
 #[inline]
 pub(super) fn check(next: u64, numbers: &[u64]) -> u64 {
-    // Without a branch per number, so that the check does not dominate the measurement.
+    // There is no branch for each number, so that the check does not dominate the measurement.
     let wrong = numbers.iter().zip(next..).fold(0, |wrong, (&number, expected)| wrong | (number ^ expected));
     assert_eq!(wrong, 0, "numbers from {next} on");
     numbers.len() as u64

@@ -1,9 +1,11 @@
-//! How many threads the ordered ring serves, by a model that is checked on two cores.
+//! A model of how many threads the ordered ring can serve, which is checked on two cores.
 //!
-//! Each claim takes the cache line of the ring's cursor from the core that claimed last. So claims of many cores are served one
-//! after another, and what one takes is what a ticket takes when two cores do nothing but claim and publish. Let `s` be this
-//! time, and `t` that of a thread that claims, works and publishes alone. Then with `n` threads, each on its own core, a ticket
-//! takes `(t + s) / n`, but never less than `s`: from `n = (t + s) / s` on, more threads do not help.
+//! Each claim takes the cache line of the ring's cursor from the core that claimed last. So claims
+//! of many cores are served one after another. The time `s` of one claim is measured as the time
+//! per ticket when two cores only claim and publish. The time `t` is that of one thread which
+//! claims a ticket, works on it and publishes it. Then with `n` threads, each on its own core, a
+//! ticket takes `(t + s) / n`, but never less than `s`: from `n = (t + s) / s` on, more threads do
+//! not help.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,13 +21,13 @@ use crate::rings::threads::{cores, pin};
 use crate::rounds::Recorder;
 use crate::workload::Setup;
 
-/// The times that a thread works on a ticket, in nanoseconds.
+/// The durations of a thread's work on a ticket, in nanoseconds.
 const WORK: [u64; 6] = [0, 250, 500, 1_000, 5_000, 20_000];
-/// The numbers of threads for which the model is evaluated; the first is measured, too.
+/// The numbers of threads for which the model is evaluated. The first one is measured, too.
 const THREADS: [usize; 4] = [2, 16, 64, 256];
-/// The number of slots, which are filled at once.
+/// The number of slots. In each fill, all of them are filled.
 const SLOTS: usize = 512;
-/// How often they are filled in a round.
+/// The number of fills in a round.
 const FILLS: usize = 40;
 
 /// Runs the measurements of this section, and evaluates the model.
@@ -62,13 +64,13 @@ pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// Works for a while, in a chain of multiplications.
+/// Works for a number of steps, in a chain of multiplications.
 #[inline]
 fn work(spins: u64) -> u64 {
     (0..spins).fold(spins | 1, |x, _| black_box(x.wrapping_mul(6_364_136_223_846_793_005)))
 }
 
-/// Returns how many steps of [`work`] take a nanosecond, by the quickest of several runs.
+/// Returns how many steps of [`work`] take a nanosecond, from the fastest of several runs.
 fn calibrate() -> f64 {
     const SPINS: u64 = 200_000;
     let time = || {
@@ -84,14 +86,15 @@ fn calibrate() -> f64 {
     SPINS as f64 / time.expect("several runs") as f64
 }
 
-/// Returns the nanoseconds per ticket while threads fill all slots of a ring, each on its own core, and work on each ticket. A
-/// consumer empties the ring in between.
+/// Returns the nanoseconds per ticket while threads, each on its own core, fill all slots of a ring
+/// and work on each ticket. A consumer empties the ring between two fills.
 fn per_ticket(threads: usize, spins: u64) -> f64 {
     let ring = Ring::boxed(SLOTS, Config::new(), |_| 0_u64);
     let mut consumer = ring.consumer().expect("the consumer is not taken yet");
     ring.seal();
     consumer.open(Some(SLOTS * FILLS)).expect("nothing was claimed");
-    // Counts the arrivals of a fill: each thread before and after it, and then the consumer.
+    // Counts the arrivals of each fill: of each thread before and after it, and then of the
+    // consumer.
     let (arrived, slowest) = (&AtomicUsize::new(0), &AtomicU64::new(0));
     let of_fill = 2 * threads + 1;
     thread::scope(|scope| {

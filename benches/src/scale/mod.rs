@@ -1,4 +1,4 @@
-//! The cost of a batch, depending on the dataset's size, and on the numbers of cores and ranks.
+//! How the cost of a batch depends on the dataset's size, and on the numbers of cores and ranks.
 
 pub mod cores;
 pub mod ranks;

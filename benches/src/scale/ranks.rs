@@ -1,5 +1,5 @@
-//! The cost of one rank depending on the number of ranks, up to 4,096 machines with 8 GPUs each, with samples that are
-//! computed, not stored.
+//! How the cost of one rank depends on the number of ranks, up to 4,096 machines with 8 GPUs each.
+//! The samples are computed, not stored.
 
 use std::hint::black_box;
 use std::rc::Rc;
@@ -25,13 +25,15 @@ const SIZES: [usize; 2] = [1_000_000_000, 1_000_000_000_000];
 const BATCH: usize = 64;
 /// The maximum number of batches of a pass that are measured.
 const BATCHES: usize = 2_000;
-/// The same for an iterator that all ranks read, each batch of which costs as much as those of all ranks.
+/// The maximum number of batches for an iterator that all ranks read. Each of its batches costs as
+/// much as those of all ranks.
 const BATCHES_OF_ITERATOR: usize = 10;
-/// The numbers of shards with their names, fewer and more than the most ranks.
+/// The numbers of shards with their names: one is smaller and one is larger than the largest number
+/// of ranks.
 const SHARDS: [(usize, &str); 2] = [(1_000, "1,000"), (100_000, "100,000")];
 /// The number of shards that are shuffled together.
 const WINDOW: usize = 100;
-/// The maximum number of samples whose shard is looked up.
+/// The maximum number of samples for which the shard is looked up.
 const LOOKUPS: usize = 2_000_000;
 
 /// The order of the samples before they are divided among ranks.
@@ -55,7 +57,7 @@ impl Order {
         }
     }
 
-    /// Returns the loader of a rank in the middle, without workers.
+    /// Returns the loader, without workers, of the rank in the middle.
     fn loader(self, size: usize, world_size: usize) -> Result<Loader<Batch<i64>>> {
         self.loader_of(size, Ranks::new(world_size / 2, world_size)?)
     }
@@ -78,7 +80,7 @@ fn shard_shuffle(size: usize, shards: usize) -> Result<ShardShuffleSampler> {
     Ok(ShardShuffleSampler::new(std::iter::repeat_n(size / shards, shards), WINDOW)?)
 }
 
-/// Runs the heats of this section.
+/// Runs the comparisons of this section.
 pub fn run(_: &Setup, recorder: &mut Recorder) -> Result<()> {
     for size in SIZES {
         shuffled(recorder, size)?;
@@ -131,7 +133,7 @@ fn memory(recorder: &mut Recorder, order: Order, size: usize) -> Result<()> {
     Ok(())
 }
 
-/// Begins a pass, and returns the indices of its first batch and the seconds until it came.
+/// Begins a pass. Returns the indices of its first batch, and the seconds until it was delivered.
 fn begin(loader: &mut Loader<Batch<i64>>) -> Result<(Vec<i64>, f64)> {
     let start = Instant::now();
     let first = loader.epoch()?.next().context("a pass has no batch")??;
@@ -157,7 +159,7 @@ fn next_batches(order: Order, size: usize, world: usize, batches: usize) -> Resu
     }))
 }
 
-/// Measures the batches of a pass that has begun.
+/// Measures the batches of a pass after its first one.
 fn rest(batches: impl Iterator<Item = Result<Batch<i64>, slotline::Error>>) -> Result<Pass> {
     let (start, mut count) = (Instant::now(), 0.0);
     for batch in batches {
@@ -167,7 +169,8 @@ fn rest(batches: impl Iterator<Item = Result<Batch<i64>, slotline::Error>>) -> R
     Ok(Pass::since(start, count))
 }
 
-/// Measures a permutation of all samples, once and for the most ranks only: each rank makes all of it.
+/// Measures a permutation of all samples. It is measured once, for the largest number of ranks,
+/// since each rank makes the whole permutation.
 fn shuffled(recorder: &mut Recorder, size: usize) -> Result<()> {
     let world = WORLDS[WORLDS.len() - 1];
     eprintln!("ranks: a permutation of {size} samples");
@@ -189,8 +192,8 @@ fn shuffled(recorder: &mut Recorder, size: usize) -> Result<()> {
     memory(recorder, Order::Shuffle, size)
 }
 
-/// Measures the states of all ranks after a batch, merging them, and resuming in the middle of the pass with another
-/// number of ranks.
+/// Measures the states of all ranks after a batch: saving and merging them, and resuming in the
+/// middle of the pass with another number of ranks.
 fn states(recorder: &mut Recorder, size: usize) -> Result<()> {
     let all = |world: usize| -> Result<Vec<State>> {
         let state = |rank| {
@@ -223,8 +226,8 @@ fn states(recorder: &mut Recorder, size: usize) -> Result<()> {
     Ok(())
 }
 
-/// Measures a new loader of one of 3/4 as many ranks (2 instead of 1), from loading the state of the middle of a pass
-/// to the first batch.
+/// Measures a new loader with 3/4 of the number of ranks (2 instead of 1), from loading the state
+/// of the middle of a pass to the first batch.
 fn resume(order: Order, size: usize, world: usize) -> Result<Contender> {
     let share = size.div_ceil(world);
     let half = share.div_ceil(BATCH) / 2;
@@ -269,8 +272,8 @@ fn shards(recorder: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// Counts the shards of one rank's share. If looking up all samples would take too long, it looks up some, which must
-/// then be in all shards.
+/// Counts the shards that contain samples of one rank. If looking up all samples would take too
+/// long, only some are looked up; their shards must then be all shards.
 fn opened(size: usize, shards: usize, world: usize) -> Result<usize> {
     let sampler = shard_shuffle(size, shards)?;
     let mut share = slotline::sampler::Order::default();
@@ -292,7 +295,8 @@ mod tests {
 
     #[test]
     fn a_rank_opens_as_many_shards_as_its_samples_are_in() {
-        // All samples are looked up: 1,000 shards of 1,000 samples, of which each rank has 100.
+        // All samples are looked up: there are 1,000 shards of 1,000 samples, and each rank has 100
+        // samples.
         let opened = opened(1_000_000, 1_000, 10_000).unwrap();
         assert!((80..=100).contains(&opened), "{opened}");
         assert_eq!(super::opened(100_000_000, 1_000, 8).unwrap(), 1_000, "only some samples are looked up");

@@ -1,4 +1,5 @@
-//! The cost depending on the dataset's size, from 10³ to 10⁹ samples that are computed, not stored.
+//! How the cost depends on the dataset's size, from 10³ to 10⁹ samples that are computed, not
+//! stored.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -16,10 +17,11 @@ use crate::workload::Setup;
 
 /// The batch size. It is small, so that 10³ samples are many batches.
 const BATCH: usize = 8;
-/// The maximum number of batches of a pass that are measured, since passes of 10⁹ samples would take too long.
+/// The maximum number of batches of a pass that are measured, since passes of 10⁹ samples would
+/// take too long.
 const BATCHES: usize = 20_000;
 
-/// Runs the heats of this section.
+/// Runs the comparisons of this section.
 pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
     for case in ["sequential", "cipher"] {
         for workers in [0, 2] {
@@ -37,7 +39,8 @@ pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// Returns a contender whose loader over `size` samples has run one pass, and the loader's memory ceiling.
+/// Returns a contender whose loader over `size` samples has run one pass, and the loader's
+/// `memory_ceiling` in bytes.
 fn contender(case: &str, size: usize, workers: usize) -> Result<(Contender, usize)> {
     let sampler: Box<dyn Sampler> = match case {
         "sequential" => Box::new(SequentialSampler::new(size)),
@@ -48,7 +51,8 @@ fn contender(case: &str, size: usize, workers: usize) -> Result<(Contender, usiz
     let memory = loader.memory_ceiling();
     let mut pass = move || {
         let pass = loader.epoch()?;
-        // The start of the pass is left out: it costs the same for any size, but would be divided by few or many batches.
+        // The start of the pass is not included: it takes the same time for any size, but would be
+        // divided by few or by many batches.
         let (start, mut batches) = (Instant::now(), 0.0);
         for batch in pass.take(BATCHES) {
             black_box(batch?.tensors().as_slice());

@@ -1,4 +1,5 @@
-//! What a program without slotline does with a picture: a decoder's pixels, a resizing library, and a loop that normalises.
+//! The processing of a picture by a program without slotline: a decoder, a resizing library, and a
+//! loop that normalises.
 
 use std::cell::RefCell;
 use std::io::Cursor;
@@ -12,14 +13,14 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 /// The width and height of a resized picture.
 pub const SIDE: usize = 224;
 const PLANE: usize = SIDE * SIDE;
-/// The number of elements of a resized picture.
+/// The number of elements (pixels times channels) of a resized picture.
 pub const ELEMENTS: usize = 3 * PLANE;
 /// ImageNet's means and standard deviations.
 pub const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 /// See [`MEAN`].
 pub const STD: [f32; 3] = [0.229, 0.224, 0.225];
 
-/// The decoder.
+/// A decoder of pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoder {
     /// libjpeg-turbo.
@@ -30,16 +31,16 @@ pub enum Decoder {
     Png,
 }
 
-/// What is drawn for a picture.
+/// The random choices for a picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// The crop: top, left, height, width. `None` is the whole picture.
+    /// The crop: top, left, height, width. `None` stands for the whole picture.
     pub crop: Option<[usize; 4]>,
-    /// Whether left and right are exchanged.
+    /// Whether the picture is mirrored from left to right.
     pub flip: bool,
 }
 
-/// The state that a thread keeps.
+/// The decoders and buffers that a thread keeps.
 struct Tools {
     turbo: Decompressor,
     resizer: Resizer,
@@ -54,7 +55,7 @@ thread_local! {
     });
 }
 
-/// Decodes a whole picture to RGB bytes, and resizes its crop. It is not mirrored yet.
+/// Decodes a whole picture to RGB bytes, and resizes its crop. The result is not mirrored yet.
 pub fn resized(decoder: Decoder, file: &[u8], steps: Steps) -> Vec<u8> {
     TOOLS.with_borrow_mut(|tools| {
         let [height, width] = tools.decode(decoder, file);
@@ -108,7 +109,8 @@ impl Tools {
     }
 }
 
-/// Normalises interleaved RGB bytes into planar floats, and exchanges left and right with `flip`.
+/// Normalises interleaved RGB bytes into planar floats. Mirrors the picture from left to right if
+/// `flip` is set.
 pub fn normalise(pixels: &[u8], flip: bool, out: &mut [f32]) {
     let factors: [f32; 3] = std::array::from_fn(|i| 1.0 / (255.0 * STD[i]));
     let offsets: [f32; 3] = std::array::from_fn(|i| -MEAN[i] / STD[i]);

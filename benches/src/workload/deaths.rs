@@ -1,4 +1,5 @@
-//! Deaths: the time from the death of a worker process to the batch that it was reading, with the images of `large-images`.
+//! The section `deaths`: the time from the death of a worker process to the batch that it was
+//! reading, with the images of `large-images`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,14 +19,15 @@ use crate::rounds::{Contender, Pass, Recorder};
 
 /// The number of workers.
 const WORKERS: usize = 2;
-/// The image that kills its worker.
+/// The index of the image that kills its worker.
 const FATAL: usize = 1000;
 
-/// Images, of which one kills the process that reads it, once in each pass.
+/// A dataset of images, one of which kills the process that reads it, once in each pass.
 struct KillsWorker {
     images: Arc<ImageSet>,
     start: Instant,
-    /// The time of the death in nanoseconds since the start. Empty before the death.
+    /// A file with the time of the death, in nanoseconds since the start. It is empty before the
+    /// death.
     death: Arc<File>,
 }
 
@@ -40,7 +42,7 @@ impl Dataset for KillsWorker {
         if index == FATAL && self.death.metadata()?.len() == 0 {
             let nanos = self.start.elapsed().as_nanos() as u64;
             self.death.write_all_at(&nanos.to_le_bytes(), 0)?;
-            // SAFETY: ends this process, which is a worker.
+            // SAFETY: the call ends this process, which is a worker.
             unsafe { libc::raise(libc::SIGKILL) };
         }
         Dataset::get(&self.images, index, cx)
@@ -51,7 +53,7 @@ impl Dataset for KillsWorker {
     }
 }
 
-/// Runs the heat of this section.
+/// Runs the comparison of this section.
 pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
     let idle = limits::death("until an idle process has ended");
     to.heat("", WORKERS, Unit::MillisPerPass, vec![ours::variant("processes", contender(Images::large())), idle]);

@@ -12,13 +12,13 @@ use super::{Source, sum};
 /// slotline's dataset of images and their labels.
 pub type ImageSet = TensorDataset<(Array<u8>, Vec<i64>)>;
 
-/// One of two sets of images, which live as long as the program.
+/// One of two sets of images in memory that is never freed.
 #[derive(Clone, Copy, Debug)]
 pub struct Images {
     dataset: &'static Arc<ImageSet>,
     /// The size of an image in bytes.
     row: usize,
-    /// What the loop does after each batch.
+    /// A function that the loop calls after each batch.
     step: fn(),
 }
 
@@ -45,7 +45,7 @@ impl Images {
         Self { dataset, row, step: || () }
     }
 
-    /// Returns the same images for a loop that takes a step after each batch.
+    /// Returns the same images for a loop that calls `step` after each batch.
     #[must_use]
     pub fn stepping(self, step: fn()) -> Self {
         Self { step, ..self }
@@ -68,7 +68,7 @@ impl Images {
         self.dataset.rows().1[index]
     }
 
-    /// Compares images with the expected images of their labels.
+    /// Compares images with those that their labels stand for.
     pub fn compare(&self, pixels: &[u8], labels: &[i64]) -> Result<()> {
         ensure!(pixels.len() == labels.len() * self.row, "{} bytes for {} labels", pixels.len(), labels.len());
         for (row, &label) in pixels.chunks_exact(self.row).zip(labels) {
@@ -114,7 +114,7 @@ impl Source for Images {
         self.compare(pixels, labels)
     }
 
-    /// Returns the dataset, which loaders share.
+    /// Returns the dataset, which several loaders share.
     fn dataset(&self) -> Arc<ImageSet> {
         Arc::clone(self.dataset)
     }

@@ -1,4 +1,5 @@
-//! Latency: how long the loop waits for each batch, in Rust and in C++, and beside libtorch's.
+//! The section `latency`: how long the loop waits for each batch, in Rust, in C++, and with
+//! libtorch's loader.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -16,15 +17,15 @@ use super::Setup;
 use crate::record::{Kind, Time, Unit};
 use crate::rounds::Recorder;
 
-/// The number of batches of a pass; `report/template.md` says it.
+/// The number of batches of a pass. `report/template.md` states it, too.
 const BATCHES: usize = 300_000;
-/// The number of batches of the pass before it.
+/// The number of batches of the warm-up pass before it.
 const WARM: usize = 1000;
 /// The pause before a contender, in which the threads of the last one end.
 const PAUSE: Duration = Duration::from_millis(2);
 /// The percentiles that are recorded, with their names. The last one is the maximum.
 const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("maximum", 1.0)];
-/// The name of the limit of the machine: the readings of the clock alone.
+/// The name of the machine's limit, which is the reading of the clock alone.
 const CLOCK: &str = "the clock alone";
 
 /// One value for each of [`PERCENTILES`], in nanoseconds.
@@ -32,20 +33,20 @@ type Values = [f64; PERCENTILES.len()];
 
 /// A loop in Rust.
 struct Loop {
-    /// What distinguishes it in the report.
+    /// The name that distinguishes it in the report.
     name: &'static str,
     workers: usize,
     help: bool,
     place: Place,
 }
 
-/// Where the threads run.
+/// The cores that the threads run on.
 #[derive(PartialEq)]
 enum Place {
     Any,
     /// Worker i on the i-th core.
     Spread,
-    /// All workers on the last core, and the loop on the first.
+    /// All workers on the last core, and the loop on the first core.
     Apart,
 }
 
@@ -87,7 +88,7 @@ pub fn run(setup: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// The recorded times: one of each percentile for each contender.
+/// The recorded times, with one line for each percentile of each contender.
 #[derive(Default)]
 struct Rows(Vec<Time>);
 
@@ -108,11 +109,11 @@ impl Rows {
     }
 }
 
-/// The waits of a pass, in nanoseconds.
+/// The waits of a pass, in nanoseconds each.
 struct Waits(Vec<u32>);
 
 impl Waits {
-    /// Touches the memory before the pass.
+    /// Allocates the memory, and touches it before the pass.
     fn new() -> Self {
         let mut waits = vec![1; BATCHES];
         waits.clear();
@@ -145,7 +146,7 @@ fn clock() -> Values {
 }
 
 impl Loop {
-    /// Measures a pass, in a thread of its own, which can be pinned without an effect on others.
+    /// Measures a pass, in a separate thread, which can be pinned without an effect on others.
     fn measure(&self, batches: usize) -> Result<Values> {
         thread::scope(|scope| scope.spawn(|| self.pass(batches)).join().map_err(|_| anyhow!("the loop panicked"))?)
     }
@@ -169,7 +170,7 @@ impl Loop {
             };
             let mut loader = builder.build()?;
             if self.place == Place::Apart {
-                // The workers were started before, on their own core.
+                // The workers were started before this, on their own core.
                 core_affinity::set_for_current(CoreId { id: cores.first().map_or(0, |core| core.id) });
             }
             waits.0.clear();
@@ -188,7 +189,7 @@ impl Loop {
             if let Some(Err(error)) = batch {
                 return Err(error.into());
             }
-            waits.0.pop(); // The end of the pass.
+            waits.0.pop(); // The last wait was for the end of the pass.
             let all = batches as i64;
             ensure!(sum == all * (all - 1) / 2, "the sum of the labels is {sum}");
         }
@@ -221,7 +222,8 @@ struct Row {
     values: Values,
 }
 
-/// Parses the table that the program prints: a header, and rows such as `slotline, 2, spread   90 120 300 900 12000`.
+/// Parses the table that the program prints. It has a header, and rows such as
+/// `slotline, 2, spread 90 120 300 900 12000`.
 fn parse(text: &str) -> Result<Vec<Row>> {
     let mut lines = text.lines();
     let head: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
@@ -231,7 +233,7 @@ fn parse(text: &str) -> Result<Vec<Row>> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (name, numbers) = words.split_at_checked(words.len().wrapping_sub(head.len())).with_context(bad)?;
         let name = name.join(" ");
-        let Some((library, rest)) = name.split_once(", ") else { continue }; // A row of the clock alone.
+        let Some((library, rest)) = name.split_once(", ") else { continue }; // The row of the clock.
         let (workers, variant) = rest.split_once(", ").map_or((rest, String::new()), |(n, v)| (n, format!(", {v}")));
         let language = if library == "slotline" { ", C++" } else { "" };
         let mut values = Values::default();

@@ -1,4 +1,5 @@
-//! The workloads of loaders of data in memory: slotline, the peers in Rust, other programs, and the limits of the machine.
+//! The workloads of loaders of data in memory. Contenders are slotline, the peers in Rust, other
+//! programs, and the limits of the machine.
 
 use std::time::Instant;
 
@@ -12,19 +13,19 @@ use crate::peer::{channel, dataloader_rs, external, limits, rust_peers};
 use crate::record::{Kind, Unit};
 use crate::rounds::{Contender, Entry, Pass, Recorder};
 
-/// A heat of a workload.
+/// A comparison of a workload.
 struct Heat<'a> {
     setup: &'a Setup,
     /// The variant of the section.
     case: &'a str,
-    /// The name in the programs.
+    /// The name of the workload in the protocol of separate programs.
     workload: &'a str,
     unit: Unit,
-    /// The variants of slotline; they need workers.
+    /// The kinds of workers with which slotline is measured in addition; they need workers.
     kinds: &'a [WorkerKind],
     /// Whether the peers in Rust take part.
     rust_peers: bool,
-    /// More contenders.
+    /// Additional contenders.
     more: Vec<Entry>,
 }
 
@@ -37,7 +38,7 @@ impl<'a> Heat<'a> {
         Self { more: more.into(), ..self }
     }
 
-    /// Measures it with what loaders load in the workload.
+    /// Measures the comparison, with the source of the workload.
     fn run(self, workers: usize, to: &mut Recorder) -> Result<()> {
         visit(self.workload, workers, &self.setup.data, (self, to))
     }
@@ -55,7 +56,7 @@ impl Visit for (Heat<'_>, &mut Recorder) {
         entries.extend(more);
         let (all, total, source) = (plan.batches(source.len()), source.total(), source.clone());
         let expected = move |batches: u64| {
-            // Programs may have fewer samples, or drop a last batch that is not full.
+            // Programs may have fewer samples, or leave out a last batch that is not full.
             let has_all = batches as f64 >= all;
             (all.min(batches as f64), if has_all { Some(total) } else { source.total_of(batches) })
         };
@@ -68,7 +69,7 @@ fn ours_of<S: Source>(source: &S, plan: &Plan) -> Entry {
     ours::entry(ours::contender(source, plan, WorkerKind::Default))
 }
 
-/// Returns slotline and the peers written in Rust.
+/// Returns the entries of slotline and of the peers written in Rust.
 fn entries<S: Source>(source: &S, plan: &Plan) -> Vec<Entry> {
     let mut entries = vec![ours_of(source, plan)];
     entries.extend(rust_peers(source, plan));
@@ -77,13 +78,13 @@ fn entries<S: Source>(source: &S, plan: &Plan) -> Vec<Entry> {
 
 const WORKER_KINDS: &[WorkerKind] = &[WorkerKind::Alone, WorkerKind::Processes];
 
-/// Items that cost nothing, in batches of 1, which measures only the loader.
+/// Measures items that cost nothing, in batches of 1, so that only the loader's cost is measured.
 pub fn empty_items(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let heat = || Heat::new(setup, "", "empty-items", Unit::MicrosPerBatch, WORKER_KINDS);
     setup.workers.iter().try_for_each(|&workers| heat().run(workers, to))
 }
 
-/// Small images, shuffled.
+/// Measures small images, shuffled.
 pub fn small_images(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let gather = |threads, ahead, name| limits::gather(Images::small(), 64, threads, ahead, name);
     let heat = || {
@@ -97,7 +98,7 @@ pub fn small_images(setup: &Setup, to: &mut Recorder) -> Result<()> {
     setup.workers.iter().try_for_each(|&workers| heat().run(workers, to))
 }
 
-/// Large images, shuffled.
+/// Measures large images, shuffled.
 pub fn large_images(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let gather = |threads, name| limits::gather(Images::large(), 32, threads, None, name);
     let limits = || [gather(1, "memcpy on one thread"), gather(2, "memcpy on two threads")];
@@ -105,7 +106,7 @@ pub fn large_images(setup: &Setup, to: &mut Recorder) -> Result<()> {
     setup.workers.iter().try_for_each(|&workers| heat().run(workers, to))
 }
 
-/// Crops of a mapped file of tokens, widened.
+/// Measures crops of a mapped file of tokens, which are converted to i64.
 pub fn token_crops(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let crops = Crops::open(&setup.data)?;
     let limits = || [limits::widen(crops, 16, 1, "plain loop"), limits::widen(crops, 16, 2, "two plain loops")];
@@ -113,7 +114,7 @@ pub fn token_crops(setup: &Setup, to: &mut Recorder) -> Result<()> {
     setup.workers.iter().try_for_each(|&workers| heat().run(workers, to))
 }
 
-/// JPEGs, decoded, resized and normalised.
+/// Measures JPEGs that are decoded, resized and normalised.
 #[cfg(feature = "jpeg")]
 pub fn jpegs(setup: &Setup, to: &mut Recorder) -> Result<()> {
     use super::by_hand::Decoder;
@@ -135,7 +136,7 @@ pub fn jpegs(setup: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// Says why `jpegs` is absent.
+/// Records why the section is absent in a build without the feature.
 #[cfg(not(feature = "jpeg"))]
 pub fn jpegs(_: &Setup, to: &mut Recorder) -> Result<()> {
     let why = anyhow::anyhow!("built without the feature `jpeg`, which needs CMake and NASM");
@@ -143,7 +144,7 @@ pub fn jpegs(_: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// Pictures with the transforms of training.
+/// Measures pictures with the transforms of training.
 #[cfg(feature = "jpeg")]
 pub fn augmented(setup: &Setup, to: &mut Recorder, workloads: &[&str]) -> Result<()> {
     for &workload in workloads {
@@ -176,13 +177,13 @@ pub fn augmented(setup: &Setup, to: &mut Recorder, workloads: &[&str]) -> Result
     Ok(())
 }
 
-/// Says why the sections are absent.
+/// Records why the sections are absent in a build without the feature.
 #[cfg(not(feature = "jpeg"))]
 pub fn augmented(setup: &Setup, to: &mut Recorder, _: &[&str]) -> Result<()> {
     jpegs(setup, to)
 }
 
-/// Slow samples among fast ones.
+/// Measures slow samples among fast ones.
 pub fn slow_samples(setup: &Setup, to: &mut Recorder) -> Result<()> {
     for (case, workload, workers, kind) in [
         ("batches of 8", "slow-samples-8", 2, WorkerKind::Alone),
@@ -199,9 +200,10 @@ pub fn slow_samples(setup: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// `empty-items` and `small-images` with slotline and the peers written in Rust, and up to far more workers than there are cores.
+/// Measures `empty-items` and `small-images` with slotline and the peers written in Rust, with up
+/// to far more workers than there are cores.
 pub fn workers(setup: &Setup, to: &mut Recorder) -> Result<()> {
-    /// Measures slotline and the peers written in Rust.
+    /// A visitor that measures slotline and the peers written in Rust.
     struct Peers<'a>(&'static str, &'a mut Recorder);
 
     impl Visit for Peers<'_> {
@@ -218,7 +220,8 @@ pub fn workers(setup: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// The time from building a loader to its first batch, with the images of `large-images` and two workers.
+/// Measures the time from building a loader to its first batch, with the images of `large-images`
+/// and two workers.
 pub fn first_batch(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let (images, workers) = (Images::large(), 2);
     let plan = Plan::new(32, workers).shuffled();
@@ -245,14 +248,15 @@ pub fn first_batch(setup: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// Sets whether glibc returns large allocations to the system when they are freed. The first batch of a program gets fresh
-/// pages, but glibc would otherwise reuse the pages of the previous round.
+/// Sets whether glibc returns large allocations to the system when they are freed. In a real
+/// program, the first batch is in new pages. Without this setting, glibc would reuse the pages of
+/// the previous round.
 pub fn fresh_pages(fresh: bool) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // glibc's values at the start of a program, and the values that it adapts to.
+        // glibc's values at the start of a program, and the values to which it adapts later.
         let (map, trim) = if fresh { (128 << 10, 128 << 10) } else { (32 << 20, 64 << 20) };
-        // SAFETY: these settings may be changed at any time, by any thread.
+        // SAFETY: any thread may change these settings at any time.
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, map);
             libc::mallopt(libc::M_TRIM_THRESHOLD, trim);
@@ -262,7 +266,8 @@ pub fn fresh_pages(fresh: bool) {
     let _ = fresh;
 }
 
-/// Returns a contender that times `make`. The result is checked and dropped outside the measured time.
+/// Returns a contender that measures the time of `make`. Checking and dropping the result are not
+/// included.
 fn first<T>(make: impl Fn() -> Result<T> + 'static, check: impl Fn(&T) -> Result<()> + 'static) -> Result<Contender> {
     Ok(Box::new(move || {
         let start = Instant::now();

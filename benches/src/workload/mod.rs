@@ -1,7 +1,8 @@
 //! The workloads.
 //!
-//! To add one, write a function that measures [`Entry`](crate::rounds::Entry)s with a [`Recorder`], and add it to [`SECTIONS`] and
-//! its text to `report/template.md`. What loaders written in Rust load is a [`Source`], and a line in [`visit`].
+//! To add one, write a function that measures [`Entry`](crate::rounds::Entry)s with a [`Recorder`],
+//! add it to [`SECTIONS`], and add its text to `report/template.md`. The data that loaders written
+//! in Rust load is a [`Source`], which is listed in [`visit`].
 
 #[cfg(feature = "jpeg")]
 pub mod by_hand;
@@ -41,18 +42,18 @@ use crate::scale::{cores, ranks, size};
 pub struct Section {
     /// The name in records and on the command line.
     pub name: &'static str,
-    /// Whether the report has a plot of it, beside its table.
+    /// Whether the report has a plot of the section in addition to its table.
     pub plot: bool,
-    /// Measures it.
+    /// The function that measures the section.
     pub run: fn(&Setup, &mut Recorder) -> Result<()>,
 }
 
-/// A section with a plot.
+/// Creates a section with a plot.
 const fn plot(name: &'static str, run: fn(&Setup, &mut Recorder) -> Result<()>) -> Section {
     Section { name, plot: true, run }
 }
 
-/// A section without a plot.
+/// Creates a section without a plot.
 const fn table(name: &'static str, run: fn(&Setup, &mut Recorder) -> Result<()>) -> Section {
     Section { name, plot: false, run }
 }
@@ -95,16 +96,17 @@ pub const SECTIONS: [Section; 34] = [
     plot("tar-index", |setup, to| programs::files(setup, to, Unit::MillisPerPass)),
 ];
 
-/// What all measurements share.
+/// The settings that all measurements share.
 #[derive(Debug)]
 pub struct Setup {
     /// The folder of the generated files.
     pub data: PathBuf,
-    /// The numbers of workers of the loaders in Rust.
+    /// The numbers of workers with which the loaders in Rust are measured.
     pub workers: Vec<usize>,
     /// The peers that are separate programs.
     pub programs: Vec<Program>,
-    /// The folder of the photographs that the sections `jpeg-crops`, `pngs` and `rand-augment` cut their pictures from.
+    /// The folder of the photographs from which the sections `jpeg-crops`, `pngs` and
+    /// `rand-augment` cut their pictures.
     pub photographs: Option<PathBuf>,
     /// The folder of the files that the sections about files read.
     pub files: PathBuf,
@@ -130,7 +132,7 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// Returns the sample at `index`.
     fn get(&self, index: usize) -> Self::Item;
 
-    /// Collates a batch in fresh memory.
+    /// Collates a batch in newly allocated memory.
     fn collate(&self, items: impl ExactSizeIterator<Item = Self::Item>) -> Self::Batch;
 
     /// Returns a cheap checksum over all samples of the batch.
@@ -142,19 +144,19 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// Returns slotline's dataset.
     fn dataset(&self) -> Self::Data;
 
-    /// The same as [`check`](Self::check) for slotline's batches.
+    /// Returns the checksum of a batch of slotline, like [`check`](Self::check).
     fn check_ours(&self, batch: &BatchOf<Self::Data>) -> u64;
 
-    /// The same as [`verify`](Self::verify) for slotline's batches.
+    /// Checks every byte of a batch of slotline, like [`verify`](Self::verify).
     fn verify_ours(&self, batch: &BatchOf<Self::Data>) -> Result<()>;
 
-    /// Returns the sum of the checksums of all batches: by default, of the labels, which are the numbers of the
-    /// samples.
+    /// Returns the sum of the checksums of all batches. By default these are the sums of the
+    /// labels, which are the numbers of the samples.
     fn total(&self) -> u64 {
         sum_below(self.len() as u64)
     }
 
-    /// Returns the checksum of a pass of a program that has fewer batches, if it is known.
+    /// Returns the checksum of a pass with fewer batches, as some programs have, if it is known.
     fn total_of(&self, _batches: u64) -> Option<u64> {
         None
     }
@@ -180,9 +182,10 @@ pub struct Plan {
     pub shuffle: bool,
     /// The number of workers.
     pub workers: usize,
-    /// Whether batches are delivered in the sampler's order, and not as they are finished.
+    /// Whether batches are delivered in the sampler's order. Otherwise they are delivered as they
+    /// are finished.
     pub in_order: bool,
-    /// The number of batches loaded ahead for each worker. `None` is the loader's default.
+    /// The number of batches loaded ahead for each worker. `None` stands for the loader's default.
     pub prefetch: Option<usize>,
 }
 
@@ -198,22 +201,24 @@ impl Plan {
         Self { shuffle: true, ..self }
     }
 
-    /// Returns the number of batches of `samples` samples. A last batch that is not full counts as a fraction.
+    /// Returns the number of batches of `samples` samples. A last batch that is not full counts as
+    /// a fraction.
     pub fn batches(&self, samples: usize) -> f64 {
         samples as f64 / self.batch_size as f64
     }
 }
 
-/// Does something with the source of a workload.
+/// A function that is generic over the source of a workload.
 pub trait Visit {
-    /// What it returns.
+    /// The type of the result.
     type Output;
 
-    /// Does it.
+    /// Calls the function.
     fn visit<S: Source>(self, source: &S, plan: &Plan) -> Self::Output;
 }
 
-/// Calls `visitor` with what loaders load in a workload, and how. `data` is the folder of the generated files.
+/// Calls `visitor` with the source of a workload and the plan for loading it. `data` is the folder
+/// of the generated files.
 pub fn visit<V: Visit>(workload: &str, workers: usize, data: &Path, visitor: V) -> Result<V::Output> {
     let plan = |batch_size| Plan::new(batch_size, workers);
     let slow = |plan: &Plan, visitor: V| visitor.visit(&Numbers::<true> { count: 200 }, plan);

@@ -1,4 +1,4 @@
-//! `empty-items` and `slow-samples`: the numbers 0, 1, 2, ….
+//! The source of `empty-items` and `slow-samples`: the numbers 0, 1, 2, ….
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use slotline::loader::BatchOf;
 
 use super::{Source, sum, sum_below};
 
-/// The numbers from 0. If `SLEEPS` is set, every sixteenth sleeps for 50 ms and the others for 1 ms.
+/// The numbers from 0. If `SLEEPS` is set, reading every sixteenth one sleeps for 50 ms, and
+/// reading the others sleeps for 1 ms.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers<const SLEEPS: bool> {
     /// The number of items.
@@ -72,7 +73,8 @@ impl<const SLEEPS: bool> Source for Numbers<SLEEPS> {
         self.compare(batch.tensors().as_slice())
     }
 
-    /// Programs in Python have fewer empty items, one in a batch.
+    /// Programs in Python have fewer items, in batches of one, so their checksum depends on the
+    /// number of batches.
     fn total_of(&self, batches: u64) -> Option<u64> {
         (!SLEEPS).then(|| sum_below(batches))
     }

@@ -1,4 +1,5 @@
-//! `jpegs`, `jpeg-crops`, `pngs` and `rand-augment`: pictures in memory, which are decoded, transformed and normalised.
+//! The source of `jpegs`, `jpeg-crops`, `pngs` and `rand-augment`: pictures in memory, which are
+//! decoded, transformed and normalised.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -15,26 +16,26 @@ use super::by_hand::{self, Decoder, ELEMENTS, SIDE, Steps, normalise, resized};
 use super::scenes::{Scene, compressor};
 use super::{Source, sum};
 
-/// A workload.
+/// The properties of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Workload {
     name: &'static str,
     /// The number of pictures.
     count: usize,
-    /// Their largest width and height.
+    /// The largest width and height of the pictures.
     size: [usize; 2],
     decoder: Decoder,
     transforms: Transforms,
 }
 
-/// What is done with a picture before it is normalised.
+/// The transforms of a picture before it is normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transforms {
     /// The whole picture is resized.
     Resize,
     /// RandomResizedCrop and RandomHorizontalFlip.
     Crop,
-    /// The same, and RandAugment.
+    /// RandomResizedCrop, RandomHorizontalFlip and RandAugment.
     Augment,
 }
 
@@ -53,14 +54,16 @@ const WORKLOADS: [Workload; 4] = [
 pub struct Pictures {
     workload: Workload,
     files: Arc<[Vec<u8>]>,
-    /// Draws the peers' crops and flips, and checks them.
+    /// The pipeline that draws the crops and flips of the peers, and with which their results are
+    /// checked.
     drawn: Pipeline,
-    /// slotline's.
+    /// The pipeline of slotline as a contender.
     pipeline: Pipeline,
 }
 
 impl Pictures {
-    /// Returns the pictures of `jpegs`, which peers decode by `decoder`. They are made once.
+    /// Returns the pictures of `jpegs`, which peers decode with `decoder`. The pictures are made
+    /// only once.
     pub fn jpegs(decoder: Decoder) -> Result<Self> {
         static MADE: OnceLock<Pictures> = OnceLock::new();
         if MADE.get().is_none() {
@@ -70,15 +73,15 @@ impl Pictures {
         Ok(Self { workload: Workload { decoder, ..JPEGS }, ..made })
     }
 
-    /// Makes the pictures of `jpeg-crops-small`, `jpeg-crops-large`, `pngs` or `rand-augment`: windows of the photographs in a
-    /// folder, or else of generated scenes.
+    /// Makes the pictures of `jpeg-crops-small`, `jpeg-crops-large`, `pngs` or `rand-augment`. They
+    /// are windows of the photographs in a folder, or else of generated scenes.
     pub fn new(name: &str, photographs: Option<&Path>) -> Result<Self> {
         let workload = WORKLOADS.into_iter().find(|workload| workload.name == name);
         Self::make(workload.with_context(|| format!("{name} has no pictures"))?, photographs)
     }
 
-    /// Makes pictures. Sides are up to 4 % smaller than the largest ones, and every fourth picture is higher than wide. JPEGs have
-    /// a quality of 85 to 90.
+    /// Makes the pictures of a workload. Their sides are up to 4 % smaller than the largest ones,
+    /// and every fourth picture is higher than wide. JPEGs have a quality of 85 to 90.
     fn make(workload: Workload, photographs: Option<&Path>) -> Result<Self> {
         let [long, short] = workload.size;
         let side = long + 100;
@@ -92,7 +95,7 @@ impl Pictures {
                 Some((pixels, size)) => Scene::of(pixels, *size, side),
                 None => Scene::new(source as u64, side),
             };
-            // Neighbours in a batch are windows of different scenes.
+            // Neighbours in a batch are cut from different scenes.
             for i in (source..workload.count).step_by(sources) {
                 let mut size = [long - rng.usize(..long / 25), short - rng.usize(..short / 25)];
                 if i % 4 == 3 {
@@ -123,12 +126,13 @@ impl Pictures {
         Ok(())
     }
 
-    /// The same pictures, of which slotline decodes and resizes all pixels.
+    /// Returns the same pictures, with a pipeline that decodes and resizes whole pictures.
     pub fn whole(&self) -> Result<Self> {
         Ok(Self { pipeline: pipeline(Transforms::Resize)?, ..self.clone() })
     }
 
-    /// The same pictures, whose JPEGs slotline decodes at a reduced size where that is enough.
+    /// Returns the same pictures, with a pipeline that decodes JPEGs at a reduced size where that
+    /// is sufficient.
     #[must_use]
     pub fn reduced(&self) -> Self {
         Self { pipeline: self.pipeline.clone().reduced(true), ..self.clone() }
@@ -139,10 +143,11 @@ impl Pictures {
         file.map(Vec::as_slice).with_context(|| format!("invalid label {label}"))
     }
 
-    /// Compares an image with the picture of its label after these steps, which a program without slotline has processed.
+    /// Compares an image with the picture of its label, processed with these steps by a program
+    /// without slotline.
     fn compare(&self, image: &[f32], label: i64, steps: Steps) -> Result<()> {
         if self.workload.transforms == Transforms::Augment {
-            // Bytes from 0 to 255, normalised.
+            // The range of normalised values of bytes from 0 to 255.
             let inside = image.iter().all(|number| (-2.2..2.7).contains(number));
             ensure!(inside && image.len() == ELEMENTS, "image {label} has wrong pixels");
             return Ok(());
@@ -156,8 +161,9 @@ impl Pictures {
     fn near(&self, image: &[f32], expected: &[f32], label: i64) -> Result<()> {
         let difference: f32 = image.iter().zip(expected).map(|(a, b)| (a - b).abs()).sum();
         let difference = difference / ELEMENTS as f32;
-        // About 2 levels of brightness, as colours are interpolated once or twice; more for large pictures, which slotline decodes
-        // at half their size. Another crop differs by ten times as much.
+        // Differences are about 2 levels of brightness, as colours are interpolated once or twice.
+        // They are larger for large pictures, which slotline decodes at half their size. A wrong
+        // crop would differ by ten times as much.
         let most = match self.workload {
             Workload { name: "jpegs", .. } => 0.02,
             Workload { size: LARGE, .. } => 0.1,
@@ -192,7 +198,7 @@ fn steps(drawn: &[Step]) -> Steps {
     steps
 }
 
-/// Pixels, and their height and width.
+/// RGB pixels, and their height and width.
 type Photograph = (Vec<u8>, [usize; 2]);
 
 /// Reads the photographs of a folder, sorted by their names.
@@ -251,7 +257,7 @@ impl Source for Pictures {
         sum(labels)
     }
 
-    /// Compares with slotline's pixels for the same steps.
+    /// Compares the batch with slotline's pixels for the same steps.
     fn verify(&self, (images, labels, all_steps): &Self::Batch) -> Result<()> {
         ensure!(images.len() == labels.len() * ELEMENTS, "{} numbers for {} labels", images.len(), labels.len());
         for ((image, &label), &steps) in images.chunks_exact(ELEMENTS).zip(labels).zip(all_steps) {
@@ -269,7 +275,8 @@ impl Source for Pictures {
     }
 
     fn dataset(&self) -> Files {
-        // Transforms of training are measured as after the first pass over files, which checks each to its end.
+        // With the transforms of training, files are not checked to their end, as after the first
+        // pass of a training.
         Files { files: self.files.clone(), pipeline: self.pipeline.clone(), check: self.workload.name == "jpegs" }
     }
 
@@ -290,7 +297,7 @@ impl Source for Pictures {
     }
 }
 
-/// The pictures as slotline's dataset. A sample also has the seed of its draw.
+/// slotline's dataset of the pictures. A sample also has the seed of its random choices.
 #[derive(Clone, Debug)]
 pub struct Files {
     files: Arc<[Vec<u8>]>,

@@ -1,4 +1,5 @@
-//! The sections whose contenders are all programs: loaders of Python, and readers of files, tars, a bucket, tokens and tables.
+//! The sections whose contenders are all separate programs: Python loaders, and readers of files,
+//! tars, a bucket, tokens and tables.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -18,7 +19,7 @@ use crate::rounds::{Contender, Entry, Recorder};
 pub const SAMPLES: usize = 20_000;
 /// The number of samples of `bucket`.
 pub const OBJECTS: usize = 4_000;
-/// The number of samples in a batch of all but `token-files`.
+/// The number of samples in a batch of all sections but `token-files`.
 pub const BATCH: usize = 64;
 /// The number of samples in a batch of `token-files`.
 pub const SEQUENCES: usize = 16;
@@ -26,11 +27,11 @@ pub const SEQUENCES: usize = 16;
 pub const CROP: usize = 1_024;
 /// The number of batches in a pass of `token-files`.
 pub const CROPS: usize = 500;
-/// The number of rows in a pass of `tables`'s numbers.
+/// The number of rows in a pass of the case of `tables` with numbers.
 pub const ROWS: usize = 300 * BATCH;
-/// The number of rows of `tables`'s binaries.
+/// The number of rows in the case of `tables` with binaries.
 pub const BINARIES: usize = 10_000;
-/// The number of rows of `tables`'s whole table, and of a batch of it.
+/// The number of rows of the whole table in `tables`, and of a batch of it.
 pub const WHOLE: [usize; 2] = [1_000_000, 4_096];
 
 /// The time that the server of `bucket` waits before each answer.
@@ -38,9 +39,9 @@ const DELAY: Duration = Duration::from_millis(20);
 
 /// A variant of a section.
 struct Case {
-    /// The name of the variant.
+    /// The name of the variant in the report.
     case: &'static str,
-    /// The name in the programs, which begins with the section's.
+    /// The name of the workload in the programs, which begins with the section's name.
     workload: &'static str,
     workers: &'static [usize],
     /// The number of batches in a pass.
@@ -51,9 +52,9 @@ struct Case {
 /// The checksum of a pass.
 #[derive(Clone, Copy)]
 enum Check {
-    /// This many samples.
+    /// The number of samples, which is this.
     Count(usize),
-    /// The bytes of this many samples.
+    /// The number of bytes of this many samples.
     Bytes(usize),
 }
 
@@ -109,14 +110,14 @@ const CASES: [Case; 25] = [
     case("", "tar-index", &[0], (SAMPLES, SAMPLES)),
 ];
 
-/// Measures the loaders of Python.
+/// Measures the Python loaders.
 pub fn python(setup: &Setup, to: &mut Recorder, unit: Unit) -> Result<()> {
     run(setup, to, unit, &setup.data, &setup.programs)
 }
 
 /// Measures the readers of files.
 pub fn files(setup: &Setup, to: &mut Recorder, unit: Unit) -> Result<()> {
-    // Passes take seconds.
+    // Each contender gets more time, since passes take seconds.
     to.enough = Duration::from_secs(12);
     if to.section() != "bucket" || setup.programs.is_empty() {
         return run(setup, to, unit, &setup.files, &setup.programs);
@@ -144,7 +145,7 @@ fn run(setup: &Setup, to: &mut Recorder, unit: Unit, data: &Path, programs: &[Pr
     {
         let programs: Vec<&Program> = programs.iter().filter(|program| program.has(workload)).collect();
         if programs.is_empty() {
-            continue; // Programs are left out.
+            continue; // This happens if programs are left out.
         }
         let check = match check {
             Check::Count(samples) => samples as u64,
@@ -157,15 +158,17 @@ fn run(setup: &Setup, to: &mut Recorder, unit: Unit, data: &Path, programs: &[Pr
                 let folder = data.join(if section == "folders" { "folder" } else { "tars" });
                 entries = entries.into_iter().map(|entry| cold(entry, &folder)).collect();
                 evict(&folder)?;
-                // A disk has caches of its own: otherwise the first contender would fill them for the others. On a virtual machine,
-                // its pass took seven times as long.
+                // Reads all files once, as a disk has its own cache. Otherwise the first contender
+                // would fill it for the others; on a virtual machine, its pass took seven times as
+                // long.
                 each_file(&folder, &mut |mut file| {
                     std::io::copy(&mut file, &mut std::io::sink())?;
                     Ok(())
                 })?;
             }
             to.heat(case, workers, unit, entries);
-            // Calls without a loader keep no batch, and the memory is that of the warm files.
+            // Memory is measured for contenders that keep batches, and not for those with cold
+            // files, as it is the same.
             for program in programs.iter().filter(|program| program.kind != Kind::Limit && case != "cold") {
                 memory(to, case, workload, workers, data, program);
             }
@@ -186,7 +189,8 @@ fn memory(to: &mut Recorder, case: &str, workload: &str, workers: usize, data: &
     }
 }
 
-/// Returns the number of the tar, the offset and the length of each sample.
+/// Returns the number of the tar, the offset and the length of each sample, for samples that are
+/// stored in tars.
 pub fn places(files: &Path) -> Result<Vec<(usize, u64, u64)>> {
     let path = files.join("tars/index.json");
     let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -195,7 +199,7 @@ pub fn places(files: &Path) -> Result<Vec<(usize, u64, u64)>> {
     Ok(places)
 }
 
-/// Makes a contender begin each pass without the files of a folder in memory.
+/// Wraps a contender so that the files of a folder are not in the page cache when a pass begins.
 fn cold(entry: Entry, folder: &Path) -> Entry {
     let folder = folder.to_owned();
     let contender = entry.contender.map(|mut contender| -> Contender {
@@ -207,7 +211,7 @@ fn cold(entry: Entry, folder: &Path) -> Entry {
     Entry { contender, ..entry }
 }
 
-/// Visits the files below a folder.
+/// Calls `visit` with the files below a folder.
 fn each_file(folder: &Path, visit: &mut dyn FnMut(File) -> Result<()>) -> Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -220,23 +224,25 @@ fn each_file(folder: &Path, visit: &mut dyn FnMut(File) -> Result<()>) -> Result
     Ok(())
 }
 
-/// Removes the files of a folder from memory.
+/// Removes the files of a folder from the page cache.
 fn evict(folder: &Path) -> Result<()> {
     let (mut resident, mut pages) = (0, 0);
     each_file(folder, &mut |file| {
-        // SAFETY: the descriptor is open, and no memory is passed.
+        // SAFETY: the descriptor is open, and no memory is passed to the call.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        // SAFETY: the bytes are not read.
+        // SAFETY: the bytes of the map are not read.
         let map = unsafe { Mmap::map(&file)? };
         let mut states = vec![0_u8; map.len().div_ceil(4096)];
-        // SAFETY: the range is mapped, and there is room for a byte of each of its pages, which have 4 KiB or more.
+        // SAFETY: the range is mapped, and `states` has a byte for each of its pages, which have 4
+        // KiB or more.
         let result = unsafe { libc::mincore(map.as_ptr().cast_mut().cast(), map.len(), states.as_mut_ptr()) };
         ensure!(result == 0, "mincore: {}", std::io::Error::last_os_error());
         resident += states.iter().filter(|&&state| state & 1 == 1).count();
         pages += states.len();
         Ok(())
     })?;
-    // Pages that have not been written to the disk yet, or that a program has mapped, stay in memory.
+    // Pages that have not been written to the disk yet, or that a program has mapped, are not
+    // removed.
     ensure!(
         resident * 50 <= pages,
         "{resident} of {pages} pages of {} are still in memory; are the files on a disk?",

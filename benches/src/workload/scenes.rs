@@ -1,13 +1,13 @@
-//! Scenes, of which pictures are windows.
+//! Generated scenes, from which pictures are cut.
 
 use anyhow::Result;
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
 
-/// A picture with detail at all scales, fainter at finer scales, as in photographs.
+/// A picture with detail at all scales, which is fainter at finer scales, as in photographs.
 #[derive(Debug)]
 pub struct Scene {
     side: usize,
-    /// Red, green and blue.
+    /// The pixels as RGB bytes.
     pixels: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ impl Scene {
         let mut strength = 150.0;
         for step in [128, 64, 32, 16, 8, 4, 2, 1] {
             let points = side / step + 2;
-            // Shapes are mostly grey.
+            // Makes most shapes grey.
             let grid: Vec<[f32; 3]> = (0..points * points)
                 .map(|_| {
                     let grey = rng.f32() - 0.5;
@@ -39,8 +39,8 @@ impl Scene {
         }
         Self { side, pixels: levels.as_flattened().iter().map(|&level| level as u8).collect() }
     }
-    /// Makes a scene of `side × side` pixels from a photograph of `height × width` pixels, which is continued in all directions by
-    /// mirror images.
+    /// Makes a scene of `side × side` pixels from a photograph of `height × width` pixels, which is
+    /// continued by mirror images in all directions.
     pub fn of(photograph: &[u8], [height, width]: [usize; 2], side: usize) -> Self {
         let mirror = |x: usize, len: usize| if (x / len).is_multiple_of(2) { x % len } else { len - 1 - x % len };
         let mut pixels = Vec::with_capacity(side * side * 3);
@@ -51,7 +51,7 @@ impl Scene {
         Self { side, pixels }
     }
 
-    /// Compresses the window at column `x` and row `y` as a JPEG.
+    /// Compresses the window with the upper left corner at column `x` and row `y` as a JPEG.
     pub fn jpeg(
         &self,
         [x, y]: [usize; 2],
@@ -64,7 +64,7 @@ impl Scene {
         Ok(compressor.compress_to_vec(Image { pixels, width, pitch, height, format: PixelFormat::RGB })?)
     }
 
-    /// Compresses the window at column `x` and row `y` as a PNG.
+    /// Compresses the window with the upper left corner at column `x` and row `y` as a PNG.
     pub fn png(&self, [x, y]: [usize; 2], [width, height]: [usize; 2]) -> Result<Vec<u8>> {
         let rows = (y..y + height).map(|y| &self.pixels[(y * self.side + x) * 3..][..width * 3]);
         let mut file = Vec::new();

@@ -1,7 +1,8 @@
-//! `packing` and `padding`: sequences of log-normal lengths.
+//! The sections `packing` and `padding`, with sequences of log-normal lengths.
 //!
-//! `packing` packs a million documents best-fit into rows of 8,192 tokens: the plan alone. `padding` makes batches of 64 of 50,000
-//! sequences of similar lengths, padded to the longest, with masks.
+//! `packing` makes the plan of packing a million documents into rows of 8,192 tokens by best fit.
+//! `padding` loads 50,000 sequences in batches of 64 of similar lengths, padded to the longest,
+//! with masks.
 
 use std::f64::consts::TAU;
 use std::path::Path;
@@ -23,14 +24,15 @@ use crate::peer::ours::{self, WorkerKind};
 use crate::record::{Kind, Unit};
 use crate::rounds::{Contender, Entry, Pass, Recorder};
 
-/// The number of documents of `packing`, and the tokens of a row.
+/// The number of documents of `packing`, and the number of tokens of a row.
 const DOCUMENTS: usize = 1_000_000;
 const CAPACITY: usize = 8_192;
-/// The number of sequences of `padding`, in all and in a batch.
+/// The number of sequences of `padding`, and the number of sequences in a batch.
 const SEQUENCES: usize = 50_000;
 const BATCH: usize = 64;
 
-/// Makes a contender of a function that packs and returns the number of bins.
+/// Creates a contender from a function that packs and returns the number of bins, which must be at
+/// most `most`.
 fn packs(most: usize, mut pack: impl FnMut() -> Result<(usize, Pass)> + 'static) -> Result<Contender> {
     Ok(Box::new(move || {
         let (bins, pass) = pack()?;
@@ -39,7 +41,7 @@ fn packs(most: usize, mut pack: impl FnMut() -> Result<(usize, Pass)> + 'static)
     }))
 }
 
-/// Packs documents.
+/// Measures packing documents.
 pub fn packing(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let lengths = lengths(DOCUMENTS, 400.0, 1.0, CAPACITY);
     write(&setup.data.join("packing.u32"), &lengths)?;
@@ -55,7 +57,7 @@ pub fn packing(setup: &Setup, to: &mut Recorder) -> Result<()> {
     for (name, strategy, most) in [
         ("seqpacker", PackStrategy::OptimizedBestFitDecreasing, bins),
         ("seqpacker, not optimised", PackStrategy::BestFitDecreasing, bins),
-        // Its threads pack parts of the documents, so that there may be more bins.
+        // The parallel packer splits the documents among its threads, so it may need more bins.
         ("seqpacker, parallel", PackStrategy::ParallelOptimizedBestFitDecreasing, bins + bins / 100),
     ] {
         let (packer, lengths) = (Packer::new(CAPACITY).with_strategy(strategy), lengths.clone());
@@ -96,7 +98,7 @@ fn padded(lengths: &[usize], workers: usize, kind: WorkerKind) -> Result<Contend
     ours::contender_of(kind.build(builder)?, (SEQUENCES as f64 / BATCH as f64, total), check, verify)
 }
 
-/// Pads sequences.
+/// Measures padding sequences.
 pub fn padding(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let lengths = lengths(SEQUENCES, 200.0, 0.8, 2_048);
     write(&setup.data.join("padding.u32"), &lengths)?;
@@ -114,11 +116,11 @@ pub fn padding(setup: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// Returns lengths of a log-normal distribution with this median, from 1 to `most`.
+/// Returns random lengths with a log-normal distribution of this median, from 1 to `most`.
 fn lengths(count: usize, median: f64, sigma: f64, most: usize) -> Vec<usize> {
     let mut random = fastrand::Rng::with_seed(42);
     let mut draw = || {
-        // Box and Muller's normal numbers.
+        // Draws normal numbers by the method of Box and Muller.
         let (radius, angle) = ((-2.0 * (1.0 - random.f64()).ln()).sqrt(), TAU * random.f64());
         (median.ln() + sigma * radius * angle.cos()).exp().round().clamp(1.0, most as f64) as usize
     };

@@ -1,4 +1,5 @@
-//! A server of S3's protocol for one machine: it returns objects and ranges of them, and waits before each answer.
+//! A server with S3's protocol for tests on one machine. It returns objects and ranges of objects,
+//! and waits before each answer.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-/// A server with one bucket, `bucket`, which runs until the program ends.
+/// A server with one bucket, named `bucket`. It runs until the program ends.
 #[derive(Debug)]
 pub(super) struct Server {
     address: SocketAddr,
@@ -31,7 +32,7 @@ impl Server {
         Ok(Self { address })
     }
 
-    /// Returns the address.
+    /// Returns the address of the server.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -88,7 +89,7 @@ impl Request {
         }
     }
 
-    /// Returns the head of the answer, and its body unless only the head was asked for.
+    /// Returns the head of the answer, and its body unless only the head was requested.
     fn answer(&self, folder: &Path) -> io::Result<(String, Option<io::Take<File>>)> {
         let name = self.path.split('?').next().and_then(|path| path.strip_prefix("/bucket/"));
         let name = name.filter(|name| !name.contains("..")).ok_or(io::ErrorKind::NotFound)?;

@@ -1,4 +1,4 @@
-//! Crops of a mapped file of tokens.
+//! The source of `token-crops`: crops of a mapped file of tokens.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -14,9 +14,9 @@ use slotline::sample::{Fields, Row, Sample};
 
 use super::Source;
 
-/// The number of tokens in the file, which has 400 MB.
+/// The number of tokens in the file, which is 400 MB long.
 const TOKENS: usize = 200_000_000;
-/// The number of tokens in a crop's x, and in its y.
+/// The number of tokens in the x of a crop, and in its y.
 pub const CROP: usize = 1_024;
 /// The number of crops in a pass.
 const CROPS: usize = 16_000;
@@ -48,14 +48,15 @@ impl Crops {
         Ok(Self { tokens })
     }
 
-    /// Returns the tokens of a crop: x is all except the last, and y is all except the first.
+    /// Returns the tokens of a crop. All tokens except the last are x, and all except the first are
+    /// y.
     #[inline]
     pub fn crop(&self, index: usize) -> &'static [u16] {
         let start = (place(index as u64) % (TOKENS - CROP) as u64) as usize;
         &self.tokens[start..=start + CROP]
     }
 
-    /// Checks that rows of x and y have consecutive tokens of the file.
+    /// Checks that the rows of x and y are consecutive tokens of the file.
     fn compare(x: &[i64], y: &[i64]) -> Result<()> {
         ensure!(x.len() == y.len() && x.len().is_multiple_of(CROP), "x has {} tokens and y has {}", x.len(), y.len());
         let next = |token: i64| (token + i64::from(STEP)) % i64::from(MODULUS);
@@ -67,7 +68,8 @@ impl Crops {
     }
 }
 
-/// Scatters indices (splitmix64).
+/// Returns a pseudo-random number for an index (splitmix64), which scatters the crops over the
+/// file.
 fn place(index: u64) -> u64 {
     let mut x = index.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -88,12 +90,12 @@ fn map(path: &Path) -> Result<Mmap> {
     }
     // SAFETY: only this program uses the file, and it does not write to it after this point.
     let map = unsafe { Mmap::map(&File::open(path)?)? };
-    // Read every page once, so that no pass is the first to read one.
+    // Reads every page once, so that no pass is the first to read one.
     std::hint::black_box(map.iter().step_by(4096).map(|&byte| u64::from(byte)).sum::<u64>());
     Ok(map)
 }
 
-/// Returns the sum of the first tokens of the rows.
+/// Returns the sum of the first token of each row.
 #[inline]
 fn first_tokens(x: &[i64]) -> u64 {
     x.iter().step_by(CROP).sum::<i64>() as u64
@@ -152,7 +154,7 @@ impl Source for Crops {
     }
 }
 
-/// A crop that widens itself into its row: x and y.
+/// A crop as a sample, which converts its tokens to i64 when it is written to its row: x and y.
 #[derive(Clone, Copy, Debug)]
 pub struct Crop(&'static [u16]);
 

@@ -1,7 +1,8 @@
-//! What a loop that waits costs others: the CPU time and the wake-ups of the whole process, with the images of `small-images`.
+//! The sections `cpu` and `wakes`: the CPU time and the wake-ups of the whole process while the
+//! loop does not need batches, with the images of `small-images`.
 //!
-//! A slow loop takes a millisecond for each batch, asleep, so that its loader has always finished; an idle one takes a batch and
-//! then none for half a second.
+//! A slow loop sleeps for a millisecond after each batch, so that its loader has always finished.
+//! An idle loop takes a batch, and then none for half a second.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,13 +16,14 @@ use crate::peer::rust_peers;
 use crate::record::Unit;
 use crate::rounds::{Contender, Entry, Pass, Recorder};
 
-/// The time that the slow loop takes for a batch.
+/// The time for which the slow loop sleeps after a batch.
 const STEP: Duration = Duration::from_millis(1);
-/// The time until the workers have filled their queues, and the time without a batch after that.
+/// The time in which the workers fill their queues, and the time without a batch after that.
 const FILLED: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_millis(500);
 
-/// What the process has used so far: seconds of CPU time, and how often a thread gave up its core to wait.
+/// The resources that the process has used so far: the CPU time in seconds, and how often a thread
+/// gave up its core to wait.
 #[derive(Clone, Copy, Debug)]
 struct Used {
     seconds: f64,
@@ -30,15 +32,15 @@ struct Used {
 
 impl Used {
     fn now() -> Self {
-        // SAFETY: all bytes of the struct may be zero.
+        // SAFETY: a struct of zero bytes is valid.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is that of a live struct.
+        // SAFETY: the pointer is to a live struct.
         unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
         Self { seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime), waits: usage.ru_nvcsw as f64 }
     }
 
-    /// What was used since then.
+    /// Returns the resources that were used since `self` was measured.
     fn since(self) -> Self {
         let now = Self::now();
         Self { seconds: now.seconds - self.seconds, waits: now.waits - self.waits }
@@ -46,7 +48,8 @@ impl Used {
 }
 
 thread_local! {
-    /// What the idle loop of this thread used while it was idle, since the pass began; `None` before the first batch.
+    /// The resources that were used while the idle loop of this thread was idle, since the pass
+    /// began. `None` before the first batch.
     static IDLED: Cell<Option<Used>> = const { Cell::new(None) };
 }
 
@@ -63,7 +66,7 @@ fn idle() {
     }
 }
 
-/// Measures what the process uses in the passes of another contender.
+/// Wraps a contender to measure the resources that the process uses in its passes.
 fn metered(mut contender: Contender, unit: Unit) -> Contender {
     Box::new(move || {
         IDLED.set(None);
@@ -72,15 +75,15 @@ fn metered(mut contender: Contender, unit: Unit) -> Contender {
         let whole = before.since();
         let (used, batches) = IDLED.get().map_or((whole, batches), |idled| (idled, 1.0));
         ensure!(used.seconds > 0.0, "no CPU time was used, not even by the loop itself");
-        // Each loop wakes up at least once for itself.
+        // The loop itself wakes up at least once.
         let value = if unit == Unit::WakesPerBatch { used.waits.max(1.0) } else { used.seconds };
         Ok(Pass { batches, seconds: value })
     })
 }
 
-/// Measures the CPU time or the wake-ups, which are the `unit`.
+/// Measures the CPU time or the wake-ups, depending on `unit`.
 pub fn run(to: &mut Recorder, unit: Unit) -> Result<()> {
-    // What a pass uses is measured, and not how long it takes.
+    // The resources of a pass are measured, not its duration, so a pass need not be repeated.
     to.least = 0.0;
     let plan = Plan::new(64, 2).shuffled();
     for (case, step) in [("slow loop", slow as fn()), ("idle loop", idle)] {

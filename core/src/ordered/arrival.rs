@@ -9,7 +9,8 @@ use crate::sync::Ordering;
 use crate::wait::Wait;
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    /// Claims up to `max` parts of a slot that is already open, or else of one that it opens with the next ticket.
+    /// Claims up to `max` parts of a slot that is already open, or else of one that it opens with
+    /// the next ticket.
     pub(super) fn try_claim_any(&self, max: usize) -> Result<Spot, ClaimError> {
         if self.cursor.load(Ordering::Acquire) & CLOSED != 0 {
             return Err(ClaimError::Closed);
@@ -54,18 +55,20 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 }
                 Err(error) => {
                     slot.claims.store(UNOPENED, Ordering::Release);
-                    // A worker that found no free slot in the meantime may have gone to sleep because of this one.
+                    // A worker that found no free slot while this one was taken may have gone to
+                    // sleep.
                     self.wake_all();
                     Err(error)
                 }
             };
         }
-        // Even if every slot is taken, a run that has ended must be distinguished from one that waits for space.
+        // Even if every slot is taken, an ended run must be distinguished from a run that waits for
+        // space.
         let cursor = self.cursor.load(Ordering::Acquire);
         Err(if self.is_over(cursor) { ClaimError::Ended } else { ClaimError::Full })
     }
 
-    /// Draws the next ticket from the cursor.
+    /// Takes the next ticket from the cursor.
     fn draw(&self) -> Result<usize, ClaimError> {
         let mut cursor = self.cursor.load(Ordering::Acquire);
         loop {
@@ -76,7 +79,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 return Err(ClaimError::Ended);
             }
             let next = self.cursor_shape.next_ticket(cursor);
-            // Both orderings: as in `claim_in_order`.
+            // Both orderings are needed for the same reasons as in `claim_in_order`.
             match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
@@ -87,22 +90,24 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// Returns the finished slot with the lowest ticket, and whether it failed.
+    /// Returns the index of the finished slot with the lowest ticket, and whether that ticket
+    /// failed.
     pub(super) fn arrived(&self) -> Option<(usize, bool)> {
         let newest = self.tickets_before(self.cursor.load(Ordering::Relaxed));
         let (ready, failed) = (state(0, Status::Ready), state(0, Status::Failed));
         let finished = self.slots.slots().iter().enumerate().filter_map(|(index, slot)| {
             let now = slot.state.load(Ordering::Acquire);
-            // How far the ticket is behind the newest one, so that the order survives the wrap. The shift drops the
-            // bits that the cursor uses for flags. The number is signed because tickets may have been drawn since
-            // `newest` was read.
+            // The distance of the ticket from `newest` is compared, since it stays correct when
+            // tickets wrap. The shift drops the bits that the cursor uses for flags. The number is
+            // signed because tickets may have been drawn since `newest` was read.
             let age = (newest.wrapping_sub(slot.ticket.load(Ordering::Relaxed)) << FLAG_BITS) as isize;
             (now == ready || now == failed).then_some((age, index, now == failed))
         });
         finished.max().map(|(_, index, failed)| (index, failed))
     }
 
-    /// Whether a claim could succeed now, of a new ticket or of one that is already open.
+    /// Returns whether a claim could succeed now, of a new ticket or of a ticket that is already
+    /// open.
     pub(super) fn has_room(&self) -> bool {
         let over = self.is_over(self.cursor.load(Ordering::Relaxed));
         self.slots.slots().iter().any(|slot| match slot.claims.load(Ordering::Relaxed) {

@@ -58,7 +58,8 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
     pub fn try_claim(&self, max: usize) -> Result<Claim<'_, R::Target>, ClaimError> {
         assert!(max > 0, "a claim needs at least one part");
         let ring = &*self.0;
-        // Not through `Ring::try_claim`: returning such a large result through memory took 10 ns.
+        // Not through `Ring::try_claim`, which would return its large result through memory: that
+        // took 10 ns more per claim.
         match ring.ring().delivery {
             Delivery::InOrder => ring.ring().try_claim_in_order(max).map(|spot| Claim { ring, spot }),
             Delivery::Arrival => ring.ring().try_claim_any(max).map(|spot| Claim { ring, spot }),
@@ -79,7 +80,8 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         self.claim_until(max, &Never)
     }
 
-    /// Like [`claim`](Self::claim), but waits no longer than the deadline, and then returns [`ClaimError::Full`].
+    /// Like [`claim`](Self::claim), but waits no longer than the deadline, and then returns
+    /// [`ClaimError::Full`].
     ///
     /// # Errors
     ///
@@ -94,12 +96,13 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         ring.wait_for_space(deadline, || ring.try_claim(max)).map(|spot| Claim { ring: &*self.0, spot })
     }
 
-    /// Claims several tickets at once, if any are available now: up to `max` consecutive ones, as many as have free
-    /// slots.
+    /// Claims several tickets at once, if any are available now: up to `max` consecutive ones, as
+    /// many as have free slots.
     ///
-    /// This is for tasks so small that a separate claim for each would cost more than the task itself. The first claim
-    /// may be the rest of a ticket of which other workers have claimed some parts; the other claims are whole tickets.
-    /// With [`Delivery::Arrival`] there is always one claim.
+    /// This is for tasks so small that a separate claim for each would cost more than the task
+    /// itself. The first claim may be the rest of a ticket of which other workers have claimed some
+    /// parts; the other claims are whole tickets. With [`Delivery::Arrival`] there is always one
+    /// claim.
     ///
     /// ```
     /// use slotline_core::ordered::{Config, Ring, Slot};
@@ -142,11 +145,11 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         ring.wait_for_space(&Never, || ring.try_claim_many(max)).map(|row| Claims::new(&*self.0, row))
     }
 
-    /// Waits, after [`ClaimError::Ended`], until there may be something to claim again: in the next run, or parts of a
-    /// ticket that was begun in this one.
+    /// Waits, after [`ClaimError::Ended`], until there may be something to claim again: in the next
+    /// run, or parts of a ticket that was begun in this one.
     ///
-    /// Such parts exist only with [`Delivery::Arrival`], where a claim may skip a ticket that another worker is
-    /// about to begin. See [`Ring::wake_all`].
+    /// Such parts exist only with [`Delivery::Arrival`], where a claim may skip a ticket that
+    /// another worker is about to begin. See [`Ring::wake_all`].
     ///
     /// # Errors
     ///
@@ -178,7 +181,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Worker::new(self)
     }
 
-    /// Repeats `attempt` until it returns something other than [`ClaimError::Full`], or the deadline has passed.
+    /// Repeats `attempt` until it returns something other than [`ClaimError::Full`], or the
+    /// deadline has passed.
     #[inline]
     fn wait_for_space<S>(
         &self,
@@ -188,7 +192,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         let mut outcome = attempt();
         if let Err(ClaimError::Full) = outcome {
             self.space.wait_until(deadline, || {
-                // A `Wait` may call this once more after it returned `true`; the claim that it made must not be lost.
+                // A `Wait` may call this closure once more after it returned `true`; the claim that
+                // was made must not be lost.
                 if let Err(ClaimError::Full) = outcome {
                     outcome = attempt();
                 }
@@ -215,8 +220,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Ok(self.spot(cursor, count))
     }
 
-    /// Claims what `plan` chooses. `plan` gets a cursor whose slot is free, and the limit; it returns how much to
-    /// claim, and the cursor after that claim. Returns the cursor at the start of the claim, and how much was claimed.
+    /// Claims what `plan` chooses. `plan` gets a cursor whose slot is free, and the limit; it
+    /// returns how much to claim, and the cursor after that claim. Returns the cursor at the start
+    /// of the claim, and how much was claimed.
     #[inline(always)]
     pub(super) fn claim_in_order<C>(
         &self,
@@ -228,13 +234,15 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
             if cursor & CLOSED != 0 {
                 return Err(ClaimError::Closed);
             }
-            // Acquire: as in `is_over`.
+            // Acquire, as in `is_over`: a thread that sees the limit also sees what was written
+            // before `open`.
             let limit = self.limit.load(Ordering::Acquire);
             if self.is_over_at(cursor, limit) {
                 return Err(ClaimError::Ended);
             }
             if !self.is_free(cursor) {
-                // If another worker has claimed this slot since, the next one may still be free.
+                // Another worker may have claimed this slot since then, and the next slot may still
+                // be free.
                 match look() {
                     now if now == cursor => return Err(ClaimError::Full),
                     now => cursor = now,
@@ -242,8 +250,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 continue;
             }
             let (much, next) = plan(cursor, limit);
-            // Release: a worker that continues from the new cursor sees what this one saw of `open` (through the
-            // limit). Acquire: the value may be equal to the one loaded and still belong to a later run.
+            // Release: a worker that continues from the new cursor sees everything that this worker
+            // saw of the `open` call (through the limit). Acquire: the value may be equal to the
+            // one loaded and still belong to a later run.
             match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
@@ -260,7 +269,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.is_in(self.shape.slot(cursor), state(self.shape.lap(cursor), Status::Free))
     }
 
-    /// Whether slot `index` is in this state.
+    /// Returns whether the state word of slot `index` is `state`.
     #[inline]
     pub(super) fn is_in(&self, index: usize, state: usize) -> bool {
         self.slot(index).state.load(Ordering::Acquire) == state
@@ -275,8 +284,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 
 /// The right to write some parts of one slot, which its holder must then publish.
 ///
-/// If a claim is dropped without [`publish`](Self::publish), its parts count as failed, and the consumer gets
-/// [`NextError::Failed`](super::NextError::Failed) in place of this ticket.
+/// If a claim is dropped without [`publish`](Self::publish), its parts count as failed, and the
+/// consumer gets [`NextError::Failed`](super::NextError::Failed) in place of this ticket.
 #[must_use = "dropping a claim fails its ticket"]
 pub struct Claim<'a, G: AnyRing> {
     pub(super) ring: &'a G,
@@ -284,8 +293,9 @@ pub struct Claim<'a, G: AnyRing> {
 }
 
 impl<G: AnyRing> Claim<'_, G> {
-    /// Returns the number of the task in this run, from 0. In an endless run it wraps with the position: on a
-    /// 64-bit machine after 2⁴⁶ tickets or more, or after fewer if a slot has more than 256 parts.
+    /// Returns the number of the task in this run, from 0. In an endless run it wraps with the
+    /// position: on a 64-bit machine after 2⁴⁶ tickets or more, or after fewer if a slot has more
+    /// than 256 parts.
     #[inline]
     pub fn ticket(&self) -> usize {
         self.spot.ticket
@@ -309,8 +319,9 @@ impl<G: AnyRing> Claim<'_, G> {
     where
         G::Value: Sync,
     {
-        // SAFETY: while a part is claimed, only claims access the value (see the module's proof). A claim gives out
-        // `&mut` only if it is the slot's only claim, and then this borrow of the claim excludes that.
+        // SAFETY: while a part is claimed, only claims access the value (see the module's proof). A
+        // claim gives out `&mut` only if it is the slot's only claim, and then this borrow of the
+        // claim excludes that.
         unsafe { &*self.ring.ring().slot(self.spot.slot).value.read_ptr() }
     }
 
@@ -318,8 +329,8 @@ impl<G: AnyRing> Claim<'_, G> {
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut G::Value> {
         let ring = self.ring.ring();
-        // SAFETY: this claim has every part, so no other claim of the slot exists (see the module's proof), and this
-        // borrow of the claim is exclusive.
+        // SAFETY: this claim has every part, so no other claim of the slot exists (see the module's
+        // proof), and this borrow of the claim is exclusive.
         (self.spot.count == ring.shape.parts).then(|| unsafe { &mut *ring.slot(self.spot.slot).value.write_ptr() })
     }
 

@@ -10,7 +10,8 @@ use super::{AnyRing, Delivery, Ring, Slot};
 use crate::storage::Storage;
 use crate::wait::Wait;
 
-/// Several claims in a row: the place of the next one, its first part, and how many are left including it.
+/// Several claims in a row, by the place of the next one, its first part, and how many are left
+/// including it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     next: Place,
@@ -44,7 +45,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 let (cursor, (mut next, left)) = self.claim_in_order(|cursor, limit| {
                     let start = self.shape.ticket_start(cursor);
                     let most = match limit {
-                        // Once the run is sealed, only the rest of a ticket can be claimed.
+                        // In a sealed run, only the rest of an open ticket can be claimed.
                         _ if cursor & SEALED != 0 => 1,
                         NOWHERE => max,
                         limit => max.min(self.shape.tickets_between(start, limit)),
@@ -58,8 +59,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                     }
                     ((first, tickets), end.position(self) | flags(cursor))
                 })?;
-                // Not before the cursor was moved: a run with the same number may have begun since then (see the module's
-                // proof).
+                // Read only after the cursor was moved: before that, a run with the same number may
+                // have begun (see the proof in the documentation of the `ordered` module).
                 next.ticket = self.tickets_before(self.shape.ticket_start(cursor));
                 Ok(Row { next, part: self.shape.part(cursor), left })
             }
@@ -73,8 +74,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 
 /// An iterator over claims of several consecutive tickets.
 ///
-/// The claims may be published at any time and in any order. If this iterator is dropped, the claims that were not
-/// taken from it count as failed, just like a [`Claim`] that is dropped.
+/// The claims may be published at any time and in any order. If this iterator is dropped, the
+/// claims that were not taken from it count as failed, just like a [`Claim`] that is dropped.
 #[must_use = "dropping claims fails their tickets"]
 pub struct Claims<'a, G: AnyRing> {
     ring: &'a G,
@@ -87,11 +88,12 @@ impl<'a, G: AnyRing> Claims<'a, G> {
         Self { ring, row }
     }
 
-    /// Calls `fill` with each ticket and its value, and publishes it, the first ticket after all others.
+    /// Calls `fill` with each ticket and its value, and publishes it, the first ticket after all
+    /// others.
     ///
-    /// This is the fastest way to do tasks that take a few nanoseconds. While the tickets are written, the consumer waits
-    /// for the first of them, so it does not read the cache lines of the others. And so it gets none of the tickets
-    /// before all of them are finished.
+    /// This is the fastest way to do tasks that take a few nanoseconds. While the tickets are
+    /// written, the consumer waits for the first of them, so it does not read the cache lines of
+    /// the others. So it gets none of the tickets before all of them are finished.
     ///
     /// If `fill` panics, the ticket that it was called for fails, and so do those after it.
     ///
@@ -114,8 +116,8 @@ impl<'a, G: AnyRing> Claims<'a, G> {
         let Claims { ring, mut row } = *ManuallyDrop::new(self);
         let mut filling = Filling { ring, row, filled: 0 };
         while let Some(spot) = row.take(ring) {
-            // SAFETY: the slot has one part, and its claim was not given out, so no other code accesses the value until
-            // this function, or `filling`, has finished the claim.
+            // SAFETY: the slot has one part, and its claim was not given out, so no other code
+            // accesses the value until this function, or `filling`, has finished the claim.
             fill(spot.ticket, unsafe { &mut *ring.ring().slot(spot.slot).value.write_ptr() });
             filling.filled += 1;
             if filling.filled > 1 {
@@ -125,9 +127,11 @@ impl<'a, G: AnyRing> Claims<'a, G> {
     }
 }
 
-/// The claims of a row that is being filled. All that are filled are published, except for the first one.
+/// The claims of a row that [`Claims::publish_each`] is filling. Each claim but the first is
+/// published when it is filled.
 ///
-/// When it is dropped, it publishes that one, and fails those that are not filled.
+/// When this guard is dropped, it publishes the first claim if it was filled, and fails the claims
+/// that were not filled.
 struct Filling<'a, G: AnyRing> {
     ring: &'a G,
     row: Row,
@@ -167,7 +171,7 @@ impl<'a, G: AnyRing> Iterator for Claims<'a, G> {
 impl<G: AnyRing> ExactSizeIterator for Claims<'_, G> {}
 
 impl<G: AnyRing> Drop for Claims<'_, G> {
-    // Inline, and without a reference to these claims, so that they can be in registers.
+    // Inline and without a reference to `self`, so that the fields can be in registers.
     #[inline(always)]
     fn drop(&mut self) {
         if self.row.left > 0 {

@@ -17,14 +17,17 @@ use crate::wait::{Deadline, Never, Wait};
 /// Why the consumer got no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextError {
-    /// The next ticket is not finished, or, from a waiting method, was not finished before the deadline.
+    /// The next ticket is not finished, or, from a waiting method, was not finished before the
+    /// deadline.
     Empty,
-    /// A claim of this ticket was dropped unpublished. Its slot is free again, and the next ticket can be taken.
+    /// A claim of this ticket was dropped unpublished. Its slot is free again, and the next ticket
+    /// can be taken.
     Failed {
         /// The ticket that failed.
         ticket: usize,
     },
-    /// The next ticket has no slot, because leases are still held; it will get none until one of them is dropped.
+    /// The next ticket has no slot, because leases are still held. It gets none until one of them
+    /// is dropped.
     Held,
     /// The run has ended, and every claimed ticket was delivered.
     Ended,
@@ -74,22 +77,24 @@ pub struct Consumer<R: Handle<Target: AnyRing>> {
     ring: R,
     /// In order: the next ticket to take. Unused in arrival mode.
     head: Place,
-    /// Arrival mode: how many tickets of this run were taken; wraps as the cursor does. Unused in order.
+    /// Arrival mode: how many tickets of this run were taken, wrapping as the cursor does. Unused
+    /// in order.
     taken: usize,
     /// The ring's `ends` when this run was opened.
     ends: usize,
 }
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`] for other handles.
+    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`]
+    /// for other handles.
     pub fn consumer(&self) -> Option<Consumer<&Self>> {
         Consumer::new(self)
     }
 }
 
 impl<R: Handle<Target: AnyRing>> Consumer<R> {
-    /// Creates the consumer of `ring`. Returns `None` if there was one already: a ring has only one consumer in its
-    /// lifetime.
+    /// Creates the consumer of `ring`. Returns `None` if there was one already: a ring has only one
+    /// consumer in its lifetime.
     pub fn new(ring: R) -> Option<Self> {
         let inner = ring.ring();
         if inner.consumed.swap(true, Ordering::Relaxed) {
@@ -103,19 +108,20 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     ///
     /// # Errors
     ///
-    /// See [`NextError`]; after `Failed` the ticket counts as taken.
+    /// Any [`NextError`]. After `Failed` the ticket counts as taken.
     #[inline(always)]
     pub fn try_next(&mut self) -> Result<Lease<R>, NextError> {
         let (slot, ticket) = self.take()?;
         Ok(Lease { ring: self.ring.clone(), slot, ticket, value: PhantomData })
     }
 
-    /// Like [`try_next`](Self::try_next), but the lease borrows the consumer. This is for a caller that drops the lease
-    /// before it takes the next one; it saves counting a reference if the ring is behind an `Arc`.
+    /// Like [`try_next`](Self::try_next), but the lease borrows the consumer. This is for a caller
+    /// that drops the lease before it takes the next one; it saves counting a reference if the ring
+    /// is behind an `Arc`.
     ///
     /// # Errors
     ///
-    /// As [`try_next`](Self::try_next).
+    /// Those of [`try_next`](Self::try_next).
     #[inline(always)]
     pub fn try_next_here(&mut self) -> Result<Lease<&R::Target>, NextError> {
         let (slot, ticket) = self.take()?;
@@ -126,7 +132,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     ///
     /// # Errors
     ///
-    /// As [`try_next`](Self::try_next), except `Failed`, which is reported only when the ticket is taken.
+    /// Those of [`try_next`](Self::try_next) except `Failed`, which is reported only when the
+    /// ticket is taken.
     pub fn peek(&self) -> Result<(), NextError> {
         if self.is_ready() { Ok(()) } else { Err(self.why_nothing()) }
     }
@@ -134,7 +141,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     /// Takes the next ticket, if it is finished. Returns its slot and its number.
     #[inline(always)]
     fn take(&mut self) -> Result<(usize, usize), NextError> {
-        // A separate function, and inline: returning a lease through memory takes 10 ns.
+        // A separate, inlined function: returning a lease through memory takes 10 ns.
         match self.ring.ring().delivery {
             Delivery::InOrder => self.next_in_order(),
             Delivery::Arrival => self.next_arrived(),
@@ -185,13 +192,15 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     /// # Errors
     ///
     /// Any [`NextError`] except `Empty`.
-    // Not an iterator: the errors differ, and a lease may be held while the consumer is in use.
+    // This type is not an iterator: several kinds of errors must be distinguished, and a lease may
+    // be held while the consumer is in use.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Lease<R>, NextError> {
         self.next_until(&Never)
     }
 
-    /// Like [`next`](Self::next), but waits no longer than the deadline, and then returns [`NextError::Empty`].
+    /// Like [`next`](Self::next), but waits no longer than the deadline, and then returns
+    /// [`NextError::Empty`].
     ///
     /// # Errors
     ///
@@ -208,8 +217,10 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         }
     }
 
-    /// Waits while [`try_next`](Self::try_next) would return `Empty`. Returns `false` if the deadline passed first.
-    // `&mut`, because the ring has a single word for what the consumer waits for.
+    /// Waits while [`try_next`](Self::try_next) would return `Empty`. Returns `false` if the
+    /// deadline passed first.
+    // `&mut` ensures a single waiter, as the ring has only one word for what the consumer waits
+    // for.
     pub fn wait(&mut self, deadline: &impl Deadline) -> bool {
         self.wait_until(deadline, || {
             let ring = self.ring.ring();
@@ -220,17 +231,18 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         })
     }
 
-    /// Like [`wait`](Self::wait), for a consumer whose thread also works: it also returns once there is something to
-    /// claim that may be the next ticket.
+    /// Like [`wait`](Self::wait), for a consumer whose thread also works: it also returns once
+    /// there is something to claim that may be the next ticket.
     ///
-    /// In order, the next ticket is usually claimed already. It is not if another thread released its slot after an
-    /// attempt to claim it found the slot [held](crate::ordered::ClaimError::Full) and before
-    /// [`try_next`](Self::try_next).
+    /// In order, the next ticket is usually claimed already when the consumer waits. The exception:
+    /// an attempt to claim it found its slot [held](crate::ordered::ClaimError::Full), and another
+    /// thread released the slot before [`try_next`](Self::try_next).
     pub fn wait_or_work(&mut self, deadline: &impl Deadline) -> bool {
         self.wait_until(deadline, || {
             let ring = self.ring.ring();
             match ring.delivery {
-                // Also if another worker has begun this ticket, since that worker may not claim the rest of it.
+                // Returns also if another worker has begun this ticket, since that worker may not
+                // claim the rest of it.
                 Delivery::InOrder => {
                     ring.shape.ticket_start(ring.cursor.load(Ordering::Relaxed)) == self.head.position(ring)
                 }
@@ -239,7 +251,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         })
     }
 
-    /// Waits until there is a ticket to take or an error other than `Empty`, or until `or` returns `true`.
+    /// Waits until there is a ticket to take or an error other than `Empty`, or until `or` returns
+    /// `true`.
     fn wait_until(&self, deadline: &impl Deadline, or: impl Fn() -> bool) -> bool {
         let ring = self.ring.ring();
         self.call_workers();
@@ -247,8 +260,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         ring.items.wait_until(deadline, || self.is_ready() || self.why_nothing() != NextError::Empty || or())
     }
 
-    /// Waits while [`try_next`](Self::try_next) would return `Held`, for another thread to drop a lease. Returns
-    /// `false` if the deadline passed first.
+    /// Waits for another thread to drop a lease, while [`try_next`](Self::try_next) would return
+    /// `Held`. Returns `false` if the deadline passed first.
     pub fn wait_for_release(&mut self, deadline: &impl Deadline) -> bool {
         let ring = self.ring.ring();
         ring.awaited.store(A_RELEASE, Ordering::Relaxed);
@@ -257,27 +270,28 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
 
     /// Wakes sleeping workers if there is anything for them to claim.
     ///
-    /// A release does not wake them until [enough slots](super::Config::wake_at) are free. A thread that waits for
-    /// their work without calling [`wait`](Self::wait) or [`next`](Self::next) must call this.
+    /// A release wakes workers only once [enough slots](super::Config::wake_at) are free. A thread
+    /// that waits for the work of others without calling [`wait`](Self::wait) or
+    /// [`next`](Self::next) must call this.
     pub fn call_workers(&self) {
         let ring = self.ring.ring();
         ring.space.notify(|| !ring.is_over(ring.cursor.load(Ordering::Relaxed)));
     }
 
-    /// Opens the next run, which has `tickets` tickets, or, if that is `None`, is endless until it is
+    /// Opens the next run with `tickets` tickets. With `None` the run is endless until it is
     /// [sealed](super::Ring::seal).
     ///
-    /// The claims of the new run see everything that was written before this call. Leases of earlier runs may still be
-    /// held.
+    /// The claims of the new run see everything that was written before this call. Leases of
+    /// earlier runs may still be held.
     ///
     /// # Errors
     ///
-    /// [`OpenError::Busy`] unless [`try_next`](Self::try_next) returns [`NextError::Ended`]; [`OpenError::TooMany`];
-    /// [`OpenError::Closed`].
+    /// [`OpenError::Busy`] unless [`try_next`](Self::try_next) returns [`NextError::Ended`];
+    /// [`OpenError::TooMany`]; [`OpenError::Closed`].
     pub fn open(&mut self, tickets: Option<usize>) -> Result<(), OpenError> {
         let ring = self.ring.ring();
-        // Acquire, and before the cursor: a seal that is counted here is a seal of the run that ends (see the module's
-        // proof).
+        // Acquire, and before the cursor is read: a seal that is counted here is a seal of the run
+        // that ends (see the module's proof).
         let ends = ring.ends.load(Ordering::Acquire);
         let cursor = ring.cursor.load(Ordering::Acquire);
         if cursor & CLOSED != 0 {
@@ -293,8 +307,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         };
         ring.start.store(start, Ordering::Relaxed);
         ring.limit.store(limit, Ordering::Release);
-        // Only this method changes the run number, and a seal that comes in between applies to the new run. A run
-        // without tickets is sealed from the start (see the module's proof).
+        // Only this method changes the run number. A seal that happens concurrently applies to the
+        // new run. A run without tickets is sealed from the start (see the module's proof).
         let change = match tickets {
             Some(0) => to_next_run(ring.cursor.fetch_or(SEALED, Ordering::Relaxed)) & !SEALED,
             _ => to_next_run(cursor),
@@ -323,8 +337,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         }
     }
 
-    /// Returns how many tickets [`try_next`](Self::try_next) would deliver now, in sequence. The number may be out of
-    /// date at once.
+    /// Returns how many tickets [`try_next`](Self::try_next) would deliver now, in sequence. The
+    /// number may be out of date at once.
     pub fn ready(&self) -> usize {
         let ring = self.ring.ring();
         match ring.delivery {
@@ -356,7 +370,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         all_taken && ring.is_over(cursor)
     }
 
-    /// Whether the run was sealed or closed, or is at its limit, as far as can be seen without reading the cursor.
+    /// Returns whether the run may have ended, without reading the cursor: it was sealed or closed,
+    /// or is at its limit.
     fn may_have_ended(&self) -> bool {
         let ring = self.ring.ring();
         ring.delivery == Delivery::Arrival
@@ -393,19 +408,21 @@ impl<R: Handle<Target: AnyRing>> fmt::Debug for Consumer<R> {
     }
 }
 
-/// The consumer's exclusive access to one finished slot. Dropping it, on any thread, frees the slot.
+/// The consumer's exclusive access to one finished slot. Dropping it, on any thread, frees the
+/// slot.
 #[must_use = "dropping a lease frees its slot"]
 pub struct Lease<R: Handle<Target: AnyRing>> {
     ring: R,
     slot: usize,
     ticket: usize,
-    /// A lease gives out `&Value` and `&mut Value` and can move between threads, so whether it is `Send` and `Sync`
-    /// depends on the value.
+    /// A lease gives out `&Value` and `&mut Value` and can move between threads, so whether it is
+    /// `Send` and `Sync` depends on the value.
     value: PhantomData<<R::Target as AnyRing>::Value>,
 }
 
 impl<R: Handle<Target: AnyRing>> Lease<R> {
-    /// Returns the number of the task in its run, from 0; see [`Claim::ticket`](super::Claim::ticket).
+    /// Returns the number of the task in its run, from 0; see
+    /// [`Claim::ticket`](super::Claim::ticket).
     #[inline]
     pub fn ticket(&self) -> usize {
         self.ticket
@@ -419,7 +436,8 @@ impl<R: Handle<Target: AnyRing>> Lease<R> {
 }
 
 impl<G: AnyRing> Lease<&G> {
-    /// Converts this lease to one that uses another handle of the same ring, which may outlive this one.
+    /// Converts this lease to one that uses another handle of the same ring, which may outlive this
+    /// one.
     ///
     /// # Panics
     ///
@@ -436,7 +454,8 @@ impl<R: Handle<Target: AnyRing>> Deref for Lease<R> {
 
     #[inline]
     fn deref(&self) -> &Self::Target {
-        // SAFETY: from `Ready` until the release, only the lease accesses the value (see the module's proof).
+        // SAFETY: while the state is `Ready`, until the release, only the lease accesses the value
+        // (see the module's proof).
         unsafe { &*self.ring.ring().slot(self.slot).value.read_ptr() }
     }
 }
@@ -444,7 +463,7 @@ impl<R: Handle<Target: AnyRing>> Deref for Lease<R> {
 impl<R: Handle<Target: AnyRing>> DerefMut for Lease<R> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Self::Target {
-        // SAFETY: as for `deref`, and the lease itself is borrowed mutably.
+        // SAFETY: as in `deref`, and the lease itself is borrowed mutably.
         unsafe { &mut *self.ring.ring().slot(self.slot).value.write_ptr() }
     }
 }

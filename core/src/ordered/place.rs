@@ -1,4 +1,5 @@
-//! The place of a ticket: its slot, and what the slot's state will be.
+//! The place of a ticket: its slot, and the words that the slot's state can be while it has the
+//! ticket.
 
 use super::slot::{Status, state};
 use super::{Ring, Slot};
@@ -6,7 +7,8 @@ use crate::storage::Storage;
 use crate::sync::Ordering;
 use crate::wait::Wait;
 
-/// A ticket, and where it is. To move on to the next ticket is faster than to derive these values from its position.
+/// A ticket, its slot and its state. Advancing this to the next ticket is faster than deriving
+/// these values from a position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) slot: usize,
@@ -30,7 +32,8 @@ impl Place {
         if self.slot >= ring.shape.depth {
             let lap = ring.shape.lap_near(self.lap(), 1);
             (self.slot, self.ready) = (0, state(lap, Status::Ready));
-            // In the lap in which the run began, the ticket is computed from the position, as it wraps with the lap.
+            // In the lap in which the run began, the ticket number must be computed from the
+            // position, because ticket numbers wrap with the lap.
             if lap == ring.shape.lap(ring.start.load(Ordering::Relaxed)) {
                 self.ticket = ring.tickets_before(self.position(ring));
             }
@@ -43,7 +46,7 @@ impl Place {
         ring.shape.at(self.lap(), self.slot)
     }
 
-    /// Returns the lap, which a state has above its status.
+    /// Returns the lap, which a state word holds above its status.
     #[inline]
     pub(super) fn lap(self) -> usize {
         self.ready >> 2

@@ -4,20 +4,20 @@
 //! | lap ........ | slot | part | run | CLOSED | SEALED |
 //! ```
 //!
-//! The part counts up to `parts` and carries into the slot, which counts up to `depth` and carries into the lap.
-//! Neither has to be a power of two, and counting needs no division. The lap may wrap, since positions are only
-//! compared for equality.
+//! The part counts up to `parts` and carries into the slot, which counts up to `depth` and carries
+//! into the lap. Neither has to be a power of two, and counting needs no division. The lap may
+//! wrap, since positions are only compared for equality.
 //!
-//! This word is the only one that workers compete for. Because the flags are in it, every claim comes either before or
-//! after a seal. Because the run number is in it (a few bits that change when a run is opened), a claim that was begun
-//! in one run does not succeed in another.
+//! This word is the only one that workers compete for. Because the flags are in it, every claim
+//! comes either before or after a seal. Because the run number is in it (a few bits that change
+//! when a run is opened), a claim that was begun in one run does not succeed in another.
 
 /// The run gets no new tickets.
 pub(super) const SEALED: usize = 1;
 /// The ring is closed.
 pub(super) const CLOSED: usize = 2;
-/// The number of bits of the run number, which distinguishes a run from those before and after it. The loom models use
-/// a single bit, so that they see run numbers repeat.
+/// The number of bits of the run number, which distinguishes a run from those before and after it.
+/// The loom models use a single bit, so that they see run numbers repeat.
 const RUN_BITS: u32 = if cfg!(loom) {
     1
 } else if usize::BITS < 64 {
@@ -28,7 +28,7 @@ const RUN_BITS: u32 = if cfg!(loom) {
 /// The number of bits of a cursor below its part.
 pub(super) const FLAG_BITS: u32 = 2 + RUN_BITS;
 const FLAGS: usize = mask(FLAG_BITS);
-/// The lowest bit of the run number.
+/// The lowest bit of the run number within the cursor.
 const ONE_RUN: usize = 1 << 2;
 const RUN: usize = FLAGS & !(ONE_RUN - 1);
 
@@ -44,19 +44,22 @@ pub(super) struct Geometry {
     pub(super) parts: usize,
     slot_shift: u32,
     lap_shift: u32,
-    /// Masks of the bits below the slot and below the lap: loading them is faster than shifting.
+    /// Masks of the bits below the slot and below the lap, stored because loading them is faster
+    /// than shifting.
     below_slot: usize,
     below_lap: usize,
 }
 
 impl Geometry {
-    /// Creates the layout. Panics if `depth` or `parts` is 0, or if too few bits are left to count laps.
+    /// Creates the layout. Panics if `depth` or `parts` is 0, or if too few bits are left to count
+    /// laps.
     pub(super) const fn new(depth: usize, parts: usize) -> Self {
         assert!(depth > 0, "a ring needs at least one slot");
         assert!(parts > 0, "a slot needs at least one part");
         let slot_shift = FLAG_BITS + bits_for(parts);
         let lap_shift = slot_shift + bits_for(depth);
-        // Eight bits are more than enough to distinguish laps. Parts are counted in half a word (see `Slot::finished`).
+        // Eight bits are more than enough to distinguish laps. Parts are counted in half a word
+        // (see `Slot::finished`).
         assert!(lap_shift + 8 <= usize::BITS, "too many slots and parts for the pointer width");
         assert!(bits_for(parts) < usize::BITS / 2 - 1, "too many parts for the pointer width");
         let (below_slot, below_lap) = (mask(slot_shift), mask(lap_shift));
@@ -78,13 +81,14 @@ impl Geometry {
         cursor >> self.lap_shift
     }
 
-    /// Returns the lap `by` laps after `lap` (before it, if negative), with the wrap.
+    /// Returns the lap that is `by` laps after `lap` (before it, if `by` is negative), wrapping.
     #[inline]
     pub(super) const fn lap_near(self, lap: usize, by: isize) -> usize {
         lap.wrapping_add_signed(by) & (usize::MAX >> self.lap_shift)
     }
 
-    /// Returns the cursor advanced by `parts` parts, with its flags kept. It must not go past the end of the slot.
+    /// Returns the cursor advanced by `parts` parts, with its flags kept. It must not go past the
+    /// end of the slot.
     #[inline]
     pub(super) const fn advance(self, cursor: usize, parts: usize) -> usize {
         debug_assert!(parts > 0 && self.part(cursor) + parts <= self.parts);
@@ -101,8 +105,8 @@ impl Geometry {
         }
     }
 
-    /// Returns the position `tickets` tickets after `position`, which must be the first part of a ticket. Returns
-    /// `None` if that is more than half a turn of the position.
+    /// Returns the position `tickets` tickets after `position`, which must be the first part of a
+    /// ticket. Returns `None` if that is more than half a turn of the position.
     pub(super) const fn forward(self, position: usize, tickets: usize) -> Option<usize> {
         let slot = self.slot(position) as u128 + tickets as u128;
         let laps = slot / self.depth as u128;
@@ -113,8 +117,8 @@ impl Geometry {
         Some(lap + (((slot % self.depth as u128) as usize) << self.slot_shift))
     }
 
-    /// Returns the number of tickets between two positions, each of which is the first part of a ticket. Wraps as the
-    /// laps do.
+    /// Returns the number of tickets between two positions, each of which is the first part of a
+    /// ticket. Wraps as the laps do.
     #[inline]
     pub(super) const fn tickets_between(self, from: usize, to: usize) -> usize {
         let laps = self.lap(to).wrapping_sub(self.lap(from)) & (usize::MAX >> self.lap_shift);
@@ -146,8 +150,8 @@ pub(super) const fn flags(cursor: usize) -> usize {
     cursor & FLAGS
 }
 
-/// Returns the bits to flip in the cursor in order to open the next run: those of the run number, and the seal if it is
-/// set.
+/// Returns the bits to flip in the cursor in order to open the next run: those of the run number,
+/// and the seal if it is set.
 #[inline]
 pub(super) const fn to_next_run(cursor: usize) -> usize {
     let next = ((cursor & RUN) + ONE_RUN) & RUN;

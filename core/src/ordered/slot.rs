@@ -10,7 +10,7 @@ use crate::sync::{AtomicUsize, Cell, Ordering, const_unless_modelled};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(super) enum Status {
-    /// Parts of this lap may be claimed; the claims' holders write them.
+    /// Parts of this lap may be claimed, and are written by the holders of the claims.
     Free = 0,
     /// All parts are published; the slot belongs to the consumer until it is released.
     Ready = 1,
@@ -26,33 +26,38 @@ pub(super) const fn state(lap: usize, status: Status) -> usize {
     (lap << 2) | status as usize
 }
 
-/// The value of `Slot::claims` (arrival mode) while the slot has no ticket and any worker may open it.
+/// The value of `Slot::claims` (arrival mode) while the slot has no ticket and any worker may open
+/// it.
 pub(super) const UNOPENED: usize = usize::MAX;
-/// The value of `Slot::claims` (arrival mode) while a worker is opening the slot and draws a ticket for it.
+/// The value of `Slot::claims` (arrival mode) while a worker is opening the slot and draws a ticket
+/// for it.
 pub(super) const OPENING: usize = usize::MAX - 1;
 
-/// One slot of an [ordered ring](super::Ring): the value, and its protocol words on the same cache line.
+/// One slot of an [ordered ring](super::Ring): the value, and its protocol words on the same cache
+/// line.
 ///
 /// A slot can be used by several rings in turn. Each ring resets it and keeps only its value.
 pub struct Slot<T> {
-    /// `state(lap, status)`. Written when the last part of a lap is finished, and on release.
+    /// The result of the function `state(lap, status)`. Written when the last part of a lap is
+    /// finished, and on release.
     pub(super) state: AtomicUsize,
-    /// The number of parts of this lap that are finished and, in the upper half of the word, the number of those that
-    /// failed. 0 between laps.
+    /// The number of parts of this lap that are finished and, in the upper half of the word, the
+    /// number of those that failed. 0 between laps.
     pub(super) finished: AtomicUsize,
-    /// Arrival mode: the next part to claim in `0..parts`, `parts` if none is left, `UNOPENED` or `OPENING`.
+    /// Arrival mode: the next part to claim in `0..parts`, `parts` if none is left, `UNOPENED` or
+    /// `OPENING`.
     pub(super) claims: AtomicUsize,
-    /// Arrival mode: the ticket. Written by the worker that opens the slot, while it has exclusive access; read by the
-    /// holders of claims and leases.
+    /// Arrival mode: the ticket. Written by the worker that opens the slot, while it has exclusive
+    /// access; read by the holders of claims and leases.
     pub(super) ticket: AtomicUsize,
     pub(super) value: Cell<T>,
     /// Gives the slot the alignment of `CachePadded`.
     _padding: CachePadded<()>,
 }
 
-// SAFETY: the slot's value is accessible only through claims and leases, and the ring's protocol (see `super`) gives
-// either one side mutable access or, where `T: Sync`, several claims shared access. Both move `T` between threads, for
-// which `T: Send` is required.
+// SAFETY: the slot's value is accessible only through claims and leases, and the ring's protocol
+// (see `super`) gives either one side mutable access or, where `T: Sync`, several claims shared
+// access. Both move `T` between threads, for which `T: Send` is required.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
@@ -82,8 +87,8 @@ impl<T> Slot<T> {
 
     const HALF: u32 = usize::BITS / 2;
 
-    /// Counts `count` more parts as finished. If all `parts` are finished then, returns whether any of them failed;
-    /// otherwise returns `None`.
+    /// Adds `count` to the number of finished parts. If all `parts` are finished then, returns
+    /// whether any of them failed; otherwise returns `None`.
     #[inline]
     pub(super) fn finish(&self, count: usize, parts: usize, failed: bool) -> Option<bool> {
         if count == parts {

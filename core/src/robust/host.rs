@@ -1,4 +1,5 @@
-//! The host's side: assign, wait, look, and recover what a worker left behind.
+//! The host's side: assign slots, wait for them, look at them, and recover parts that an ended
+//! worker had claimed.
 
 use core::ops::Deref;
 
@@ -9,7 +10,7 @@ use super::{ANY, AWAITED, HINT, Ring, Word};
 use crate::sync::{Ordering, fence};
 use crate::wait::{Deadline, Wait};
 
-/// What the host finds in a slot.
+/// The state in which the host finds a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// Some parts are not finished.
@@ -18,12 +19,13 @@ pub enum Look {
     Ready,
     /// All parts are finished, and some of them failed.
     Failed,
-    /// A word has a value that no side writes there for this ticket: a worker wrote over the ring's memory. (Also if
-    /// parts were [withdrawn](Ring::withdraw), or if the slot is assigned to another ticket.)
+    /// A word has a value that no side writes there for this ticket, so a worker has overwritten
+    /// the ring's memory. (This is also the result if parts were [withdrawn](Ring::withdraw), or if
+    /// the slot is assigned to another ticket.)
     Corrupt,
 }
 
-/// What becomes of a part whose owner has ended.
+/// What to do with a part whose owner has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// Another worker can claim it.
@@ -33,12 +35,13 @@ pub enum Recovery {
 }
 
 impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
-    /// Assigns a slot to a ticket, so that workers can claim its parts. [`call_workers`](Self::call_workers) then wakes
-    /// those that sleep.
+    /// Assigns a slot to a ticket, so that workers can claim its parts.
+    /// [`call_workers`](Self::call_workers) then wakes sleeping workers.
     ///
     /// The slot must be new, taken or withdrawn, and the ticket must be new. With
-    /// [`Delivery::InOrder`](crate::ordered::Delivery::InOrder) ticket `t` belongs to slot `t mod depth`, and the host
-    /// takes tickets in order: it assigns `t + depth` only after it has taken all tickets up to `t`.
+    /// [`Delivery::InOrder`](crate::ordered::Delivery::InOrder) ticket `t` belongs to slot
+    /// `t mod depth`, and the host takes tickets in order: it assigns `t + depth` only after it has
+    /// taken all tickets up to `t`.
     ///
     /// # Panics
     ///
@@ -57,7 +60,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         self.space.notify(|| true);
     }
 
-    /// Looks at a slot that was assigned to a ticket. If all parts are finished, no worker writes to it any more.
+    /// Returns the state of a slot that was assigned to a ticket. If all parts are finished, no
+    /// worker writes to the slot any more.
     ///
     /// # Panics
     ///
@@ -83,7 +87,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         }
     }
 
-    /// Returns the parts of a slot that failed, with the number of the worker that had each of them.
+    /// Returns the parts of a slot that failed, with the number of the worker that had each of
+    /// them.
     ///
     /// # Panics
     ///
@@ -92,8 +97,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         self.owned_parts(slot, ticket, FAILED)
     }
 
-    /// Returns the parts of a slot that are claimed and not finished, with the number of the worker that has each of
-    /// them.
+    /// Returns the parts of a slot that are claimed and not finished, with the number of the worker
+    /// that has each of them.
     ///
     /// # Panics
     ///
@@ -108,23 +113,28 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         found.map(|(part, word)| (part, owner_of(word)))
     }
 
-    /// Whether [`look`](Self::look) would find something other than [`Look::Pending`].
+    /// Returns whether [`look`](Self::look) would return something other than [`Look::Pending`].
     #[inline]
     pub(super) fn is_finished(&self, slot: usize, ticket: u64) -> bool {
         self.look(slot, ticket) != Look::Pending
     }
 
-    /// Waits until `ready` returns true; `false` if the deadline passed first. `ready` is called again whenever the
-    /// last part of ticket `awaited` was published or given up (`None`: of any ticket), after a
-    /// [recovery](Self::recover), and when the ring is closed. Only one thread may wait at a time.
+    /// Waits until `ready` returns true. Returns `false` if the deadline passed first.
+    ///
+    /// `ready` is called again whenever the last part of ticket `awaited` was published or failed
+    /// (with `None`: of any ticket), after a [recovery](Self::recover), and when the ring is
+    /// closed. Only one thread may wait at a time.
     pub fn wait(&self, awaited: Option<u64>, deadline: &impl Deadline, ready: impl FnMut() -> bool) -> bool {
         self.words[AWAITED].store(awaited.unwrap_or(ANY), Ordering::Relaxed);
         self.items.wait_until(deadline, ready)
     }
 
-    /// Takes back the parts of a slot that no worker has claimed, and returns how many others are not finished. When it
-    /// returns 0, no worker writes to the slot any more, and it can be assigned to another ticket after
-    /// [`start_at`](Self::start_at). Until then call it again: a recovery may have freed parts.
+    /// Takes back the parts of a slot that no worker has claimed, and returns how many of the other
+    /// parts are not finished.
+    ///
+    /// When the result is 0, no worker writes to the slot any more, and it can be assigned to
+    /// another ticket after [`start_at`](Self::start_at). Until then call this again, since a
+    /// recovery may have freed parts.
     ///
     /// # Panics
     ///
@@ -134,8 +144,9 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         for word in self.parts(slot) {
             let _ = word.compare_exchange(free, idle, Ordering::Relaxed, Ordering::Relaxed);
         }
-        // A publisher that finishes another part of the slot either sees that these are withdrawn and wakes the host, or
-        // its part is seen as finished below.
+        // For a publisher that finishes another part of the slot, there are two cases: it sees that
+        // these parts are withdrawn and wakes the host, or the loop below sees its part as
+        // finished.
         fence(Ordering::SeqCst);
         let unfinished = |word: &&Word| {
             let now = word.load(Ordering::Acquire);
@@ -146,8 +157,9 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
 
     /// Sets the ticket from which workers look for work: the first one of a run.
     ///
-    /// Must be called before that ticket is assigned if tickets were withdrawn, since workers stop at these, or left
-    /// out; and only when all parts of earlier tickets are finished or withdrawn.
+    /// This must be called before that ticket is assigned if earlier tickets were withdrawn or left
+    /// out, since workers stop at such tickets. It may be called only when all parts of earlier
+    /// tickets are finished or withdrawn.
     ///
     /// # Panics
     ///
@@ -157,7 +169,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         self.set_hint(|_| ticket);
     }
 
-    /// Changes the hint and its generation, so that no worker that read it before can move it.
+    /// Changes the hint and increments its generation number, so that no worker that read the hint
+    /// before can move it.
     fn set_hint(&self, change: impl Fn(u64) -> u64) {
         let mut hint = self.words[HINT].load(Ordering::Relaxed);
         loop {
@@ -170,9 +183,11 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         }
     }
 
-    /// Makes workers look for free parts of all tickets that are assigned, and wakes both sides. This has an effect only
-    /// if a process wrote over the words. `assigned` returns every slot that is assigned to a ticket, with that ticket.
-    /// Any thread may call this at any time, except during [`start_at`](Self::start_at).
+    /// Makes workers look for free parts of all assigned tickets again, and wakes both sides. This
+    /// has an effect only if a process has overwritten the ring's words by mistake.
+    ///
+    /// `assigned` returns every slot that is assigned to a ticket, with that ticket. Any thread may
+    /// call this at any time, except during [`start_at`](Self::start_at).
     ///
     /// # Panics
     ///
@@ -185,13 +200,15 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         drop(Freed { ring: self, lowest: free.min() });
     }
 
-    /// Frees or fails what a worker left claimed, and wakes both sides. Returns the number of its parts.
+    /// Frees or fails the parts that an ended worker had claimed, and wakes both sides. Returns the
+    /// number of these parts.
     ///
-    /// The worker must have ended: none of its instructions may be executed from now on, and no other worker may have
-    /// its number before this returns. `assigned` returns every slot that is assigned to a ticket, with that ticket;
-    /// `decide` returns what becomes of a part, by ticket and part. Another thread than the one that assigns slots may
-    /// call this at any time except during [`start_at`](Self::start_at), since it changes nothing but the words of the
-    /// ended worker, and the hint.
+    /// The worker must have ended: none of its instructions may be executed from now on, and no
+    /// other worker may use its number before this returns. `assigned` returns every slot that is
+    /// assigned to a ticket, with that ticket. `decide` is called with a ticket and a part, and
+    /// returns what to do with that part. Any thread may call this at any time except during
+    /// [`start_at`](Self::start_at), since it changes only the words of the ended worker, and the
+    /// hint.
     ///
     /// # Panics
     ///
@@ -223,7 +240,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     }
 }
 
-/// Sets the hint back and wakes both sides at the end of a recovery, also if a function of its caller panics.
+/// A guard that sets the hint back and wakes both sides at the end of a recovery, also if a closure
+/// of the caller panics.
 struct Freed<'r, M: Deref<Target = [Word]>, W: Wait> {
     ring: &'r Ring<M, W>,
     /// The lowest ticket with a part that was freed.

@@ -1,17 +1,20 @@
-//! The robust ring: many workers fill numbered tasks, and any of them may vanish at any instruction.
+//! The robust ring: many workers fill numbered tasks, and any of them may vanish (be killed) at any
+//! instruction.
 //!
-//! It is for workers that are processes, with the ring in memory that all of them map. A process can be killed in the
-//! middle of a claim. Nothing that it held blocks the others then: its claims have its name on them, so that the host
-//! (the side that takes the results) can give them to another worker, or report them.
+//! It is for workers that are processes, with the ring in memory that all of them map. A process
+//! can be killed in the middle of a claim. Its claims do not block the others: each claim names its
+//! worker, so that the host (the side that takes the results) can give the claimed parts to another
+//! worker, or report them.
 //!
 //! ```text
 //! the host assigns ticket t to a slot; workers claim parts of it, fill and publish them;
 //! the host takes the slot, and assigns it to the next ticket.
 //! ```
 //!
-//! The ring is a slice of 64-bit [words](Word), without pointers: all words zero is a new ring, and each process makes
-//! its own [`Ring`] over the same words. It holds only the protocol. What the slots contain lies elsewhere, and a
-//! [`Claim`] says which slot and which parts of it may be written.
+//! The ring is a slice of 64-bit [words](Word), without pointers: all words zero is a new ring, and
+//! each process makes its own [`Ring`] over the same words. It holds only the protocol. The
+//! contents of the slots are stored elsewhere, and a [`Claim`] says which slot and which parts of
+//! it may be written.
 //!
 //! ```
 //! use slotline_core::ordered::{ClaimError, Delivery};
@@ -38,20 +41,26 @@
 //!
 //! # Guarantees and limits
 //!
-//! - A part has at most one owner, and its word names it. A part is claimed only while the host has assigned its slot.
-//! - The host never depends on where a worker stopped. A word that is impossible for its ticket is [`Look::Corrupt`]. A
-//!   corrupted worker that writes over the hint, the flags, the waiters, or plausible words, can stall or close the
-//!   ring, so that the host needs a deadline; it cannot make an operation panic or loop.
+//! - A part has at most one owner, and the part's word names the owner. A part is claimed only
+//!   while the host has assigned its slot.
+//! - The host never depends on where a worker stopped. If a word is impossible for its ticket, the
+//!   result is [`Look::Corrupt`]. A faulty worker that overwrites the hint, the flags, the waiters,
+//!   or a word with a plausible value can stall or close the ring, so the host should wait with a
+//!   deadline. It cannot make an operation panic or loop.
 //! - No operation allocates or takes a lock. Claiming is lock-free.
-//! - Tickets are numbered below 2⁴⁸ and never start again; a ring has at most 4,096 workers at a time.
-//! - A worker that is suspended within [`try_claim`](Ring::try_claim) while the hint is set back or moved on by the host
-//!   (a [recovery](Ring::recover) that frees parts, or [`start_at`](Ring::start_at)) exactly 65,536 times, or a multiple
-//!   of that, does not notice, and may let the others skip a part that is free.
-//! - A worker that is killed while it sleeps still counts as asleep: later notifications then make a system call each.
+//! - Tickets are numbered below 2⁴⁸ and never start again; a ring has at most 4,096 workers at a
+//!   time.
+//! - A worker may be suspended within [`try_claim`](Ring::try_claim) while the host sets the hint
+//!   back or moves it on (a [recovery](Ring::recover) that frees parts, or
+//!   [`start_at`](Ring::start_at)) exactly 65,536 times, or a multiple of that. The worker does not
+//!   notice this, and may make the others skip a part that is free.
+//! - A worker that is killed while it sleeps still counts as asleep, so each later notification
+//!   makes a system call.
 //!
 //! # Why it is correct
 //!
-//! Each part of each slot has a word that holds a ticket, an owner and a status. Only these steps change it:
+//! Each part of each slot has a word that holds a ticket, an owner and a status. Only these steps
+//! change it:
 //!
 //! ```text
 //! A  host     anything        -> Free(t)         assign, of a slot that is taken, withdrawn or new
@@ -61,47 +70,52 @@
 //! E  host     Free(t)         -> Idle(t)         withdraw, by compare-and-swap
 //! ```
 //!
-//! *One owner.* Tickets never repeat, so `Free(t)` stands in a word from A or D until exactly one compare-and-swap (B
-//! or E) replaces it. From B on the word names w. Until C, only w changes it, and after w has ended only the host.
-//! So there is no instruction after which a part has an owner that the word does not name: a worker that vanishes
-//! before B has claimed nothing, one that vanishes between B and C is found by the host at D, and after C the contents
-//! are complete.
+//! *One owner.* Tickets never repeat, so a word stays `Free(t)` from A or D until exactly one
+//! compare-and-swap (B or E) replaces it. From B on the word names w. Until C, only w changes it,
+//! and after w has ended only the host. So there is no instruction after which a part has an owner
+//! that the word does not name: a worker that vanishes before B has claimed nothing, one that
+//! vanishes between B and C is found by the host at D, and after C the contents are complete.
 //!
-//! *Contents.* A and D store with release, and B acquires: a worker sees what the host wrote before it assigned the
-//! ticket (which memory the slot has, and what the ticket is). C stores with release, and [`Ring::look`] acquires: the
-//! host sees what the owner wrote. It takes a slot only when all of its parts are `Done` or `Failed`, and no worker
-//! changes such a word.
+//! *Contents.* A and D store with release, and B acquires: a worker sees what the host wrote before
+//! it assigned the ticket (which memory the slot has, and what the ticket is). C stores with
+//! release, and [`Ring::look`] acquires: the host sees what the owner wrote. The host takes a slot
+//! only when all of its parts are `Done` or `Failed`, and no worker changes such a word.
 //!
-//! *Finding work in order.* `hint` is a ticket; no ticket before it has a free part. A worker looks from there, ticket by ticket,
-//! and stops where a word names an earlier ticket or is idle, since the host has not assigned this one. It then moves the hint
-//! past tickets without a free part, by compare-and-swap. If the hint has changed, it is left as it is: a hint that is
-//! too low costs time, but is not wrong. The invariant holds:
+//! *Finding work in order.* `hint` is a ticket; no ticket before it has a free part. A worker looks
+//! from there, ticket by ticket, and stops where a word names an earlier ticket or is idle, since
+//! the host has not assigned this one. The worker then moves the hint past tickets without a free
+//! part, by compare-and-swap. If another thread has changed the hint, the worker leaves it: a hint
+//! that is too low costs time, but is not wrong. The invariant (no ticket before the hint has a
+//! free part) holds, because:
 //!
-//! - A: a ticket is assigned before any worker can pass it, because workers stop at it until then. A worker may look
-//!   while the host assigns the parts one by one, and claim some of them; it passes the ticket only if it saw that none
-//!   of the others is still to be assigned.
-//! - A slot whose word names a later ticket: the host takes tickets in order, so all tickets up to the last one of this
-//!   slot are done, and the worker goes on after them.
-//! - D makes a part free that the hint may have passed. The host changes the word first, and then sets the hint back,
-//!   with the next generation number. A worker that read the hint before fails to move it, as the generation differs; one
-//!   that reads it later (acquire, while the host released, and the swaps of the workers continue its release sequence)
-//!   sees the free part.
+//! - A: a ticket is assigned before any worker can pass it, because workers stop at it until then.
+//!   A worker may look while the host assigns the parts one by one, and claim some of them; it
+//!   passes the ticket only if it saw that none of the others is still to be assigned.
+//! - A slot whose word names a later ticket: the host takes tickets in order, so all tickets up to
+//!   the one that this slot had before are done, and the worker goes on after them.
+//! - D makes a part free that the hint may have passed. The host changes the word first, and then
+//!   sets the hint back, with the next generation number. A worker that read the hint before fails
+//!   to move it, as the generation differs; one that reads it later (acquire, while the host
+//!   released, and the swaps of the workers continue its release sequence) sees the free part.
 //!
-//! With [`Delivery::Arrival`] there is no hint: the host assigns any ticket to any slot, and a worker looks at all of
-//! them and takes the lowest ticket.
+//! With [`Delivery::Arrival`] there is no hint: the host assigns any ticket to any slot, and a
+//! worker looks at all of them and takes the lowest ticket.
 //!
-//! *Waiting.* Workers wait for a free part, and the host waits for a slot, by the protocol of [`crate::wait`]. A
-//! publisher declines the wake-up if the host waits for another ticket, or if it finds another part of this one
-//! unfinished. Of two publishers that finish the last parts at once, one sees the other's: each stores its word, and
-//! its waiter executes a sequentially consistent fence before it asks whether the host wants to be woken. A worker that vanishes between C and its
-//! notification is made up for by `recover`, which notifies both sides.
+//! *Waiting.* Workers wait for a free part, and the host waits for a slot, by the protocol of
+//! [`crate::wait`]. A publisher does not wake the host if it waits for another ticket, or if
+//! another part of this ticket is unfinished. If two publishers finish the last parts at once, at
+//! least one of them sees the other's part as finished: each stores its word, and then `notify`
+//! executes a sequentially consistent fence before it calls `wanted`, which reads the other parts.
+//! If a worker vanishes between C and its notification, `recover` notifies both sides in its place.
 //!
-//! *Ending a run.* The host withdraws what is free; then it waits until the rest is done. No claim of that run is left,
-//! and there can be no new one, because its tickets are never assigned again. The next run starts at a later ticket. A
-//! publisher declines a wake-up also if it finds a part free that the host withdraws at that moment; between withdrawing
-//! and looking at the other parts the host executes a fence, too, and so sees the publisher's part.
+//! *Ending a run.* The host withdraws the free parts, and then waits until the others are done. No
+//! claim of that run is left, and there can be no new one, because its tickets are never assigned
+//! again. The next run starts at a later ticket. A publisher that sees a part as free while the
+//! host is withdrawing it does not wake the host either. Between withdrawing and looking at the
+//! other parts the host executes a fence, too, so it sees the publisher's part as finished.
 //!
-//! The models in `tests/models/robust.rs` explore a worker that vanishes before each of its operations in turn.
+//! The models in `tests/models/robust.rs` explore a worker that vanishes before each of its
+//! operations in turn.
 
 mod host;
 mod word;
@@ -121,20 +135,21 @@ use crate::wait::Wait;
 /// A word of the ring.
 pub type Word = AtomicU64;
 
-/// The words from one control word, or slot, to the next that other threads write: 128 bytes, so that no two of them
-/// share a cache line or a pair of lines, if the first word is aligned to that.
+/// The distance in words between words that different threads write, such as two control words or
+/// two slots. It is 128 bytes, so that no two of them share a cache line or a pair of lines, if the
+/// first word is aligned to that.
 const LINE: usize = 16;
-/// The place of the hint: a generation number above a ticket.
+/// The index of the word with the hint: a generation number above a ticket.
 const HINT: usize = 0;
-/// The place of a flag: whether the ring was closed.
+/// The index of the word with a flag: whether the ring was closed.
 const CLOSED: usize = 1;
-/// The place of the ticket that the host waits for, or `ANY`.
+/// The index of the word with the ticket that the host waits for, or `ANY`.
 const AWAITED: usize = LINE;
 const SLOTS: usize = 2 * LINE;
 
 const ANY: u64 = u64::MAX;
 
-/// The number of slots, and of parts that the work on one slot is divided into. Both are powers of two.
+/// The number of slots, and the number of parts in each slot. Both are powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     depth: usize,
@@ -153,12 +168,12 @@ impl Shape {
         Self { depth, parts }
     }
 
-    /// The number of slots.
+    /// Returns the number of slots.
     pub const fn depth(self) -> usize {
         self.depth
     }
 
-    /// The number of parts of a slot.
+    /// Returns the number of parts of a slot.
     pub const fn parts(self) -> usize {
         self.parts
     }
@@ -168,14 +183,14 @@ impl Shape {
         SLOTS + self.depth * self.stride()
     }
 
-    /// The words from one slot to the next.
+    /// Returns the distance in words from one slot to the next.
     const fn stride(self) -> usize {
         self.parts.next_multiple_of(LINE)
     }
 }
 
-/// A process's view of the ring; see the [module documentation](self). `M` holds the words, and `W` is how the two
-/// sides wait.
+/// A process's view of the ring; see the [module documentation](self). `M` holds the words, and `W`
+/// is how the two sides wait.
 pub struct Ring<M, W> {
     words: M,
     shape: Shape,
@@ -187,12 +202,14 @@ pub struct Ring<M, W> {
 }
 
 impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
-    /// Creates a view of the ring in `words`, whose host waits by `items` and whose workers wait by `space`.
+    /// Creates a view of the ring in `words`, whose host waits by `items` and whose workers wait by
+    /// `space`.
     ///
-    /// All processes must use the same words, shape and delivery, and waiters that reach each other. `notify` of a
-    /// waiter must execute a sequentially consistent fence before it calls `wanted`; [`Park`](crate::wait::Park) does if
-    /// both fences of its futex are such fences. (An asymmetric pair reaches only the threads of one process.) If all
-    /// words are zero, the ring is new.
+    /// All processes must use the same words, shape and delivery, and waiters that can wake each
+    /// other. `notify` of a waiter must execute a sequentially consistent fence before it calls
+    /// `wanted`. [`Park`](crate::wait::Park) does so if both fences of its futex are sequentially
+    /// consistent. (An asymmetric pair of fences works only among the threads of one process.) If
+    /// all words are zero, the ring is new.
     ///
     /// # Panics
     ///
@@ -202,12 +219,13 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         Self { words, shape, delivery, items, space }
     }
 
-    /// The shape of the ring.
+    /// Returns the shape of the ring.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Makes claims fail with [`ClaimError::Closed`](crate::ordered::ClaimError::Closed), and wakes both sides.
+    /// Makes claims fail with [`ClaimError::Closed`](crate::ordered::ClaimError::Closed), and wakes
+    /// both sides.
     pub fn close(&self) {
         self.words[CLOSED].store(1, Ordering::Release);
         self.space.notify(|| true);
@@ -219,7 +237,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         self.words[CLOSED].load(Ordering::Acquire) != 0
     }
 
-    /// The words of a slot's parts.
+    /// Returns the words of a slot's parts.
     #[inline]
     fn parts(&self, slot: usize) -> &[Word] {
         assert!(slot < self.shape.depth, "there is no slot {slot}");
@@ -227,7 +245,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         &self.words[first..first + self.shape.parts]
     }
 
-    /// Returns the slot of a ticket in order.
+    /// Returns the slot that a ticket uses with in-order delivery.
     #[inline]
     fn slot_of(&self, position: u64) -> usize {
         (position & (self.shape.depth as u64 - 1)) as usize

@@ -1,29 +1,30 @@
-//! The words of parts: a ticket, an owner and a status.
+//! The word of a part: a ticket, an owner and a status.
 //!
 //! ```text
 //! 63 … 16  ticket     15 … 4  owner     3 … 0  status
 //! ```
 
-/// How far a ticket is shifted in a word.
+/// The number of bits below the ticket in a word.
 const POSITION_SHIFT: u32 = 16;
 const OWNER_SHIFT: u32 = 4;
 const STATUS: u64 = 0xf;
 
-/// The bits of a ticket.
+/// The mask of a ticket, after the shift; also the largest ticket.
 pub(super) const POSITION: u64 = u64::MAX >> POSITION_SHIFT;
 
-/// Not assigned, or withdrawn. A new ring's words are 0: idle.
+/// Status: not assigned, or withdrawn. The words of a new ring are 0, which is idle.
 pub(super) const IDLE: u64 = 0;
-/// Assigned, and not claimed.
+/// Status: assigned and not claimed.
 pub(super) const FREE: u64 = 1;
-/// Claimed, and not finished.
+/// Status: claimed and not finished.
 pub(super) const CLAIMED: u64 = 2;
-/// Published.
+/// Status: published.
 pub(super) const DONE: u64 = 3;
-/// Given up.
+/// Status: the claim was dropped without being published, or its worker has ended.
 pub(super) const FAILED: u64 = 4;
 
-/// The number of a worker, which the words of its claims hold. Two that are alive never have the same.
+/// The number of a worker, which the words of its claims hold. Workers that exist at the same time
+/// have different numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(u16);
 

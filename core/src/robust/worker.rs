@@ -1,4 +1,5 @@
-//! The workers' side: claim, write elsewhere, publish.
+//! The workers' side: claim parts, write their contents (which are stored outside the ring),
+//! publish them.
 
 use core::fmt;
 use core::ops::{Deref, Range};
@@ -18,9 +19,10 @@ struct Spot {
     count: usize,
 }
 
-/// What a worker found in the slot of a ticket.
+/// What a worker found when it tried to claim parts of a ticket.
 enum Found {
-    /// Whether no part of the ticket is left: none that is free, and none that the host is about to assign.
+    /// Some parts were claimed. The flag says whether no other part of the ticket is free or about
+    /// to be assigned.
     Claimed(Spot, bool),
     /// All parts have owners, or the host has assigned the slot to this later ticket.
     Taken(u64),
@@ -44,7 +46,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         self.find(owner, max).map(|spot| Claim { ring: self, owner, spot })
     }
 
-    /// Works like [`try_claim`](Self::try_claim), but waits until a part is free or the deadline has passed.
+    /// Works like [`try_claim`](Self::try_claim), but waits until a part is free or the deadline
+    /// has passed.
     ///
     /// # Errors
     ///
@@ -58,7 +61,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         let mut outcome = self.find(owner, max);
         if let Err(ClaimError::Full) = outcome {
             self.space.wait_until(deadline, || {
-                // A `Wait` may call this once more after it returned `true`; the claim that it made must not be lost.
+                // A `Wait` may call this closure once more after it returned `true`; the claim that
+                // was made must not be lost.
                 if let Err(ClaimError::Full) = outcome {
                     outcome = self.find(owner, max);
                 }
@@ -90,7 +94,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
                     self.pass(hint, position + u64::from(all));
                     return Some(spot);
                 }
-                // The host takes tickets in order. When it assigns a slot, all tickets up to its last one are done.
+                // The host takes tickets in order. When it assigns a slot, all tickets up to the
+                // slot's previous one are done.
                 Found::Taken(_) if position == POSITION => return None,
                 Found::Taken(ticket) => position = (position + 1).max((ticket + 1).saturating_sub(depth)),
                 Found::NotYet => {
@@ -110,7 +115,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         }
     }
 
-    /// Claims parts of a slot that is assigned to a ticket: the first free one, and those free after it.
+    /// Claims up to `max` parts of a slot that is assigned to a ticket: the first free part, and
+    /// the free parts right after it.
     #[inline]
     fn claim_from(&self, slot: usize, position: u64, owner: Owner, max: usize) -> Found {
         let (free, claimed) = (unowned(position, FREE), owned(position, owner, CLAIMED));
@@ -177,8 +183,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
 
 /// The right to write some parts of a slot, which its holder must then publish.
 ///
-/// If a claim is dropped without [`publish`](Self::publish), its parts count as failed. If its process vanishes, they
-/// stay claimed until the host [recovers](Ring::recover) them.
+/// If a claim is dropped without [`publish`](Self::publish), its parts count as failed. If its
+/// process vanishes, they stay claimed until the host [recovers](Ring::recover) them.
 #[must_use = "dropping a claim fails its parts"]
 pub struct Claim<'r, M: Deref<Target = [Word]>, W: Wait> {
     ring: &'r Ring<M, W>,

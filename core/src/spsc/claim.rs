@@ -1,4 +1,4 @@
-//! What the producer has claimed and not published yet.
+//! What the producer has claimed and not published yet: [`Claim`] and [`ClaimChunk`].
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -10,14 +10,14 @@ use crate::handle::Handle;
 
 /// The producer's exclusive access to the next free slot. It dereferences to the slot's value.
 ///
-/// The value is what the consumer left there a lap ago, or the slot's initial value. If a claim is dropped without
-/// [`publish`](Self::publish), nothing is published: the slot keeps what was written, and the next claim returns it
-/// again.
+/// The value is the one that the consumer released a lap (`capacity` items) ago, or the slot's
+/// initial value. If a claim is dropped without [`publish`](Self::publish), nothing is published:
+/// the slot keeps what was written, and the next claim returns it again.
 #[must_use = "a claim that is dropped is not published"]
 pub struct Claim<'a, R: Handle<Target: AnyRing>> {
     producer: &'a mut Producer<R>,
-    /// Makes the claim `Send` and `Sync` as a `&mut` to the item would be. (It does not hold such a reference, which
-    /// would live for too long: until after the slot belongs to the consumer.)
+    /// Makes the claim `Send` and `Sync` as a `&mut` to the item would be. (It does not hold such a
+    /// reference, which would live for too long: until after the slot belongs to the consumer.)
     item: PhantomData<&'a mut Item<R>>,
 }
 
@@ -53,8 +53,8 @@ impl<R: Handle<Target: AnyRing>> Deref for Claim<'_, R> {
 
     #[inline]
     fn deref(&self) -> &Item<R> {
-        // SAFETY: item `number` belongs to the producer (I2) until `publish` consumes this claim, which is the only one
-        // (I4).
+        // SAFETY: item `number` belongs to the producer (I2) until `publish` consumes this claim,
+        // which is the only one (I4).
         unsafe { &*self.value() }
     }
 }
@@ -75,9 +75,9 @@ impl<R: Handle<Target: AnyRing>> fmt::Debug for Claim<'_, R> {
 
 /// The producer's exclusive access to several consecutive free slots.
 ///
-/// The slots are given as two slices, as they may wrap around the end of the ring: the items are in order in the first
-/// slice and then in the second one. If the chunk is dropped without being published, nothing is published, as with a
-/// [`Claim`].
+/// The slots are given as two slices, as they may wrap around the end of the ring: the items are in
+/// order in the first slice and then in the second one. If the chunk is dropped without being
+/// published, nothing is published, as with a [`Claim`].
 ///
 /// ```
 /// use slotline_core::spsc::{Ring, Slot};
@@ -98,7 +98,7 @@ pub struct ClaimChunk<'a, R: Handle<Target: AnyRing>> {
     producer: &'a mut Producer<R>,
     /// The number of items, in `0 ..= available`.
     len: usize,
-    /// As in [`Claim`].
+    /// Makes the chunk `Send` and `Sync`; see the same field of [`Claim`].
     items: PhantomData<&'a mut [Item<R>]>,
 }
 
@@ -131,8 +131,8 @@ impl<'a, R: Handle<Target: AnyRing>> ClaimChunk<'a, R> {
     #[inline]
     pub fn as_slices(&self) -> (&[Item<R>], &[Item<R>]) {
         let (first, second) = self.values();
-        // SAFETY: items `number .. number + len` belong to the producer (I2) until `publish` consumes this chunk, which
-        // is the only one (I4).
+        // SAFETY: items `number .. number + len` belong to the producer (I2) until `publish`
+        // consumes this chunk, which is the only one (I4).
         unsafe { (&*first, &*second) }
     }
 
@@ -140,7 +140,8 @@ impl<'a, R: Handle<Target: AnyRing>> ClaimChunk<'a, R> {
     #[inline]
     pub fn as_mut_slices(&mut self) -> (&mut [Item<R>], &mut [Item<R>]) {
         let (first, second) = self.values();
-        // SAFETY: as in `as_slices`; this borrow of the chunk is exclusive; and no slot is in both ranges.
+        // SAFETY: as in `as_slices`; this borrow of the chunk is exclusive; and no slot is in both
+        // ranges.
         unsafe { (&mut *first, &mut *second) }
     }
 

@@ -12,23 +12,27 @@ use crate::handle::Handle;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};
 
-/// The consumer of a [`Ring`](super::Ring), which it accesses through the handle `R`. A ring has only one consumer.
+/// The consumer of a [`Ring`](super::Ring), which it accesses through the handle `R`. A ring has
+/// only one consumer.
 ///
-/// Each operation has three forms: `try_x` does not wait, `x` waits for as long as it takes, and `x_until` waits up to
-/// a deadline. Once the consumer is dropped, the producer gets [`ClaimError::Closed`](super::ClaimError::Closed).
+/// Each operation has three forms: `try_x` does not wait, `x` waits for as long as it takes, and
+/// `x_until` waits up to a deadline. Once the consumer is dropped, the producer gets
+/// [`ClaimError::Closed`](super::ClaimError::Closed).
 pub struct Consumer<R: Handle<Target: AnyRing>> {
     /// The handle of the ring.
     pub(super) handle: R,
-    /// The item to read next; its limit is `tail` as last seen.
+    /// The item to read next. Its limit is the latest known value of `tail`.
     pub(super) cursor: Cursor,
-    /// How long it pauses when it has caught up with the other side.
+    /// How long the consumer pauses when it has caught up with the producer.
     pace: Pace,
-    /// Aligns this struct so that no other data, such as the other side's, is on its cache line. Takes no space itself.
+    /// Aligns this struct so that no other data, such as the producer's, shares its cache line.
+    /// Takes no space itself.
     _alone: CachePadded<()>,
 }
 
 impl<R: Handle<Target: AnyRing>> Consumer<R> {
-    /// Takes the consumer's side of the ring behind `handle`. Returns `None` if it was taken already.
+    /// Takes the consumer's side of the ring behind `handle`. Returns `None` if it was taken
+    /// already.
     ///
     /// # Panics
     ///
@@ -38,7 +42,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         if !ring.take(CONSUMER_TAKEN) {
             return None;
         }
-        // The position has not moved since the (re)start, which `take` has acquired.
+        // The position has not moved since the ring was started, and `take` has acquired that
+        // store.
         let cursor = Cursor::new(ring.head.load(Ordering::Relaxed), ring.capacity());
         let pace = Pace::new(cursor.ticket(), cursor.capacity());
         Some(Self { handle, cursor, pace, _alone: CachePadded::new(()) })
@@ -66,7 +71,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.next_until(&Never)
     }
 
-    /// Leases the next item, waiting until there is one, or returns [`NextError::Empty`] at the deadline.
+    /// Leases the next item, waiting until there is one, or returns [`NextError::Empty`] at the
+    /// deadline.
     ///
     /// # Errors
     ///
@@ -77,7 +83,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         Ok(Lease::new(self))
     }
 
-    /// Leases the next items: all that are ready now, up to `max`, and at least one (unless `max` is 0).
+    /// Leases the next items: all that are ready now, up to `max`, and at least one (unless `max`
+    /// is 0).
     ///
     /// # Errors
     ///
@@ -98,8 +105,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.chunk_until(max, &Never)
     }
 
-    /// Leases the next items, up to `max`, waiting until there is at least one, or returns [`NextError::Empty`] at the
-    /// deadline.
+    /// Leases the next items, up to `max`, waiting until there is at least one, or returns
+    /// [`NextError::Empty`] at the deadline.
     ///
     /// # Errors
     ///
@@ -118,13 +125,13 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     #[inline]
     pub fn peek(&mut self) -> Result<&Item<R>, NextError> {
         self.poll(1)?;
-        // SAFETY: item `number` belongs to the consumer (I2) until it is released, and this borrow must have ended
-        // before that.
+        // SAFETY: item `number` belongs to the consumer (I2) until it is released, and this borrow
+        // must have ended before that.
         Ok(unsafe { &*ring(&self.handle).value(self.cursor.index()) })
     }
 
-    /// Waits until there is a next item, and returns a reference to it, or [`NextError::Empty`] at the deadline. The
-    /// item stays in the ring.
+    /// Waits until there is a next item, and returns a reference to it, or [`NextError::Empty`] at
+    /// the deadline. The item stays in the ring.
     ///
     /// # Errors
     ///
@@ -145,8 +152,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         ring(&self.handle).close();
     }
 
-    /// Whether no more items will come than those that are [`ready`](Self::ready). (If the ring was closed, these are
-    /// not delivered either.)
+    /// Returns whether no more items will come than those that are [`ready`](Self::ready). (If the
+    /// ring was closed, these are not delivered either.)
     pub fn is_ended(&self) -> bool {
         ring(&self.handle).state.load(Ordering::Acquire) & (CLOSED | PRODUCER_GONE) != 0
     }
@@ -156,7 +163,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         self.cursor.ticket()
     }
 
-    /// Returns how many items are ready, at least: the producer may be publishing more.
+    /// Returns how many items are ready. This is a lower bound, as the producer may be publishing
+    /// more.
     pub fn ready(&self) -> usize {
         ring(&self.handle).tail.load(Ordering::Relaxed).wrapping_sub(self.cursor.ticket())
     }
@@ -183,7 +191,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     #[cold]
     fn wait(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, NextError> {
         let Self { handle, cursor, pace, .. } = self;
-        // Chunks already move few cache lines.
+        // Chunks move few cache lines without pausing.
         if max == 1 {
             pace.pause(cursor.ticket());
         }
@@ -202,24 +210,28 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         let head = self.cursor.advance(n);
         let capacity = self.cursor.capacity();
         let ring = ring(&self.handle);
-        // I3: the values were used before this store.
+        // By I3 of the module's proof, the consumer's accesses to the values come before this
+        // store.
         ring.head.store(head, Ordering::Release);
-        // The producer can sleep only while the ring is full ("No lost wake-up" in the module's proof).
+        // The producer can sleep only while the ring is full ("No lost wake-up" in the module's
+        // proof).
         ring.space.notify(|| ring.tail.load(Ordering::Relaxed).wrapping_sub(first) == capacity);
     }
 }
 
-/// Returns how many items can be read, up to `max`. Looks for more only if fewer than that are known.
+/// Returns how many items can be read, up to `max`. Reads the producer's position only if fewer are
+/// known.
 #[inline]
 fn poll<R: Handle<Target: AnyRing>>(handle: &R, cursor: &mut Cursor, max: usize) -> Result<usize, NextError> {
     let ring = ring(handle);
     if cursor.available() < max {
-        // Loaded before the tail, and with Acquire: if the producer is gone here, the tail below is final.
+        // Loaded before the tail, and with Acquire: if the producer has been dropped at this point,
+        // the tail read below is final.
         let state = ring.state.load(Ordering::Acquire);
         if state & CLOSED != 0 {
             return Err(NextError::Closed);
         }
-        // I3: the producer no longer accesses what it has published.
+        // By I3, the producer no longer accesses what it has published.
         cursor.set_limit(ring.tail.load(Ordering::Acquire));
         if cursor.available() == 0 {
             return Err(if state & PRODUCER_GONE != 0 { NextError::Ended } else { NextError::Empty });

@@ -1,18 +1,19 @@
-//! A side's private position: which item is next, in which slot, and how far it may go.
+//! A side's private position: which item is next, in which slot, and how far the side may go.
 
 use core::ops::Range;
 
 /// The position of one side, which only that side sees.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    /// The number of this side's next item. Any value, wrapping; equal to the side's shared position.
+    /// The number of this side's next item. Any value, wrapping. It is equal to the position that
+    /// the side shares with the other one.
     number: usize,
-    /// The number of the item in slot 0 of this lap, `0 .. capacity` behind `number`. The slot is computed as a
-    /// difference and not stored: that saves a store per item, which matters while the stores to a slot wait for its
-    /// cache line.
+    /// The number of the item in slot 0 of this lap, `0 .. capacity` behind `number`. The slot is
+    /// computed as a difference, which saves storing it for each item; a store more matters while
+    /// the stores to a slot wait for its cache line.
     lap: usize,
-    /// The first number that this side cannot use yet, `0 ..= capacity` ahead of `number`. May be outdated: the other
-    /// side may have advanced since.
+    /// The first number that this side cannot use yet, `0 ..= capacity` ahead of `number`. May be
+    /// out of date: the other side may have advanced.
     limit: usize,
     /// The number of slots, in `1 ..= isize::MAX`. Never changes.
     capacity: usize,
@@ -45,7 +46,7 @@ impl Cursor {
         self.limit.wrapping_sub(self.number)
     }
 
-    /// Records what is known of the other side's position.
+    /// Sets the limit from the other side's position.
     #[inline]
     pub(super) fn set_limit(&mut self, limit: usize) {
         debug_assert!(limit.wrapping_sub(self.number) <= self.capacity);
@@ -64,7 +65,8 @@ impl Cursor {
         self.number
     }
 
-    /// Returns the slots of the next `n` items, `n <= capacity`: those up to the last slot, and those from slot 0 on.
+    /// Returns the slots of the next `n` items, `n <= capacity`: those up to the last slot, and
+    /// those from slot 0 on.
     #[inline]
     pub(super) fn slots(&self, n: usize) -> (Range<usize>, Range<usize>) {
         debug_assert!(n <= self.capacity);

@@ -6,10 +6,11 @@ use core::fmt;
 /// Why there is no slot to write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimError {
-    /// Every slot holds an item that the consumer has not released. From an `_until` method: this was still so at the
-    /// deadline.
+    /// Every slot holds an item that the consumer has not released. A method whose name ends in
+    /// `_until` returns this at its deadline.
     Full,
-    /// The consumer was dropped or the ring was closed; items that are published now will not be read.
+    /// The consumer was dropped or the ring was closed. Items published after that will not be
+    /// read.
     Closed,
 }
 
@@ -27,7 +28,8 @@ impl Error for ClaimError {}
 /// Why there is no item to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextError {
-    /// Every item published so far was released. From an `_until` method: this was still so at the deadline.
+    /// Every item published so far was released. A method whose name ends in `_until` returns this
+    /// at its deadline.
     Empty,
     /// The producer was dropped, and every item was released.
     Ended,

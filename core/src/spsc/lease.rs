@@ -1,4 +1,4 @@
-//! What the consumer has leased and not released yet.
+//! What the consumer has leased and not released yet: [`Lease`] and [`LeaseChunk`].
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -8,15 +8,16 @@ use super::Consumer;
 use super::ring::{AnyRing, Item, ring};
 use crate::handle::Handle;
 
-/// The consumer's exclusive access to the next item. It dereferences to the item, and releases the slot when it is
-/// dropped.
+/// The consumer's exclusive access to the next item. It dereferences to the item, and releases the
+/// slot when it is dropped.
 ///
-/// What is written through it (clearing a buffer, for example) is what the producer finds there a lap later.
+/// The producer gets the same value again a lap later, with what was written through this lease
+/// (for example, a buffer that was cleared).
 #[must_use = "dropping a lease releases its item unread"]
 pub struct Lease<'a, R: Handle<Target: AnyRing>> {
     consumer: &'a mut Consumer<R>,
-    /// Makes the lease `Send` and `Sync` as a `&mut` to the item would be. (It does not hold such a reference, which
-    /// would live for too long: until after the slot belongs to the producer.)
+    /// Makes the lease `Send` and `Sync` as a `&mut` to the item would be. (It does not hold such a
+    /// reference, which would live for too long: until after the slot belongs to the producer.)
     ///
     /// ```compile_fail,E0277
     /// use slotline_core::spsc::{Lease, Ring, Slot};
@@ -55,7 +56,8 @@ impl<R: Handle<Target: AnyRing>> Deref for Lease<'_, R> {
 
     #[inline]
     fn deref(&self) -> &Item<R> {
-        // SAFETY: item `number` belongs to the consumer (I2) until this lease, the only one (I4), is dropped.
+        // SAFETY: item `number` belongs to the consumer (I2) until this lease, the only one (I4),
+        // is dropped.
         unsafe { &*self.value() }
     }
 }
@@ -83,16 +85,17 @@ impl<R: Handle<Target: AnyRing>> fmt::Debug for Lease<'_, R> {
     }
 }
 
-/// The consumer's exclusive access to several consecutive items. It releases all of them when it is dropped.
+/// The consumer's exclusive access to several consecutive items. It releases all of them when it is
+/// dropped.
 ///
-/// The items are given as two slices, as they may wrap around the end of the ring: they are in order in the first slice
-/// and then in the second one.
+/// The items are given as two slices, as they may wrap around the end of the ring: they are in
+/// order in the first slice and then in the second one.
 #[must_use = "dropping a chunk releases its items unread"]
 pub struct LeaseChunk<'a, R: Handle<Target: AnyRing>> {
     consumer: &'a mut Consumer<R>,
     /// The number of items to release on drop, in `0 ..= available`.
     len: usize,
-    /// As in [`Lease`].
+    /// Makes the chunk `Send` and `Sync`; see the same field of [`Lease`].
     items: PhantomData<&'a mut [Item<R>]>,
 }
 
@@ -115,7 +118,7 @@ impl<'a, R: Handle<Target: AnyRing>> LeaseChunk<'a, R> {
         self.len
     }
 
-    /// Whether the chunk has no items, which is so only if at most 0 were asked for.
+    /// Whether the chunk has no items. This is the case only if 0 items were asked for.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -125,8 +128,8 @@ impl<'a, R: Handle<Target: AnyRing>> LeaseChunk<'a, R> {
     #[inline]
     pub fn as_slices(&self) -> (&[Item<R>], &[Item<R>]) {
         let (first, second) = self.values();
-        // SAFETY: items `number .. number + len` belong to the consumer (I2) until this chunk, the only one (I4), is
-        // dropped.
+        // SAFETY: items `number .. number + len` belong to the consumer (I2) until this chunk, the
+        // only one (I4), is dropped.
         unsafe { (&*first, &*second) }
     }
 
@@ -134,7 +137,8 @@ impl<'a, R: Handle<Target: AnyRing>> LeaseChunk<'a, R> {
     #[inline]
     pub fn as_mut_slices(&mut self) -> (&mut [Item<R>], &mut [Item<R>]) {
         let (first, second) = self.values();
-        // SAFETY: as in `as_slices`; this borrow of the chunk is exclusive; and no slot is in both ranges.
+        // SAFETY: as in `as_slices`; this borrow of the chunk is exclusive; and no slot is in both
+        // ranges.
         unsafe { (&mut *first, &mut *second) }
     }
 

@@ -1,12 +1,14 @@
 //! A ring from one producer to one consumer, whose slots are written and read in place.
 //!
-//! Every slot holds a value from the start, and the producer makes an item by changing that value. A [`Claim`] or
-//! [`ClaimChunk`] is the producer's `&mut` to the next free slots; a [`Lease`] or [`LeaseChunk`] is the consumer's
-//! `&mut` to the next published ones. Values are not moved in or out, so what a value owns (a buffer, for example) can
-//! be reused a lap later.
+//! Every slot holds a value from the start, and the producer makes an item by changing that value.
+//! A [`Claim`] or [`ClaimChunk`] is the producer's `&mut` to the next free slots; a [`Lease`] or
+//! [`LeaseChunk`] is the consumer's `&mut` to the next published ones. Values are not moved in or
+//! out, so what a value owns (a buffer, for example) can be reused one lap (`capacity` items)
+//! later.
 //!
-//! Items are numbered from 0, and item `k` lives in slot `k mod capacity`. (Numbers are `usize` and wrap. After the
-//! wrap the slots are still taken in turn, but `k mod capacity` gives the slot only if the capacity is a power of two.)
+//! Items are numbered from 0, and item `k` is in slot `k mod capacity`. (Numbers are `usize` and
+//! wrap. After the wrap the slots are still taken in turn, but `k mod capacity` gives the slot only
+//! if the capacity is a power of two.)
 //!
 //! ```
 //! use slotline_core::spsc::{NextError, Ring, Slot};
@@ -33,11 +35,12 @@
 //!
 //! # Waiting
 //!
-//! A side remembers the position of the other one, and reads it again only when it has used up the items or slots that
-//! it knows of. So in a stream of items, few cache lines move between the two. A side that waits for single items in
-//! such a stream and has caught up also pauses, for up to a microsecond or two, in order to find many items at once
-//! then. A side that waits for items that come one by one does not pause, and neither do the `try_` methods and the
-//! chunk methods.
+//! Each side remembers the position of the other one, and reads it again only when it has used up
+//! the items or slots that it knows of. So in a stream of items, few cache lines move between the
+//! two. A side that waits for single items in such a stream also pauses when it has caught up, for
+//! up to a microsecond or two, so that it finds many items at once afterwards. A side that waits
+//! for items that come one by one does not pause, and neither do the `try_` methods and the chunk
+//! methods.
 //!
 //! # The end
 //!
@@ -47,56 +50,66 @@
 //! | the consumer is dropped | [`ClaimError::Closed`] | |
 //! | any thread calls [`Ring::close`] | [`ClaimError::Closed`] | [`NextError::Closed`], even if items are left |
 //!
-//! A side that waits is woken. A side that does not wait notices the end when it next reads the other one's position:
-//! it may first use up the slots or items that it knows of, at most `capacity`. (So the hot path does not check a
-//! flag.) A side that gets one of these errors sees everything that was written before the event that caused it.
+//! A side that waits is woken. A side that does not wait notices the end when it next reads the
+//! other one's position: it may first use up the slots or items that it knows of, at most
+//! `capacity`. (So the hot path does not check a flag.) A side that gets one of these errors sees
+//! everything that was written before the event that caused it.
 //!
-//! Once both sides were taken and dropped, the ring is open and empty again, counts from 0, and both sides can be taken
-//! again. Before that, a side that was dropped cannot be taken again. The values in the slots stay as they were left. A
-//! side that was leaked (`mem::forget`) stays taken; [`Ring::split`] resets the ring if you have `&mut` to it. Leaking
-//! a claim, lease or chunk has no effect: the next call returns its slots again.
+//! Once both sides were taken and dropped, the ring is open and empty again, counts from 0, and
+//! both sides can be taken again. Before that, a side that was dropped cannot be taken again. The
+//! values in the slots stay as they were left. A side that was leaked (`mem::forget`) stays taken;
+//! [`Ring::split`] resets the ring if you have `&mut` to it. Leaking a claim, lease or chunk has no
+//! effect: the next call returns its slots again.
 //!
 //! # Why it is sound
 //!
-//! `tail` counts the items that were published, `head` the items that were released. Both only increase, wrapping. Only
-//! the producer writes `tail`, and only the consumer writes `head`; each keeps a private copy in its `Cursor`, along
-//! with the slot that belongs to it. All differences are taken modulo 2^bits; they are exact, since the capacity fits
-//! in a `usize`.
+//! `tail` counts the items that were published, `head` the items that were released. Both only
+//! increase, wrapping. Only the producer writes `tail`, and only the consumer writes `head`; each
+//! keeps a private copy in its `Cursor`, along with the slot that belongs to it. All differences
+//! are taken modulo 2^bits; they are exact, since the capacity fits in a `usize`.
 //!
-//! - **I1** `0 <= tail - head <= capacity`, for any mix of old values of the two that a side sees: a side knows its own
-//!   position exactly, and may know only an older position of the other. The producer advances up to `limit = head +
-//!   capacity`, the consumer up to `limit = tail`, and an older value only makes that limit lower.
-//! - **I2** Items `head .. tail` belong to the consumer, items `tail .. head + capacity` (a lap later in the same
-//!   slots) to the producer. Together the ranges are at most `capacity` long, so no slot is in both.
-//! - **I3** A slot passes to the consumer by the store of `tail` (Release), which the consumer loads (Acquire) before
-//!   it accesses the slot. It passes back by the store of `head` (Release), which the producer loads (Acquire). So all
-//!   accesses of one owner happen before those of the next.
-//! - **I4** There is at most one [`Producer`] and one [`Consumer`]: each has a bit in `state`, which is set once by
-//!   `fetch_or`. Within a side, claims, leases and chunks borrow it mutably, so only one exists at a time.
-//! - **I5** Both sides go through the slots in turn from the same start: a side takes its start from its own position,
-//!   which cannot have moved since the ring was created or restarted.
+//! - **I1** `0 <= tail - head <= capacity`, also for the values that a side sees, which may be out
+//!   of date: a side knows its own position exactly, and may know only an older position of the
+//!   other. The producer advances up to `limit = head + capacity`, the consumer up to
+//!   `limit = tail`, and an older value only makes that limit lower.
+//! - **I2** Items `head .. tail` belong to the consumer, items `tail .. head + capacity` (a lap
+//!   later in the same slots) to the producer. Together the ranges are at most `capacity` long, so
+//!   no slot is in both.
+//! - **I3** A slot passes to the consumer by the store of `tail` (Release), which the consumer
+//!   loads (Acquire) before it accesses the slot. It passes back by the store of `head` (Release),
+//!   which the producer loads (Acquire). So all accesses of one owner happen before those of the
+//!   next.
+//! - **I4** There is at most one [`Producer`] and one [`Consumer`]: each has a bit in `state`,
+//!   which is set once by `fetch_or`. Within a side, claims, leases and chunks borrow it mutably,
+//!   so only one exists at a time.
+//! - **I5** Both sides go through the slots in turn from the same start: a side takes its start
+//!   from its own position, which cannot have moved since the ring was created or restarted.
 //!
-//! **Ended** needs care: the producer stores its last `tail` and then sets its GONE bit (Release). The consumer loads
-//! `state` (Acquire) *before* `tail`; if the bit was set, this `tail` is the last one.
+//! **Ended** needs care: the producer stores its last `tail` and then sets its GONE bit (Release).
+//! The consumer loads `state` (Acquire) *before* `tail`; if the bit was set, this `tail` is the
+//! last one.
 //!
-//! **Restart**: each side sets its GONE bit by `fetch_or` (AcqRel) when it is dropped. The side that finds the other's
-//! bit set comes after everything the other side did. As a dropped side cannot be taken, it has exclusive access to the
-//! ring. It resets the positions and then clears `state` (Release), which the next `fetch_or` (Acquire) that takes a
-//! side sees.
+//! **Restart**: each side sets its GONE bit by `fetch_or` (AcqRel) when it is dropped. The side
+//! that finds the other's bit set comes after everything the other side did. As a dropped side
+//! cannot be taken, it has exclusive access to the ring. It resets the positions and then clears
+//! `state` (Release), which the next `fetch_or` (Acquire) that takes a side sees.
 //!
-//! **No lost wake-up**: see [`wait`](crate::wait) for the event count. Both sides' conditions change only by a store of
-//! a position or of a bit in `state`, and `notify` follows each of these stores. After the store of a position, the
-//! wake-up is declined unless the ring was empty (for `tail`) or full (for `head`) just before the store.
+//! **No lost wake-up**: see [`wait`](crate::wait) for the event count. Both sides' conditions
+//! change only by a store of a position or of a bit in `state`, and `notify` follows each of these
+//! stores. After the store of a position, the other side is woken only if the ring was empty (for
+//! `tail`) or full (for `head`) just before the store.
 //!
-//! For `tail`: let `k` be its value before the store, so that the producer wakes the consumer only if it reads `head ==
-//! k`. The consumer sleeps only if it has released all items that it saw, `h` of them, and found `tail == h`. With W
-//! and N as in that module, take the `notify` after the publish of item `h`. If its N2 comes before W2, the consumer
-//! sees the item and does not sleep. Otherwise W2 comes before that N2, and before the N2 of every later publish. The
-//! store of `head = h` comes before W2, so the producer reads `head == h` in all of these. For item `h` this means that
-//! the ring was empty, so it wakes the consumer. For later items it declines, which is correct because item `h` has
-//! caused the wake-up.
+//! For `tail`: let `k` be its value before the store, so that the producer wakes the consumer only
+//! if it reads `head == k`. The consumer sleeps only if it has released all items that it saw, `h`
+//! of them, and found `tail == h`. With the steps W and N of the [`wait`](crate::wait) module, take
+//! the `notify` after the publish of item `h`. If its N2 comes before W2, the consumer sees the
+//! item and does not sleep. Otherwise W2 comes before that N2, and before the N2 of every later
+//! publish. The store of `head = h` comes before W2, so the producer reads `head == h` in all of
+//! these. For item `h` this means that the ring was empty, so the producer wakes the consumer. For
+//! later items it does not, which is correct because item `h` has caused the wake-up.
 //!
-//! Release is the mirror image: the producer sleeps only if it found `tail - head == capacity`.
+//! The argument for a release is symmetric: the producer sleeps only if it found
+//! `tail - head == capacity`.
 
 mod claim;
 mod consumer;
@@ -120,7 +133,8 @@ use crate::storage::Storage;
 use crate::wait::Wait;
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
-    /// Returns the producer of this ring, or `None` if it was taken already. Use [`Producer::new`] for other handles.
+    /// Returns the producer of this ring, or `None` if it was taken already. Use [`Producer::new`]
+    /// for other handles.
     ///
     /// # Panics
     ///
@@ -129,7 +143,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Producer::new(self)
     }
 
-    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`] for other handles.
+    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`]
+    /// for other handles.
     ///
     /// # Panics
     ///
@@ -138,8 +153,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Consumer::new(self)
     }
 
-    /// Returns both sides of this ring. A ring that was in use is restarted first: `&mut` guarantees that no side uses
-    /// it any more.
+    /// Returns both sides of this ring. A ring that was in use is restarted first: `&mut`
+    /// guarantees that no side uses it any more.
     ///
     /// # Panics
     ///

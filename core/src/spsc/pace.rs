@@ -4,31 +4,32 @@ use crate::sync::spin_hint;
 
 /// Decides how long a side pauses when it has caught up with the other one.
 ///
-/// A side that reads the other one's position takes its cache line, and the other one must fetch the line back before
-/// its next write. In a stream of items that take nanoseconds each, a side that looks again at once finds only a few
-/// items each time, and both sides mostly move that line back and forth. So in a stream, which is recognised by many
-/// items since the side last caught up, the side pauses before it looks again, longer each time. Where items come one
-/// by one, it looks again at once.
+/// Reading the other side's position takes its cache line, which the other side must fetch back
+/// before its next write. In a stream of items that take nanoseconds each, a side that looks again
+/// at once finds only a few items each time, and both sides mostly move that line back and forth.
+/// So in a stream, which is recognised by many items since the side last caught up, the side pauses
+/// before it looks again, longer each time. Where items come one by one, it looks again at once.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// The side's number when it last caught up.
+    /// The number of the side's next item when it last caught up.
     caught_up: usize,
-    /// The number of spins that it paused for then.
+    /// The length of the pause at that time, in spins.
     spins: usize,
-    /// The longest pause, in spins: a microsecond or two, but in a short ring no longer than it takes to become full,
-    /// or empty.
+    /// The longest pause, in spins. It is a microsecond or two, but in a short ring no longer than
+    /// the ring takes to become full (for the consumer) or empty (for the producer).
     longest: usize,
 }
 
 impl Pace {
-    /// This many items since a side last caught up make a stream.
+    /// The number of items since a side last caught up from which on they count as a stream.
     const STREAM: usize = 16;
 
     pub(super) fn new(number: usize, capacity: usize) -> Self {
         Self { caught_up: number, spins: 0, longest: (capacity / 16).min(64) }
     }
 
-    /// Records that the side has caught up with the other one at `number`, and pauses in a stream.
+    /// Records that the side has caught up with the other one at item `number`, and pauses in a
+    /// stream.
     pub(super) fn pause(&mut self, number: usize) {
         let stream = number.wrapping_sub(self.caught_up) >= Self::STREAM;
         self.caught_up = number;

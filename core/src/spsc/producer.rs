@@ -12,24 +12,27 @@ use crate::handle::Handle;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};
 
-/// The producer of a [`Ring`](super::Ring), which it accesses through the handle `R`. A ring has only one producer.
+/// The producer of a [`Ring`](super::Ring), which it accesses through the handle `R`. A ring has
+/// only one producer.
 ///
-/// Each operation has three forms: `try_x` does not wait, `x` waits for as long as it takes, and `x_until` waits up to
-/// a deadline. Dropping the producer ends the stream: the consumer gets what was published and then
-/// [`NextError::Ended`](super::NextError::Ended).
+/// Each operation has three forms: `try_x` does not wait, `x` waits for as long as it takes, and
+/// `x_until` waits up to a deadline. Dropping the producer ends the stream: the consumer gets what
+/// was published and then [`NextError::Ended`](super::NextError::Ended).
 pub struct Producer<R: Handle<Target: AnyRing>> {
     /// The handle of the ring.
     pub(super) handle: R,
-    /// The item to write next; its limit is `head + capacity` as last seen.
+    /// The item to write next. Its limit is the latest known value of `head`, plus the capacity.
     pub(super) cursor: Cursor,
-    /// How long it pauses when it has caught up with the other side.
+    /// How long the producer pauses when it has caught up with the consumer.
     pace: Pace,
-    /// Aligns this struct so that no other data, such as the other side's, is on its cache line. Takes no space itself.
+    /// Aligns this struct so that no other data, such as the consumer's, shares its cache line.
+    /// Takes no space itself.
     _alone: CachePadded<()>,
 }
 
 impl<R: Handle<Target: AnyRing>> Producer<R> {
-    /// Takes the producer's side of the ring behind `handle`. Returns `None` if it was taken already.
+    /// Takes the producer's side of the ring behind `handle`. Returns `None` if it was taken
+    /// already.
     ///
     /// # Panics
     ///
@@ -39,7 +42,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         if !ring.take(PRODUCER_TAKEN) {
             return None;
         }
-        // The position has not moved since the (re)start, which `take` has acquired.
+        // The position has not moved since the ring was started, and `take` has acquired that
+        // store.
         let cursor = Cursor::new(ring.tail.load(Ordering::Relaxed), ring.capacity());
         let pace = Pace::new(cursor.ticket(), cursor.capacity());
         Some(Self { handle, cursor, pace, _alone: CachePadded::new(()) })
@@ -66,7 +70,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         self.claim_until(&Never)
     }
 
-    /// Claims the next free slot, waiting until there is one, or returns [`ClaimError::Full`] at the deadline.
+    /// Claims the next free slot, waiting until there is one, or returns [`ClaimError::Full`] at
+    /// the deadline.
     ///
     /// # Errors
     ///
@@ -77,7 +82,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         Ok(Claim::new(self))
     }
 
-    /// Claims the next free slots: all that are free now, up to `max`, and at least one (unless `max` is 0).
+    /// Claims the next free slots: all that are free now, up to `max`, and at least one (unless
+    /// `max` is 0).
     ///
     /// # Errors
     ///
@@ -98,8 +104,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         self.claim_chunk_until(max, &Never)
     }
 
-    /// Claims the next free slots, up to `max`, waiting until there is at least one, or returns [`ClaimError::Full`] at
-    /// the deadline.
+    /// Claims the next free slots, up to `max`, waiting until there is at least one, or returns
+    /// [`ClaimError::Full`] at the deadline.
     ///
     /// # Errors
     ///
@@ -130,8 +136,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         fill(self.claim(), value)
     }
 
-    /// Writes `value` into the next free slot, waiting until there is one, and publishes it. Returns the value at the
-    /// deadline.
+    /// Writes `value` into the next free slot, waiting until there is one, and publishes it.
+    /// Returns the value at the deadline.
     ///
     /// # Errors
     ///
@@ -154,7 +160,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         ring(&self.handle).close();
     }
 
-    /// Whether the ring is closed or its consumer was dropped, so that items published now will not be read.
+    /// Whether the ring is closed or its consumer was dropped, so that items published now will not
+    /// be read.
     pub fn is_closed(&self) -> bool {
         ring(&self.handle).is_closed()
     }
@@ -164,7 +171,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         self.cursor.ticket()
     }
 
-    /// Returns how many slots are free, at least: the consumer may be releasing more.
+    /// Returns how many slots are free. This is a lower bound, as the consumer may be releasing
+    /// more.
     pub fn free(&self) -> usize {
         let used = self.cursor.ticket().wrapping_sub(ring(&self.handle).head.load(Ordering::Relaxed));
         self.cursor.capacity() - used
@@ -192,7 +200,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
     #[cold]
     fn wait(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, ClaimError> {
         let Self { handle, cursor, pace, .. } = self;
-        // Chunks already move few cache lines.
+        // Chunks move few cache lines without pausing.
         if max == 1 {
             pace.pause(cursor.ticket());
         }
@@ -210,14 +218,17 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         let first = self.cursor.ticket();
         let tail = self.cursor.advance(n);
         let ring = ring(&self.handle);
-        // I3: the values were written before this store.
+        // By I3 of the module's proof, the producer's accesses to the values come before this
+        // store.
         ring.tail.store(tail, Ordering::Release);
-        // The consumer can sleep only while the ring is empty ("No lost wake-up" in the module's proof).
+        // The consumer can sleep only while the ring is empty ("No lost wake-up" in the module's
+        // proof).
         ring.items.notify(|| ring.head.load(Ordering::Relaxed) == first);
     }
 }
 
-/// Returns how many slots can be claimed, up to `max`. Looks for more only if fewer than that are known.
+/// Returns how many slots can be claimed, up to `max`. Reads the consumer's position only if fewer
+/// are known.
 #[inline]
 fn poll<R: Handle<Target: AnyRing>>(handle: &R, cursor: &mut Cursor, max: usize) -> Result<usize, ClaimError> {
     let ring = ring(handle);
@@ -225,7 +236,7 @@ fn poll<R: Handle<Target: AnyRing>>(handle: &R, cursor: &mut Cursor, max: usize)
         if ring.state.load(Ordering::Acquire) & (CLOSED | CONSUMER_GONE) != 0 {
             return Err(ClaimError::Closed);
         }
-        // I3: the consumer no longer accesses what it has released.
+        // By I3, the consumer no longer accesses what it has released.
         cursor.set_limit(ring.head.load(Ordering::Acquire).wrapping_add(cursor.capacity()));
         if cursor.available() == 0 {
             return Err(ClaimError::Full);

@@ -30,8 +30,9 @@ pub struct Slot<T>(UnsafeCell<T>);
 /// fn shared<T: Sync>() {}
 /// shared::<slotline_core::spsc::Slot<std::rc::Rc<u8>>>();
 /// ```
-// SAFETY: a shared slot gives access to its value only through a ring, which gives it to one thread at a time (I2, I3
-// of the module's proof). This only sends the value between threads, so `T: Send` is enough.
+// SAFETY: a shared slot gives access to its value only through a ring, which gives it to one thread
+// at a time (I2, I3 of the module's proof). This only sends the value between threads, so `T: Send`
+// is enough.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
@@ -57,17 +58,17 @@ impl<T> fmt::Debug for Slot<T> {
     }
 }
 
-/// A single-producer single-consumer ring over the slots of `B`, whose sides wait by `W` (see the [module
-/// documentation](super)).
+/// A single-producer single-consumer ring over the slots of `B`, whose sides wait by `W` (see the
+/// [module documentation](super)).
 pub struct Ring<B, W = Backoff> {
-    /// The number of items that were published: written by the producer, read by the consumer when it runs out of
-    /// items. Any value, wrapping, `0 ..= capacity` ahead of `head`.
+    /// The number of items that were published: written by the producer, read by the consumer when
+    /// it runs out of items. Any value, wrapping, `0 ..= capacity` ahead of `head`.
     pub(super) tail: CachePadded<AtomicUsize>,
-    /// The number of items that were released: written by the consumer, read by the producer when it runs out of slots.
-    /// Any value, wrapping.
+    /// The number of items that were released: written by the consumer, read by the producer when
+    /// it runs out of slots. Any value, wrapping.
     pub(super) head: CachePadded<AtomicUsize>,
-    /// Which sides were taken, which were dropped, and whether the ring was closed: the bits above. It changes only a
-    /// few times, so both sides usually have its line in their caches.
+    /// The bits defined above: which sides were taken, which were dropped, and whether the ring was
+    /// closed. It changes only a few times, so both sides usually have its line in their caches.
     pub(super) state: CachePadded<AtomicU32>,
     /// Where the consumer waits for items.
     pub(super) items: CachePadded<W>,
@@ -75,7 +76,8 @@ pub struct Ring<B, W = Backoff> {
     pub(super) space: CachePadded<W>,
     /// The slots. They share no cache line with the fields above, all of which fill theirs.
     storage: B,
-    /// Represents the slots' values where loom checks for races, as slices cannot consist of loom's cells.
+    /// Represents the slots' values where loom checks for races, as slices cannot consist of loom's
+    /// cells.
     #[cfg(loom)]
     shadow: Shadow,
 }
@@ -111,7 +113,8 @@ impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
 
 #[cfg(feature = "alloc")]
 impl<T> Ring<alloc::boxed::Box<[Slot<T>]>> {
-    /// Creates an open, empty ring of `capacity` slots on the heap, where slot `i` starts with `init(i)`.
+    /// Creates an open, empty ring of `capacity` slots on the heap, where slot `i` starts with
+    /// `init(i)`.
     ///
     /// # Panics
     ///
@@ -124,16 +127,16 @@ impl<T> Ring<alloc::boxed::Box<[Slot<T>]>> {
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     const_unless_modelled! {
-        /// Creates an open, empty ring over `storage`, whose consumer waits by `items` and whose producer waits by
-        /// `space`.
+        /// Creates an open, empty ring over `storage`, whose consumer waits by `items` and whose
+        /// producer waits by `space`.
         pub fn with_wait(storage: B, items: W, space: W) -> Self {
             Self::starting_at(storage, items, space, 0)
         }
     }
 
     const_unless_modelled! {
-        /// Like [`with_wait`](Self::with_wait), but numbers the items from `start`, so that tests reach the wrap of the
-        /// numbers.
+        /// Like [`with_wait`](Self::with_wait), but numbers the items from `start`, so that tests
+        /// reach the wrap of the numbers.
         #[doc(hidden)]
         pub fn starting_at(storage: B, items: W, space: W, start: usize) -> Self {
             Self {
@@ -154,8 +157,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.storage.slots().len()
     }
 
-    /// Closes the ring for both sides, from any thread. A side that waits gets `Closed` at once; a side that does not
-    /// gets it after `capacity` items at the latest (see the [module documentation](super)).
+    /// Closes the ring for both sides, from any thread. A side that waits gets `Closed` at once; a
+    /// side that does not gets it after `capacity` items at the latest (see the
+    /// [module documentation](super)).
     ///
     /// Existing claims and leases stay valid and can still be published or released.
     pub fn close(&self) {
@@ -164,15 +168,16 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.space.notify(|| true);
     }
 
-    /// Whether the ring is closed or its consumer was dropped, so that items published now will not be read.
+    /// Whether the ring is closed or its consumer was dropped, so that items published now will not
+    /// be read.
     pub fn is_closed(&self) -> bool {
         self.state.load(Ordering::Relaxed) & (CLOSED | CONSUMER_GONE) != 0
     }
 
-    /// Takes the side whose bit is `taken`. Returns `false` if it was taken before.
+    /// Takes the side whose bit is `taken`. Returns `false` if that side was taken before.
     pub(super) fn take(&self, taken: u32) -> bool {
         assert!(self.capacity() > 0, "a ring needs at least one slot");
-        // There can be more slots than that if they are zero-sized.
+        // A ring of zero-sized slots can have more of them.
         assert!(isize::try_from(self.capacity()).is_ok(), "a ring has at most isize::MAX slots");
         self.state.fetch_or(taken, Ordering::Acquire) & taken == 0
     }
@@ -180,7 +185,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Marks the side whose bit is `gone` as dropped; `other` is the bit of the other side.
     pub(super) fn leave(&self, gone: u32, other: u32) {
         if self.state.fetch_or(gone, Ordering::AcqRel) & other != 0 {
-            // "Restart" in the module's proof.
+            // See "Restart" in the module's proof.
             self.restart();
         } else {
             self.items.notify(|| true);
@@ -195,35 +200,36 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// Resets the ring to its initial state, except for the slots' values. The caller must have exclusive access to it.
+    /// Resets the ring to its initial state, except for the slots' values. The caller must have
+    /// exclusive access to it.
     fn restart(&self) {
         self.tail.store(0, Ordering::Relaxed);
         self.head.store(0, Ordering::Relaxed);
         self.state.store(0, Ordering::Release);
     }
 
-    /// Returns a pointer to the value in slot `index`, which must be less than the capacity. Under loom this counts as
-    /// a write to it.
+    /// Returns a pointer to the value in slot `index`, which must be less than the capacity. Under
+    /// loom the call counts as a write to the value.
     #[inline]
     pub(super) fn value(&self, index: usize) -> *mut T {
         let slots = self.storage.slots();
         debug_assert!(index < slots.len());
         #[cfg(loom)]
         self.shadow.0[index].write_ptr();
-        // SAFETY: the callers take the index from a `Cursor` over the same number of slots, and that number never
-        // changes.
+        // SAFETY: the callers take the index from a `Cursor` over the same number of slots, and
+        // that number never changes.
         unsafe { slots.get_unchecked(index) }.0.get()
     }
 
-    /// Returns a pointer to the values in the slots of `range`, which must end at the capacity or before. Under loom
-    /// this counts as a write.
+    /// Returns a pointer to the values in the slots of `range`, which must end at the capacity or
+    /// before. Under loom this counts as a write.
     #[inline]
     pub(super) fn values(&self, range: core::ops::Range<usize>) -> *mut [T] {
         #[cfg(loom)]
         self.shadow.0[range.clone()].iter().for_each(|cell| _ = cell.write_ptr());
-        // The cursor keeps the range within bounds; for several items at once, the check costs nothing noticeable.
-        // `Slot<T>` has the layout of `T`, and as the pointer comes from a shared borrow of cells, it may be written
-        // through.
+        // The slice operation checks the range; for several items at once, this check costs nothing
+        // noticeable. `Slot<T>` has the layout of `T`, and as the pointer comes from a shared
+        // borrow of cells, it may be written through.
         let slots: &[Slot<T>] = &self.storage.slots()[range];
         core::ptr::slice_from_raw_parts_mut(slots.as_ptr().cast::<T>().cast_mut(), slots.len())
     }
@@ -245,7 +251,8 @@ mod sealed {
     impl<B, W> Sealed for super::Ring<B, W> {}
 }
 
-/// Every [`Ring`], with any storage and any way of waiting, so that a side only has to name its [`Handle`].
+/// Every [`Ring`], with any storage and any way of waiting. With this trait, a side has to name
+/// only its [`Handle`].
 pub trait AnyRing: sealed::Sealed {
     /// The type of a slot's value.
     type Item;

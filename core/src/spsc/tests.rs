@@ -10,7 +10,7 @@ use std::vec::Vec;
 use super::*;
 use crate::wait::{Backoff, Deadline};
 
-/// A deadline that passes after a few checks.
+/// A deadline that passes after a number of checks.
 struct Looks(Cell<u32>);
 
 impl Deadline for Looks {
@@ -302,7 +302,8 @@ fn sides_and_guards_are_send_and_sync_as_their_items_allow() {
     fn send<T: Send>() {}
     fn sync<T: Sync>() {}
     type Handle<T> = Arc<Ring<Box<[Slot<T>]>>>;
-    // Items that are only `Send`. (The docs of `Slot`'s `Sync` and of `Lease`'s field show what must not compile.)
+    // Items that are only `Send`. (The docs of `Slot`'s `Sync` and of `Lease`'s field show what
+    // must not compile.)
     send::<Producer<Handle<Cell<u8>>>>();
     send::<Consumer<Handle<Cell<u8>>>>();
     send::<Claim<'_, Handle<Cell<u8>>>>();

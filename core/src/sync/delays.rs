@@ -1,7 +1,8 @@
 //! Random delays before each operation of an atomic, for the stress tests.
 //!
-//! Threads share only what is only read here, and counts of delays that are long anyway. Anything else would order the
-//! operations that the delays are meant to shake up.
+//! The threads share only a seed, which they read, and a counter, which is changed together with
+//! delays that are long anyway. Other shared state would synchronise the threads, whose operations
+//! the delays are meant to reorder.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +20,8 @@ std::thread_local! {
     static STATE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Switches to another kind of delays: rare and long, frequent and short, or such that some threads lag behind.
+/// Sets the seed. It selects the kind of delays: rare and long, frequent and short, or such that
+/// some threads lag behind.
 pub fn shake(seed: u64) {
     SEED.store(seed | 1, Relaxed);
 }
@@ -40,7 +42,8 @@ pub fn delay() {
     x ^= x >> 7;
     x ^= x << 17;
     STATE.set((seed, x));
-    // Of 4096 operations: how many sleep, and for how long at most, in nanoseconds; how many yield; how many spin.
+    // Of 4096 operations: how many sleep, the longest sleep in nanoseconds, how many yield, and how
+    // many spin.
     let lags = NUMBER.with(|number| *number % 3) == seed >> 8 & 3;
     let (sleeps, longest, yields, spins) = match seed >> 4 & 3 {
         0 => (4, 1_000_000, 16, 64),

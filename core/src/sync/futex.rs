@@ -10,10 +10,11 @@ use crate::wait::{Futex, Word};
 
 /// Sleeping and waking through the operating system, for threads of one process.
 ///
-/// Where Linux has `membarrier`, the fences are asymmetric: the sleeper, which is slow anyway, makes every thread of
-/// the process run a full barrier, so that the notifier only needs a compiler fence. A notifier's store and load are
-/// then on one side of that barrier or around it: if the store comes after the barrier, so does the load, which sees
-/// the sleeper; otherwise the sleeper's second check sees the store.
+/// Where Linux has `membarrier`, the fences are asymmetric: the sleeper, which is slow anyway,
+/// makes every thread of the process run a full barrier, so that the notifier only needs a compiler
+/// fence. There are two cases for a notifier. If its store comes after the barrier, so does its
+/// load, which sees the sleeper. If its store comes before the barrier, the sleeper's second check
+/// sees the store.
 #[derive(Debug)]
 pub struct SystemFutex {
     asymmetric: bool,
@@ -27,8 +28,9 @@ impl SystemFutex {
         Self { asymmetric: asymmetric_fences(), patience: Patience::new(), alarm: None }
     }
 
-    /// Like [`new`](Self::new), for threads that wait for room which another thread makes at a steady pace: if sleeps are
-    /// about equally long, a thread wakes up by itself shortly before the other one would have to wake it.
+    /// Like [`new`](Self::new), for threads that wait for space in a ring which another thread
+    /// frees at a steady pace. If sleeps are about equally long, a thread wakes up by itself
+    /// shortly before the other thread would have to wake it.
     pub fn with_alarm() -> Self {
         Self { alarm: Some(Alarm::new()), ..Self::new() }
     }
@@ -40,22 +42,24 @@ impl Default for SystemFutex {
     }
 }
 
-/// The number of spins before a thread begins to yield, and the maximum number of yields before it sleeps: about 3 and
-/// 120 µs if no other thread wants the core. Falling asleep and waking up costs both sides about 50 µs, so sleeping sooner
-/// is expensive if waits are short: a shuffled gather by two workers took 1.3 times as long with 3 yields.
+/// The number of spins before a thread begins to yield, and the maximum number of yields before it
+/// sleeps. They take about 3 and 120 µs if no other thread wants the core. Falling asleep and
+/// waking up costs both sides about 50 µs, so sleeping sooner is expensive if waits are short:
+/// reading shuffled rows with two workers took 1.3 times as long with 3 yields.
 const SPINS: u32 = 60;
 const YIELDS: u32 = 300;
-/// The number of yields where waits are long.
+/// The minimum number of yields, which is reached where waits are long.
 const FEW_YIELDS: u32 = 8;
-/// A sleep that took longer could not have been avoided by yielding.
+/// The duration from which on a sleep counts as long: yielding could not have avoided it.
 const LONG_SLEEP: Duration = Duration::from_micros(300);
 
-/// How long threads yield before they sleep.
+/// Decides how long threads yield before they sleep.
 ///
-/// Yielding takes CPU time that other programs could use, and only pays off if the wait ends meanwhile. So each long
-/// sleep halves the number of yields, and a shorter one resets it to the maximum. If waits are long, as those of workers
-/// for a slow loop, threads soon go to sleep almost at once; if waits are short, at most one of them ends in a sleep. A
-/// loop that takes a millisecond per batch used 230 µs of CPU time per batch without this, and 90 µs with it.
+/// Yielding takes CPU time that other programs could use, and only pays off if the wait ends
+/// meanwhile. So each long sleep halves the number of yields, and a shorter one resets it to the
+/// maximum. If waits are long, such as those of workers for a slow loop, threads soon go to sleep
+/// almost at once. If waits are short, at most one of them ends in a sleep. A loop that takes a
+/// millisecond per batch used 230 µs of CPU time per batch without this, and 90 µs with it.
 #[derive(Debug)]
 struct Patience {
     yields: AtomicU32,
@@ -90,18 +94,21 @@ impl Patience {
     }
 }
 
-/// A timeout after which a sleeping thread wakes up by itself, shortly before another thread would have to wake it.
+/// A timeout after which a sleeping thread wakes up by itself, shortly before another thread would
+/// have to wake it.
 ///
-/// Waking a thread costs the caller about 12 µs on a virtual machine, and the caller may be a loop that should not wait.
-/// Workers that wait for room in a ring sleep long, and about equally long, if the loop takes batches at a steady pace. A
-/// thread then wakes up by itself after three quarters of the duration of the last sleep that another thread ended. The
-/// timeout grows slowly until a thread is woken again, so that threads do not wake up much more often than they must. It
-/// applies to at most one sleep per wait: if the loop has stopped, threads sleep until they are woken.
+/// Waking a thread costs the caller about 12 µs on a virtual machine, and the caller may be a loop
+/// that should not wait. Workers that wait for space in a ring sleep long, and about equally long,
+/// if the loop takes batches at a steady pace. A thread then wakes up by itself after three
+/// quarters of the duration of the last sleep that another thread ended. The timeout grows slowly
+/// until a thread is woken again, so that threads do not wake up much more often than necessary. It
+/// applies to at most one sleep per wait: if the loop has stopped, threads sleep until they are
+/// woken.
 #[derive(Debug)]
 struct Alarm {
     /// The timeout in nanoseconds; 0 for none.
     after: AtomicUsize,
-    /// Whether no sleep has used the timeout since a thread last began to wait.
+    /// Whether the timeout is still unused since a thread last began to wait.
     armed: AtomicBool,
 }
 
@@ -110,8 +117,8 @@ impl Alarm {
         Self { after: AtomicUsize::new(0), armed: AtomicBool::new(true) }
     }
 
-    /// Lets the next sleep use the timeout. Called when a thread begins to wait, which may be once per batch, so it writes
-    /// only if it must: notifiers read the same cache line.
+    /// Allows the next sleep to use the timeout. Called when a thread begins to wait, which may be
+    /// once per batch. It writes only if necessary, because notifiers read the same cache line.
     fn arm(&self) {
         if !self.armed.load(Relaxed) {
             self.armed.store(true, Relaxed);
@@ -124,7 +131,8 @@ impl Alarm {
         if after > 0 && self.armed.swap(false, Relaxed) { Duration::from_nanos(after as u64) } else { Duration::MAX }
     }
 
-    /// Adapts the timeout after a sleep of length `slept`, whose timeout was `alarm` (from [`take`](Self::take)).
+    /// Adapts the timeout after a sleep of length `slept`, whose timeout was `alarm` (from
+    /// [`take`](Self::take)).
     fn learn(&self, slept: Duration, alarm: Duration) {
         let nanos = |time: Duration| usize::try_from(time.as_nanos()).unwrap_or(usize::MAX);
         let after = if slept >= alarm {
@@ -155,7 +163,7 @@ impl Futex for SystemFutex {
     }
 
     fn heavy_fence(&self) {
-        // Without it, a wake-up could be lost.
+        // Without the fence, a wake-up could be lost.
         assert!(heavy_fence(), "membarrier: {}", std::io::Error::last_os_error());
     }
 
@@ -172,14 +180,15 @@ fn light_fence_if(asymmetric: bool) {
     if asymmetric { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
 }
 
-/// The fence of a thread that does something often. It pairs with the [heavy one](heavy_fence) of a thread that does
-/// something rarely, as two `fence(SeqCst)` do.
+/// Executes the fence of a thread that does something often. It pairs with the
+/// [heavy fence](heavy_fence) of a thread that does something rarely, as two `fence(SeqCst)` do.
 #[inline]
 pub fn light_fence() {
     light_fence_if(asymmetric_fences());
 }
 
-/// The fence of a thread that does something rarely. Returns `false` if the system refuses it.
+/// Executes the fence of a thread that does something rarely. Returns `false` if the system refuses
+/// it.
 pub fn heavy_fence() -> bool {
     fence(Ordering::SeqCst);
     !asymmetric_fences() || system::barrier()
@@ -187,8 +196,8 @@ pub fn heavy_fence() -> bool {
 
 /// Sleeping and waking between processes, for rings in memory that they share.
 ///
-/// It has no fields, since its words lie in memory that any of the processes may write. The fences are full ones:
-/// `membarrier` reaches only the threads of one process.
+/// It has no fields, since the words that it waits on are in memory that any of the processes may
+/// write. The fences are full ones: `membarrier` reaches only the threads of one process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SharedFutex;
 
@@ -215,11 +224,13 @@ impl Futex for SharedFutex {
     }
 }
 
-/// That of all waits for other processes, since a [`SharedFutex`] has no fields.
+/// The patience of all waits for other processes. It is global, since a [`SharedFutex`] has no
+/// fields.
 static PATIENCE: Patience = Patience::new();
 
-/// Whether the process supports asymmetric fences: 1 if so, 2 if not, 0 until it is known. This is not a `OnceLock`: a
-/// child whose parent was forked in the middle of it would wait forever. Registering twice does no harm.
+/// Whether the process supports asymmetric fences: 1 if so, 2 if not, 0 until it is known. This is
+/// not a `OnceLock`, because the child of a process that was forked during the initialisation would
+/// wait forever. Registering twice does no harm.
 static REGISTERED: AtomicU8 = AtomicU8::new(0);
 
 /// Whether the process supports asymmetric fences. The first call registers the process for them.
@@ -247,8 +258,8 @@ mod system {
         let timeout = seconds.ok().map(|tv_sec| libc::timespec { tv_sec, tv_nsec: timeout.subsec_nanos() as _ });
         let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let operation = libc::FUTEX_WAIT | scope(shared);
-        // SAFETY: the word outlives the call, and the timeout is null or a valid timespec. The caller checks again
-        // after every outcome (woken, timed out, interrupted, changed before).
+        // SAFETY: the word outlives the call, and the timeout is null or a valid timespec. The
+        // caller checks again after every outcome (woken, timed out, interrupted, changed before).
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, timeout) };
     }
 
@@ -268,7 +279,8 @@ mod system {
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
-    /// Returns whether it succeeded. It cannot fail after registration, unless the system takes back what it granted.
+    /// Makes all threads of the process execute a barrier. Returns whether that succeeded. After
+    /// registration it cannot fail, unless the system revokes the permission.
     pub(super) fn barrier() -> bool {
         let command = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED;
         // SAFETY: the call touches no memory.
@@ -281,7 +293,8 @@ mod system {
     use super::*;
     use std::sync::{Condvar, Mutex, PoisonError};
 
-    /// One lock for the process: sleepers of all words share it, and look again when any is woken.
+    /// The lock of all waits in the process. The sleepers of all words share it, and check their
+    /// words again when any of them is woken.
     static LOCK: Mutex<()> = Mutex::new(());
     static WOKEN: Condvar = Condvar::new();
 

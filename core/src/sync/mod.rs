@@ -1,11 +1,12 @@
-//! The only place that replaces the atomics of the standard `core` library, and the system's futex, with those of a
-//! model checker.
+//! The only place that replaces the atomics of the standard `core` library, and the system's futex,
+//! with those of a model checker.
 //!
-//! In a normal build, the atomics and cells of the rings are those of `core`, and this module costs nothing. Three
-//! build configurations replace them with [watched](self::watched) ones, whose operations can be intercepted:
+//! In a normal build, the atomics and cells of the rings are those of `core`, and this module costs
+//! nothing. Three build configurations replace them with [watched](self::watched) ones, whose
+//! operations can be intercepted:
 //!
-//! - `--cfg loom`: loom's atomics, so that the models in `tests/` explore their interleavings, and each mutant
-//!   weakens one ordering;
+//! - `--cfg loom`: loom's atomics, so that the models in `tests/` explore their interleavings, and
+//!   each mutant weakens one ordering;
 //! - `--cfg shuttle`: shuttle's atomics, for random schedules of whole loaders;
 //! - `--cfg delays`: those of `core`, with a random delay before each operation.
 
@@ -74,8 +75,8 @@ impl<T> Cell<T> {
     }
 }
 
-/// Declares a constructor that is `const`, except with the atomics of a model checker, which cannot be made or dropped
-/// in a `const fn`.
+/// Declares a constructor that is `const`, except with the atomics of a model checker, which cannot
+/// be made or dropped in a `const fn`.
 macro_rules! const_unless_modelled {
     ($(#[$meta:meta])* $vis:vis fn $($rest:tt)*) => {
         #[cfg(not(any(loom, shuttle)))]

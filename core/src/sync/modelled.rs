@@ -1,4 +1,5 @@
-//! The system's futex and fences under a model checker, made of its lock and condition variable.
+//! The system's futex and fences under a model checker, implemented with the checker's lock and
+//! condition variable.
 
 use core::time::Duration;
 
@@ -36,8 +37,8 @@ impl SystemFutex {
 }
 
 impl Futex for SystemFutex {
-    /// With a timeout it only yields. Without one it sleeps until it is woken, so that a lost wake-up is a deadlock,
-    /// which the model checker detects.
+    /// Sleeps until it is woken, so that a lost wake-up is a deadlock, which the model checker
+    /// detects. With a timeout it only yields.
     fn wait(&self, word: &Word, expected: u32, timeout: Duration) {
         if timeout < Duration::MAX {
             return thread::yield_now();
@@ -61,24 +62,25 @@ impl Futex for SystemFutex {
         heavy_fence();
     }
 
-    /// Each look is a step of the schedule, so one before the first sleep is as good as many.
+    /// Always returns that it is time to sleep: one check before the first sleep is enough, as the
+    /// model checker explores when it happens.
     fn spin(&self, _round: u32) -> bool {
         false
     }
 }
 
-/// Works like the system's fence, for a thread that does something often.
+/// Executes the model checker's fence in place of the system's light fence.
 pub fn light_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// Works like the system's fence, for a thread that does something rarely.
+/// Executes the model checker's fence in place of the system's heavy fence.
 pub fn heavy_fence() -> bool {
     fence(Ordering::SeqCst);
     true
 }
 
-/// Whether a deadline has passed, decided at random at each look: one in twelve finds that it has.
+/// Returns whether a deadline has passed. The result is random: `true` in one of twelve calls.
 #[cfg(shuttle)]
 pub fn is_late() -> bool {
     use shuttle::rand::{Rng, thread_rng};

@@ -1,11 +1,14 @@
-//! Mutants of the rings, which the models must detect: one operation with a weaker ordering, or left out.
+//! Mutants of the rings, which the models must detect. In a mutant, one operation has a weaker
+//! ordering or is left out.
 //!
-//! The harness (`tests/models/mutants.rs`) runs a model in a separate process and configures it by environment
-//! variables:
+//! The harness (`tests/models/mutants.rs`) runs a model in a separate process and configures it by
+//! environment variables:
 //!
-//! - `SLOTLINE_MUTANT="FILE:LINE:COLUMN|OPERATION|WEAKER"`: that operation is done with the ordering `WEAKER`
-//!   (`Relaxed`, `Acquire`, `Release`, `AcqRel`), or left out if `WEAKER` is `nothing`.
-//! - `SLOTLINE_SITES=FILE`: each operation that the model executes is written to that file, with its ordering.
+//! - `SLOTLINE_MUTANT="FILE:LINE:COLUMN|OPERATION|WEAKER"`: that operation is done with the
+//!   ordering `WEAKER` (`Relaxed`, `Acquire`, `Release`, `AcqRel`), or left out if `WEAKER` is
+//!   `nothing`.
+//! - `SLOTLINE_SITES=FILE`: each operation that the model executes is written to that file, with
+//!   its ordering.
 
 use core::panic::Location;
 use std::collections::HashSet;
@@ -21,13 +24,13 @@ struct Mutant {
     line: u32,
     column: u32,
     operation: String,
-    /// `None` if the operation is left out.
+    /// The ordering to use, or `None` if the operation is left out.
     weaker: Option<Ordering>,
 }
 
 impl Mutant {
-    /// Parses the value of `SLOTLINE_MUTANT`. Panics if it is malformed: a check with a mutant that does not exist
-    /// would prove nothing.
+    /// Parses the value of `SLOTLINE_MUTANT`. Panics if it is malformed: a check with a mutant that
+    /// does not exist would prove nothing.
     fn parse(text: &str) -> Self {
         let parse = || {
             let [place, operation, weaker] = *text.split('|').collect::<Vec<_>>() else { return None };
@@ -90,7 +93,8 @@ pub fn weaken(operation: &str, order: Ordering, place: &Location<'_>) -> Orderin
     mutant_at(operation, place).and_then(|mutant| mutant.weaker).unwrap_or(order)
 }
 
-/// Whether the active mutant leaves out a step of the protocol that has no ordering.
+/// Returns whether the active mutant leaves out this step of the protocol, one that has no
+/// ordering.
 pub fn leaves_out(operation: &str, place: &Location<'_>) -> bool {
     note(operation, None, place);
     mutant_at(operation, place).is_some()

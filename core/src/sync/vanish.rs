@@ -1,11 +1,13 @@
-//! Workers that vanish: a thread of a model stops before one of its operations, and runs nothing after it.
+//! Workers that vanish in models: a thread stops before one of its operations, and runs nothing
+//! after it.
 
 use std::boxed::Box;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 loom::thread_local! {
-    /// The number of operations that this thread still executes, if it is to vanish.
+    /// The number of operations that this thread still executes before it vanishes; `None` if it
+    /// does not.
     static LEFT: Cell<Option<usize>> = Cell::new(None);
     static VANISHED: Cell<bool> = Cell::new(false);
 }
@@ -13,8 +15,8 @@ loom::thread_local! {
 /// The payload with which a vanishing thread unwinds.
 struct Vanished;
 
-/// Runs `worker` on this thread, until it has executed this many operations. Returns whether it vanished. Destructors
-/// run while it unwinds; those of claims do nothing.
+/// Runs `worker` on this thread, until it has executed this many operations. Returns whether it
+/// vanished. Destructors run while it unwinds; those of claims do nothing.
 pub fn vanish_after(operations: usize, worker: impl FnOnce()) -> bool {
     LEFT.with(|left| left.set(Some(operations)));
     let outcome = catch_unwind(AssertUnwindSafe(worker));
@@ -31,7 +33,7 @@ pub fn has_vanished() -> bool {
     VANISHED.with(Cell::get)
 }
 
-/// Counts an operation.
+/// Counts an operation, and unwinds the thread if it is the one to vanish at.
 pub(super) fn step() {
     LEFT.with(|left| match left.get() {
         None => {}

@@ -13,7 +13,8 @@ use shuttle::sync::atomic as real;
 
 pub use core::sync::atomic::Ordering;
 
-/// Called before each operation, with its place in the source. Returns the ordering to use.
+/// Is called before each operation, with the operation's name and source location. Returns the
+/// ordering to use.
 #[inline]
 fn step(_operation: &'static str, order: Ordering, _place: &'static Location<'static>) -> Ordering {
     #[cfg(delays)]

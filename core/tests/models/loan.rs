@@ -1,4 +1,5 @@
-//! Models of [`Loan`] alone. The thing is a value whose accesses loom checks: freeing it is a write.
+//! Models of [`Loan`] alone. The lent value is a counter whose accesses loom checks. Freeing it is
+//! represented by a write.
 
 use std::sync::Arc;
 
@@ -24,12 +25,12 @@ impl Thing {
     }
 
     fn read(&self) -> usize {
-        // SAFETY: loom reports a write at the same time.
+        // SAFETY: loom reports a write that happens at the same time.
         self.value.with(|value| unsafe { *value })
     }
 
     fn write(&self) {
-        // SAFETY: loom reports any other access at the same time.
+        // SAFETY: loom reports any other access that happens at the same time.
         self.value.with_mut(|value| unsafe { *value += 1 });
     }
 
@@ -40,13 +41,13 @@ impl Thing {
         }
     }
 
-    /// What the borrower does: it changes the thing and gives it back.
+    /// Acts as the borrower: changes the value and gives it back.
     fn use_and_give_back(&self) {
         self.write();
         self.free_if(self.loan.give_back(|| self.fences.light_fence()));
     }
 
-    /// The owner goes.
+    /// Acts as the owner that goes away.
     fn abandon(&self) {
         let fence = || {
             self.fences.heavy_fence();
@@ -96,13 +97,13 @@ fn a_thing_that_came_back_is_lent_again() {
     });
 }
 
-/// The fences are only needed so that someone frees the thing. The owner also writes something after it has lent the thing,
-/// which the side that frees it must see.
+/// The fences only ensure that one side frees the value. In this model, the owner also writes a
+/// note after it has lent the value, which the side that frees the value must see.
 #[test]
 fn without_fences_a_thing_may_be_lost_but_is_not_freed_early_or_twice() {
     explore(4, || {
         let (thing, notes) = (Thing::new(Loan::new(false)), Arc::new(UnsafeCell::new(0)));
-        // SAFETY: loom reports any other access at the same time.
+        // SAFETY: loom reports any other access that happens at the same time.
         let note = |notes: &UnsafeCell<usize>| notes.with_mut(|notes| unsafe { *notes += 1 });
         thing.loan.lend();
         let borrower = thread::spawn({

@@ -1,5 +1,5 @@
-//! Models of the rings under loom: every interleaving of a few threads, up to a bound of preemptions. There are also
-//! mutants of the rings, each of which must be caught by a model.
+//! Models of the rings under loom: every interleaving of a few threads, up to a bound of
+//! preemptions. There are also mutants of the rings, each of which must be caught by a model.
 //!
 //! `proof/loom` and `proof/mutants` run them. To run them by hand:
 //!
@@ -7,9 +7,11 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p slotline-core --release --features alloc --test models
 //! ```
 //!
-//! The models stay tiny (two workers, a consumer, one to three slots, a few tickets), since the number of interleavings
-//! is exponential in the number of atomic operations. Sides park at once, so that a lost wake-up is a deadlock, which
-//! loom reports. A second reader of a value, or a reader that comes too early, is a race, which loom also reports.
+//! The models are small (two workers, a consumer, one to three slots, a few tickets), since the
+//! number of interleavings is exponential in the number of atomic operations. Threads that wait go
+//! to sleep without spinning, so that a lost wake-up is a deadlock, which loom reports. If a value
+//! is accessed by two threads at the same time, or is read too early, that is a race, which loom
+//! reports, too.
 #![cfg(loom)]
 
 mod loan;

@@ -1,5 +1,6 @@
-//! Mutants: each ordering of the rings and of `Park` weakened, each fence and each `notify` left out, one at a time. A
-//! model must catch each of them, or the list must say why it does no harm.
+//! Mutants of the rings and of `Park`. In each mutant, one memory ordering is weakened, or one
+//! fence or one `notify` is left out. A model must catch each mutant, or the list must say why it
+//! is harmless.
 //!
 //! `mutants.txt` lists them:
 //!
@@ -10,9 +11,10 @@
 //!         OPERATION ORDERING -> WEAKER: (why it does no harm)
 //! ```
 //!
-//! The sources of the rings contain nothing about mutants. The models are run first, to see which operations they
-//! execute. Each of these must be in the list, and each ordering that the sources name must be among them, so that no
-//! ordering can be added without a model for it. Then each mutant runs against its model, in a separate process.
+//! The sources of the rings contain nothing about mutants. The models are run first, to see which
+//! operations they execute. Each of these must be in the list, and each ordering that the sources
+//! name must be among them, so that no ordering can be added without a model for it. Then each
+//! mutant runs against its model, in a separate process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-/// The maximum time for a model to catch its mutant. It only ends the wait, and is far longer than needed.
+/// The maximum time for a model to catch its mutant. It is far longer than needed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An operation that a model executes.
@@ -35,7 +37,8 @@ struct Site {
     ordering: String,
 }
 
-/// A mutant as the list names it: line numbers may change, this does not. It may refer to several sites.
+/// A mutant as the list names it: without line numbers, which may change. It may refer to several
+/// sites.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name {
     file: String,
@@ -118,8 +121,8 @@ impl Sources {
         weaker(&site.ordering).iter().map(name).collect()
     }
 
-    /// Returns the lines of the core that name an ordering that matters, or call `notify`: the line with the
-    /// operation's own name.
+    /// Returns the lines of the sources that have a memory ordering other than `Relaxed`, or call
+    /// `notify`.
     fn operations(&self) -> impl Iterator<Item = (&str, usize)> {
         let core = self.0.iter().filter(|(file, _)| file.starts_with("core/src") && !file.starts_with("core/src/sync"));
         core.flat_map(|(file, lines)| {
@@ -198,8 +201,8 @@ fn in_parallel<T: Sync>(items: &[T], each: impl Fn(&T) + Sync) {
     });
 }
 
-/// Returns the operations that the models execute within their first interleavings, with the models that execute them,
-/// the fastest first.
+/// Returns the operations that the models execute within their first interleavings, each with the
+/// models that execute it, the fastest model first.
 fn sites() -> BTreeMap<Site, Vec<String>> {
     let found = Mutex::new(BTreeMap::<Site, Vec<(Duration, String)>>::new());
     in_parallel(&models(), |model| {
@@ -223,8 +226,8 @@ fn sites() -> BTreeMap<Site, Vec<String>> {
                 operation: operation.to_owned(),
                 ordering: ordering.to_owned(),
             };
-            // The models' own calls are not part of the rings; the fences of their `Futex` represent those of any
-            // `Futex`.
+            // Calls in the models themselves are not part of the rings. The fences of the models'
+            // `Futex` count, as they represent those of any `Futex`.
             if !site.file.starts_with("core/src") && !operation.ends_with("fence") {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! Models of [`Park`](slotline_core::wait::Park) alone, with a condition that is ordered only by the fences.
+//! Models of [`Park`](slotline_core::wait::Park) alone, with a condition that is ordered only by
+//! the fences.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use slotline_core::wait::{Never, Wait};
 
 use super::support::{Looks, Parking, explore};
 
-/// The conditions that are waited for, and which of them the sleeper wants. All accesses are relaxed, so that the test
-/// depends only on `Park`'s own orderings.
+/// The conditions that are waited for, and which of them the sleeping thread wants. All accesses
+/// are relaxed, so that the model depends only on `Park`'s own orderings.
 #[derive(Default)]
 struct Shared {
     park: Parking,
@@ -55,7 +56,7 @@ fn one_change_wakes_every_sleeper() {
     });
 }
 
-/// Two threads make one change each, and wake the sleeper only if it wants that change.
+/// Two threads make one change each, and wake the sleeping thread only if it wants that change.
 #[test]
 fn a_notifier_that_declines_sees_what_the_sleeper_wants() {
     explore(3, || {

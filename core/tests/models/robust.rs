@@ -13,12 +13,13 @@ use super::support::{Note, Parking, explore};
 const ONE: Owner = Owner::new(1);
 const TWO: Owner = Owner::new(2);
 
-/// More operations than a vanishing worker executes in any model.
+/// A number that is larger than the number of operations that a vanishing worker executes in any
+/// model.
 const OPERATIONS: usize = 40;
 
 type Words = Box<[Word]>;
 
-/// A ring, and what its parts contain.
+/// A ring, and the contents of its parts.
 #[derive(Clone)]
 struct Model {
     ring: Arc<Ring<Words, Parking>>,
@@ -34,7 +35,8 @@ impl Model {
         Self { ring: Arc::new(ring), parts, notes: (0..depth * parts).map(|_| Note::default()).collect() }
     }
 
-    /// Claims up to `max` parts, writes the ticket into each, and publishes them. Returns whether there were any.
+    /// Claims up to `max` parts, writes the ticket into each, and publishes them. Returns whether
+    /// there were any.
     fn try_work(&self, owner: Owner, max: usize) -> bool {
         self.ring.try_claim(owner, max).map(|claim| self.fill(claim)).is_ok()
     }
@@ -57,7 +59,7 @@ impl Model {
         }
     }
 
-    /// Waits for a ticket, and checks what its slot contains.
+    /// Waits for a ticket, and checks the contents of its slot.
     fn take(&self, slot: usize, ticket: u64) {
         self.ring.wait(Some(ticket), &Never, || self.ring.look(slot, ticket) != Look::Pending);
         assert_eq!(self.ring.look(slot, ticket), Look::Ready);
@@ -72,8 +74,8 @@ impl Model {
     }
 }
 
-/// Explores a model in which a worker vanishes before its operation number `k`, for each `k`; it must get to its end
-/// for a `k` that is large enough.
+/// Explores a model in which a worker vanishes before its operation number `k`, for each `k`. For a
+/// `k` that is large enough, the worker must reach its end.
 fn vanishing(preemptions: usize, model: impl Fn(usize) -> bool + Copy + Send + Sync + 'static) {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     for k in 0..OPERATIONS {
@@ -91,7 +93,8 @@ fn vanishing(preemptions: usize, model: impl Fn(usize) -> bool + Copy + Send + S
     panic!("a worker executes more than {OPERATIONS} operations");
 }
 
-/// The host takes every ticket in order, each with the contents that its last owner wrote, whenever a worker vanishes.
+/// Wherever a worker vanishes, the host takes every ticket in order, each with the contents that
+/// its last owner wrote.
 #[test]
 fn a_worker_that_vanishes_blocks_nobody() {
     vanishing(1, |k| {
@@ -133,7 +136,7 @@ fn parts_of_a_vanished_worker_are_claimed_again() {
 fn in_arrival_mode_a_vanished_worker_blocks_nobody() {
     vanishing(1, |k| {
         let model = Model::new(2, 1, Delivery::Arrival);
-        // Tickets are in any slots.
+        // Tickets may be in any slots.
         model.assign(1, 0);
         model.assign(0, 1);
         let (first, second) = (model.clone(), model.clone());
@@ -149,7 +152,7 @@ fn in_arrival_mode_a_vanished_worker_blocks_nobody() {
     });
 }
 
-/// Whatever a worker left becomes a failure, and what it published does not.
+/// Parts that a vanished worker had claimed become failures, and parts that it published do not.
 #[test]
 fn what_a_vanished_worker_left_can_be_failed() {
     vanishing(3, |k| {
@@ -171,7 +174,8 @@ fn what_a_vanished_worker_left_can_be_failed() {
     });
 }
 
-/// A worker of the next run sees what the host wrote before it, also if it looked for work before.
+/// A worker of the next run sees what the host wrote before that run, even if the worker looked for
+/// work before.
 #[test]
 fn a_run_begins_after_tickets_were_withdrawn() {
     explore(2, || {
@@ -202,7 +206,8 @@ fn a_run_begins_after_tickets_were_withdrawn() {
     });
 }
 
-/// A worker may vanish before it wakes the host, which sleeps while another thread recovers what is left.
+/// A worker may vanish before it wakes the host, which sleeps while another thread recovers the
+/// worker's parts.
 #[test]
 fn a_recovery_wakes_the_host() {
     vanishing(2, |k| {
@@ -213,7 +218,7 @@ fn a_recovery_wakes_the_host() {
         let reaper = thread::spawn(move || {
             let vanished = worker.join().unwrap();
             reaper.ring.recover(ONE, [(0, 0)], |_, _| Recovery::Fail);
-            // What the worker did not claim.
+            // Works on the parts that the vanished worker did not claim.
             reaper.try_work(TWO, 1);
             vanished
         });
@@ -225,7 +230,7 @@ fn a_recovery_wakes_the_host() {
     });
 }
 
-/// Both sides see what was written before.
+/// Checks that both sides see what the other one wrote before.
 #[test]
 fn closing_wakes_both_sides() {
     explore(3, || {
@@ -247,7 +252,7 @@ fn closing_wakes_both_sides() {
     });
 }
 
-/// Two workers publish the last two parts at once; one of them wakes the host.
+/// Two workers publish the last two parts at once, and one of them wakes the host.
 #[test]
 fn the_last_of_two_parts_wakes_the_host() {
     explore(3, || {
@@ -262,7 +267,7 @@ fn the_last_of_two_parts_wakes_the_host() {
     });
 }
 
-/// A worker looks while the host assigns a slot part by part.
+/// A worker looks for parts while the host assigns a slot part by part.
 #[test]
 fn a_part_assigned_during_a_look_is_found() {
     explore(2, || {
@@ -276,14 +281,15 @@ fn a_part_assigned_during_a_look_is_found() {
     });
 }
 
-/// The host withdraws one slot after the other while it waits, and so one of them only after its first look.
+/// The host withdraws one slot after the other while it waits, so the second one only after it has
+/// looked once.
 #[test]
 fn a_publisher_wakes_a_host_that_withdraws() {
     explore(2, || {
         let model: &'static Model = Box::leak(Box::new(Model::new(2, 2, Delivery::InOrder)));
         (0..2).for_each(|ticket| model.ring.assign(ticket, ticket as u64));
         let first = model.ring.try_claim(TWO, 2).unwrap();
-        // Of ticket 1, part 0 is free and part 1 is claimed.
+        // Part 0 of ticket 1 is free, and part 1 is claimed.
         std::mem::forget(model.ring.try_claim(ONE, 1).unwrap());
         let second = model.ring.try_claim(TWO, 1).unwrap();
         model.ring.recover(ONE, [(1, 1)], |_, _| Recovery::Redo);

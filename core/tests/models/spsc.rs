@@ -12,7 +12,7 @@ use super::support::{Looks, Note, Parking, explore};
 type Model<T> = Ring<Box<[Slot<T>]>, Parking>;
 type Sides<T> = (Producer<Arc<Model<T>>>, Consumer<Arc<Model<T>>>);
 
-/// Numbers start just before their wrap.
+/// The first item number, just before the numbers wrap.
 const START: usize = usize::MAX;
 
 fn sides(capacity: usize) -> Sides<usize> {
@@ -33,7 +33,8 @@ fn take_in_order(consumer: &mut Consumer<Arc<Model<usize>>>, from: usize) -> usi
     unreachable!()
 }
 
-/// Publishing against the consumer's sleep, release against the producer's, the wrap of slots and numbers, and the end.
+/// Checks publishing while the consumer goes to sleep, releasing while the producer goes to sleep,
+/// the wrap of slots and numbers, and the end.
 fn blocking(capacity: usize, items: usize) {
     explore(2, move || {
         let (mut producer, mut consumer) = sides(capacity);
@@ -88,7 +89,8 @@ fn chunks_wrap_around_the_ring_in_order() {
     });
 }
 
-/// No parking: only the `try_` methods, so that the test depends only on the orderings of the positions.
+/// Only the `try_` methods, without parking, so that the model depends only on the orderings of the
+/// positions.
 #[test]
 fn polled_items_arrive_in_order() {
     explore(3, || {
@@ -160,7 +162,8 @@ fn closing_wakes_the_producer() {
     });
 }
 
-/// The last side that is dropped restarts the ring; a side that is taken then finds it in its initial state.
+/// The last side that is dropped restarts the ring; a side that is taken then finds it in its
+/// initial state.
 #[test]
 fn a_ring_that_both_sides_left_can_be_taken_again() {
     explore(3, || {
@@ -218,7 +221,8 @@ fn is_ended_implies_that_all_items_are_counted() {
     });
 }
 
-/// A side that gets the end, as an error, sees everything that was written before the end was caused.
+/// A side that gets the end, as an error, sees everything that was written before the end was
+/// caused.
 #[test]
 fn a_producer_that_gets_the_end_sees_earlier_writes() {
     for closes in [false, true] {
@@ -238,7 +242,7 @@ fn a_producer_that_gets_the_end_sees_earlier_writes() {
     }
 }
 
-/// As above, for the consumer.
+/// Like the previous model, for the consumer.
 #[test]
 fn a_consumer_that_gets_the_end_sees_earlier_writes() {
     for closes in [false, true] {

@@ -68,14 +68,14 @@ impl Wait for Parking {
     }
 }
 
-/// Data that is written outside of the ring. Loom reports a thread that reads it without being synchronised with the
-/// write.
+/// Data that is written outside of the ring. Loom reports a thread that reads it without being
+/// synchronised with the write.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Note(Arc<UnsafeCell<usize>>);
 
 // SAFETY: a note exists to be shared, and loom reports racing accesses.
 unsafe impl Send for Note {}
-// SAFETY: as above.
+// SAFETY: loom reports racing accesses.
 unsafe impl Sync for Note {}
 
 impl Note {

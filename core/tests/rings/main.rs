@@ -1,4 +1,5 @@
-//! Tests of the rings without models: step by step on one thread, with random sequences of operations, and with real threads.
+//! Tests of the rings with concrete operations: step by step on one thread, with random sequences
+//! of operations, and with real threads.
 #![cfg(not(loom))]
 
 mod ordered;

@@ -14,7 +14,8 @@ fn a_working_consumer_does_not_wait_for_a_ticket_it_must_claim() {
         let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
         worker.try_claim(1).unwrap().publish();
         let lease = consumer.try_next().unwrap();
-        // The slot is held when the consumer looks for work, and is released before it looks for a result.
+        // The slot is held when the consumer looks for work, and is released before it looks for a
+        // result.
         assert_eq!(worker.try_claim(1).unwrap_err(), ClaimError::Full);
         drop(lease);
         assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty);
@@ -53,7 +54,7 @@ fn wait_for_run_returns_while_parts_are_left() {
     let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
     worker.try_claim(1).unwrap().publish();
     ring.seal();
-    // Otherwise it would wait forever, as the sides of this ring spin.
+    // Parts are left, so this must return at once. (Otherwise it would spin forever.)
     assert_eq!(worker.wait_for_run(), Ok(()));
     worker.try_claim(1).unwrap().publish();
     assert!(consumer.try_next().is_ok());
@@ -108,7 +109,7 @@ fn claim_many_begins_with_the_rest_of_a_ticket() {
     assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty);
     begun.publish();
     assert_eq!([0, 1].map(|_| consumer.try_next().unwrap().ticket()), [0, 1]);
-    // After a seal, only that rest can be claimed.
+    // After a seal, only the rest of the open ticket can be claimed.
     worker.try_claim(1).unwrap().publish();
     ring.seal();
     let claims = worker.try_claim_many(2).unwrap().map(|claim| (claim.ticket(), claim.parts()));
@@ -192,8 +193,8 @@ fn publish_each_refuses_slots_of_several_parts() {
     assert_eq!(consumer.try_next().unwrap_err(), NextError::Failed { ticket: 0 });
 }
 
-/// Leaves every slot in each state in which a ring can leave it: free in a later lap, with a part finished, claimed in
-/// arrival mode, ready, failed, and leased.
+/// Leaves every slot in each state in which a ring can leave it: free in a later lap, with a part
+/// finished, claimed in arrival mode, ready, failed, and leased.
 fn leave_in_every_state(slots: &mut [Slot<u32>], delivery: Delivery) {
     let depth = slots.len();
     let config = Config::new().delivery(delivery);
@@ -211,7 +212,7 @@ fn leave_in_every_state(slots: &mut [Slot<u32>], delivery: Delivery) {
     std::mem::forget(worker.try_claim(1).unwrap());
 }
 
-/// Claims and takes everything that a new ring has.
+/// Claims and takes everything that can be claimed in a new ring.
 fn check_that_it_is_new(ring: &Ring<[Slot<u32>; 4]>) {
     let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
     let mut claims = Vec::new();

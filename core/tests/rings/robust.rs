@@ -19,7 +19,7 @@ pub(crate) fn ring(depth: usize, parts: usize, delivery: Delivery) -> Owned {
     Ring::new((0..shape.words()).map(|_| Word::new(0)).collect(), shape, delivery, Spin, Spin)
 }
 
-/// The ticket and the parts of the next claim.
+/// Returns the ticket and the parts of the next claim.
 fn claims(ring: &Owned, owner: Owner, max: usize) -> Option<(u64, std::ops::Range<usize>)> {
     let claim = ring.try_claim(owner, max).ok()?;
     let found = (claim.ticket(), claim.parts());
@@ -139,7 +139,7 @@ fn a_word_that_no_worker_writes_is_corrupt() {
     }
 }
 
-/// A corrupted worker wrote anything anywhere.
+/// A faulty worker wrote arbitrary values anywhere.
 #[test]
 fn random_words_cause_no_panic_and_no_hang() {
     let mut state = 1_u64;

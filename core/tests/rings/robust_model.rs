@@ -1,4 +1,5 @@
-//! Random sequences of operations on the robust ring, compared with a simple model of it, on one thread.
+//! Random sequences of operations on the robust ring, compared with a simple model of it, on one
+//! thread.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ impl Rng {
     }
 }
 
-/// What the reference knows of a part.
+/// The expected state of a part.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Part {
     Free,
@@ -28,7 +29,7 @@ enum Part {
     Withdrawn,
 }
 
-/// The reference: per slot, ticket and parts.
+/// The reference model: for each slot, its ticket and its parts.
 struct Reference {
     depth: usize,
     parts: usize,
@@ -36,7 +37,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// The expected next claim.
+    /// Returns the expected next claim.
     fn claim(&mut self, owner: u16, max: usize) -> Option<(usize, u64, std::ops::Range<usize>)> {
         let lowest = (0..self.depth)
             .filter_map(|s| self.slots[s].as_ref().filter(|(_, p)| p.contains(&Part::Free)).map(|(t, _)| (*t, s)))
@@ -72,7 +73,7 @@ fn sequence(seed: u64, depth: usize, parts: usize, delivery: Delivery, base: u64
     let order = delivery == Delivery::InOrder;
     let mut model = Reference { depth, parts, slots: vec![None; depth] };
     let mut counts = [0; 6];
-    let (mut next, mut head) = (base, base); // next to assign; next to take (in order)
+    let (mut next, mut head) = (base, base); // The next to assign, and to take (in order).
     if base != 0 {
         ring.start_at(base);
     }
@@ -82,7 +83,7 @@ fn sequence(seed: u64, depth: usize, parts: usize, delivery: Delivery, base: u64
     for step in 0..60 {
         match rng.below(12) {
             0..=2 => {
-                // assign
+                // Assigns a ticket.
                 let slot = if order {
                     if next - head >= depth as u64 {
                         continue;
@@ -119,7 +120,7 @@ fn sequence(seed: u64, depth: usize, parts: usize, delivery: Delivery, base: u64
                 }
             }
             6..=7 => {
-                // finish one claim
+                // Finishes one claim.
                 if held.is_empty() {
                     continue;
                 }
@@ -135,7 +136,7 @@ fn sequence(seed: u64, depth: usize, parts: usize, delivery: Delivery, base: u64
                 counts[2] += 1;
             }
             8 => {
-                // one or several workers die
+                // One or several workers die.
                 let many = 1 + rng.below(2);
                 for _ in 0..many {
                     let owner = rng.below(4) as u16;
@@ -171,7 +172,7 @@ fn sequence(seed: u64, depth: usize, parts: usize, delivery: Delivery, base: u64
                 }
             }
             9..=10 => {
-                // look everywhere, take what is finished
+                // Looks at all slots, and takes those that are finished.
                 for s in 0..depth {
                     if let Some((t, _)) = model.slots[s] {
                         assert_eq!(ring.look(s, t), model.look(s), "{} step {step}", ctx("look"));
@@ -194,7 +195,7 @@ fn sequence(seed: u64, depth: usize, parts: usize, delivery: Delivery, base: u64
                 }
             }
             _ => {
-                // end of the run: withdraw all, finish or recover the rest
+                // Ends the run: withdraws all parts, and finishes or recovers the others.
                 if rng.below(3) != 0 {
                     continue;
                 }
@@ -242,7 +243,8 @@ fn sequence(seed: u64, depth: usize, parts: usize, delivery: Delivery, base: u64
     counts
 }
 
-/// Workers that die, several at once and under numbers that were used before; runs that are withdrawn; tickets close to the last.
+/// Workers die, also several at once and with numbers that were used before; runs are withdrawn;
+/// tickets are close to the last possible one.
 #[test]
 fn random_sequences_match_a_model() {
     const LAST: u64 = (1 << 48) - 1;

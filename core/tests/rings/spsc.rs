@@ -6,7 +6,7 @@ use slotline_core::spsc::{ClaimError, NextError, Ring};
 
 const ITEMS: usize = 1_000_000;
 
-/// Yields after a few spins, so that the test also makes progress with more threads than cores.
+/// Yields after a few spins, so that the test progresses even with more threads than cores.
 fn pause(round: &mut u32) {
     *round += 1;
     if *round > 64 { thread::yield_now() } else { std::hint::spin_loop() }
@@ -95,8 +95,8 @@ fn blocking_sides_wait_for_each_other_and_for_the_end() {
             producer.push(1).unwrap();
             assert_eq!(producer.push(2).unwrap_err().reason, ClaimError::Closed);
         });
-        // The ring is closed while the producer waits for the only slot, which stays leased until the producer has
-        // noticed.
+        // The ring is closed while the producer waits for the only slot, which stays leased until
+        // the producer has noticed.
         let lease = consumer.next().unwrap();
         assert_eq!(*lease, 1);
         ring.close();

@@ -11,7 +11,7 @@ use slotline_cuda_fake::Fake;
 
 use crate::gpu::Gpu;
 
-/// The number of samples in a batch, where it does not matter otherwise.
+/// The number of samples in a batch, in all checks and measurements for which it does not matter.
 pub(crate) const ROWS: usize = 64;
 
 /// The device and the sizes of the checks and measurements.
@@ -19,7 +19,7 @@ pub(crate) const ROWS: usize = 64;
 pub(crate) struct Bench {
     pub(crate) gpu: Gpu,
     pub(crate) scale: Scale,
-    /// The measurements to make; all of them if there are none.
+    /// The names of the measurements to make. If it is empty, all are made.
     pub(crate) only: Vec<String>,
     /// The fake driver, if it is in use.
     pub(crate) fake: Option<&'static Fake>,
@@ -37,7 +37,8 @@ impl Bench {
 
     /// Prints a human-readable line.
     pub(crate) fn say(&self, text: impl fmt::Display) {
-        // Errors are ignored: the reader may have closed the pipe, and the run continues for its last line.
+        // Errors are ignored: if the reader has closed the pipe, the run continues, as its exit
+        // code still matters.
         let _ = if self.json { writeln!(io::stderr(), "{text}") } else { writeln!(io::stdout(), "{text}") };
     }
 }
@@ -91,7 +92,8 @@ impl Scale {
         }
     }
 
-    /// The sizes to see whether everything runs; the times are then meaningless.
+    /// The sizes of a short run that only shows whether everything works. Its times are
+    /// meaningless.
     pub(crate) fn quick(workers: usize) -> Self {
         Self {
             workers,

@@ -1,8 +1,8 @@
-//! The computation of the kernel `fold`, on the host: for the expected results, and instead of the kernel over the
-//! fake driver.
+//! The computation of the kernel `fold`, on the host. It provides the expected results, and
+//! replaces the kernel when the fake driver is used.
 
-/// Returns the sum, over all words of 8 bytes, of a number that depends on the word, its position and `salt`. An
-/// incomplete last word is padded with zeros.
+/// Returns the sum, over all words of 8 bytes, of a number that depends on the word, its position
+/// and `salt`. An incomplete last word is padded with zeros.
 pub(crate) fn fold(data: &[u8], salt: u64) -> u64 {
     let (words, rest) = data.as_chunks::<8>();
     let mut last = [0; 8];
@@ -12,7 +12,7 @@ pub(crate) fn fold(data: &[u8], salt: u64) -> u64 {
     numbered.fold(0, |sum, (word, at)| sum.wrapping_add(mix(word.wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15)))))
 }
 
-/// The finaliser of splitmix64.
+/// The final mixing step of the generator splitmix64.
 fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,4 +1,5 @@
-//! The device as a training program uses it: through cudarc's safe layer, with its own streams and kernels.
+//! A device as a training program uses it: through cudarc's safe interface, with the program's own
+//! streams and kernels.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -9,9 +10,9 @@ use cudarc::driver::{
 };
 use slotline_cuda::{Device, Stream};
 
-/// Compiled from `check.cu` by `ptx.py`.
+/// The PTX of the kernels, which `ptx.py` compiled from `check.cu`.
 const KERNELS: &str = include_str!("../kernels/check.ptx");
-/// The threads that fold a batch: few, so that it is slow.
+/// The launch size of the kernel `fold`: few threads, so that it is slow.
 const FOLD: LaunchConfig = LaunchConfig { grid_dim: (4, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
 const SPIN: LaunchConfig = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
 
@@ -44,14 +45,15 @@ impl Gpu {
     /// Creates a stream that belongs to the program.
     pub(crate) fn stream(&self) -> Result<Training<'_>> {
         let own = self.context.new_stream()?;
-        // SAFETY: the stream belongs to the device's primary context. `own` lives as long as `seen`, and code that
-        // makes batches ready on the stream synchronizes it before it is dropped.
+        // SAFETY: the stream belongs to the device's primary context. `own` lives as long as
+        // `seen`, and code that makes batches ready on the stream synchronizes it before it is
+        // dropped.
         let seen = unsafe { Stream::from_raw(&self.device, own.cu_stream().cast::<c_void>()) };
         Ok(Training { gpu: self, own, seen })
     }
 
-    /// Returns the legacy default stream. It waits for all other streams, and they wait for it, except for streams
-    /// that opt out, as the copy stream does.
+    /// Returns the legacy default stream. It waits for all other streams, and they wait for it,
+    /// except for non-blocking streams such as slotline's copy stream.
     pub(crate) fn default_stream(&self) -> Training<'_> {
         let own = self.context.default_stream();
         Training { gpu: self, seen: Stream::legacy_default(&self.device), own }
@@ -75,12 +77,14 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// Launches a kernel that reads device memory `slow.turns` times, with a pause of `slow.pause` before each turn. In
-    /// each turn it adds the [`fold`](crate::fold::fold) of the memory, with `salt`, to `sums[at]`.
+    /// Launches a kernel that reads device memory `slow.turns` times, with a pause of `slow.pause`
+    /// before each turn. In each turn it adds the [`fold`](crate::fold::fold) of the memory, with
+    /// `salt`, to `sums[at]`.
     ///
     /// # Safety
     ///
-    /// `data` must be a multiple of 8, and `bytes` bytes must stay allocated there until the stream has run the kernel.
+    /// `data` must be a multiple of 8, and `bytes` bytes must stay allocated there until the stream
+    /// has run the kernel.
     pub(crate) unsafe fn fold(
         &self,
         (data, bytes): (u64, usize),
@@ -93,7 +97,8 @@ impl Training<'_> {
         let mut sum = sums.0.slice_mut(at..=at);
         let mut launch = self.own.launch_builder(&self.gpu.fold);
         launch.arg(&data).arg(&bytes).arg(&salt).arg(&turns).arg(&pause).arg(&mut sum);
-        // SAFETY: the parameters are those of the kernel; the caller ensures that the data is there.
+        // SAFETY: the parameters are those of the kernel; the caller ensures that the data is
+        // allocated.
         unsafe { launch.launch(FOLD) }?;
         Ok(())
     }
@@ -124,7 +129,8 @@ impl Training<'_> {
     pub(crate) unsafe fn copy(&self, from: &[u8], to: &CudaSlice<u8>) -> Result<()> {
         ensure!(from.len() <= to.len(), "{} bytes do not fit into {}", from.len(), to.len());
         let (to, _read) = to.device_ptr(&self.own);
-        // SAFETY: there is room, nothing else uses this memory, and the caller keeps the source unchanged.
+        // SAFETY: `to` is large enough, nothing else uses it, and the caller keeps the source
+        // unchanged.
         Ok(unsafe { result::memcpy_htod_async(to, from, self.own.cu_stream()) }?)
     }
 
@@ -138,12 +144,12 @@ impl Training<'_> {
         let mut started = Ok(());
         if bytes > 0 {
             self.gpu.context.bind_to_thread()?;
-            // SAFETY: the caller ensures that the source is there. `copy` lives until the stream was waited for, and
-            // is leaked if that fails.
+            // SAFETY: the caller ensures that the source is allocated. `copy` lives until the
+            // stream was waited for, and is leaked if that fails.
             started = unsafe { result::memcpy_dtoh_async(&mut copy, data, self.own.cu_stream()) };
         }
         if let Err(error) = started.and(self.own.synchronize()) {
-            // The device may still write it.
+            // The device may still write to `copy`.
             std::mem::forget(copy);
             return Err(error.into());
         }

@@ -22,14 +22,15 @@ pub(crate) struct Machine {
     device_bytes: usize,
     compute_capability: String,
     pci_address: Option<String>,
-    /// Speed and width of the device's link, from sysfs; an idle link may report less than its maximum.
+    /// The speed and width of the device's link, from sysfs. An idle link may report less than its
+    /// maximum.
     link: String,
     numa_node: Option<u32>,
     devices: usize,
 }
 
 impl Machine {
-    /// Describes this machine, now; what cannot be determined is "unknown".
+    /// Describes the machine at this moment. Properties that cannot be determined are "unknown".
     pub(crate) fn of_this_run(driver: &Driver, device: &DeviceInfo, fake: bool) -> Self {
         Self {
             date: first_line("date", &["--utc", "+%Y-%m-%d"]),

@@ -1,5 +1,6 @@
-//! Checks slotline's transfers to a device, then measures them. This is a single program, made to be copied to a
-//! machine with a GPU and no toolchain. `README.md` next to it describes its use and the meaning of each figure.
+//! Checks slotline's transfers to a device, then measures them. This is a single program, made to
+//! be copied to a machine with a GPU and no toolchain. `README.md` next to it describes its use and
+//! the meaning of each figure.
 
 mod bench;
 mod check;
@@ -33,7 +34,8 @@ struct Cli {
     #[arg(value_enum, default_value_t = Task::All)]
     task: Task,
 
-    /// End with one JSON object on the last line of stdout, and print human-readable lines to stderr
+    /// End with one JSON object on the last line of stdout, and print human-readable lines to
+    /// stderr
     #[arg(long)]
     json: bool,
 
@@ -53,7 +55,8 @@ struct Cli {
     #[arg(long)]
     quick: bool,
 
-    /// Run over the fake driver, from this file or from where cargo put it, instead of a real one; implies --quick
+    /// Run over the fake driver, from this file or from where cargo put it, instead of a real one;
+    /// implies --quick
     #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true)]
     fake: Option<Option<PathBuf>>,
 
@@ -103,7 +106,8 @@ struct Report {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let ok = run(&cli)?;
-    // A hanging check leaves a running thread, so nothing more is waited for.
+    // If a check hangs, its thread is still running, so the process exits without waiting for
+    // threads.
     std::process::exit(if ok { 0 } else { 1 });
 }
 

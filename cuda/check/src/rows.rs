@@ -1,12 +1,13 @@
-//! Datasets for measurements, which provide batches of any size and passes of any length from little memory.
+//! Datasets for measurements, with batches of any size and passes of any length that take little
+//! memory.
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::DType;
 use slotline::sample::{Fields, Row, Sample};
 
-/// Rows that cost nothing to produce: a worker writes the sample's number and leaves the other bytes as they are. So
-/// only the transfer from the batch to the device is measured.
+/// Rows that cost nothing to produce: a worker writes only the sample's number, and leaves the
+/// other bytes as they are. So mostly the transfer to the device is measured.
 #[derive(Debug)]
 pub(crate) struct Stamps {
     pub(crate) len: usize,
@@ -46,8 +47,9 @@ impl Sample for Stamp {
     }
 }
 
-/// Rows of bytes in memory, gathered into batches with their numbers, like images that need no decoding. There are
-/// fewer rows in memory than samples in the dataset, so that a pass can be as long as a measurement needs.
+/// Rows of bytes in memory, gathered into batches with their numbers, like images that need no
+/// decoding. There are fewer rows in memory than samples in the dataset, so that a pass can be as
+/// long as a measurement needs.
 #[derive(Debug)]
 pub(crate) struct Rows {
     len: usize,

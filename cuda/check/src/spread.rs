@@ -11,7 +11,8 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Returns the quartiles of `values`, interpolated between neighbours, or `None` if there are no values.
+    /// Returns the quartiles of `values`, interpolated between neighbours, or `None` if there are
+    /// no values.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);

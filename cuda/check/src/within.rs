@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 
-/// Runs `job` on a separate thread. A panic is an error, and so is a job that has not finished after `patience`: its
-/// thread is abandoned.
+/// Runs `job` on a separate thread. A panic is returned as an error. If the job has not finished
+/// after `patience`, that is an error, too, and the thread is abandoned.
 pub(crate) fn within<T: Send + 'static>(
     patience: Duration,
     job: impl FnOnce() -> Result<T> + Send + 'static,
@@ -15,7 +15,7 @@ pub(crate) fn within<T: Send + 'static>(
     let (done, outcome) = sync_channel(1);
     std::thread::Builder::new().name("job".into()).spawn(move || {
         let outcome = catch_unwind(AssertUnwindSafe(job));
-        // After the timeout there is no receiver any more.
+        // After the timeout, the receiver no longer exists.
         let _ = done.send(outcome);
     })?;
     match outcome.recv_timeout(patience) {

@@ -1,4 +1,4 @@
-//! The whole program on the fake driver: a small version of a run on a GPU.
+//! Runs the whole program on the fake driver, as a small version of a run on a GPU.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ fn program(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_slotline-cuda-check")).args(arguments).output().unwrap()
 }
 
-/// Parses the last line.
+/// Parses the last line of the output, which is the JSON object.
 fn report(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().last().unwrap_or_default();
@@ -19,7 +19,8 @@ fn list<'a>(report: &'a Value, part: &str) -> &'a [Value] {
     report["measure"][part].as_array().unwrap_or_else(|| panic!("no {part} in {report}"))
 }
 
-/// Whether these are ordered quartiles of numbers that are neither negative nor absurd.
+/// Returns whether a value has ordered quartiles, and its numbers are neither negative nor absurdly
+/// large.
 fn is_spread(value: &Value) -> bool {
     let [low, median, high] = ["low", "median", "high"].map(|name| value[name].as_f64().unwrap_or(f64::NAN));
     0.0 <= low && low <= median && median <= high && high < 1e6
@@ -58,7 +59,7 @@ fn all_checks_pass_and_every_figure_is_present() {
     for next in nexts {
         let [median, p99, most] = ["median_us", "p99_us", "max_us"].map(|name| next[name].as_f64().unwrap());
         assert!(0.0 < median && median <= p99 && p99 <= most, "{next}");
-        // The fake driver's memory is what was asked for.
+        // The fake driver allocates exactly the requested memory.
         assert_eq!(next["device_bytes"], next["slot_bytes"], "{next}");
     }
     let calls = &report["measure"]["calls"];

@@ -11,12 +11,13 @@ use crate::control::{Controls, Lines, Live, Number, Options, SYMBOL, Skip, VERSI
 
 /// The name of the library file that cargo builds from this crate.
 const FILE: &str = "libslotline_cuda_fake.so";
-/// If this variable is set, [`Fake::load`] leaves the real driver in place.
+/// The environment variable with which [`Fake::load`] uses the real driver.
 const REAL: &str = "SLOTLINE_REAL_DRIVER";
 
 /// The fake driver, loaded into this process instead of a real one.
 ///
-/// A process has one fake driver, shared by all threads. Tests that share a process use a [`session`](Self::session).
+/// A process has one fake driver, shared by all threads. Tests that share a process use a
+/// [`session`](Self::session).
 pub struct Fake {
     /// `None` if the driver is a real one.
     controls: Option<&'static Controls>,
@@ -24,7 +25,7 @@ pub struct Fake {
     session: Mutex<()>,
 }
 
-/// The fake driver could not be loaded.
+/// Why the fake driver could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -54,8 +55,8 @@ pub enum LoadError {
 }
 
 impl Fake {
-    /// Loads the fake driver that cargo built along with the running program, on the first call. It stays loaded
-    /// until the process exits.
+    /// Loads the fake driver that cargo built along with the running program, on the first call. It
+    /// stays loaded until the process exits.
     ///
     /// Call this before the first CUDA call of the process.
     ///
@@ -65,10 +66,12 @@ impl Fake {
     ///
     /// # On a real driver
     ///
-    /// If the environment variable `SLOTLINE_REAL_DRIVER` is set, this loads nothing, and the process uses the driver
-    /// that it has. Everything that only a fake driver can do then panics with a message that contains "needs the fake
-    /// driver", there are no [`violations`](Self::violations), [`assert_released`](Self::assert_released) checks
-    /// nothing, and options that change only the schedule are ignored. So a test runs as far as a real driver lets it.
+    /// If the environment variable `SLOTLINE_REAL_DRIVER` is set, this loads nothing, and the
+    /// process uses the driver that it has. Methods that only a fake driver can support then panic
+    /// with a message that contains "needs the fake driver". There are no
+    /// [`violations`](Self::violations), [`assert_released`](Self::assert_released) checks nothing,
+    /// and options that change only the schedule are ignored. So a test runs up to the first such
+    /// method.
     pub fn load() -> &'static Self {
         static ABSENT: Fake = Fake { controls: None, path: PathBuf::new(), session: Mutex::new(()) };
         if std::env::var_os(REAL).is_some() {
@@ -92,9 +95,10 @@ impl Fake {
         }
     }
 
-    /// Returns the path of the library file. It is searched next to the running program, in the folders that cargo
-    /// puts it in, and on the loader's path, which cargo sets for the programs that it runs (documentation tests run
-    /// from an unrelated folder).
+    /// Returns the path of the library file. It is searched next to the running program, in the
+    /// folders in which cargo puts it, and on the loader's path. (cargo sets this path for the
+    /// programs that it runs; it is needed for documentation tests, which run from an unrelated
+    /// folder.)
     ///
     /// # Errors
     ///
@@ -115,11 +119,12 @@ impl Fake {
         self.controls.is_none()
     }
 
-    /// Does nothing with the fake driver. For tests of what a real driver does not do, or does not survive.
+    /// Does nothing with the fake driver, and panics with a real one. Call it in tests of behaviour
+    /// that a real driver does not have, or would not survive.
     ///
     /// # Panics
     ///
-    /// Panics if the driver is a real one, like everything that only the fake driver can do (see [`load`](Self::load)).
+    /// Panics if the driver is a real one (see [`load`](Self::load)).
     pub fn needs_fake(&self) {
         self.controls();
     }
@@ -133,16 +138,17 @@ impl Fake {
         &self.path
     }
 
-    /// Calls [`reset`](Self::reset), and blocks other sessions until this one is dropped. For tests that share a
-    /// process.
+    /// Calls [`reset`](Self::reset), and blocks other sessions until this session is dropped. This
+    /// is for tests that share a process.
     pub fn session(&'static self, options: Options) -> Session {
         let only = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         self.reset(options);
         Session { fake: self, _only: only }
     }
 
-    /// Resets the driver: releases everything, and clears counters, switches, kernels, watches and violations. Work
-    /// in flight is discarded. Returns what was not released before.
+    /// Resets the driver: releases everything, and clears counters, switches, kernels, watches and
+    /// violations. Work in progress is discarded. Returns the resources that were not released
+    /// before.
     ///
     /// The driver stays initialised, since programs call `cuInit` only once.
     pub fn reset(&self, options: Options) -> Live {
@@ -167,7 +173,7 @@ impl Fake {
         (self.controls().number)(Number::PageableCopies)
     }
 
-    /// Returns the number of copies, kernels, records and waits that are not done.
+    /// Returns the number of copies, kernels, event records and event waits that are not done.
     pub fn pending(&self) -> u64 {
         (self.controls().number)(Number::Pending)
     }
@@ -189,14 +195,14 @@ impl Fake {
     ///
     /// # Panics
     ///
-    /// Panics if something was not.
+    /// Panics if something was not released.
     #[track_caller]
     pub fn assert_released(&self) {
         assert!(self.is_absent() || self.live() == Live::default(), "not released: {:?}", self.live());
     }
 
-    /// Returns the calls by name and, indented between them, the steps of the streams. Empty unless
-    /// [`Options::trace`] is set.
+    /// Returns the trace: a line for each call with its name and, indented between them, a line for
+    /// each step of a stream. It is empty unless [`Options::trace`] is set.
     pub fn trace(&self) -> Vec<String> {
         self.lines(Lines::Trace)
     }
@@ -206,7 +212,8 @@ impl Fake {
         (self.controls().fail)(n, code, false);
     }
 
-    /// Makes the `n`-th call from now and all later calls fail with this code, like a sticky error of a driver.
+    /// Makes the `n`-th call from now and all later calls fail with this code, as after a sticky
+    /// error of a driver.
     pub fn fail_from(&self, n: u64, code: u32) {
         (self.controls().fail)(n, code, true);
     }
@@ -216,13 +223,13 @@ impl Fake {
         (self.controls().fail)(u64::MAX, 0, false);
     }
 
-    /// Disables exactly these gates, and enables all others.
+    /// Disables these gates of the overlap protocol, and enables all others.
     pub fn skip(&self, gates: &[Skip]) {
         (self.controls().skip)(gates.iter().fold(0, |all, &gate| all | gate as u32));
     }
 
-    /// Sets whether streams are held. While they are, no stream makes a step: queries of pending work return "not
-    /// ready", and calls that would wait for it fail with 702.
+    /// Sets whether streams are held. While they are held, no stream makes a step: queries of
+    /// pending work return "not ready", and calls that would wait for pending work fail with 702.
     pub fn hold(&self, held: bool) {
         (self.controls().hold)(held);
     }
@@ -232,9 +239,11 @@ impl Fake {
         (self.controls().advance)(steps)
     }
 
-    /// Sets the host function that runs as the kernels of this name, at their last step. Other kernels do nothing.
+    /// Sets a host function that runs in place of the kernels with this name, at their last step.
+    /// Kernels without a function do nothing.
     ///
-    /// The parameters come from the declaration in the module's PTX. `run` must not make CUDA calls or use this
+    /// The parameters come from the declaration in the module's PTX. `run` must not make CUDA calls
+    /// or use this
     /// [`Fake`]: both would deadlock.
     pub fn kernel(&self, name: &str, run: impl Fn(&Launch<'_>) + Send + Sync + 'static) {
         extern "C" fn call(
@@ -244,8 +253,8 @@ impl Fake {
             grid: *const u32,
             block: *const u32,
         ) {
-            // SAFETY: `user` is the box below, which is never freed. The driver passes `n` addresses, and three
-            // numbers for each of `grid` and `block`.
+            // SAFETY: `user` is the box below, which is never freed. The driver passes `n`
+            // addresses, and three numbers for each of `grid` and `block`.
             let (run, params, grid, block) = unsafe {
                 let params: &[*mut c_void] = if n == 0 { &[] } else { std::slice::from_raw_parts(params, n) };
                 (&*user.cast::<Run>(), params, *grid.cast(), *block.cast())
@@ -257,15 +266,17 @@ impl Fake {
         (self.controls().kernel)(name.as_ptr(), name.len(), call, user.cast());
     }
 
-    /// Declares that kernels of this name read device memory at the address in parameter `pointer`; the length is
-    /// `unit` bytes times the number in parameter `count`. The detectors check that the bytes are allocated when the
-    /// kernel starts and do not change until it ends.
+    /// Declares that kernels with this name read device memory. The address is in parameter
+    /// `pointer`, and the length is `unit` bytes times the number in parameter `count`. The
+    /// detectors check that the bytes are allocated when the kernel starts, and do not change until
+    /// it ends.
     pub fn watch(&self, name: &str, pointer: usize, count: usize, unit: usize) {
         (self.controls().watch)(name.as_ptr(), name.len(), pointer, count, unit);
     }
 
-    /// Launches a watched kernel that only reads these bytes, on the stream with this raw handle, without a driver
-    /// call. For the default streams (0, 1, 2) the calling thread needs a current context.
+    /// Launches a watched kernel that only reads these bytes, on the stream with this raw handle,
+    /// without a driver call. For the default streams (0, 1, 2) the calling thread needs a current
+    /// context.
     ///
     /// # Errors
     ///
@@ -326,8 +337,8 @@ impl Launch<'_> {
         self.params
     }
 
-    /// Returns the value of a parameter. Read pointers into device memory as `u64` or as a pointer type; the host can
-    /// dereference them while the kernel runs.
+    /// Returns the value of a parameter. Read pointers into device memory as `u64` or as a pointer
+    /// type; the host can dereference them while the kernel runs.
     ///
     /// # Safety
     ///
@@ -337,7 +348,8 @@ impl Launch<'_> {
     ///
     /// Panics if the kernel has fewer parameters.
     pub unsafe fn param<T: Copy>(&self, i: usize) -> T {
-        // SAFETY: the driver keeps the value at this address, and the caller ensures that it is a `T`.
+        // SAFETY: the driver keeps the value at this address, and the caller ensures that it is a
+        // `T`.
         unsafe { self.params[i].cast::<T>().read_unaligned() }
     }
 }
@@ -346,8 +358,8 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
     let refused = |reason| LoadError::Refused { path: path.to_owned(), reason };
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| refused(error.to_string()))?;
     let symbol = CString::new(SYMBOL).map_err(|error| refused(error.to_string()))?;
-    // SAFETY: loading the fake driver's library runs none of its code; the handle is never closed, so its symbols
-    // stay valid.
+    // SAFETY: loading the fake driver's library runs none of its code; the handle is never closed,
+    // so its symbols stay valid.
     let (library, table) = unsafe {
         let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
         if library.is_null() {
@@ -359,8 +371,8 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
     if table.is_null() {
         return Err(foreign);
     }
-    // SAFETY: the symbol is a function that returns a pointer to a table, whose first field is the version in every
-    // build.
+    // SAFETY: the symbol is a function that returns a pointer to a table, whose first field is the
+    // version in every build.
     let controls = unsafe {
         let table = std::mem::transmute::<*mut c_void, extern "C" fn() -> *const Controls>(table)();
         if *table.cast::<u64>() != VERSION {
@@ -368,7 +380,7 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
         }
         &*table
     };
-    // SAFETY: the call only looks up which library has this name, and loads nothing.
+    // SAFETY: the call only looks up which library is loaded under this name, and loads nothing.
     if library != unsafe { libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) } {
         return Err(LoadError::TooLate);
     }

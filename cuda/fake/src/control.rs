@@ -1,11 +1,13 @@
-//! The interface between the client and the driver. They are two copies of this crate, one in the program and one in
-//! the library that it loaded, so they exchange only plain values, addresses and C functions.
+//! The interface between the client and the driver. These are two copies of this crate, one in the
+//! program and one in the library that the program loads, so they exchange only plain values,
+//! addresses and C functions.
 
 use std::ffi::c_void;
 
 /// The name of the only function that the library exports in addition to the driver's.
 pub(crate) const SYMBOL: &str = "slotline_fake_controls";
-/// Distinguishes the tables of different builds, by everything in the interface that could differ.
+/// The version of the table, which is a hash of everything in the interface that could differ
+/// between builds.
 pub(crate) const VERSION: u64 = version(
     env!("CARGO_PKG_VERSION"),
     &[
@@ -35,36 +37,40 @@ const fn version(package: &str, layout: &[u64]) -> u64 {
     hash
 }
 
-/// The behaviour of the driver from a [`reset`](crate::Fake::reset) on.
+/// The behaviour of the driver, which [`reset`](crate::Fake::reset) sets.
 #[repr(C)]
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The seed of the schedule. The same seed and the same calls give the same schedule.
     pub seed: u64,
-    /// The number of devices. With 0, `cuInit` reports that there is none.
+    /// The number of devices. With 0, `cuInit` reports that there is no device.
     pub devices: usize,
     /// The memory of each device, in bytes.
     pub memory_bytes: usize,
-    /// The maximum number of steps that the streams make at the start of each driver call; the number is drawn from 0
-    /// on.
+    /// The maximum number of steps that the streams make at the start of each driver call. The
+    /// number is drawn for each call, from 0 on.
     pub max_steps_per_call: u32,
-    /// The maximum delay of a copy or a kernel, in steps of its stream; the delay is drawn from 0 on.
+    /// The maximum delay of a copy or a kernel, in steps of its stream. The delay is drawn for
+    /// each, from 0 on.
     pub latency: u32,
     /// The number of bytes that one step of a copy copies.
     pub piece_bytes: usize,
-    /// The maximum number of steps of a kernel; the number is drawn from 1 on.
+    /// The maximum number of steps of a kernel. The number is drawn for each kernel, from 1 on.
     pub kernel_steps: u32,
-    /// Whether a thread makes steps all the time, in addition to the calls. This gives real concurrency, but no
-    /// reproducible schedule.
+    /// Whether a thread makes steps all the time, in addition to the steps at calls. This gives
+    /// real concurrency, but the schedule is not reproducible.
     pub ticker: bool,
-    /// Whether the whole pages of a copy's host memory are read-only while the copy is in flight: an early write
-    /// raises `SIGSEGV` at the faulting instruction. For tests that run in a separate process.
+    /// Whether the pages of a copy's host memory are read-only while the copy is in progress, so
+    /// that an early write raises `SIGSEGV` at the faulting instruction. Only whole pages are
+    /// protected. This is for tests that run in a separate process.
     pub read_only_sources: bool,
     /// Whether to record a [`trace`](crate::Fake::trace).
     pub trace: bool,
-    /// The version that `cuDriverGetVersion` returns. Before 13,000, every call on memory, streams and events needs a
-    /// current context, as it is documented. A driver of 13.0 needs none to record, query, wait for and destroy events,
-    /// to query, wait for and destroy created streams, to copy to the device and back on them, or to free memory.
+    /// The version that `cuDriverGetVersion` returns. For a version before 13,000, every call on
+    /// memory, streams and events needs a current context, as documented. From 13,000 on, no
+    /// context is needed to record, query, wait for and destroy events, to query, wait for and
+    /// destroy created streams, to copy to the device and back on them, or to free memory; a driver
+    /// of CUDA 13.0 behaves in this way.
     pub driver_version: i32,
 }
 
@@ -87,7 +93,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether these differ from the default only in how work is scheduled and traced.
+    /// Whether these options differ from the default only in how work is scheduled and traced.
     pub(crate) fn is_schedule_only(&self) -> bool {
         let Self { devices, memory_bytes, read_only_sources, driver_version, .. } = Self::default();
         (self.devices, self.memory_bytes, self.read_only_sources, self.driver_version)
@@ -119,8 +125,8 @@ pub struct Live {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
-    /// The host does not wait: `cuEventQuery`, `cuEventSynchronize`, `cuStreamQuery` and `cuStreamSynchronize`
-    /// immediately report that the work is done.
+    /// The host does not wait: `cuEventQuery`, `cuEventSynchronize`, `cuStreamQuery` and
+    /// `cuStreamSynchronize` immediately report that the work is done.
     HostWait = 1,
     /// `cuStreamWaitEvent` does nothing on streams that have carried a copy to the device.
     CopyWait = 2,
@@ -130,7 +136,8 @@ pub enum Skip {
     Consumed = 8,
 }
 
-/// The host function of a kernel: the user's pointer, the parameters' addresses and their number, grid, block.
+/// The host function of a kernel. Its arguments are the user's pointer, the addresses of the
+/// parameters and their number, the grid, and the block.
 pub(crate) type HostKernel = extern "C" fn(*mut c_void, *const *mut c_void, usize, *const u32, *const u32);
 /// Receives one line of text.
 pub(crate) type Sink = extern "C" fn(*mut c_void, *const u8, usize);
@@ -152,7 +159,8 @@ pub(crate) enum Lines {
     Trace,
 }
 
-/// The functions that the driver's library provides to its client. Names are addresses and lengths of UTF-8.
+/// The table of functions that the driver's library provides to its client. Names are passed as
+/// addresses and lengths of UTF-8.
 #[repr(C)]
 pub(crate) struct Controls {
     pub(crate) version: u64,

@@ -1,4 +1,4 @@
-//! Unmodified cudarc on the fake driver: its safe layer works, and its data arrives.
+//! Runs unmodified cudarc on the fake driver: its safe interface works, and its data arrives.
 
 use cudarc::driver::sys::CUresult::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_OUT_OF_MEMORY};
 use cudarc::driver::{CudaContext, DriverError, LaunchConfig, PushKernelArg};
@@ -37,7 +37,8 @@ fn a_launch_runs_the_host_function_with_its_parameters() {
     let fake = Fake::load().session(Options::default());
     fake.watch("scale", 0, 1, 4);
     fake.kernel("scale", |launch| {
-        // SAFETY: the types are those that the PTX declares; the kernel reads and writes `n` values of device memory.
+        // SAFETY: the types are those that the PTX declares; the kernel reads and writes `n` values
+        // of device memory.
         unsafe {
             let (values, n, by) = (launch.param::<*mut f32>(0), launch.param::<u32>(1), launch.param::<f32>(2));
             std::slice::from_raw_parts_mut(values, n as usize).iter_mut().for_each(|value| *value *= by);

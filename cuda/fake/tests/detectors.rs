@@ -1,5 +1,5 @@
-//! The overlap protocol in plain driver calls: with all gates it is clean under every seed, and each missing gate is
-//! noticed.
+//! Runs the overlap protocol in plain driver calls. With all gates there is no violation under any
+//! seed, and each missing gate is detected.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::*;
 const BATCHES: usize = 20;
 const SLOTS: usize = 2;
 const BYTES: usize = 64 << 10;
-/// The number of schedules without a gate; not every one of them shows a violation.
+/// The number of schedules that are run without a gate. Not each of them shows a violation.
 const SEEDS: usize = 100;
 
 /// Copies batches through two host slots and two device slots, and reads each on another stream.
@@ -127,7 +127,7 @@ fn a_write_to_an_already_copied_piece_is_noticed() {
     fake.hold(true);
     assert_eq!(to_device(to, from, BYTES, stream), 0);
     fake.hold(false);
-    // The first piece that is read is the last in memory.
+    // The copy reads the last piece of the memory first.
     fake.advance(1);
     // SAFETY: the last byte of the memory.
     write(unsafe { from.add(BYTES - 1) }, 1, 2);

@@ -1,4 +1,4 @@
-//! Loading the fake driver, and when that is refused. None of these tests loads it successfully.
+//! Cases in which loading the fake driver is refused. None of these tests loads it successfully.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn another_library_is_refused_by_name() {
 #[test]
 fn a_second_driver_in_a_process_is_refused() {
     let fake = Fake::find().unwrap();
-    // A copy of the file is a different library for the loader.
+    // The loader treats a copy of the file as a different library.
     let other = std::env::temp_dir().join(format!("slotline-fake-{}.so", std::process::id()));
     std::fs::copy(fake, &other).unwrap();
     let name = std::ffi::CString::new(other.to_str().unwrap()).unwrap();

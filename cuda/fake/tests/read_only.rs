@@ -1,5 +1,5 @@
-//! Memory that is write-protected while a copy reads it: an early write kills the process at the faulting
-//! instruction. So this program runs itself again in a child process to do the write.
+//! Memory that is write-protected while a copy reads it. An early write kills the process at the
+//! faulting instruction, so this program runs itself in a child process to do the write.
 
 mod support;
 
@@ -11,14 +11,14 @@ use support::*;
 
 const BYTES: usize = 64 << 10;
 const SIGSEGV: i32 = 11;
-/// Selects which half of the test a child runs.
+/// The environment variable that selects the half of the test that a child process runs.
 const ROLE: &str = "SLOTLINE_FAKE_TEST_ROLE";
 
 fn write_after(waits: bool) {
     let fake = Fake::load().session(Options { read_only_sources: true, ..Options::default() });
     context(0);
     let (stream, event, from, to) = (stream(NON_BLOCKING), event(), host_memory(BYTES), device_memory(2 * BYTES));
-    // Two copies of the same memory: it is writable again after the second.
+    // After two copies of the same memory, it is writable only when the second one has ended.
     assert_eq!(to_device(to, from, BYTES, stream), 0);
     assert_eq!(to_device(to + BYTES as u64, from, BYTES, stream), 0);
     assert_eq!(cu!(cuEventRecord(event, stream)), 0);

@@ -1,7 +1,8 @@
-//! What the fake driver refuses, and with which codes: as a real driver, as `cuda.h` specifies, or stricter.
+//! The calls that the fake driver refuses, and the codes that it returns: the same as a real
+//! driver, as `cuda.h` specifies, or stricter.
 //!
-//! With `SLOTLINE_REAL_DRIVER` set, the tests show where a real driver differs. What only the fake driver does comes last
-//! in a test.
+//! With `SLOTLINE_REAL_DRIVER` set, the tests show where a real driver differs. Behaviour of only
+//! the fake driver is tested at the end of each test.
 
 mod support;
 
@@ -29,8 +30,8 @@ const ALREADY_REGISTERED: u32 = 712;
 const NOT_REGISTERED: u32 = 713;
 const NOT_SUPPORTED: u32 = 801;
 
-/// The calls that returned another code than expected. A test makes all of its calls before it fails, so that one run
-/// on a real driver shows all differences.
+/// The calls that returned another code than expected. A test makes all of its calls before it
+/// fails, so that one run on a real driver shows all differences.
 #[derive(Default)]
 struct Codes(Vec<String>);
 
@@ -44,7 +45,7 @@ impl Codes {
 /// Makes a call, and notes its code if it is not the expected one.
 macro_rules! gives {
     ($codes:ident, $call:expr, $expected:expr) => {{
-        // The last line names the call that crashed, if one does.
+        // If a call crashes, the last line of the output names it.
         eprintln!("line {}: {}", line!(), stringify!($call));
         let (code, expected) = ($call, $expected);
         if code != expected {
@@ -64,7 +65,8 @@ fn session_with(options: Options) -> Session {
 /// Returns pages of this process that are not registered with the driver.
 fn pages(bytes: usize) -> *mut u8 {
     let layout = std::alloc::Layout::from_size_align(bytes, 4096).unwrap();
-    // SAFETY: the size is not 0. The pages are never freed, since the tests need little memory.
+    // SAFETY: the size is not 0. The pages are never freed, which is acceptable as the tests need
+    // little memory.
     unsafe { std::alloc::alloc_zeroed(layout) }
 }
 
@@ -72,7 +74,8 @@ fn register(start: *mut u8, bytes: usize) -> u32 {
     cu!(cuMemHostRegister_v2(start.cast(), bytes, PORTABLE))
 }
 
-/// Makes calls on a thread without a context. `expected` is the code of those that a driver of 13.0 makes there.
+/// Makes calls on a thread without a context. `expected` is the code of those calls for which a
+/// driver of CUDA 13.0 needs no context.
 fn call_without_a_context(expected: u32) {
     context(0);
     let (memory, locked) = (device_memory(BYTES), host_memory(BYTES) as usize);
@@ -200,7 +203,7 @@ fn null_handles_and_default_streams_are_refused() {
 #[test]
 fn invalid_handles_are_refused() {
     let fake = session();
-    // A real driver reads memory at these addresses.
+    // A real driver would read memory at these addresses.
     fake.needs_fake();
     context(0);
     let (stream, event) = (stream(0), event());
@@ -221,7 +224,7 @@ fn an_event_can_be_waited_for_but_not_recorded_across_devices() {
     context(1);
     let other = stream(NON_BLOCKING);
     assert_eq!(cu!(cuEventRecord(event, other)), INVALID_HANDLE);
-    // Handles determine the device, regardless of the current one.
+    // The handles determine the device, regardless of the current context.
     assert_eq!(to_device(to, from, BYTES, copies), 0);
     assert_eq!(cu!(cuEventRecord(event, copies)), 0);
     assert_eq!(cu!(cuStreamWaitEvent(other, event, 0)), 0);
@@ -245,7 +248,7 @@ fn a_wait_refers_to_the_latest_record_before_it() {
     assert_eq!(to_device(to, from, BYTES, one), 0);
     assert_eq!(cu!(cuEventRecord(event, one)), 0);
     fake.hold(false);
-    // Stream two waits only for the first record; the event is done with the second.
+    // Stream two waits only for the first record; the event is done at the second record.
     while cu!(cuStreamQuery(two)) == NOT_READY {}
     assert_eq!(cu!(cuEventQuery(event)), NOT_READY);
     assert_eq!(cu!(cuEventSynchronize(event)), 0);
@@ -323,7 +326,7 @@ fn host_memory_is_registered_once_and_by_whole_pages() {
     let fake = session();
     context(0);
     let (mut codes, start) = (Codes::default(), pages(BYTES));
-    // SAFETY: addresses inside the pages.
+    // SAFETY: the addresses are inside of the pages.
     let (second, last) = unsafe { (start.add(4096), start.add(BYTES - 1)) };
     let registered = |bytes| fake.is_absent() || fake.live().registered_bytes == bytes;
     gives!(codes, cu!(cuMemHostUnregister(start.cast())), NOT_REGISTERED);
@@ -358,7 +361,7 @@ fn copies_from_pageable_memory_are_counted_and_staged() {
     gives!(codes, register(start, BYTES / 2), 0);
     gives!(codes, to_device(to, start, BYTES / 2, stream), 0);
     assert!(pageable(2));
-    // Partly registered, or in two registrations: no driver copies such memory.
+    // The memory is registered only in part, or in two registrations; no driver copies such memory.
     gives!(codes, to_device(to, start, BYTES, stream), INVALID_VALUE);
     // SAFETY: inside the pages.
     gives!(codes, register(unsafe { start.add(BYTES / 2) }, BYTES / 2), 0);
@@ -463,7 +466,7 @@ fn invalid_addresses_and_sizes_are_refused() {
 #[test]
 fn unreadable_memory_is_refused() {
     let fake = session();
-    // A real driver reads the host's memory itself if it is not page-locked, so it crashes.
+    // A real driver reads host memory that is not page-locked on the CPU, so it would crash here.
     fake.needs_fake();
     context(0);
     let (stream, memory, end) = (stream(0), device_memory(BYTES), usize::MAX - 10);
@@ -512,15 +515,15 @@ fn an_injected_failure_has_no_effect_on_the_state() {
 fn error_codes_have_cuda_s_names() {
     type Describe = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
     let _fake = session();
-    // cudarc's declarations take an enum, which must not have other values than those that it knows.
-    // SAFETY: the functions have this type, with the enum's number.
+    // cudarc declares these functions with an enum, which must not have unknown values. SAFETY: the
+    // functions have this type, with the number in place of the enum.
     let [name, text] = unsafe { [&b"cuGetErrorName"[..], b"cuGetErrorString"].map(|f| *sys::culib().get(f).unwrap()) };
     let describe = |function: Describe, code| {
         let mut text = null();
         // SAFETY: the driver writes a pointer to a C string, or null.
         let outcome = unsafe { function(code, &mut text) };
         assert_eq!(outcome, if text.is_null() { INVALID_VALUE } else { 0 }, "{code}");
-        // SAFETY: as above.
+        // SAFETY: the pointer is not null, so it points to a C string.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap())
     };
     for code in 0..1000 {
@@ -542,7 +545,8 @@ fn error_codes_have_cuda_s_names() {
     assert_eq!([9, 12_345, u32::MAX].map(|code| (describe(name, code), describe(text, code))), [(None, None); 3]);
 }
 
-/// Uses cudarc, which knows which of the two calls it was built for.
+/// Returns the time between two events, by cudarc's function, which knows for which of two driver
+/// functions it was built.
 fn elapsed(start: sys::CUevent, end: sys::CUevent) -> Result<f32, u32> {
     // SAFETY: both are events of the fake driver.
     unsafe { cudarc::driver::result::event::elapsed(start, end) }.map_err(|error| error.0 as u32)
@@ -562,7 +566,8 @@ fn the_time_between_events_is_the_number_of_steps() {
     assert_eq!(cu!(cuEventRecord(end, stream)), 0);
     assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
     let time = elapsed(start, end).unwrap();
-    // 16 pieces, up to 8 turns late, and the record itself: a microsecond each.
+    // The copy has 16 pieces and is up to 8 turns late, and the record itself takes a step; each
+    // step counts as a microsecond.
     assert!(if fake.is_absent() { time > 0.0 } else { (0.017..=0.025).contains(&time) }, "{time}");
     let back = elapsed(end, start).unwrap();
     assert!((back + time).abs() < 1e-3, "{time} {back}");

@@ -1,4 +1,4 @@
-//! Trains a network with burn's own training loop to read the bundled digits, loaded by slotline.
+//! Trains a network on the bundled digits with burn's own training loop. slotline loads the data.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use burn::train::{ClassificationOutput, InferenceStep, Learner, SupervisedTraini
 use slotline::{BoxError, Dataset};
 use slotline_burn::DataLoader;
 
-/// The digits of `slotline demo`, with its random split.
+/// The dataset of `slotline demo`, with its random split.
 #[path = "../../../demo/src/digits.rs"]
 mod digits;
 
-/// Images `[B, 64]` and labels `[B]`, in the memory of the loader's batch.
+/// The images `[B, 64]` and the labels `[B]`, in the memory of the loader's batch.
 type Batch = (Tensor<2>, Tensor<1, Int>);
 
 #[derive(Module, Debug)]

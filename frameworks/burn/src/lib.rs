@@ -11,7 +11,8 @@ pub use slotline_fields::{Error, Tensors};
 
 pub use self::loader::DataLoader;
 
-/// Moves a batch into data for tensors, one for each field, for `Tensor::from_data` on `device`.
+/// Converts a batch to tensor data without copying its elements: one [`TensorData`] for each field,
+/// to be passed to `Tensor::from_data` on `device`.
 ///
 /// # Errors
 ///
@@ -34,7 +35,7 @@ pub fn tensors<S>(batch: Batch<S>, device: &Device) -> Result<Tensors<TensorData
     })
 }
 
-/// The memory of a field, which keeps its batch.
+/// The memory of one field, which keeps the batch alive.
 struct FieldMemory {
     batch: Arc<Batch<Dynamic>>,
     field: usize,

@@ -1,4 +1,4 @@
-//! burn's `DataLoader` over a slotline loader.
+//! An implementation of burn's `DataLoader` with a slotline loader.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,19 +17,21 @@ type Part<D> = Subset<Arc<D>>;
 type Configure<D> = dyn Fn(Builder<Part<D>>) -> Builder<Part<D>> + Send + Sync;
 type Collect<O> = dyn Fn(Tensors<TensorData>, &Device) -> Result<O, BoxError> + Send + Sync;
 
-/// A slotline loader for burn's training loops: implements burn's [`DataLoader`](BurnDataLoader).
+/// A slotline loader for burn's training loops. It implements burn's
+/// [`DataLoader`](BurnDataLoader).
 ///
-/// Each iterator is the loader's next epoch, with another order if it shuffles. There can be one iterator at a time: another
-/// one returns an error. An error of the loader is an item of the iterator. For an example see [the crate](crate).
+/// Each iterator is the loader's next epoch, with a new order if the loader shuffles. There can be
+/// only one iterator at a time; a second one returns an error as its first item. An error of the
+/// loader is an item of the iterator. For an example see [the crate](crate).
 pub struct DataLoader<D: Dataset, O> {
     recipe: Arc<Recipe<D, O>>,
     part: Range<usize>,
     device: Device,
-    /// Shared with the loaders for other devices.
+    /// The slotline loader, which is shared with the loaders for other devices.
     loader: Result<Arc<Mutex<Loader>>, Arc<BoxError>>,
 }
 
-/// How a loader, or one for a part of the dataset, is made.
+/// The functions that create a loader for the dataset, or for a part of it.
 struct Recipe<D, O> {
     dataset: Arc<D>,
     configure: Box<Configure<D>>,
@@ -37,11 +39,11 @@ struct Recipe<D, O> {
 }
 
 impl<D: Dataset, O> DataLoader<D, O> {
-    /// Makes a loader of `dataset`. `configure` sets its options, and `collect` makes the items of the iterators, from the
-    /// [tensors](crate::tensors) of a batch.
+    /// Creates a loader for `dataset`. `configure` sets its options, and `collect` converts the
+    /// [tensors](crate::tensors) of a batch to an item of the iterators.
     ///
-    /// `configure` is called again if burn asks for a part of the dataset, so a sampler there must be made for the length
-    /// of that part.
+    /// `configure` is called again if burn asks for a part of the dataset. If it sets a sampler,
+    /// the sampler must be made for the length of that part.
     ///
     /// # Errors
     ///
@@ -60,7 +62,7 @@ impl<D: Dataset, O> DataLoader<D, O> {
 }
 
 impl<D: Dataset, O> Recipe<D, O> {
-    /// Makes the loader of a part of the dataset.
+    /// Creates the loader for a part of the dataset.
     fn loader(&self, part: &Range<usize>) -> Result<Loader, BoxError> {
         let part = Subset::new(Arc::clone(&self.dataset), part.clone())?;
         Ok((self.configure)(Loader::builder(part)).build()?.untyped())
@@ -68,12 +70,12 @@ impl<D: Dataset, O> Recipe<D, O> {
 }
 
 impl<D: Dataset, O: 'static> DataLoader<D, O> {
-    /// Begins the next epoch, unless another iterator has not ended its own.
+    /// Begins the next epoch. Returns an error if another iterator has not ended.
     fn begin(&self) -> Result<MutexGuard<'_, Loader>, BoxError> {
         let loader = self.loader.as_ref().map_err(|error| Shared(Arc::clone(error)))?;
         let mut loader = match loader.try_lock() {
             Ok(loader) => loader,
-            // An epoch begins as well after a panic.
+            // After a panic of another iterator, an epoch can begin, too.
             Err(TryLockError::Poisoned(loader)) => loader.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 return Err("another iterator of this loader exists; drop it first, or make a loader for each".into());
@@ -97,14 +99,14 @@ impl<D: Dataset, O: Send + 'static> BurnDataLoader<O> for DataLoader<D, O> {
         self.part.len()
     }
 
-    /// Returns this loader for another device. The two share the workers and the epochs.
+    /// Returns this loader for another device. Both share the workers and the epochs.
     fn to_device(&self, device: &Device) -> Arc<dyn BurnDataLoader<O>> {
         let (recipe, part, loader) = (Arc::clone(&self.recipe), self.part.clone(), self.loader.clone());
         Arc::new(Self { recipe, part, device: device.clone(), loader })
     }
 
-    /// Returns a loader of a part of the dataset, with workers of its own. If it cannot be built, its iterators return the
-    /// error.
+    /// Returns a loader for a part of the dataset, with its own workers. If it cannot be built, its
+    /// iterators return the error.
     fn slice(&self, start: usize, end: usize) -> Arc<dyn BurnDataLoader<O>> {
         let end = self.part.start.saturating_add(end).min(self.part.end);
         let part = self.part.start.saturating_add(start).min(end)..end;
@@ -119,13 +121,13 @@ impl<D: Dataset, O> fmt::Debug for DataLoader<D, O> {
     }
 }
 
-/// An epoch.
+/// An iterator over one epoch.
 struct Iter<'a, D: Dataset, O> {
     owner: &'a DataLoader<D, O>,
     loader: Option<MutexGuard<'a, Loader>>,
-    /// The error that is returned first.
+    /// The error to return as the first item.
     failure: Option<BoxError>,
-    /// The number of samples that were returned.
+    /// The number of samples returned so far.
     samples: usize,
 }
 
@@ -164,7 +166,7 @@ impl<D: Dataset, O> Drop for Iter<'_, D, O> {
     }
 }
 
-/// An error of any type as an error of a type that burn takes.
+/// Wraps an error of any type in the error type that burn requires.
 #[derive(Debug)]
 struct Shared(Arc<BoxError>);
 

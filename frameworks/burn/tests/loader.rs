@@ -1,4 +1,4 @@
-//! burn's `DataLoader` over a slotline loader.
+//! Tests of burn's `DataLoader` implemented with a slotline loader.
 
 use burn::data::dataloader::DataLoader as _;
 use burn::tensor::{Device, Int, Tensor};
@@ -7,7 +7,7 @@ use slotline::loader::{Budget, OnError};
 use slotline::{BoxError, Dataset};
 use slotline_burn::DataLoader;
 
-/// Batches are lists of the indices in them.
+/// Returns a loader whose items are the lists of indices of the batches.
 fn indices(len: usize, shuffle: bool) -> Result<DataLoader<impl Dataset, Vec<i64>>, BoxError> {
     DataLoader::new(
         from_fn(len, |index, _| if index == 99 { Err("sample 99 is bad".into()) } else { Ok(index as i64) }),

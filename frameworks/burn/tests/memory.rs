@@ -1,4 +1,4 @@
-//! Data for tensors is in the batches' memory, which it keeps.
+//! Checks that tensor data uses the memory of batches, and keeps it alive.
 
 use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData};
 use slotline::dataset::from_fn;
@@ -11,7 +11,7 @@ fn numbers(len: usize) -> impl Dataset<Sample<'static> = ([f32; 3], i64)> {
     from_fn(len, |index, _| Ok(([index as f32; 3], index as i64)))
 }
 
-/// Loads a dataset as one batch.
+/// Loads a dataset as one batch, and converts it.
 fn one<D: Dataset>(dataset: D, device: &Device) -> Result<Result<Tensors<TensorData>, Error>, BoxError> {
     let len = dataset.len();
     let mut loader = Loader::builder(dataset).batch_size(len).num_workers(1).build()?;
@@ -28,7 +28,7 @@ fn data_is_the_batchs_memory() -> Result<(), BoxError> {
         let expected = [rows.as_slice().as_ptr().addr(), labels.as_slice().as_ptr().addr()];
         let made: [TensorData; 2] = tensors(batch, &Device::flex())?.into_array()?;
         assert_eq!(made.each_ref().map(|data| data.bytes().as_ptr().addr()), expected);
-        // Also after it was a tensor of Flex.
+        // The same is true after it was a tensor of the backend Flex.
         let [rows, labels] = made;
         let rows = Tensor::<2>::from_data(rows, &Device::flex());
         let labels = Tensor::<1, Int>::from_data(labels, (&Device::flex(), DType::I64));
@@ -42,7 +42,7 @@ fn data_is_the_batchs_memory() -> Result<(), BoxError> {
 fn a_batch_is_kept_until_the_last_view_is_dropped() -> Result<(), BoxError> {
     let device = Device::flex();
     let mut loader = Loader::builder(numbers(40)).batch_size(2).num_workers(1).hold(2).build()?;
-    // Kept: the loader uses all of its memory many times, but not that of the view.
+    // While a view exists, the loader uses all of its memory many times, but not that of the view.
     let [rows, labels] = tensors(loader.epoch()?.next().expect("a batch")?, &device)?.into_array()?;
     let view = Tensor::<2>::from_data(rows, &device).narrow(0, 1, 1);
     drop(labels);
@@ -50,7 +50,7 @@ fn a_batch_is_kept_until_the_last_view_is_dropped() -> Result<(), BoxError> {
         loader.epoch()?.try_for_each(|batch| batch.map(drop))?;
     }
     assert_eq!(view.into_data().try_to_vec::<f32>()?, [1.0; 3]);
-    // Given back: the loader needs no memory for more batches than it had at first.
+    // After views are dropped, the loader needs no memory for more batches than at first.
     for _ in 0..3 {
         for batch in loader.epoch()? {
             let [rows, _] = tensors(batch?, &device)?.into_array()?;

@@ -1,4 +1,5 @@
-//! Makes batches on a GPU tensors of candle, and compares them with those of a loader in host memory.
+//! Converts batches on a GPU to tensors of candle, and compares them with those of a loader in host
+//! memory.
 //!
 //! ```sh
 //! cargo run --release -p slotline-candle --features cuda --example cuda
@@ -23,7 +24,8 @@ fn main() -> Result<(), BoxError> {
     let host = Loader::builder(digits()?).batch_size(64).shuffle(true).seed(42).num_workers(2);
     let mut loader = DeviceLoader::new(host.hold(3).memory(device.pinned()).build()?, &device)?;
     for epoch in 0..3 {
-        // All batches of an epoch, so that the slots of most are filled again before the tensors are read.
+        // Keeps the tensors of all batches of an epoch, so that most slots are filled again before
+        // the tensors are read.
         let made = loader.epoch()?.map(|batch| device_tensors(&batch?, &candle)).collect::<Result<Vec<_>, _>>()?;
         let mut total = 0.0;
         for (made, batch) in made.into_iter().zip(expected.epoch()?) {

@@ -1,4 +1,4 @@
-//! Trains a network of candle to read the bundled digits, in batches of tensors that the workers make.
+//! Trains a network of candle on the bundled digits, with batches of tensors that the workers make.
 
 use candle_core::{D, DType, Device, Tensor};
 use candle_nn::{AdamW, Linear, Module, Optimizer, VarBuilder, VarMap, linear, loss};
@@ -6,7 +6,7 @@ use slotline::loader::Collated;
 use slotline::{BoxError, Loader};
 use slotline_candle::{Tensors, collate};
 
-/// The digits of `slotline demo`, with its random split.
+/// The dataset of `slotline demo`, with its random split.
 #[path = "../../../demo/src/digits.rs"]
 mod digits;
 

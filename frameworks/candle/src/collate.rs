@@ -1,4 +1,4 @@
-//! Tensors that the workers make.
+//! A collate function with which workers make tensors.
 
 use std::mem::take;
 
@@ -13,27 +13,28 @@ use slotline::tensor::AnyTensorView;
 use crate::dtype::{numbers, with_type};
 use crate::{Error, Tensors};
 
-/// Makes the samples of a batch tensors in the CPU's memory, with the shapes that the loader's own batches have: a
-/// [collate function](slotline::loader::Builder::collate).
+/// A [collate function](slotline::loader::Builder::collate) that makes tensors in host memory from
+/// the samples of a batch. The shapes are those of the loader's own batches.
 ///
-/// A worker copies each sample into the memory of the tensors. A sample that cannot be decoded, or that has other fields than
-/// the first one of its batch, is a bad sample ([`OnError`](slotline::loader::OnError)). For the limits of collate functions see
+/// A worker copies each sample into the memory of the tensors. A sample that cannot be decoded, or
+/// that has other fields than the first one of its batch, is a bad sample
+/// ([`OnError`](slotline::loader::OnError)). For the limits of collate functions see
 /// [`Builder::collate`](slotline::loader::Builder::collate).
 ///
 /// # Errors
 ///
-/// The error of a sample; [`Error::DType`] for a field whose type candle does not have; an error for a field that is
-/// [padded to the longest sample](slotline::sample::PaddedToLongest), which only the loader's own batches have: use
-/// [`tensors`](crate::tensors).
+/// The error of a sample, or [`Error::DType`] for a field whose type candle does not have. Fields
+/// that are [padded to the longest sample](slotline::sample::PaddedToLongest) are an error, too,
+/// since only the loader's own batches support them; use [`tensors`](crate::tensors) for these.
 pub fn collate<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<Tensors<Tensor>, BoxError> {
     let (most, single) = (samples.len(), samples.is_single());
     let mut batch: Option<Result<(OwnedSample, Vec<Column>), BoxError>> = None;
     let mut rows = 0;
     samples.for_each(|sample| {
-        // If there can be no tensors, that is not the sample's fault.
+        // If tensors can't be made at all, this is not treated as a bad sample.
         let Ok((apart, columns)) = batch.get_or_insert_with(|| begin(&sample, most)) else { return Ok(()) };
         if let Err(error) = apart.fill(|row| sample.write(row)) {
-            // The next sample says what fields there are.
+            // If there are no rows yet, the next sample determines the fields.
             if rows == 0 {
                 batch = None;
             }
@@ -55,7 +56,7 @@ pub fn collate<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<Tensors<Tens
     Ok(tensors?)
 }
 
-/// Makes room for a sample like this one, and for the tensors of `most` of them.
+/// Allocates a buffer for a sample like this one, and memory for the tensors of `most` samples.
 fn begin(sample: &impl Sample, most: usize) -> Result<(OwnedSample, Vec<Column>), BoxError> {
     let apart = OwnedSample::new(Fields::of(sample))?;
     let fields = apart.columns();
@@ -64,10 +65,10 @@ fn begin(sample: &impl Sample, most: usize) -> Result<(OwnedSample, Vec<Column>)
     Ok((apart, columns))
 }
 
-/// The tensors of a field, with the samples written so far.
+/// The tensors of a field, with the samples that were written so far.
 struct Column {
     elements: Box<dyn Elements>,
-    /// The lengths or offsets of the samples, if they differ in length.
+    /// The lengths or offsets of the samples, if samples differ in length.
     ends: Vec<i64>,
 }
 
@@ -96,7 +97,8 @@ impl Column {
         }
     }
 
-    /// Makes the tensor of the elements, with a first dimension of `rows` unless it is a single sample.
+    /// Makes the tensor of the elements. Its first dimension is `rows`, unless it is a single
+    /// sample.
     fn tensor(&mut self, rows: Option<usize>, field: &Field) -> candle_core::Result<Tensor> {
         let (first, rest) = match field.shape() {
             [_, item @ ..] if field.is_packed() => (self.ends.last().map(|&items| items as usize), item),
@@ -107,7 +109,7 @@ impl Column {
     }
 }
 
-/// A `Vec` of one of candle's types.
+/// A `Vec` whose elements have a type that candle has.
 trait Elements {
     fn push(&mut self, view: &AnyTensorView<'_>);
 

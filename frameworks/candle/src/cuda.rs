@@ -11,12 +11,13 @@ use slotline_cuda::DeviceBatch;
 use crate::dtype::with_type;
 use crate::{Error, Tensors};
 
-/// Makes a batch on a CUDA device tensors of candle on that device: one for each field, as
+/// Converts a batch on a CUDA device to tensors of candle on that device: one for each field, as
 /// [`tensors`](crate::tensors) does for batches in host memory.
 ///
-/// candle's tensors own their memory, so the device copies each field once, within its memory. The copies are made on
-/// the stream of `device`, and neither they nor the host wait for each other: the batch can be dropped when this
-/// returns. Make slotline's device from candle's, so that both are the same:
+/// candle's tensors own their memory, so each field is copied once, within the device's memory. The
+/// copies are made on the stream of `device`, and the host does not wait for them; the batch can be
+/// dropped when this function returns. Create slotline's device from candle's, so that both use the
+/// same context:
 ///
 /// ```no_run
 /// use candle_core::Device;
@@ -39,9 +40,10 @@ use crate::{Error, Tensors};
 ///
 /// # Errors
 ///
-/// [`Error::DType`] for a field whose type candle does not have; [`Error::Tensor`] if candle cannot make a tensor;
-/// candle's error if `device` is not a CUDA device; [`slotline_cuda::Error`] if it is not the batch's device, if the
-/// batch was made ready on too many streams, or if the driver fails.
+/// [`Error::DType`] for a field whose type candle does not have; [`Error::Tensor`] if candle cannot
+/// make a tensor; candle's error if `device` is not a CUDA device; [`slotline_cuda::Error`] if it
+/// is not the batch's device, if the batch was made ready on too many streams, or if the driver
+/// fails.
 pub fn device_tensors(batch: &DeviceBatch, device: &Device) -> Result<Tensors<Tensor>, BoxError> {
     let device = device.as_cuda_device()?;
     let views = batch.views(&device.cuda_stream())?;

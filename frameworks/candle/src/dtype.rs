@@ -1,9 +1,9 @@
-//! The element types that both have.
+//! The element types that slotline and candle have in common.
 
 use slotline::tensor::{AnyTensorView, TensorView};
 
-/// Evaluates an expression of type `Result<_, Error>` with the type that candle has for a field's elements; the error names the
-/// field if there is none.
+/// Evaluates an expression of type `Result<_, Error>` with candle's type for a field's elements. If
+/// candle has no such type, the result is an error that names the field.
 macro_rules! with_type {
     ($field:expr, $T:ident => $body:expr) => {
         with_type!(
@@ -24,7 +24,7 @@ macro_rules! with_type {
 
 pub(crate) use with_type;
 
-/// Returns a view as numbers: `bool` as `u8`, other types as they are.
+/// Returns a view whose elements are numbers: `bool` as `u8`, other types unchanged.
 pub(crate) fn numbers<'a>(view: &AnyTensorView<'a>) -> AnyTensorView<'a> {
     match view.typed::<bool>() {
         Some(_) => TensorView::new(view.bytes(), view.shape()).expect("a bool is a byte").into(),

@@ -16,7 +16,7 @@ use self::dtype::{numbers, with_type};
 
 /// Copies a batch to `device`: one tensor for each field.
 ///
-/// It runs in the calling thread. [`collate`] lets the workers do it.
+/// The copies are made by the calling thread. With [`collate`], the workers make them.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Each element of a batch is copied once on its way into a tensor, by the thread that the documentation names.
+//! Checks that each element of a batch is copied once on its way into a tensor, by the thread that
+//! the documentation names.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,10 +12,12 @@ use slotline_candle::{collate, tensors};
 
 const ROWS: usize = 64;
 const WIDTH: usize = 4096;
-/// The size of the images of a batch. Nothing else in these tests is as large as half of it.
+/// The size in bytes of the images of a batch. No other allocation in these tests is even half as
+/// large.
 const BYTES: usize = ROWS * WIDTH * size_of::<f32>();
 
-/// Counts large allocations: of the whole program, and of the current thread.
+/// An allocator that counts large allocations: those of the whole program, and those of the current
+/// thread.
 struct Counting;
 
 static ALL: AtomicUsize = AtomicUsize::new(0);
@@ -53,10 +56,11 @@ fn first_elements(images: &Tensor) -> Vec<f32> {
     storage.as_slice::<f32>().unwrap().iter().step_by(WIDTH).copied().collect()
 }
 
-/// One test, since the counters are the program's.
+/// All cases are in one test, since the counters are global.
 #[test]
 fn each_batch_is_copied_once() -> Result<(), BoxError> {
-    // The workers: one allocation for each batch, which becomes the tensor, and none in the loop's thread.
+    // With `collate`, workers make one allocation for each batch, which becomes the tensor, and the
+    // loop's thread makes none.
     let workers = Loader::builder(images()).batch_size(ROWS).num_workers(1).help(false);
     let mut loader = workers.collate(collate).build()?;
     let (all, own) = (ALL.load(Relaxed), OWN.get());
@@ -70,7 +74,7 @@ fn each_batch_is_copied_once() -> Result<(), BoxError> {
     assert_eq!((batches.len(), ALL.load(Relaxed) - all, OWN.get() - own), (4, 4, 0));
     drop(loader);
 
-    // The loop: one allocation for each batch.
+    // With `tensors`, the loop's thread makes one allocation for each batch.
     let mut loader = Loader::builder(images()).batch_size(ROWS).num_workers(1).build()?;
     let (all, own) = (ALL.load(Relaxed), OWN.get());
     for batch in loader.epoch()? {

@@ -1,5 +1,5 @@
-//! Batches on a CUDA device as tensors. These tests need a GPU: a program with candle's feature `cuda` does not start
-//! without a driver.
+//! Tests of converting batches on a CUDA device. They need a GPU: a program with candle's feature
+//! `cuda` does not start without a driver.
 #![cfg(feature = "cuda")]
 
 use candle_core::{DType, Device, Tensor};
@@ -40,13 +40,13 @@ fn everything(index: usize) -> Everything {
         f32: index as f32,
         f64: [[index as f64; 2]; 2],
         padded: PaddedToMax::new(&b"abcdefg"[..index % 8], 7),
-        // The first batch has none.
+        // The samples of the first batch have no elements.
         packed: Packed::new(&[1, 2, 3][..if index < 8 { 0 } else { index % 4 }], 3),
         padded: PaddedToLongest::new(&[1, 2, 3, 4, 5][..index % 6], 5),
     }
 }
 
-/// Makes candle's device and a loader to it.
+/// Creates candle's device, and a loader that delivers to it.
 fn to_device(dataset: impl Dataset) -> Result<(Device, DeviceLoader), BoxError> {
     let candle = Device::new_cuda(0)?;
     let device = slotline_cuda::Device::from_context(candle.as_cuda_device()?.cuda_stream().context())?;

@@ -1,4 +1,4 @@
-//! Fields of every type and kind as tensors.
+//! Tests of converting fields of every type and kind to tensors.
 
 use std::fmt::Debug;
 
@@ -10,7 +10,7 @@ use slotline::sample::{Lazy, Packed, PaddedToLongest, PaddedToMax};
 use slotline::{BoxError, Dataset, Loader, Sample};
 use slotline_candle::{Error, Tensors, collate, tensors};
 
-/// Loads a dataset as one batch, in both ways, and checks that they agree.
+/// Loads a dataset as one batch with both functions, and checks that the results agree.
 fn both<D: Dataset>(make: impl Fn() -> D) -> Result<Tensors<Tensor>, BoxError> {
     let len = make().len();
     let mut loader = Loader::builder(make()).batch_size(len).build()?;
@@ -143,7 +143,7 @@ fn a_single_sample_has_the_shape_of_its_fields() -> Result<(), BoxError> {
 
 #[test]
 fn what_a_stack_leaves_out_collate_leaves_out() -> Result<(), BoxError> {
-    // The first sample of a batch is bad, too.
+    // The first sample of a batch is a bad one, too.
     let pictures = || {
         from_fn(20, |index, _| {
             let picture = Lazy::new([2], move |row: &mut [f32]| {
@@ -177,7 +177,7 @@ fn what_a_stack_leaves_out_collate_leaves_out() -> Result<(), BoxError> {
     }
     let error = Loader::builder(pictures()).batch_size(4).collate(collate).build()?.epoch()?.next().expect("a batch");
     assert!(matches!(error, Err(slotline::Error::Sample { index: 3, .. })), "{error:?}");
-    // What no sample of any kind could have remains an error.
+    // An element type that candle does not have remains an error, even if bad samples are skipped.
     let builder = Loader::builder(from_fn(3, |_, _| Ok(1_i8))).on_error(OnError::Skip(most));
     assert!(builder.collate(collate).build()?.epoch()?.all(|batch| batch.is_err()));
     Ok(())

@@ -1,5 +1,5 @@
-//! The fields of a batch as tensors of another library: [`convert`] calls a function for each field, and [`Tensors`] holds the
-//! results.
+//! Conversion of the fields of a batch to tensors of another library. [`convert`] calls a function
+//! for each field, and [`Tensors`] holds the results.
 
 use slotline::BoxError;
 use slotline::dtype::DType;
@@ -7,13 +7,14 @@ use slotline::sample::{Columns, Field};
 
 /// The tensors of a batch, by name and in the order of the fields.
 ///
-/// Names are those of the fields: the name in a derived sample, the index in a tuple. A field whose samples differ in length
-/// has a second tensor of `i64` after it: `NAME.lengths` if it is padded, `NAME.offsets` if it is packed.
+/// The names are those of the fields: the name in a derived sample, or the index in a tuple. After
+/// the tensor of a field whose samples differ in length, there is a second one of `i64`:
+/// `NAME.lengths` if the field is padded, or `NAME.offsets` if it is packed.
 #[derive(Clone, Debug)]
 pub struct Tensors<T>(Vec<(String, T)>);
 
 impl<T> Tensors<T> {
-    /// Returns the tensor with this name; `None` if there is none.
+    /// Returns the tensor with this name, or `None` if there is none.
     pub fn get(&self, name: &str) -> Option<&T> {
         self.iter().find(|(other, _)| *other == name).map(|(_, tensor)| tensor)
     }
@@ -50,7 +51,7 @@ impl<T> IntoIterator for Tensors<T> {
     }
 }
 
-/// Why a batch could not be made tensors of another library.
+/// Why a batch could not be converted to tensors of another library.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -64,15 +65,15 @@ pub enum Error {
         /// The library, or its device.
         library: String,
     },
-    /// The batch has another number of tensors.
+    /// The number of tensors is not the requested one.
     #[error("{expected} tensors were asked for, but the batch has {}: {}", names.len(), names.join(", "))]
     Count {
         /// The names of the tensors.
         names: Vec<String>,
-        /// The number of tensors that were asked for.
+        /// The number of tensors that were requested.
         expected: usize,
     },
-    /// The tensor could not be made.
+    /// The library could not create the tensor.
     #[error("field {field} cannot be made a tensor")]
     Tensor {
         /// The field's name.
@@ -83,15 +84,16 @@ pub enum Error {
 }
 
 impl Error {
-    /// Makes the [error](Error::Tensor) for a field, for `map_err`.
+    /// Returns a function for `map_err` that creates the [error](Error::Tensor) for a field.
     pub fn of<E: Into<BoxError>>(field: &Field) -> impl FnOnce(E) -> Self {
         let field = field.name().to_owned();
         |source| Self::Tensor { field, source: source.into() }
     }
 }
 
-/// Makes the tensors of a batch: `make` gets the number and the declaration of each field, with `None` for the tensor of its
-/// elements, and again with the lengths or offsets that belong to it.
+/// Converts a batch to tensors. `make` is called with the number and the declaration of each field.
+/// For the tensor of the field's elements, its last argument is `None`. If the field has lengths or
+/// offsets, `make` is called again with them.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Trains a network of tch to read the bundled digits, in the memory of the loader's batches.
+//! Trains a network of tch on the bundled digits, in the memory of the loader's batches.
 
 use slotline::loader::BatchOf;
 use slotline::{BoxError, Loader};
@@ -6,7 +6,7 @@ use slotline_tch::tensors;
 use tch::nn::{self, Module, OptimizerConfig};
 use tch::{Device, Kind};
 
-/// The digits of `slotline demo`, with its random split.
+/// The dataset of `slotline demo`, with its random split.
 #[path = "../../../demo/src/digits.rs"]
 mod digits;
 

@@ -1,4 +1,4 @@
-//! Tensors over memory that they keep.
+//! Tensors that use the memory of a batch, and keep the batch alive.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tch::Tensor;
 use torch_sys::C_tensor;
 
 unsafe extern "C" {
-    /// See `from_blob.cpp`.
+    /// Creates a tensor over foreign memory; defined in `from_blob.cpp`.
     fn slotline_tch_from_blob(
         data: *mut c_void,
         dims: *const i64,
@@ -22,15 +22,17 @@ unsafe extern "C" {
     ) -> *mut C_tensor;
 }
 
-/// Makes a tensor over field `i` of a batch, whose elements are of this type of libtorch. It keeps the batch.
+/// Creates a tensor over field `i` of a batch, whose elements have this scalar type of libtorch.
+/// The tensor keeps the batch alive.
 pub(crate) fn tensor(batch: &Arc<Batch<Dynamic>>, i: usize, scalar_type: i8) -> Result<Tensor, BoxError> {
     let (shape, memory) = batch.columns().raw(i).ok_or("the field does not exist")?;
     let dims = shape.dims().iter().map(|&dim| i64::try_from(dim)).collect::<Result<Vec<_>, _>>()?;
     let owner = Arc::into_raw(Arc::clone(batch)).cast_mut();
     let mut message = [0; 1024];
-    // SAFETY: the memory has as many elements as the shape, of this type, and stays valid while the batch exists, which the
-    // tensor keeps until `drop` is called. libtorch may write to it, as `raw` allows: each field is given to one tensor,
-    // and the batch was moved, so that no one else reads it. The message has room for its size.
+    // SAFETY: the memory has as many elements as the shape, of this type. It stays valid while the
+    // batch exists, and the tensor keeps the batch until `drop_owner` is called. libtorch may write
+    // to the memory, as `raw` allows: each field is given to one tensor, and the batch was moved,
+    // so no other code reads it. The buffer for the message has the stated size.
     let tensor = unsafe {
         slotline_tch_from_blob(
             memory.as_ptr().cast(),
@@ -47,11 +49,12 @@ pub(crate) fn tensor(batch: &Arc<Batch<Dynamic>>, i: usize, scalar_type: i8) -> 
         // SAFETY: the message was zeroed, and its last byte is not written.
         return Err(unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy().into());
     }
-    // SAFETY: the function returns a new tensor of libtorch, as those of torch-sys do, which tch deletes.
+    // SAFETY: the function returns a new tensor of libtorch, as those of torch-sys do, which tch
+    // deletes.
     Ok(unsafe { Tensor::from_ptr(tensor) })
 }
 
-/// Drops a reference to a batch.
+/// Drops a reference to a batch. libtorch calls this when it frees the tensor.
 ///
 /// # Safety
 ///

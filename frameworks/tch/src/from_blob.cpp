@@ -1,4 +1,4 @@
-// torch::from_blob with a deleter, which tch lacks.
+// A C function around torch::from_blob with a deleter, which tch does not have.
 
 #include <ATen/ops/from_blob.h>
 
@@ -6,8 +6,8 @@
 #include <exception>
 #include <memory>
 
-// Makes a tensor over `data`, and calls `drop(owner)` once: when the last tensor that uses the memory is dropped, or if
-// there is an error. An error returns null and writes a message to `message`, of `size` bytes.
+// Creates a tensor over `data`. It calls `drop(owner)` once: when the last tensor that uses the memory is dropped, or if
+// there is an error. In case of an error, it returns null and writes a message to `message`, which has `size` bytes.
 extern "C" at::Tensor *slotline_tch_from_blob(void *data, const int64_t *dims, size_t ndims, int8_t scalar_type,
                                               void (*drop)(void *), void *owner, char *message, size_t size) {
     try {

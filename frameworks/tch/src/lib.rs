@@ -9,7 +9,7 @@ use slotline::dtype::DType;
 pub use slotline_fields::{Error, Tensors};
 use tch::Tensor;
 
-/// Moves a batch into tensors, one for each field.
+/// Converts a batch to tensors without copying: one for each field, in the memory of the batch.
 ///
 /// The lengths and offsets of fields whose samples differ in length are copied.
 ///
@@ -34,7 +34,8 @@ pub fn tensors<S>(batch: Batch<S>) -> Result<Tensors<Tensor>, Error> {
     })
 }
 
-/// Returns libtorch's number for a type that tch knows, as in `c10/core/ScalarType.h`; tch keeps its own table private.
+/// Returns libtorch's number for a type that tch has, as in `c10/core/ScalarType.h`. (tch's own
+/// table is private.)
 fn scalar_type(dtype: DType) -> Option<i8> {
     Some(match dtype {
         DType::U8 => 0,

@@ -1,4 +1,4 @@
-//! Tensors are in the batches' memory, which they keep.
+//! Checks that tensors use the memory of batches, and keep it alive.
 
 use num_complex::Complex;
 use slotline::dataset::from_fn;
@@ -13,7 +13,7 @@ fn numbers(len: usize) -> impl Dataset<Sample<'static> = ([f32; 3], i64)> {
     from_fn(len, |index, _| Ok(([index as f32; 3], index as i64)))
 }
 
-/// Loads a dataset as one batch.
+/// Loads a dataset as one batch, and converts it.
 fn one<D: Dataset>(dataset: D) -> Result<Result<Tensors<Tensor>, Error>, BoxError> {
     let len = dataset.len();
     let mut loader = Loader::builder(dataset).batch_size(len).num_workers(1).build()?;
@@ -48,7 +48,7 @@ fn bad_samples_are_left_out() -> Result<(), BoxError> {
 #[test]
 fn a_batch_is_kept_until_the_last_view_is_dropped() -> Result<(), BoxError> {
     let mut loader = Loader::builder(numbers(40)).batch_size(2).num_workers(1).hold(2).build()?;
-    // Kept: the loader uses all of its memory many times, but not that of the view.
+    // While a view exists, the loader uses all of its memory many times, but not that of the view.
     let [rows, labels] = tensors(loader.epoch()?.next().expect("a batch")?)?.into_array()?;
     let view = rows.get(1);
     drop((rows, labels));
@@ -57,7 +57,7 @@ fn a_batch_is_kept_until_the_last_view_is_dropped() -> Result<(), BoxError> {
     }
     assert_eq!(Vec::<f32>::try_from(&view)?, [1.0; 3]);
     drop(view);
-    // Given back: the loader needs no memory for more batches than it had at first.
+    // After views are dropped, the loader needs no memory for more batches than at first.
     for _ in 0..3 {
         for batch in loader.epoch()? {
             let [rows, _] = tensors(batch?)?.into_array()?;

@@ -1,4 +1,5 @@
-//! BMP files: of 1, 4, 8, 16, 24 and 32 bits, with palettes, masks and run lengths.
+//! BMP files with 1, 4, 8, 16, 24 or 32 bits per pixel, with palettes, colour masks and run-length
+//! encoding.
 
 use super::{Frame, Memory, Picture, data, room};
 use crate::error::ImageError;
@@ -8,13 +9,13 @@ pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     /// The height and the width.
     size: [usize; 2],
-    /// Where the rows begin.
+    /// The offset of the rows in the file.
     start: usize,
     bits: usize,
     run_lengths: bool,
-    /// The first row is the upper one.
+    /// Whether the first stored row is the top row.
     downwards: bool,
-    /// The bits of red, green and blue.
+    /// The masks of the bits of red, green and blue.
     masks: [u32; 3],
     palette: Box<[[u8; 3]; 256]>,
 }
@@ -30,7 +31,7 @@ impl<'a> Reader<'a> {
         let short = |at: usize| number::<2>(bytes, at).map(|number| number as u16);
         let long = |at: usize| number::<4>(bytes, at);
         let (start, header) = (long(10)? as usize, long(14)? as usize);
-        // The header of OS/2 is the same in front of its first 40 bytes.
+        // OS/2's header begins with the same 40 bytes.
         let (width, height, bits, compression, colours) = match header {
             12 => (i32::from(short(18)?), i32::from(short(20)?), short(24)?, 0, 0),
             40 | 52 | 56 | 64 | 108 | 124 => {
@@ -74,7 +75,8 @@ impl<'a> Reader<'a> {
         let [height, width] = self.size;
         let fail = |message: &str| data(Format::Bmp, self.bytes, message);
         let stored = self.bytes.get(self.start..).unwrap_or_default();
-        // Rows are multiples of four bytes, of which the last one may lack what is not used.
+        // The length of a stored row is a multiple of four bytes. In the last row, unused bytes may
+        // be missing.
         let (used, pitch) = ((width * self.bits).div_ceil(8), (width * self.bits).div_ceil(32) * 4);
         if !self.run_lengths && stored.len() < pitch * (height - 1) + used {
             return Err(fail("rows are missing"));
@@ -123,7 +125,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the colour whose bits are masked. They are scaled to the full range, rounded down as PIL does.
+    /// Returns the colour of a pixel whose channels are given by masks. Channels are scaled to the
+    /// full range, rounded down as PIL does.
     fn masked(&self, number: u32) -> [u8; 3] {
         self.masks.map(|mask| {
             let shift = mask.trailing_zeros() % 32;
@@ -133,13 +136,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Reads a number of `N` bytes.
+/// Reads a little-endian number of `N` bytes.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u32, String> {
     let bytes = bytes.get(at..at + N).ok_or("its header is not complete")?;
     Ok(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte)))
 }
 
-/// Expands run lengths to an index for each pixel, in the order of the file. `None` if bytes are missing.
+/// Expands run-length encoding to an index for each pixel, in the order of the file. Returns `None`
+/// if bytes are missing.
 fn expand(stored: &[u8], bits: usize, width: usize, indices: &mut [u8]) -> Option<()> {
     let (mut x, mut y, height) = (0, 0, indices.len() / width);
     let mut rest = stored;
@@ -150,11 +154,11 @@ fn expand(stored: &[u8], bits: usize, width: usize, indices: &mut [u8]) -> Optio
     };
     while y < height {
         let Some((&[count, value], behind)) = rest.split_first_chunk() else {
-            // Some programs leave the end out.
+            // Some programs leave out the code that ends the picture.
             return (y == height - 1 && x >= width).then_some(());
         };
         rest = behind;
-        // What exceeds a row is left out.
+        // Pixels beyond the end of a row are ignored.
         let row = &mut indices[y * width..][..width];
         let places = row.iter_mut().skip(x);
         match (count, value) {

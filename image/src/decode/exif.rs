@@ -1,19 +1,20 @@
-//! The orientation that cameras note beside a picture.
+//! The orientation that cameras store in the metadata of a picture.
 
-/// How a picture must be turned to be upright, as EXIF's tag 0x0112 says.
+/// How a stored picture must be turned to be upright (EXIF tag 0x0112).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Orientation {
-    /// Rows are columns of the upright picture.
+    /// Whether stored rows are columns of the upright picture.
     pub(crate) transposed: bool,
-    /// The upright picture reads the stored rows from the last to the first.
+    /// Whether the upright picture reads the stored rows from the last to the first.
     pub(crate) rows_reversed: bool,
-    /// The upright picture reads the stored columns from the last to the first.
+    /// Whether the upright picture reads the stored columns from the last to the first.
     pub(crate) columns_reversed: bool,
 }
 
 impl Orientation {
-    /// Reads the orientation from EXIF data, a TIFF structure, or else from XMP data, as PIL's `exif_transpose` does; upright
-    /// if neither has one, or the data are damaged.
+    /// Reads the orientation from EXIF data (a TIFF structure), or else from XMP data, as PIL's
+    /// `exif_transpose` does. The picture counts as upright if neither has an orientation, or if
+    /// the data is damaged.
     pub(crate) fn of(exif: Option<&[u8]>, xmp: Option<&[u8]>) -> Self {
         let number = exif.and_then(number).or_else(|| xmp.and_then(number_in_xmp));
         let (transposed, rows_reversed, columns_reversed) = match number {
@@ -29,8 +30,8 @@ impl Orientation {
         Self { transposed, rows_reversed, columns_reversed }
     }
 
-    /// Reads the orientation of a JPEG, from the segments in front of the image. EXIF data may be in several; of XMP data
-    /// the last counts.
+    /// Reads the orientation of a JPEG from the segments before the image data. EXIF data may be
+    /// split over several segments; of several XMP segments the last one counts.
     #[cfg_attr(not(feature = "jpeg"), allow(dead_code))]
     pub(crate) fn of_jpeg(bytes: &[u8]) -> Self {
         let (mut exif, mut xmp) = (None, None);
@@ -45,14 +46,14 @@ impl Orientation {
     }
 }
 
-/// What may stand in front of the TIFF structure.
+/// The prefix that may precede the TIFF structure.
 const EXIF: &[u8] = b"Exif\0\0";
 
-/// The segments of a JPEG in front of its image: markers, and their data.
+/// An iterator over the segments of a JPEG before its image data: markers and their contents.
 pub(super) struct Segments<'a> {
-    /// After the last segment, the image.
+    /// The bytes after the segments that were read; at the end, the image data.
     pub(super) rest: &'a [u8],
-    /// Whether there were bytes that do not belong there.
+    /// Whether invalid bytes between segments were skipped.
     #[cfg_attr(any(not(feature = "jpeg"), feature = "turbo"), allow(dead_code))]
     pub(super) skipped: bool,
 }
@@ -70,19 +71,19 @@ impl<'a> Iterator for Segments<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         while let [first, marker, after @ ..] = self.rest {
             match marker {
-                // Bytes that do not belong there: libjpeg and PIL skip them, and escaped ones.
+                // Bytes that belong to no segment. libjpeg and PIL skip them, also escaped ones.
                 _ if *first != 0xff => (self.rest, self.skipped) = (&self.rest[1..], true),
                 0 => (self.rest, self.skipped) = (after, true),
                 // Fill bytes before a marker are allowed.
                 0xff => self.rest = &self.rest[1..],
                 // The image begins or ends, or another file begins.
                 0xd8..=0xda => return None,
-                // Markers without a segment.
+                // Markers that have no segment.
                 0x01 | 0xd0..=0xd7 => self.rest = after,
                 _ => {
                     let len = u16::from_be_bytes(*after.first_chunk()?);
                     let (segment, rest) = after.split_at_checked(len.into())?;
-                    // None if the length does not count its own two bytes.
+                    // `None` if the length is less than that of its own two bytes.
                     let data = segment.get(2..)?;
                     self.rest = rest;
                     return Some((*marker, data));
@@ -93,7 +94,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// Returns the number of the tag in the first directory. It may have any type of numbers.
+/// Returns the value of the orientation tag in the first directory. It may have any numeric type.
 fn number(exif: &[u8]) -> Option<u64> {
     let tiff = exif.strip_prefix(EXIF).unwrap_or(exif);
     let tiff = tiff.strip_prefix(EXIF).unwrap_or(tiff);
@@ -112,7 +113,7 @@ fn number(exif: &[u8]) -> Option<u64> {
         let entry = directory.checked_add(2 + 12 * i)?;
         let (tag, kind, count) = (at(entry, 2)?, at(entry + 2, 2)?, at(entry + 4, 4)?);
         let len = match kind {
-            // Bytes and strings, which are not an orientation.
+            // Byte and string types are not accepted as an orientation.
             1 | 2 | 7 => 0,
             6 => 1,
             3 | 8 => 2,
@@ -123,7 +124,7 @@ fn number(exif: &[u8]) -> Option<u64> {
         if tag == 0x0112 && count > 0 {
             let place = at(entry + 8, 4)? as usize;
             let value = if count * len > 4 { place } else { entry + 8 };
-            // PIL reads all values, and takes the first.
+            // PIL reads all values of the tag, and uses the first.
             tiff.get(value..value.checked_add((count * len) as usize)?)?;
             return match kind {
                 5 | 10 => at(value, 4)?.checked_div(at(value + 4, 4)?),
@@ -136,7 +137,7 @@ fn number(exif: &[u8]) -> Option<u64> {
     None
 }
 
-/// Returns the digit behind the first `tiff:Orientation="` or `tiff:Orientation>`.
+/// Returns the digit after the first `tiff:Orientation="` or `tiff:Orientation>`.
 fn number_in_xmp(xmp: &[u8]) -> Option<u64> {
     const NAME: &[u8] = b"tiff:Orientation";
     let behind = |at: usize| {
@@ -156,7 +157,7 @@ mod tests {
         Orientation::of(Some(&tiff(true, 3, number)), None)
     }
 
-    /// A directory with one other tag in front of the orientation, which has this type.
+    /// Builds a directory with another tag before the orientation, which has the type `kind`.
     fn tiff(big: bool, kind: u16, orientation: u16) -> Vec<u8> {
         let short = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
         let long = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
@@ -190,7 +191,7 @@ mod tests {
         assert_ne!(of(6), of(8));
     }
 
-    /// What PIL 13's `exif_transpose` does with each.
+    /// The expected results are those of PIL 13's `exif_transpose`.
     #[test]
     fn xmp_counts_where_exif_has_no_orientation() {
         let xmp = b"<x:xmpmeta a='tiff:Orientation'><tiff:Orientation>6</tiff:Orientation>";

@@ -1,6 +1,6 @@
-//! Where the samples of a plane are in the picture.
+//! The relation between the pixels of a file and the decoded samples of a plane.
 
-/// One direction of a plane: pixel `x` of the file starts at sample `x × scale - skipped`.
+/// One direction of a plane: pixel `x` of the file begins at sample `x × scale - skipped`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Frame {
     /// The number of samples.
@@ -10,7 +10,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The samples are pixels of the file.
+    /// Creates the frame of a plane whose samples are the pixels of the file.
     pub(crate) fn same(samples: usize) -> Self {
         Self { samples, scale: 1.0, skipped: 0.0 }
     }

@@ -14,11 +14,12 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads up to the first frame, since PIL enlarges a canvas that it exceeds.
+    /// Reads the file up to the first frame. The size includes that frame, since PIL enlarges a
+    /// canvas that is too small for it.
     pub(super) fn open(bytes: &'a [u8]) -> Result<(Self, [usize; 2]), ImageError> {
         let mut options = gif::DecodeOptions::new();
         options.set_color_output(gif::ColorOutput::Indexed);
-        // The size is checked before anything is decoded.
+        // No limit is needed here: the size is checked before anything is decoded.
         options.set_memory_limit(gif::MemoryLimit::Unlimited);
         let fail = |message: &str| data(Format::Gif, bytes, message);
         let (head, rest) = split(bytes).ok_or_else(|| fail("it has no frame"))?;
@@ -36,13 +37,14 @@ impl<'a> Reader<'a> {
         let [height, width] = self.size;
         let frame = self.gif.current_frame_info().ok_or_else(|| fail("it has no frame"))?;
         let [left, top, w, h] = [frame.left, frame.top, frame.width, frame.height].map(usize::from);
-        // What the frame does not cover is transparent, or has the first colour, as in PIL.
+        // As in PIL, pixels that the frame does not cover have the transparent colour, or else the
+        // first one.
         let beside = frame.transparent.unwrap_or(0);
         let indices = room(&mut memory.other, w * h)?;
         self.gif.read_into_buffer(&mut indices[..w * h]).map_err(|error| fail(&error.to_string()))?;
         let palette = self.gif.palette().map_err(|error| fail(&error.to_string()))?;
-        // In PIL, an index beyond the palette is black, unless each entry i of the palette is the grey (i, i, i): then so is
-        // that index.
+        // In PIL, an index beyond the palette is black. The exception: if each entry i of the
+        // palette is the grey (i, i, i), such an index is that grey, too.
         let shades = palette.chunks(3).zip(0..=255).all(|(colour, shade)| colour == [shade; 3]);
         let colour = |index: u8| {
             let colour = palette.get(3 * usize::from(index)..).and_then(|at| at.first_chunk()).copied();
@@ -63,13 +65,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns what is in front of the first frame, and the file from there on. Like PIL, it keeps the transparency, and skips
-/// other extensions and stray bytes.
+/// Splits the file before the first frame. Like PIL, the first part keeps the transparency, and
+/// skips other extensions and stray bytes.
 fn split(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (flags, mut at) = (*bytes.get(10)?, 13);
     let mut head = bytes.get(..at)?.to_vec();
     if flags & 0x80 == 0 {
-        // Without a palette, PIL takes the index of a pixel as its brightness.
+        // Without a palette, PIL uses the index of a pixel as its brightness.
         head[10] |= 0x87;
         head.extend((0..=255).flat_map(|shade| [shade; 3]));
     } else {

@@ -1,7 +1,8 @@
-//! Decodes bytes to samples: the pixels of the file, or of the part of it that is needed.
+//! Decodes a file to samples: its pixels, or those of the part that is needed.
 //!
-//! A picture is [opened](OpenedImage::new) first, which reads its size. What is needed of it is decided then, and
-//! [decoded](OpenedImage::decode) into the thread's memory.
+//! A picture is [opened](OpenedImage::new) first, which reads its size. The caller then decides
+//! which part it needs, and [decodes](OpenedImage::decode) that part into memory that its thread
+//! keeps.
 
 #[cfg(feature = "bmp")]
 mod bmp;
@@ -35,10 +36,10 @@ use crate::error::ImageError;
 use crate::format::Format;
 use crate::resample::{Plane, STRIDE};
 
-/// The longest side of a picture. It bounds the memory of a row.
+/// The longest side of a picture, in pixels. It limits the memory of a row.
 pub(crate) const MAX_SIDE: usize = 65_535;
 
-/// What is accepted.
+/// Which pictures are accepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) max_pixels: usize,
@@ -46,20 +47,22 @@ pub(crate) struct Limits {
     pub(crate) strict: bool,
 }
 
-/// What is needed of a picture, in its pixels. The first number of each pair is about rows, the second about columns.
+/// The part of a picture that is needed, in pixels of the file. The first number of each pair is
+/// about rows, the second about columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecodeRequest {
-    /// The pixels that have a weight, from the first to behind the last.
+    /// The ranges of pixels that have a weight in the result.
     pub(crate) window: [[usize; 2]; 2],
     /// The size of the crop.
     pub(crate) crop: [usize; 2],
     /// The size that the crop is resized to.
     pub(crate) size: [usize; 2],
-    /// Whether a smaller picture will do, if it is still as large as `size`.
+    /// Whether the picture may be decoded at a reduced size, as long as the crop is still at least
+    /// as large as `size`.
     pub(crate) reduced: bool,
-    /// Whether the pixels are to be those of the whole picture, bit for bit, without planes.
+    /// Whether the pixels must be bit for bit those of the whole picture, without separate planes.
     pub(crate) exact: bool,
-    /// Whether all of the file is read, so that damage is found wherever it is.
+    /// Whether the whole file is read, so that damage is found anywhere.
     pub(crate) whole: bool,
 }
 
@@ -86,7 +89,7 @@ enum Reader<'a> {
 }
 
 impl<'a> OpenedImage<'a> {
-    /// Recognises the format and reads the header.
+    /// Recognises the format of a file, and reads its header.
     #[allow(unused_variables, unreachable_code)] // Without any format.
     pub(crate) fn new(bytes: &'a [u8], limits: Limits) -> Result<Self, ImageError> {
         let format = Format::of(bytes)?;
@@ -114,12 +117,12 @@ impl<'a> OpenedImage<'a> {
         Ok(Self { reader, height, width })
     }
 
-    /// A picture that is not in a file: rows of pixels of one or three bytes.
+    /// Creates a picture that is not in a file, from rows of pixels of one or three bytes.
     pub(crate) fn of_pixels(bytes: &'a [u8], [height, width]: [usize; 2], channels: usize) -> Self {
         Self { reader: Reader::Pixels(bytes, channels), height, width }
     }
 
-    /// The orientation that the file notes.
+    /// Reads the orientation that the file stores.
     pub(crate) fn orientation(&mut self) -> Orientation {
         match &mut self.reader {
             #[cfg(feature = "jpeg")]
@@ -133,7 +136,7 @@ impl<'a> OpenedImage<'a> {
         }
     }
 
-    /// Decodes what is wanted, and maybe more, into `memory`.
+    /// Decodes at least the requested part into `memory`.
     #[allow(unused_variables)] // Without any format.
     pub(crate) fn decode<'m>(self, memory: &'m mut Memory, request: DecodeRequest) -> Result<Picture<'m>, ImageError> {
         memory.warned = false;
@@ -158,14 +161,14 @@ impl<'a> OpenedImage<'a> {
     }
 }
 
-/// The memory that pictures are decoded into. A thread keeps it.
+/// The memory that pictures are decoded into. A thread keeps it from one picture to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     samples: Vec<u8>,
-    /// Another form of the pixels, of formats that need one.
+    /// The pixels in a second representation, for formats that need one.
     #[cfg_attr(not(any(feature = "webp", feature = "gif", feature = "bmp")), allow(dead_code))]
     other: Vec<u8>,
-    /// Whether the decoder warned about the picture.
+    /// Whether the decoder warned about the last picture.
     pub(crate) warned: bool,
 }
 
@@ -173,27 +176,28 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 pub(crate) struct Picture<'a> {
     pub(crate) colours: Planes,
-    /// The first plane, red or brightness, or all channels of each pixel.
+    /// The first plane: red, brightness, or all channels of each pixel.
     pub(crate) first: Plane<'a>,
     pub(crate) others: OtherChannels<'a>,
-    /// How pixels of the file became samples of the first plane, and of the others: rows, columns.
+    /// How samples correspond to pixels of the file: for the first plane and for the others, in
+    /// rows and in columns.
     pub(crate) frames: [[Frame; 2]; 2],
 }
 
-/// The second and the third channel.
+/// Where the second and the third channel are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OtherChannels<'a> {
-    /// A grey picture has none.
+    /// Nowhere: the picture is grey.
     None,
-    /// They have planes of their own.
+    /// In planes of their own.
     Planes([Plane<'a>; 2]),
-    /// They follow the first one in each pixel.
+    /// After the first channel in each pixel.
     Packed,
 }
 
 impl<'a> Picture<'a> {
-    /// The picture that these rows are, of `channels` bytes per pixel: grey, with alpha, RGB, or RGB with alpha (which
-    /// are ignored).
+    /// Creates a picture from rows of `channels` bytes per pixel: grey, grey with alpha, RGB, or
+    /// RGB with alpha. Alpha is ignored.
     pub(crate) fn packed(samples: &'a [u8], channels: usize, frames: [Frame; 2]) -> Self {
         let stride = frames[1].samples * channels;
         debug_assert!(samples.len() >= stride * frames[0].samples + STRIDE);
@@ -206,7 +210,8 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// Returns memory for `len` samples and those behind them that are read along, which grows if necessary.
+/// Returns memory for `len` samples, plus the bytes after them that vector instructions may read.
+/// Enlarges the memory if necessary.
 pub(crate) fn room(memory: &mut Vec<u8>, len: usize) -> Result<&mut [u8], ImageError> {
     let bytes = len.saturating_add(STRIDE);
     if memory.len() < bytes {
@@ -216,7 +221,7 @@ pub(crate) fn room(memory: &mut Vec<u8>, len: usize) -> Result<&mut [u8], ImageE
     Ok(&mut memory[..bytes])
 }
 
-/// Creates the error for these bytes, with the decoder's message.
+/// Creates the error for a file that could not be decoded, with the decoder's message.
 #[cold]
 pub(crate) fn data(format: Format, bytes: &[u8], message: impl ToString) -> ImageError {
     ImageError::Data { format, len: bytes.len(), message: message.to_string() }

@@ -1,4 +1,4 @@
-//! The numbers that the pixels of a PNG have in the file: of grey, or in the palette.
+//! Reads the stored values of a PNG: grey values, or indices of the palette.
 
 use std::borrow::Cow;
 use std::io::Cursor;
@@ -16,7 +16,7 @@ pub(crate) struct Numbers<'a> {
     pub(crate) size: [usize; 2],
 }
 
-/// Rows of numbers as they are in the file.
+/// Rows of stored values.
 pub(crate) struct Rows<'m> {
     samples: &'m [u8],
     pitch: usize,
@@ -42,7 +42,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Reads all rows into `memory`, so that damage is found whatever the crop is.
+    /// Reads all rows into `memory`, so that damage is found even outside of the crop.
     pub(crate) fn read(mut self, memory: &mut Vec<u8>) -> Result<Rows<'_>, ImageError> {
         let bytes = self.bytes;
         let fail = |error: png::DecodingError| data(Format::Png, bytes, error);

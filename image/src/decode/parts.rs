@@ -1,9 +1,10 @@
-//! JPEGs with libjpeg-turbo: to planes of brightness and colour differences if most of the picture is needed, or only the
-//! crop.
+//! Decodes JPEGs with libjpeg-turbo: to planes of brightness and colour differences if most of the
+//! picture is needed, or else only the crop.
 //!
-//! Planes have half of the samples of a usual picture, and need no conversion, but libjpeg-turbo decodes them only as a
-//! whole. Of red, green and blue it decodes a part: it still has to read all bits in front of the part, but transforms
-//! only its blocks, and ends below it.
+//! Planes have half as many samples as a typical RGB picture, and need no conversion, but
+//! libjpeg-turbo decodes them only as a whole. It can decode a part of a picture to red, green and
+//! blue. It then still has to read all bits before the part, but transforms only the blocks of the
+//! part, and stops below it.
 
 use super::exif::Segments;
 use super::shared::{ends, to_rgb};
@@ -14,7 +15,8 @@ use crate::error::ImageError;
 use crate::format::Format;
 use crate::resample::Plane;
 
-/// Pixels around a region that are decoded too: at its sides, colours are interpolated as at the sides of a picture.
+/// The number of pixels around a region that are decoded too. Without them, colours at its sides
+/// would be interpolated as at the sides of the picture.
 const MARGIN: usize = 2;
 
 pub(super) struct Reader<'a> {
@@ -36,7 +38,7 @@ impl<'a> Reader<'a> {
     pub(super) fn decode(mut self, memory: &mut Memory, request: DecodeRequest) -> Result<Picture<'_>, ImageError> {
         let bytes = self.bytes;
         let faulty = |fault| data(Format::Jpeg, bytes, fault);
-        // What is below a region is not read.
+        // The file below a region is not read, so its end is checked here.
         if !ends(bytes) {
             return Err(faulty("it has no end marker".to_owned()));
         }
@@ -44,15 +46,16 @@ impl<'a> Reader<'a> {
         let denominator = if request.reduced && !header.lossless { reduction(request) } else { 1 };
         self.turbo.reduce(denominator).map_err(faulty)?;
         let mut region = self.region(request, denominator);
-        // At full size libjpeg, and so PIL, does not interpolate colours at a quarter of the width or height, or of less than
-        // three samples.
+        // At full size, libjpeg (and so PIL) does not interpolate colours that have a quarter of
+        // the width or height, or fewer than three samples.
         let usual = matches!(header.colours, Colours::YCbCr | Colours::Grey) && !header.lossless;
         let planar = header.per.filter(|[across, down]| {
             let interpolated = *across.max(down) <= 2 && (*across == 1 || header.width.div_ceil(*across) > 2);
             usual && (interpolated || denominator > 1) && !request.exact
         });
         if request.exact {
-            // libjpeg smooths incomplete progressive pictures, but only as a whole.
+            // libjpeg smooths incomplete progressive pictures, but only if they are decoded as a
+            // whole.
             region = region
                 .filter(|region| !header.progressive && pays_packed(*region, self.turbo.reduced(), request.whole));
         }
@@ -70,7 +73,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads all bits, at the smallest size. (Any part of a progressive JPEG needs all bits.)
+    /// Reads all bits, at the smallest size, in order to find damage. (Any part of a progressive
+    /// JPEG needs all bits anyway.)
     fn skim(&mut self, memory: &mut Memory) -> Result<(), ImageError> {
         let bytes = self.bytes;
         let faulty = |fault| data(Format::Jpeg, bytes, fault);
@@ -91,7 +95,7 @@ impl<'a> Reader<'a> {
         memory.warned = self.turbo.warned;
         let samples = &memory.samples[..];
         let plane = |at: usize, stride| Plane { samples: &samples[at..], stride, step: 1 };
-        // A plane may have samples beyond the picture's, to be whole blocks.
+        // A plane may have samples beyond the picture's, up to whole blocks.
         let frames = |[across, down]: [usize; 2]| {
             [(header.height, down), (header.width, across)].map(|(side, per)| Frame {
                 samples: side.div_ceil(denominator).div_ceil(per),
@@ -139,7 +143,8 @@ impl<'a> Reader<'a> {
         Ok(Picture::packed(&memory.samples, channels, [frame(height, y), frame(width, x)]))
     }
 
-    /// Returns the part of the reduced picture that covers the window, unless that is all of it.
+    /// Returns the region of the reduced picture that covers the window, or `None` if that is the
+    /// whole picture.
     fn region(&self, request: DecodeRequest, denominator: usize) -> Option<Region> {
         let header = self.turbo.header();
         let (_, samples) = header.per.filter(|_| !header.lossless).zip(samples_across(self.bytes))?;
@@ -154,9 +159,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the largest reduction after which the crop still has at least the size that it is resized to: 1, 2, 4 or 8.
+/// Returns the largest denominator (1, 2, 4 or 8) by which the picture can be reduced so that the
+/// crop is still at least as large as the size that it is resized to.
 ///
-/// libjpeg-turbo has no vector instructions for other sizes (7/8 to 3/8): 5/8 takes longer than the full size.
+/// Other fractions (7/8 to 3/8) are not used, as libjpeg-turbo has no vector instructions for them:
+/// 5/8 takes longer than the full size.
 fn reduction(request: DecodeRequest) -> usize {
     let [height, width] = request.crop;
     let enough = |by: &usize| height.div_ceil(*by) >= request.size[0] && width.div_ceil(*by) >= request.size[1];
@@ -165,10 +172,11 @@ fn reduction(request: DecodeRequest) -> usize {
 
 /// Whether decoding a region to RGB is faster than decoding the whole picture to planes.
 ///
-/// The costs are in nanoseconds, measured with photographs of 500 × 375 and 2,000 × 1,500 pixels at qualities of 85 to
-/// 90: 1.6 for each pixel of the file, for reading bits; 0.9 for each pixel of the reduced picture, for transforming
-/// blocks. RGB costs 0.5 more for each pixel of the region, for converting colours, and 0.8 for each pixel of the target,
-/// since there are twice as many samples to resize.
+/// The costs are in nanoseconds, measured with photographs of 500 × 375 and 2,000 × 1,500 pixels at
+/// qualities of 85 to 90: 1.6 for each pixel of the file, for reading bits; 0.9 for each pixel of
+/// the reduced picture, for transforming blocks. RGB costs 0.5 more for each pixel of the region,
+/// for converting colours, and 0.8 more for each pixel of the result, since there are twice as many
+/// samples to resize.
 fn pays(region: Region, [width, height]: [usize; 2], denominator: usize, request: DecodeRequest) -> bool {
     let read = |rows: usize| 1.6 * (rows * width * denominator * denominator) as f64;
     let (all, part) = ((width * height) as f64, (region.width * region.height) as f64);
@@ -181,12 +189,13 @@ fn pays(region: Region, [width, height]: [usize; 2], denominator: usize, request
 fn pays_packed(region: Region, [width, height]: [usize; 2], whole: bool) -> bool {
     let read = 1.6 * ((region.y + region.height) * width) as f64;
     let (all, part) = ((width * height) as f64, (region.width * region.height) as f64);
-    // To read the rest, all bits are read before.
+    // To check the rest of the file, all its bits are read first.
     !whole || read + 1.4 * part < 1.4 * all
 }
 
-/// Returns the largest number of samples across that a block of pixels has in a plane, by which a region must start:
-/// libjpeg-turbo's interface has only the ratio of planes, and fails where planes of the same width have two samples.
+/// Returns the largest number of samples across that a block of pixels has in any plane; a region
+/// must start at a multiple of it. libjpeg-turbo's interface reports only the ratio of planes, and
+/// fails if planes of the same width have two samples.
 fn samples_across(bytes: &[u8]) -> Option<usize> {
     let is_frame = |marker| matches!(marker, 0xc0..=0xcf) && !matches!(marker, 0xc4 | 0xc8 | 0xcc);
     let (_, frame) = Segments::new(bytes).find(|(marker, _)| is_frame(*marker))?;

@@ -1,4 +1,5 @@
-//! PNGs, row by row: those above the window are not kept, those below it not read unless the whole file is checked.
+//! PNGs, read row by row: rows above the window are not kept, and rows below it are read only if
+//! the whole file is checked.
 
 use std::borrow::Cow;
 use std::io::Cursor;
@@ -13,8 +14,8 @@ pub(super) struct Reader<'a> {
     bytes: &'a [u8],
 }
 
-/// Reads the header. All checksums of the pixels are compared, of which PIL only checks the one inside of the compressed
-/// data.
+/// Reads the header. All checksums of the pixels are checked, whereas PIL checks only the one
+/// inside of the compressed data.
 pub(super) fn open(
     bytes: &[u8],
     transformations: png::Transformations,
@@ -26,7 +27,8 @@ pub(super) fn open(
     decoder.read_info().map_err(|error| data(Format::Png, bytes, error))
 }
 
-/// Leaves out critical chunks of unknown kinds in front of the rows, as PIL does. The decoder would reject them.
+/// Removes critical chunks of unknown kinds before the rows, which PIL skips and the decoder would
+/// reject.
 fn without_unknown(bytes: &[u8]) -> Cow<'_, [u8]> {
     let is_unknown = |kind: [u8; 4]| kind[0].is_ascii_uppercase() && !matches!(&kind, b"IHDR" | b"PLTE" | b"IEND");
     let head = || chunks(bytes).take_while(|(kind, ..)| kind != b"IDAT");
@@ -38,7 +40,7 @@ fn without_unknown(bytes: &[u8]) -> Cow<'_, [u8]> {
     iter::once(&bytes[..8]).chain(kept).chain([&bytes[end..]]).collect::<Vec<_>>().concat().into()
 }
 
-/// The chunks up to the last one that is whole: their kinds, their data, and all of their bytes.
+/// Returns the chunks up to the last complete one: their kind, their data, and all of their bytes.
 fn chunks(bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8], &[u8])> {
     let mut rest = bytes.get(8..).unwrap_or_default();
     iter::from_fn(move || {
@@ -52,7 +54,7 @@ fn chunks(bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8], &[u8])> {
 
 impl<'a> Reader<'a> {
     pub(super) fn open(bytes: &'a [u8]) -> Result<(Self, [usize; 2]), ImageError> {
-        // Eight bits of grey or of red, green and blue, maybe with alpha.
+        // Expands to eight bits of grey or of red, green and blue, possibly with alpha.
         let png = open(bytes, png::Transformations::EXPAND | png::Transformations::STRIP_16)?;
         let info = png.info();
         let colours = info.palette.as_ref().map_or(0, |palette| palette.len());
@@ -63,7 +65,8 @@ impl<'a> Reader<'a> {
         Ok((Self { png, bytes }, size))
     }
 
-    /// EXIF and XMP data may be in several kinds of chunks, in front of the rows and behind them. The last of each counts.
+    /// Reads the orientation from EXIF or XMP data, which may be in several kinds of chunks, before
+    /// and after the rows. The last chunk of each counts.
     pub(super) fn orientation(&self) -> Orientation {
         let (mut exif, mut raw, mut xmp) = (None, None, None);
         for (kind, data, chunk) in chunks(self.bytes).take_while(|(kind, ..)| kind != b"IEND") {
@@ -86,7 +89,7 @@ impl<'a> Reader<'a> {
         let [height, width] = [self.png.info().height as usize, self.png.info().width as usize];
         let (colours, bits) = (self.png.info().color_type, self.png.info().bit_depth);
         if request.exact && (colours, bits) == (png::ColorType::Grayscale, png::BitDepth::Sixteen) {
-            // PIL clips these numbers.
+            // PIL clips 16-bit grey values to 255.
             let numbers = &mut room(&mut memory.other, 2 * width * height)?[..2 * width * height];
             let mut png = open(bytes, png::Transformations::IDENTITY)?;
             png.next_frame(numbers).map_err(|error| data(Format::Png, bytes, error))?;
@@ -120,7 +123,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the text of a chunk of any kind of text, which is read as part of a picture of one pixel.
+/// Returns the text of a text chunk of any kind, by reading the chunk as a part of a PNG of one
+/// pixel.
 fn text(chunk: &[u8]) -> Option<String> {
     let head = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\0\0\0\0\x3a\x7e\x9b\x55";
     let png = [head, chunk, b"\0\0\0\0IDAT\x35\xaf\x06\x1e"].concat();
@@ -131,7 +135,8 @@ fn text(chunk: &[u8]) -> Option<String> {
     plain.or_else(compressed).or_else(|| info.utf8_text.first()?.get_text().ok())
 }
 
-/// Returns the bytes of a text as ImageMagick writes it: a name, their number, and their digits, on lines of their own.
+/// Decodes bytes that ImageMagick writes as text: lines with a name, the number of bytes, and
+/// hexadecimal digits.
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text.splitn(4, '\n').nth(3)?.bytes().filter(|digit| !digit.is_ascii_whitespace()).collect();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();

@@ -1,19 +1,20 @@
-//! What both decoders of JPEGs share.
+//! Functions that both decoders of JPEGs use.
 
 use super::exif::Segments;
 
 /// The maximum number of scans of a small picture.
 pub(super) const MAX_SCANS: usize = 500;
 
-/// The maximum number of scans of a picture, more than any encoder writes: 500 of up to half a megapixel, and fewer of larger
-/// ones, but 32. Each scan is a pass over the whole picture, of 3 ns per pixel, and a malicious file of a few kilobytes may
-/// have hundreds. (With zune-jpeg there are twice as many passes if it finds damage and warnings are not errors.)
+/// Returns the maximum number of scans of a picture, which is more than any encoder writes: 500 up
+/// to half a megapixel, and fewer for larger pictures, but at least 32. Each scan is a pass over
+/// the whole picture, which takes 3 ns per pixel, and a malicious file of a few kilobytes may have
+/// hundreds. (zune-jpeg makes twice as many passes if it finds damage and warnings are not errors.)
 pub(super) fn most_scans(pixels: usize) -> usize {
     ((1 << 28) / pixels).clamp(32, MAX_SCANS)
 }
 
-/// Converts a CMYK pixel to RGB, in its first three bytes. The inks are inverted (255 is no ink), as Adobe's programs
-/// write them and PIL assumes.
+/// Converts a CMYK pixel to RGB, in the first three bytes. The inks are inverted (255 is no ink),
+/// as in files of Adobe's programs; PIL assumes the same.
 pub(super) fn to_rgb(pixel: &mut [u8; 4]) {
     let [c, m, y, k] = *pixel;
     let colour = |ink: u8| {
@@ -23,8 +24,8 @@ pub(super) fn to_rgb(pixel: &mut [u8; 4]) {
     *pixel = [colour(c), colour(m), colour(y), k];
 }
 
-/// Whether there is an end marker after the start of the image. (A thumbnail before it has an end marker, too.) The decoders
-/// only warn if there is none.
+/// Whether there is an end marker after the start of the image data. (A thumbnail before that has
+/// an end marker, too.) If there is none, the decoders only warn.
 pub(super) fn ends(bytes: &[u8]) -> bool {
     let mut segments = Segments::new(bytes);
     segments.by_ref().for_each(drop);

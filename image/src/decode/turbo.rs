@@ -1,6 +1,7 @@
-//! The parts of libjpeg-turbo that this crate uses, with checks of all sizes.
+//! A safe interface to the parts of libjpeg-turbo that this crate uses, with checks of all sizes.
 //!
-//! The crate `turbojpeg` has no cropping, and does not tell warnings from errors.
+//! The crate `turbojpeg` is not used because it has no cropping, and does not distinguish warnings
+//! from errors.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
@@ -9,8 +10,9 @@ use turbojpeg_sys as sys;
 
 use super::shared::most_scans;
 
-/// How the messages of libjpeg's warnings start. libjpeg-turbo reports an error that follows a warning as a warning too, with
-/// the error's message. Then a part of the memory was not written.
+/// The prefixes of libjpeg's warning messages. libjpeg-turbo reports an error that follows a
+/// warning as a warning, too, but with the error's message; a part of the output is then not
+/// written.
 const WARNINGS: [&str; 6] = [
     "Corrupt JPEG data",
     "Premature end of JPEG file",
@@ -20,7 +22,8 @@ const WARNINGS: [&str; 6] = [
     "Warning:",
 ];
 
-/// A decompressor, for one picture: a used one would apply the tables of the last picture to pictures without tables.
+/// A decompressor for one picture. It is not reused, because it would apply the tables of the last
+/// picture to pictures without tables.
 #[derive(Debug)]
 pub(super) struct Turbo<'a> {
     handle: NonNull<c_void>,
@@ -33,7 +36,7 @@ pub(super) struct Turbo<'a> {
     pub(super) warned: bool,
 }
 
-/// What the header says.
+/// The contents of a JPEG's header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub(super) width: usize,
@@ -41,7 +44,8 @@ pub(super) struct Header {
     pub(super) colours: Colours,
     pub(super) lossless: bool,
     pub(super) progressive: bool,
-    /// Pixels per sample of the colour differences: across and down. None if they are unusual.
+    /// The number of pixels per sample of the colour differences, across and down. `None` if the
+    /// sampling is unusual.
     pub(super) per: Option<[usize; 2]>,
     subsampling: c_int,
 }
@@ -51,7 +55,7 @@ pub(super) enum Colours {
     Rgb,
     YCbCr,
     Grey,
-    /// Four inks, in any encoding.
+    /// CMYK or YCCK.
     Inks,
 }
 
@@ -64,7 +68,7 @@ pub(super) struct Region {
     pub(super) height: usize,
 }
 
-/// The message of a failure.
+/// The message of an error.
 pub(super) type Fault = String;
 
 impl Drop for Turbo<'_> {
@@ -75,7 +79,7 @@ impl Drop for Turbo<'_> {
 }
 
 impl<'a> Turbo<'a> {
-    /// Reads the header. With `stop`, decoding ends at the first warning, which is an error.
+    /// Reads the header. With `stop`, the first warning ends decoding with an error.
     pub(super) fn open(bytes: &'a [u8], stop: bool) -> Result<Self, Fault> {
         // SAFETY: any number may be passed; the result is checked.
         let handle = unsafe { sys::tj3Init(sys::TJINIT_TJINIT_DECOMPRESS as c_int) };
@@ -94,7 +98,7 @@ impl<'a> Turbo<'a> {
         // SAFETY: the handle is valid, and the pointer and the length are those of a slice.
         let code = unsafe { sys::tj3DecompressHeader(turbo.pointer(), bytes.as_ptr(), bytes.len() as _) };
         turbo.check(code)?;
-        // The sizes are -1 in a file that has tables, but no picture.
+        // In a file with tables but no picture, the sizes are -1.
         let side = |which| usize::try_from(turbo.get(which)).ok().filter(|&side| side > 0);
         let sides = side(sys::TJPARAM_TJPARAM_JPEGWIDTH).zip(side(sys::TJPARAM_TJPARAM_JPEGHEIGHT));
         let (width, height) = sides.ok_or("it contains no image")?;
@@ -129,7 +133,8 @@ impl<'a> Turbo<'a> {
         self.header
     }
 
-    /// Decodes at this fraction of the size: 1, 2, 4 or 8.
+    /// Sets the reduction: pictures are decoded at one `denominator`-th of their size, where
+    /// `denominator` is 1, 2, 4 or 8.
     pub(super) fn reduce(&mut self, denominator: usize) -> Result<(), Fault> {
         let factor = sys::tjscalingfactor { num: 1, denom: denominator as c_int };
         // SAFETY: the handle is valid.
@@ -138,12 +143,12 @@ impl<'a> Turbo<'a> {
         Ok(())
     }
 
-    /// The width and height at the reduced size.
+    /// Returns the width and height at the reduced size.
     pub(super) fn reduced(&self) -> [usize; 2] {
         [self.header.width, self.header.height].map(|side| side.div_ceil(self.denominator))
     }
 
-    /// Decodes only this region, with [`packed`](Self::packed).
+    /// Makes [`packed`](Self::packed) decode only this region.
     pub(super) fn crop(&mut self, region: Region) -> Result<(), Fault> {
         let Region { x, y, width, height } = region;
         let [x, y, w, h] = [x, y, width, height].map(|number| number as c_int);
@@ -153,7 +158,7 @@ impl<'a> Turbo<'a> {
         Ok(())
     }
 
-    /// Decodes to red, green and blue, to grey, or to four inks; rows are next to each other.
+    /// Decodes to RGB, grey or CMYK pixels, in rows without gaps.
     pub(super) fn packed(&mut self, out: &mut [u8]) -> Result<(), Fault> {
         let (format, size) = match self.header.colours {
             Colours::Inks => (sys::TJPF_TJPF_CMYK, 4),
@@ -166,7 +171,8 @@ impl<'a> Turbo<'a> {
         };
         assert!(width * height * size <= out.len(), "{width} × {height} pixels of {size} bytes");
         let (pitch, bytes) = ((width * size) as c_int, self.bytes);
-        // SAFETY: the handle is valid, the input is a slice, and the output has room for every row, as checked above.
+        // SAFETY: the handle is valid, the input is a slice, and the output has room for every row,
+        // as checked above.
         let code = unsafe {
             let out = out.as_mut_ptr();
             sys::tj3Decompress8(self.pointer(), bytes.as_ptr(), bytes.len() as _, out, pitch, format)
@@ -174,7 +180,8 @@ impl<'a> Turbo<'a> {
         self.check(code)
     }
 
-    /// The width and height of the planes at the reduced size: brightness, and colour differences.
+    /// Returns the width and height of the planes at the reduced size: of brightness, and of the
+    /// colour differences.
     pub(super) fn plane_sizes(&self) -> [[usize; 2]; 2] {
         let [width, height] = self.reduced().map(|side| side as c_int);
         [0, 1].map(|plane| {
@@ -189,7 +196,8 @@ impl<'a> Turbo<'a> {
         })
     }
 
-    /// Decodes to planes without gaps: brightness, and two colour differences unless the picture is grey.
+    /// Decodes to planes without gaps: brightness and, unless the picture is grey, two colour
+    /// differences.
     pub(super) fn planes(&mut self, mut out: &mut [u8]) -> Result<(), Fault> {
         let [first, others] = self.plane_sizes();
         let sizes = if self.header.colours == Colours::Grey { vec3(first, [0; 2]) } else { vec3(first, others) };
@@ -200,8 +208,9 @@ impl<'a> Turbo<'a> {
             (*pointer, *stride) = (plane.as_mut_ptr(), width as c_int);
         }
         let bytes = self.bytes;
-        // SAFETY: the handle is valid, the input is a slice, and each plane has room for as many rows and columns as the
-        // library says that it writes. A grey picture has only the first.
+        // SAFETY: the handle is valid, the input is a slice, and each plane has room for as many
+        // rows and columns as the library says that it writes. For a grey picture, only the first
+        // plane is written.
         let code = unsafe {
             let planes = pointers.as_mut_ptr();
             sys::tj3DecompressToYUVPlanes8(
@@ -233,7 +242,8 @@ impl<'a> Turbo<'a> {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the handle is valid, and its message is a NUL-terminated string that lives until the next call.
+        // SAFETY: the handle is valid, and its message is a NUL-terminated string that lives until
+        // the next call.
         let (message, code) = unsafe {
             let message = CStr::from_ptr(sys::tj3GetErrorStr(self.pointer())).to_string_lossy().into_owned();
             (message, sys::tj3GetErrorCode(self.pointer()))
@@ -246,7 +256,7 @@ impl<'a> Turbo<'a> {
     }
 }
 
-/// The sizes of three planes, of which the last two are equal.
+/// Returns the sizes of three planes, of which the last two are equal.
 fn vec3(first: [usize; 2], others: [usize; 2]) -> [[usize; 2]; 3] {
     [first, others, others]
 }

@@ -1,4 +1,4 @@
-//! WebP pictures; of animations the first frame.
+//! WebP pictures. Of animations, the first frame is decoded.
 
 use std::borrow::Cow;
 use std::io::Cursor;
@@ -9,7 +9,7 @@ use super::{Frame, Memory, Orientation, Picture, data, room};
 use crate::error::ImageError;
 use crate::format::Format;
 
-/// Where the flags are, and those for metadata.
+/// The offset of the flags in the file; below are the flags that announce metadata.
 const FLAGS: usize = 20;
 const EXIF: u8 = 8;
 const XMP: u8 = 4;
@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         let fail = |error| data(Format::WebP, bytes, error);
         let new = |bytes| WebPDecoder::new(Cursor::new(bytes));
         let mut webp = match new(Cow::Borrowed(bytes)) {
-            // Some programs remove EXIF and XMP data, but not the flags that announce them.
+            // Some programs remove EXIF and XMP data, but not the flags that announce it.
             Err(DecodingError::ChunkMissing) if Self::flags(bytes) & (EXIF | XMP) != 0 => {
                 let mut bytes = bytes.to_vec();
                 bytes[FLAGS] &= !(EXIF | XMP);
@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
             webp => webp,
         }
         .map_err(fail)?;
-        // Chunks of EXIF data that claim to be longer than the file.
+        // A limit for chunks of EXIF data whose length field exceeds the file.
         webp.set_memory_limit(bytes.len());
         let (width, height) = webp.dimensions();
         check_frames(bytes.get(12..).unwrap_or_default(), [width, height], false)
@@ -46,7 +46,8 @@ impl<'a> Reader<'a> {
         Ok((Self { webp, bytes }, [height as usize, width as usize]))
     }
 
-    /// The flags of the header that says what the file has, if there is one.
+    /// Returns the flags of the extended header, which announce the parts of the file, or 0 if
+    /// there is no such header.
     fn flags(bytes: &[u8]) -> u8 {
         if bytes.get(12..16) == Some(b"VP8X") { bytes.get(FLAGS).copied().unwrap_or(0) } else { 0 }
     }
@@ -69,7 +70,8 @@ impl<'a> Reader<'a> {
             self.webp.read_image(&mut room(&mut memory.samples, len)?[..len]).map_err(fail)?;
             return Ok(Picture::packed(&memory.samples, channels, [Frame::same(height), Frame::same(width)]));
         }
-        // The decoder would blend the first frame with the background. PIL takes its colours, on black.
+        // The decoder would blend the first frame with the background. PIL uses the frame's
+        // colours, on black.
         let ([top, left], still) = first_frame(bytes).ok_or_else(|| data(Format::WebP, bytes, "it has no frame"))?;
         let mut frame = WebPDecoder::new(Cursor::new(&still)).map_err(fail)?;
         let [h, w] = size(frame.dimensions());
@@ -90,7 +92,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns where the first frame of an animation is, its top and left side, and the frame as a file of its own.
+/// Returns the top and left side of the first frame of an animation, and the frame as a file of its
+/// own.
 fn first_frame(bytes: &[u8]) -> Option<([usize; 2], Vec<u8>)> {
     let mut chunks = bytes.get(12..)?;
     let frame = loop {
@@ -103,7 +106,7 @@ fn first_frame(bytes: &[u8]) -> Option<([usize; 2], Vec<u8>)> {
     };
     let (&[x0, x1, x2, y0, y1, y2, size @ .., _, _, _, _], frame) = frame.split_first_chunk::<16>()?;
     let place = |bytes: [u8; 3]| 2 * u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]) as usize;
-    // A header that says that there is alpha, if it is in a chunk of its own.
+    // If alpha is in a chunk of its own, the file gets an extended header with the flag for alpha.
     let flags = b"VP8X\x0a\0\0\0\x10\0\0\0";
     let header = if frame.starts_with(b"ALPH") { [&flags[..], &size].concat() } else { Vec::new() };
     let len = (4 + header.len() + frame.len()) as u32;
@@ -111,14 +114,14 @@ fn first_frame(bytes: &[u8]) -> Option<([usize; 2], Vec<u8>)> {
     Some(([place([y0, y1, y2]), place([x0, x1, x2])], still))
 }
 
-/// Checks that the lossy frames in these chunks have the size of the picture, or the one that an animation says, before
-/// the decoder takes memory for them.
+/// Checks that the lossy frames in these chunks have the size of the picture, or the one that the
+/// animation declares, before the decoder allocates memory for them.
 fn check_frames(mut chunks: &[u8], [width, height]: [u32; 2], in_frame: bool) -> Result<(), String> {
     while let Some((&[a, b, c, d, len @ ..], rest)) = chunks.split_first_chunk::<8>() {
         let len = u32::from_le_bytes(len) as usize;
         let content = &rest[..len.min(rest.len())];
         match [a, b, c, d] {
-            // Three bytes of a tag, and three of a code.
+            // Three bytes of the frame tag, and three of the start code.
             [b'V', b'P', b'8', b' '] => {
                 let Some(&[w0, w1, h0, h1]) = content.get(6..10).and_then(|bytes| bytes.first_chunk()) else {
                     return Err("a frame has no header".to_owned());

@@ -1,7 +1,9 @@
-//! JPEGs with zune-jpeg, in Rust alone: always whole, to packed pixels.
+//! Decodes JPEGs with zune-jpeg, which is pure Rust. A picture is always decoded as a whole, to
+//! packed pixels.
 //!
-//! The decoder stops at much that PIL reads, and takes much that is damaged without a word. So it gets only the tables and
-//! the scans, in a file without the rest; the structure and the colours are read here, as libjpeg does.
+//! The decoder rejects many files that PIL reads, and accepts many damaged files silently. So it
+//! gets a rewritten file with only the tables and the scans. This module checks the structure of
+//! the file and chooses the colours, by libjpeg's rules.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -22,15 +24,16 @@ pub(super) struct Reader<'a> {
     header: Header,
 }
 
-/// What the header says.
+/// The contents of a JPEG's header.
 struct Header {
     height: usize,
     width: usize,
     colours: Colours,
     progressive: bool,
-    /// Whether the channels are called R, G and B: the decoder takes them for what they are called.
+    /// Whether the channels are named R, G and B. The decoder then assumes that they are red, green
+    /// and blue.
     named_rgb: bool,
-    /// For each channel: its name, and how many samples it has across and down where another has fewer.
+    /// For each channel its name, and its sampling factors (across, down).
     channels: Vec<(u8, [usize; 2])>,
     /// Whether libjpeg warns about the header.
     warned: bool,
@@ -41,9 +44,9 @@ enum Colours {
     Grey,
     Rgb,
     YCbCr,
-    /// Four inks.
+    /// CMYK: four inks.
     Cmyk,
-    /// Black, and the other inks as brightness and differences.
+    /// YCCK: three inks as brightness and differences, and black.
     Ycck,
 }
 
@@ -81,7 +84,8 @@ impl<'a> Reader<'a> {
             return Err(fault("its frame header is invalid"));
         }
         let named_rgb = channels.iter().map(|(name, _)| *name).eq(*b"RGB");
-        // libjpeg's rules. Of two other names of three channels it warns only about those of Adobe.
+        // libjpeg's rules. If three channels have other names, it warns only if there is an Adobe
+        // segment.
         let (colours, unknown) = match (count, adobe) {
             (1, _) => (Colours::Grey, false),
             (3, _) if jfif.is_some() => (Colours::YCbCr, false),
@@ -98,13 +102,15 @@ impl<'a> Reader<'a> {
             0xc9 | 0xca => return needs_turbo("with arithmetic coding"),
             _ => {}
         }
-        // Others it gets wrong: less than all samples in the first channel, and ratios that are not 1, 2 or 4.
+        // The decoder gets other sampling wrong: if the first channel does not have all samples, or
+        // if ratios are not 1, 2 or 4.
         let ratios = [0, 1].map(|direction| channels.iter().map(move |(_, per)| per[direction]));
         let unusual = ratios.into_iter().any(|mut per| {
             let first = per.next().unwrap_or(1);
             !first.is_power_of_two() || per.any(|it| it != 1 && it != first)
         });
-        // And where the first has four, others that have more than one.
+        // It also gets pictures wrong in which the first channel has a factor of four and others
+        // have more than one sample.
         let mixed = channels[0].1.contains(&4) && channels[1..].iter().any(|(_, per)| *per != [1, 1]);
         if count > 1 && (unusual || mixed) {
             return needs_turbo("with an unusual sampling of its colours");
@@ -129,12 +135,14 @@ impl<'a> Reader<'a> {
         let plain = self.plain()?;
         let (channels, space) = match colours {
             Colours::Grey => (1, ColorSpace::Luma),
-            // The decoder does not convert data that it takes to be in the colour space of its output.
+            // The decoder does not convert data whose colour space it takes to be that of its
+            // output.
             Colours::Rgb if !named_rgb => (3, ColorSpace::YCbCr),
             Colours::Rgb | Colours::YCbCr => (3, ColorSpace::RGB),
             Colours::Cmyk | Colours::Ycck => (4, ColorSpace::CMYK),
         };
-        // The decoder would end the process if there were no memory for all coefficients.
+        // Checks that the memory can be allocated: the decoder would abort the process if there
+        // were not enough for all coefficients.
         reserve(&mut Vec::new(), self.working_memory())?;
         let pixels = &mut room(&mut memory.samples, channels * width * height)?[..channels * width * height];
         let mut warned = plain.warned;
@@ -167,7 +175,7 @@ impl<'a> Reader<'a> {
         Ok(Picture::packed(&memory.samples, channels, [Frame::same(height), Frame::same(width)]))
     }
 
-    /// Returns the file without what the decoder does not need, and checks its structure.
+    /// Returns a file with only what the decoder needs, and checks the structure of the original.
     fn plain(&self) -> Result<Plain, ImageError> {
         let fault = |message: &str| data(Format::Jpeg, self.bytes, message);
         let needs_turbo = |kind| Err(ImageError::NeedsTurbo { kind });
@@ -175,19 +183,21 @@ impl<'a> Reader<'a> {
         let most = most_scans(width * height);
         let mut bytes = Vec::new();
         reserve(&mut bytes, self.bytes.len() + 64)?;
-        // Makes the usual tables those that are missing, as in the frames of a video.
+        // This header makes the decoder use the standard tables where tables are missing, as in
+        // frames of a video.
         bytes.extend(b"\xff\xd8\xff\xe0\0\x07AVI1\0");
         for (marker, data) in Segments::new(self.bytes).filter(|(marker, _)| matches!(marker, 0xc0..=0xc2 | 0xdb)) {
             push(&mut bytes, marker, data);
-            // A single channel has all samples, whatever it says.
+            // A single channel has all samples, whatever its sampling factors are.
             if marker <= 0xc2 && colours == Colours::Grey {
                 let sampling = bytes.len() - 2;
                 bytes[sampling] = 0x11;
             }
         }
         if progressive {
-            // A first scan that changes nothing: a bit of each first coefficient, which is zero. What ends it must follow at
-            // once; the decoder searches for the end of others.
+            // Adds a first scan that changes nothing: one bit of each first coefficient, which is
+            // zero. Its end marker follows at once; for other scans the decoder searches for the
+            // end.
             push(&mut bytes, 0xda, &[1, self.header.channels[0].0, 0, 0, 0, 0x10]);
             bytes.push(0);
         }
@@ -200,7 +210,8 @@ impl<'a> Reader<'a> {
                     0xc4 | 0xcc => {}
                     0x02..=0xbf | 0xc8 | 0xde | 0xdf | 0xf0..=0xfd => return Err(fault("it has an unknown marker")),
                     0xc0..=0xcf => frames += 1,
-                    // The decoder would ignore them.
+                    // The decoder would ignore tables that follow the first scan of a progressive
+                    // file.
                     0xdb if scans > 0 && progressive => return needs_turbo("whose quantisation changes between scans"),
                     0xdd => {
                         let &[high, low] = data else { return Err(fault("its restart interval is invalid")) };
@@ -211,7 +222,7 @@ impl<'a> Reader<'a> {
                 if frames > 1 {
                     return Err(fault("it has two frame headers"));
                 }
-                // What follows the only scan has no effect.
+                // Segments after the only scan have no effect.
                 if matches!(marker, 0xc4 | 0xdd) && (progressive || scans == 0) {
                     push(&mut bytes, marker, data);
                 }
@@ -240,13 +251,14 @@ impl<'a> Reader<'a> {
             if interval > 0 {
                 let per = if let [channel] = scan.channels[..] { self.header.channels[channel].1 } else { [1, 1] };
                 let expected = self.units(per).div_ceil(interval).saturating_sub(1);
-                // Some programs write one at the end, too.
+                // Some programs write a restart marker at the end, too.
                 if restarts != expected && restarts != expected + 1 {
                     return Err(fault(&format!("it has {restarts} restart markers, not {expected}")));
                 }
             }
-            // Corrections of coefficients have no invalid code, but the decoder stops at a marker that it does not know. (At the
-            // end of an interval it would stop there in any case.)
+            // Bits that refine coefficients have no invalid codes, but the decoder stops at a
+            // marker that it does not know. (At the end of a restart interval it would stop in any
+            // case.)
             if progressive && interval == 0 {
                 push(&mut bytes, 2, &[]);
             }
@@ -259,7 +271,8 @@ impl<'a> Reader<'a> {
         Ok(Plain { bytes, warned: warned || segments.skipped })
     }
 
-    /// Reads the header of the scan that begins here, as strictly as libjpeg. `None` if it is invalid.
+    /// Reads the header of the scan that begins here, as strictly as libjpeg. Returns `None` if it
+    /// is invalid.
     fn scan(&self, bytes: &[u8]) -> Option<Scan> {
         let &[_, _, high, low, count, ref rest @ ..] = bytes else { return None };
         let len = usize::from(u16::from_be_bytes([high, low]));
@@ -277,7 +290,7 @@ impl<'a> Reader<'a> {
             && after < 14
             && (before == 0 || before == after + 1);
         let valid = len == 6 + names.len()
-            // Others are unknown, or named twice.
+            // Otherwise a channel is unknown, or named twice.
             && channels.len() == usize::from(count)
             && count > 0
             && (count == 1 || blocks.sum::<usize>() <= 10)
@@ -285,15 +298,16 @@ impl<'a> Reader<'a> {
         valid.then_some(Scan { len: 2 + len, channels, parameters })
     }
 
-    /// Returns how many bytes the decoder allocates, without some for each column.
+    /// Returns how many bytes the decoder allocates, apart from a few for each column.
     fn working_memory(&self) -> usize {
         let Header { progressive, channels, .. } = &self.header;
         let per_unit: usize = channels.iter().map(|(_, per)| 64 * per[0] * per[1]).sum();
         if *progressive { 2 * per_unit * self.units([1, 1]) } else { 0 }
     }
 
-    /// Returns the number of units of a scan, of which restart markers count: with `[1, 1]` of a scan of several channels,
-    /// otherwise of one with only the channel that has `per` samples across and down.
+    /// Returns the number of units (MCUs) of a scan, between which restart markers are counted.
+    /// `per` is `[1, 1]` for a scan of several channels, and otherwise the sampling factors of the
+    /// scan's only channel.
     fn units(&self, per: [usize; 2]) -> usize {
         let Header { height, width, channels, .. } = &self.header;
         let most = |direction: usize| channels.iter().map(|(_, per)| per[direction]).max().unwrap_or(1);
@@ -301,7 +315,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What the decoder gets.
+/// The rewritten file that the decoder gets, with only tables and scans.
 struct Plain {
     bytes: Vec<u8>,
     warned: bool,
@@ -309,11 +323,11 @@ struct Plain {
 
 /// The header of a scan.
 struct Scan {
-    /// Its length, with the marker.
+    /// The length of the header with its marker, in bytes.
     len: usize,
-    /// The numbers of its channels.
+    /// The indices of the scan's channels.
     channels: Vec<usize>,
-    /// The first and the last coefficient, and their bits.
+    /// The first coefficient, the last coefficient, and the byte with their bit positions.
     parameters: [u8; 3],
 }
 
@@ -323,8 +337,10 @@ fn reserve(memory: &mut Vec<u8>, bytes: usize) -> Result<(), ImageError> {
 }
 
 impl Scan {
-    /// Whether this scan of a progressive file refines what is `known`, the lowest bit of each coefficient of each channel, or
-    /// is the first one of its coefficients; that of the mean comes first. Updates `known`.
+    /// Whether a scan of a progressive file may follow the scans before it. Each of its
+    /// coefficients must be new, or `known` (the lowest known bit of each coefficient of each
+    /// channel) must be refined by one bit. The first coefficient, which is the mean, must come
+    /// before the others. Updates `known`.
     fn follows(&self, known: &mut [[Option<u8>; 64]]) -> bool {
         let [start, end, bits] = self.parameters;
         let before = Some(bits >> 4).filter(|&bit| bit > 0);
@@ -345,11 +361,13 @@ fn push(bytes: &mut Vec<u8>, marker: u8, data: &[u8]) {
     bytes.extend(data);
 }
 
-/// 64 ones, which are not a valid code. They follow all coefficients: where some are missing, the decoder would take a
-/// marker for an endless number of zeros. It reads less than that ahead.
+/// 64 ones, which are not a valid code. They are added after all coefficients: if coefficients are
+/// missing, the decoder would otherwise take a marker for an endless number of zeros. It reads less
+/// than 64 bits ahead.
 const ONES: [u8; 16] = [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0];
 
-/// Appends the coefficients of a scan to `out`. Returns their length, and the number of restart markers, which must be in order.
+/// Appends the coefficients of a scan to `out`. Returns their length in bytes, and the number of
+/// restart markers, which must be in order.
 fn copy_coefficients(bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, usize), &'static str> {
     let (mut from, mut at, mut restarts) = (0, 0, 0);
     while let Some(len) = bytes[at..].chunks(64).position(|chunk| chunk.contains(&0xff)) {
@@ -382,16 +400,17 @@ fn copy_coefficients(bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, usize), 
     Ok((len, restarts))
 }
 
-/// Decodes to the colours of the file if they are the same, or from brightness and differences to red, green and blue. What
-/// is missing is grey unless `strict`. A panic of the decoder is an error.
+/// Runs the decoder. Its output has the colours of the file, or red, green and blue computed from
+/// brightness and differences. Missing parts are grey unless `strict`. A panic of the decoder is
+/// returned as an error.
 fn run(jpeg: &[u8], space: ColorSpace, strict: bool, pixels: &mut [u8]) -> Result<(), String> {
-    // Not all damage that leaves rows out is an error.
+    // Some kinds of damage leave rows unwritten without an error.
     pixels.fill(128);
     let options = DecoderOptions::default()
         .set_strict_mode(strict)
         .set_max_width(MAX_SIDE)
         .set_max_height(MAX_SIDE)
-        // And one of our own.
+        // One more, for the scan that was added above.
         .jpeg_set_max_scans(MAX_SCANS + 1)
         .jpeg_set_out_colorspace(space);
     let decode = || JpegDecoder::new_with_options(ZCursor::new(jpeg), options).decode_into(pixels);

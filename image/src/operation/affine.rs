@@ -3,19 +3,19 @@
 use super::vector::vectorized;
 use super::{Pixels, exact};
 
-/// How pixels move. The size of the picture stays.
+/// How pixels move. The size of the picture does not change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Affine {
-    /// Moves each row to the left, by this times its distance from the top.
+    /// Moves each row to the left, by this factor times its distance from the top.
     ShearX(f64),
-    /// Moves each column up, by this times its distance from the left side.
+    /// Moves each column up, by this factor times its distance from the left side.
     ShearY(f64),
-    /// Moves to the right, in pixels.
+    /// Moves all pixels to the right, by this number of pixels.
     TranslateX(i32),
-    /// Moves down, in pixels.
+    /// Moves all pixels down, by this number of pixels.
     TranslateY(i32),
-    /// Turns counter-clockwise around the middle, in degrees.
+    /// Rotates counter-clockwise around the centre, by this angle in degrees.
     Rotate(f64),
 }
 
@@ -25,7 +25,7 @@ pub enum Interpolation {
     /// The nearest pixel (torchvision's default for these operations).
     #[default]
     Nearest,
-    /// Between the four pixels around.
+    /// Linear interpolation between the four pixels around.
     Bilinear,
 }
 
@@ -37,7 +37,8 @@ impl Affine {
         }
     }
 
-    /// Returns the columns and rows that a place comes from: `[a, b, c]` for `a x + b y + c`, from the middle.
+    /// Returns where a pixel of the result comes from: `[a, b, c]` for the column and for the row,
+    /// each `a x + b y + c`, relative to the centre.
     fn inverse(self, [height, width]: [usize; 2]) -> [[f64; 3]; 2] {
         let (x, y) = (width as f64 / 2.0, height as f64 / 2.0);
         match self {
@@ -52,9 +53,10 @@ impl Affine {
         }
     }
 
-    /// Returns the same from the left and the top, as torchvision or, for rotations, Pillow computes it, with all roundings.
+    /// Returns the same relative to the top left corner, computed as torchvision or, for rotations,
+    /// Pillow does, with the same rounding.
     fn inverse_exact(self, [height, width]: [usize; 2]) -> exact::Lines {
-        // torchvision makes an angle of a shear, in degrees, and then a shear of it.
+        // torchvision converts the shear to an angle in degrees, and back.
         let angle = |shear: f64| shear.atan().to_degrees().to_radians();
         match self {
             Self::ShearX(by) => [[1.0, angle(by).tan(), 0.0], [0.0, 1.0, 0.0]],
@@ -80,7 +82,7 @@ pub(super) fn run(pixels: &mut Pixels<'_>, by: Affine, interpolation: Interpolat
     });
 }
 
-/// Moves the pixels as Pillow does.
+/// Moves the pixels, with Pillow's exact results.
 pub(super) fn run_exact(pixels: &mut Pixels<'_>, by: Affine, interpolation: Interpolation, fill: [u8; 3]) {
     let (size, area) = (pixels.size, pixels.area());
     let lines = by.inverse_exact(size);
@@ -93,7 +95,7 @@ pub(super) fn run_exact(pixels: &mut Pixels<'_>, by: Affine, interpolation: Inte
     });
 }
 
-/// Replaces the planes by those that are made from them.
+/// Replaces the planes by new ones that `make` computes from them.
 fn replace(pixels: &mut Pixels<'_>, make: impl FnOnce(&[u8], &mut [u8])) {
     let len = 3 * pixels.area();
     pixels.other.clear();
@@ -115,7 +117,7 @@ vectorized! {
     }
 }
 
-/// Sets each place to the pixel at the column and the row that it comes from.
+/// Sets each pixel of the result to the pixel at the column and the row that it comes from.
 #[inline(always)]
 fn move_each(
     to: &mut [u8],
@@ -140,20 +142,21 @@ fn move_each(
 
 #[inline(always)]
 fn nearest(planes: &[u8], [height, width]: [usize; 2], x: f32, y: f32, fill: [u8; 3]) -> [u8; 3] {
-    // To even in the middle, as torch rounds.
+    // Ties are rounded to even, as in torch.
     let (x, y) = (x.round_ties_even(), y.round_ties_even());
     if !(x >= 0.0 && y >= 0.0 && x < width as f32 && y < height as f32) {
         return fill;
     }
-    // The last bits of numbers from 2²³ on are whole. (`as` would check the range again.)
+    // In floats from 2²³ on, the lowest bits are an integer. (`as` would check the range again.)
     let [x, y] = [x, y].map(|at| ((at + 8_388_608.0).to_bits() & 0x7f_ffff) as usize);
     let at = y * width + x;
     let area = height * width;
     [planes[at], planes[area + at], planes[2 * area + at]]
 }
 
-/// Interpolates between the four pixels around a point; those outside of the picture count as black. Then mixes the result
-/// with the fill colour as torchvision does: by the part that is inside, unless the colour is black.
+/// Interpolates between the four pixels around a point, where pixels outside of the picture count
+/// as black. Then mixes the result with the fill colour as torchvision does: by the weight of the
+/// pixels that are inside, unless the colour is black.
 #[inline(always)]
 fn bilinear(planes: &[u8], [height, width]: [usize; 2], x: f32, y: f32, fill: [u8; 3]) -> [u8; 3] {
     let (left, top) = (x.floor(), y.floor());

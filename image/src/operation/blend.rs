@@ -10,7 +10,8 @@ fn brightness<const FMA: bool>(red: u8, green: u8, blue: u8) -> f32 {
 }
 
 vectorized! {
-    /// Returns the mean of the brightness of all pixels, each rounded down.
+    /// Returns the mean of the brightness of all pixels, where the brightness of each pixel is
+    /// rounded down.
     fn mean_brightness(channels: [&mut [u8]; 3]) -> f32 {
         let len = channels[0].len() as f64;
         (total(channels, |r, g, b| byte(brightness::<FMA>(r, g, b))) as f64 / len) as f32
@@ -36,7 +37,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// Turns the hue by a part of the circle.
+    /// Rotates the hue by a fraction of the colour circle.
     fn hue(channels: [&mut [u8]; 3], by: f64) {
         let by = by as f32;
         replace(channels, |pixel| {
@@ -46,8 +47,8 @@ vectorized! {
     }
 }
 
-/// Converts to hue, saturation and value, turns the hue, and converts back. Without branches, so that it can be
-/// vectorised.
+/// Converts a pixel to hue, saturation and value, rotates the hue, and converts back. It has no
+/// branches, so that it can be vectorised.
 #[inline(always)]
 fn turned(r: f32, g: f32, b: f32, by: f32) -> [f32; 3] {
     let value = r.max(g).max(b);
@@ -69,7 +70,7 @@ fn turned(r: f32, g: f32, b: f32, by: f32) -> [f32; 3] {
     let rest = saturation * (hue - sector);
     let unit = |number: f32| (number * value).clamp(0.0, 1.0);
     let (falling, rising, least) = (unit(1.0 - rest), unit(rest + (1.0 - saturation)), unit(1.0 - saturation));
-    // A hue that was rounded to a full turn is the first sector again.
+    // A hue that was rounded up to a full turn is in the first sector.
     let sector = if sector >= 6.0 { 0.0 } else { sector };
     let pick = |values: [f32; 6]| {
         let [a, b, c, d, e, f] = values;

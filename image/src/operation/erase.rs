@@ -1,4 +1,4 @@
-//! Erasing: a rectangle of a picture is replaced.
+//! Erasing: replaces a rectangle of a picture.
 
 use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
@@ -6,23 +6,24 @@ use slotline::rng::rand_core::Rng;
 use super::Pixels;
 use crate::paint::Layout;
 
-/// What replaces a rectangle.
+/// What a rectangle is replaced by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Erasing {
-    /// One value for each channel: after [`Normalize`](crate::transform::Normalize) in its units, else from 0 to 255.
+    /// One value for each channel, from 0 to 255, or after
+    /// [`Normalize`](crate::transform::Normalize) in normalised units.
     Value([f32; 3]),
-    /// Independent numbers of the standard normal distribution, generated from this seed.
+    /// Independent random numbers of the standard normal distribution, generated from this seed.
     Noise(u64),
 }
 
-/// Replaces a rectangle of bytes.
+/// Replaces a rectangle of a picture of bytes.
 pub(super) fn bytes(pixels: &mut Pixels<'_>, at: [usize; 2], size: [usize; 2], value: Erasing) {
     let (area, whole) = (pixels.area(), pixels.size);
     erase(&mut pixels.planes[..3 * area], Layout::Chw, whole, at, size, value, |number| number as u8);
 }
 
-/// Replaces a rectangle of a picture of `whole` pixels.
+/// Replaces a rectangle of a picture whose size is `whole`.
 pub(crate) fn erase<T: Copy>(
     out: &mut [T],
     layout: Layout,
@@ -47,7 +48,7 @@ pub(crate) fn erase<T: Copy>(
     }
 }
 
-/// Numbers of the standard normal distribution, by the method of Box and Muller.
+/// A generator of numbers of the standard normal distribution, by the method of Box and Muller.
 struct Noise {
     rng: SampleRng,
     second: Option<f32>,
@@ -59,7 +60,7 @@ impl Noise {
             return second;
         }
         let bits = self.rng.next_u64();
-        // The first is above 0 and at most 1.
+        // The first number is above 0 and at most 1.
         let (first, turn) = ((bits >> 32) + 1, bits as u32);
         let radius = (-2.0 * (first as f64 / 4_294_967_296.0).ln()).sqrt();
         let (sin, cos) = (f64::from(turn) / 4_294_967_296.0 * std::f64::consts::TAU).sin_cos();

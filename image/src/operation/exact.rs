@@ -1,4 +1,5 @@
-//! Operations as Pillow computes them, with torchvision's functions for PIL images.
+//! Operations whose results are exactly those of Pillow, as torchvision's functions for PIL images
+//! use it.
 
 use std::num::Wrapping;
 use std::ops::AddAssign;
@@ -11,7 +12,7 @@ fn brightness(red: u8, green: u8, blue: u8) -> u8 {
     ((u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471 + 0x8000) >> 16) as u8
 }
 
-/// Mixes two values: 0 is the first, 1 the second.
+/// Blends two values: a factor of 0 gives the first, 1 the second.
 #[inline(always)]
 pub(super) fn blend(first: u8, second: u8, factor: f64) -> u8 {
     mixed(f32::from(first), f32::from(second), factor as f32) as u8
@@ -46,7 +47,7 @@ vectorized! {
 }
 
 vectorized! {
-    /// Turns the hue by a part of the circle, which has 255 steps.
+    /// Rotates the hue by a fraction of the colour circle, which has 255 steps.
     fn hue(channels: [&mut [u8]; 3], by: f64) {
         let by = f32::from((by * 255.0) as i32 as u8);
         replace(channels, |pixel| turned(pixel, by));
@@ -60,13 +61,14 @@ fn turned(pixel: [u8; 3], by: f32) -> [u8; 3] {
     to_rgb([if hue < 256.0 { hue } else { hue - 256.0 }, saturation, value]).map(byte)
 }
 
-/// Converts to hue, saturation and value, which are whole. Without branches, as the way back, so that it can be vectorised.
+/// Converts to hue, saturation and value, which are whole numbers. Like [`to_rgb`] it has no
+/// branches, so that it can be vectorised.
 #[inline(always)]
 fn to_hsv(pixel: [u8; 3]) -> [f32; 3] {
     let [red, green, blue] = pixel.map(f32::from);
     let most = red.max(green).max(blue);
     let range = most - red.min(green).min(blue);
-    // All are 0 in grey pixels.
+    // In grey pixels, all differences are 0.
     let divisor = range.max(1.0);
     let [r, g, b] = [red, green, blue].map(|value| f64::from((most - value) / divisor));
     let sector = if red == most {
@@ -83,8 +85,8 @@ fn to_hsv(pixel: [u8; 3]) -> [f32; 3] {
 
 /// Converts from hue, saturation and value.
 ///
-/// Pillow multiplies fractions: the results are those of whole numerators, since rounding never has to decide between
-/// numbers closer than its errors.
+/// Pillow multiplies fractions, whereas this multiplies whole numerators. The results are the same,
+/// since rounding never has to decide between numbers that are closer than the rounding errors.
 #[inline(always)]
 fn to_rgb([hue, saturation, value]: [f32; 3]) -> [f32; 3] {
     const STEPS: f32 = 85.0;
@@ -94,7 +96,7 @@ fn to_rgb([hue, saturation, value]: [f32; 3]) -> [f32; 3] {
     let less = |part: f32| (value * (UNIT - saturation * part) / UNIT + 0.5).floor();
     let (p, q, t) = (less(STEPS), less(rest), less(STEPS - rest));
     let pick = |values: [f32; 6]| {
-        // The last step of the circle is the first sector again.
+        // The last step of the circle is in the first sector.
         let mut picked = values[0];
         for (i, &other) in values.iter().enumerate().skip(1) {
             picked = if sector == i as f32 { other } else { picked };
@@ -104,7 +106,8 @@ fn to_rgb([hue, saturation, value]: [f32; 3]) -> [f32; 3] {
     [pick([value, q, p, p, t, value]), pick([t, value, value, q, p, p]), pick([p, p, t, value, value, q])]
 }
 
-/// Where pixels of the result come from: `[a, b, c]` for column and row `a x + b y + c`, from the left and the top.
+/// Where pixels of the result come from: `[a, b, c]` for the column and for the row, each
+/// `a x + b y + c`, relative to the top left corner.
 pub(super) type Lines = [[f64; 3]; 2];
 
 /// Rounds a number from -1 to 1 as Python's `round(number, 15)` does.
@@ -115,7 +118,7 @@ pub(super) fn to_15_decimals(number: f64) -> f64 {
     (whole + f64::from(rest > 0.5) - f64::from(rest < -0.5)) / 1e15
 }
 
-/// Takes the nearest pixels that are in the picture.
+/// Sets each pixel of the result to the nearest pixel, if that is inside of the picture.
 pub(super) fn nearest(from: &[u8], to: &mut [u8], size: [usize; 2], lines: Lines) {
     let [height, width] = size.map(|side| side as f64);
     let small = |[a, b, c]: [f64; 3]| {
@@ -124,7 +127,7 @@ pub(super) fn nearest(from: &[u8], to: &mut [u8], size: [usize; 2], lines: Lines
             .all(|[x, y]| (x * a + y * b + c).abs() < 32_768.0)
     };
     if lines.into_iter().all(small) {
-        // Pillow adds up numbers with 16 bits behind the point.
+        // Pillow adds up numbers with 16 fractional bits.
         let fixed = |number: f64| Wrapping((number * 65_536.0 + 0.5).floor() as i32);
         let lines = lines.map(|[a, b, c]| [fixed(a), fixed(b), fixed(c + a * 0.5 + b * 0.5)]);
         take(from, to, size, lines, |at| (at.0 >> 16) as usize);
@@ -134,8 +137,9 @@ pub(super) fn nearest(from: &[u8], to: &mut [u8], size: [usize; 2], lines: Lines
     }
 }
 
-/// Takes the pixels at these places, which are added up from the middle of the first pixel. `index` is above every picture
-/// for what is negative.
+/// Sets each pixel of the result to the pixel at its place. Places are computed by addition, from
+/// the centre of the first pixel on. `index` must return a number above every size for a negative
+/// place.
 fn take<N: Copy + AddAssign>(
     from: &[u8],
     to: &mut [u8],
@@ -159,7 +163,8 @@ fn take<N: Copy + AddAssign>(
     }
 }
 
-/// Interpolates between the four pixels around, where that is in the picture. Those outside of the picture are the ones at its side.
+/// Interpolates between the four pixels around a place, if that is inside of the picture. Pixels
+/// outside of the picture count as those at its side.
 pub(super) fn bilinear(from: &[u8], to: &mut [u8], [height, width]: [usize; 2], lines: Lines) {
     let area = height * width;
     for place in 0..area {
@@ -170,7 +175,7 @@ pub(super) fn bilinear(from: &[u8], to: &mut [u8], [height, width]: [usize; 2], 
         }
         let (x, y) = (x - 0.5, y - 0.5);
         let (part_x, part_y) = (x - x.floor(), y - y.floor());
-        // The first are at most 1 in front of the picture.
+        // The first of the two pixels is at most one before the picture.
         let clipped = |at: f64, side: usize| [0.0, 1.0].map(|by| ((at.floor() + by) as usize).min(side - 1));
         let (columns, rows) = (clipped(x, width), clipped(y, height));
         for c in 0..3 {
@@ -188,7 +193,7 @@ pub(super) fn bilinear(from: &[u8], to: &mut [u8], [height, width]: [usize; 2], 
 mod tests {
     use super::*;
 
-    /// The way to hue and back as Pillow writes it, with branches and fractions.
+    /// Converts a pixel to hue and back as Pillow's source does, with branches and fractions.
     fn of_pillow([red, green, blue]: [u8; 3], by: u8) -> [u8; 3] {
         let most = red.max(green).max(blue);
         let range = f32::from(most - red.min(green).min(blue));
@@ -223,7 +228,7 @@ mod tests {
         }
     }
 
-    /// All colours, or some of them where the compiler does not optimise.
+    /// Compares all colours, or a part of them in unoptimised builds.
     #[test]
     fn hue_of_every_colour_is_that_of_pillow_on_every_cpu() {
         let step = if cfg!(debug_assertions) { 89 } else { 1 };

@@ -3,7 +3,7 @@
 use super::vector::{byte, multiply_add, vectorized};
 use super::{Pixels, exact};
 
-/// Mixes with a smoothed picture. Pixels at the sides stay.
+/// Blends a picture with a smoothed copy of it. Pixels at the sides do not change.
 pub(super) fn sharpness(pixels: &mut Pixels<'_>, factor: f64, exact: bool) {
     let [height, width] = pixels.size;
     if height <= 2 || width <= 2 {
@@ -23,7 +23,7 @@ pub(super) fn sharpness(pixels: &mut Pixels<'_>, factor: f64, exact: bool) {
 }
 
 vectorized! {
-    /// Computes a row but for its ends, from the rows around.
+    /// Computes a row except for its ends, from the row and the rows above and below.
     fn sharpen_row(rows: [&[u8]; 3], out: &mut [u8], factor: f64, exact: bool) {
         const BLOCK: usize = 64;
 
@@ -36,7 +36,8 @@ vectorized! {
             }
             let around = sums.iter().zip(&sums[1..]).zip(&sums[2..]);
             for ((out, ((a, b), c)), &centre) in out.iter_mut().zip(around).zip(&row[1..]) {
-                // The middle has five times the weight of its neighbours. The mean is rounded; it is never half of a level.
+                // The centre has five times the weight of its neighbours. The mean is rounded to
+                // nearest; there are no ties.
                 let sum = u32::from(a + b + c) + 4 * u32::from(centre);
                 let smooth = (2 * sum + 13) / 26;
                 if exact {
@@ -50,11 +51,12 @@ vectorized! {
     }
 }
 
-/// Blurs with a Gaussian kernel. The picture is mirrored at its sides.
+/// Blurs with a Gaussian kernel. Beyond its sides, the picture is mirrored.
 pub(super) fn blur(pixels: &mut Pixels<'_>, [across, down]: [usize; 2], [sigma_x, sigma_y]: [f64; 2]) {
     let [height, width] = pixels.size;
     let Pixels { planes, numbers, .. } = pixels;
-    // Both kernels, a row with its mirrored ends, a row of results, and the plane between both directions.
+    // Buffers: both kernels, a row with its mirrored ends, a row of results, and the plane between
+    // the two directions.
     let padded = width + across - 1;
     let len = across + down + padded + width + height * width;
     numbers.clear();
@@ -81,7 +83,7 @@ pub(super) fn blur(pixels: &mut Pixels<'_>, [across, down]: [usize; 2], [sigma_x
     }
 }
 
-/// The place of `i`, counted from `before` places in front of the first, in `len` places that are mirrored at both ends.
+/// Returns the index, in `len` pixels that are mirrored at both ends, of the place `i - before`.
 fn mirrored(i: usize, before: usize, len: usize) -> usize {
     let at = i.abs_diff(before);
     if at < len { at } else { 2 * (len - 1) - at }
@@ -95,7 +97,7 @@ fn kernel(sigma: f64, weights: &mut [f32]) {
     weights.iter_mut().enumerate().for_each(|(i, out)| *out = (weight(i) / sum) as f32);
 }
 
-/// Sums up weighted rows.
+/// Adds up weighted rows.
 fn weigh<'a>(rows: impl Iterator<Item = (&'a [f32], f32)>, sums: &mut [f32]) {
     sums.fill(0.0);
     for (row, weight) in rows {

@@ -1,8 +1,9 @@
-//! Operations on the colours and pixels of a picture of bytes, after torchvision's functions for uint8 tensors, or for PIL
-//! images if the results are to be exact.
+//! Operations on the colours and pixels of a picture of bytes, after torchvision's functions for
+//! uint8 tensors, or for PIL images if the results are to be exact.
 //!
-//! Each computes what torchvision's function computes, and rounds to bytes as it does. Those that look at one channel of
-//! one pixel at a time are combined to a [table](table) for each channel, which is one pass.
+//! Each operation computes what torchvision's function computes, and rounds to bytes in the same
+//! way. Consecutive operations that depend on one channel of one pixel only are combined to a
+//! [table](table) for each channel, which is applied in one pass.
 
 mod affine;
 mod blend;
@@ -18,22 +19,25 @@ pub(crate) use self::erase::erase;
 use self::table::Tables;
 use crate::error::ImageError;
 
-/// What a transform of colours does with the pixels of a picture, between 0 for black and 255.
+/// One operation on the pixels of a picture, whose values are from 0 for black to 255.
 ///
-/// The results are those of torchvision's functions for uint8 tensors, except for the rounding of 32-bit numbers: single
-/// values may differ by one level, and where [`Affine`] takes the nearest pixel, up to some hundredths of the pixels may be
-/// a neighbour, if their places are halfway between two pixels. In [exact](crate::PipelineBuilder::exact) pipelines, they are
-/// those of torchvision's functions for PIL images, bit for bit.
+/// The results are those of torchvision's functions for uint8 tensors, except for the rounding of
+/// 32-bit numbers. Single values may differ by one level. Where [`Affine`] takes the nearest pixel
+/// and places are halfway between two pixels, up to a few percent of the pixels may be the
+/// neighbour instead. In [exact](crate::PipelineBuilder::exact) pipelines, the results are bit for
+/// bit those of torchvision's functions for PIL images.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Multiplies by a factor (`adjust_brightness`).
+    /// Multiplies all values by a factor (torchvision's `adjust_brightness`; the names below are
+    /// torchvision's, too).
     AdjustBrightness(f64),
-    /// Multiplies the difference from the mean brightness of the picture by a factor (`adjust_contrast`).
+    /// Multiplies the difference from the mean brightness of the picture by a factor
+    /// (`adjust_contrast`).
     AdjustContrast(f64),
     /// Multiplies the difference from the pixel's brightness by a factor (`adjust_saturation`).
     AdjustSaturation(f64),
-    /// Turns the hue by a part of the circle, from -0.5 to 0.5 (`adjust_hue`).
+    /// Rotates the hue by a fraction of the colour circle, from -0.5 to 0.5 (`adjust_hue`).
     AdjustHue(f64),
     /// Multiplies the difference from the smoothed picture by a factor (`adjust_sharpness`).
     AdjustSharpness(f64),
@@ -43,7 +47,7 @@ pub enum Operation {
     Posterize(u8),
     /// Inverts values that are at least this threshold (`solarize`).
     Solarize(f64),
-    /// Inverts (`invert`).
+    /// Inverts all values (`invert`).
     Invert,
     /// Stretches each channel to the full range (`autocontrast`).
     AutoContrast,
@@ -58,7 +62,7 @@ pub enum Operation {
     },
     /// Moves pixels (`affine`, `rotate`).
     Affine {
-        /// How they move.
+        /// How the pixels move.
         by: Affine,
         /// How values between pixels are computed.
         interpolation: Interpolation,
@@ -75,13 +79,13 @@ pub enum Operation {
         height: usize,
         /// The number of columns.
         width: usize,
-        /// What it is replaced by.
+        /// What the rectangle is replaced by.
         value: Erasing,
     },
 }
 
 impl Operation {
-    /// Checks that this can be done with a picture of `height × width` pixels.
+    /// Checks that this operation can be applied to a picture of `height × width` pixels.
     pub(crate) fn check(&self, [rows, columns]: [usize; 2]) -> Result<(), ImageError> {
         let valid = match *self {
             Self::AdjustBrightness(factor)
@@ -117,16 +121,16 @@ impl Operation {
     }
 }
 
-/// A picture of bytes: planes of red, green and blue, and memory for operations that need more.
+/// A picture of bytes: planes of red, green and blue, and buffers for operations that need them.
 #[derive(Debug)]
 pub(crate) struct Pixels<'a> {
-    /// The planes, and maybe more bytes behind them.
+    /// The planes, possibly followed by more bytes.
     pub(crate) planes: &'a mut Vec<u8>,
-    /// Of the same length, for operations that do not work in place.
+    /// A buffer of the same length, for operations that do not work in place.
     pub(crate) other: &'a mut Vec<u8>,
-    /// Numbers of one plane, for filters.
+    /// A buffer of numbers for one plane, for filters.
     pub(crate) numbers: &'a mut Vec<f32>,
-    /// Height and width.
+    /// The height and width.
     pub(crate) size: [usize; 2],
 }
 
@@ -135,7 +139,7 @@ impl Pixels<'_> {
         self.size[0] * self.size[1]
     }
 
-    /// Red, green and blue.
+    /// Returns the planes of red, green and blue.
     fn channels(&mut self) -> [&mut [u8]; 3] {
         let area = self.area();
         let (red, rest) = self.planes.split_at_mut(area);
@@ -143,11 +147,13 @@ impl Pixels<'_> {
         [red, green, &mut rest[..area]]
     }
 
-    /// Runs the operations one after the other, with the results for uint8 tensors or, if `exact`, for PIL images.
+    /// Runs the operations one after the other, with the results for uint8 tensors or, if `exact`,
+    /// for PIL images.
     pub(crate) fn run(&mut self, operations: &[Operation], exact: bool) {
         let mut tables = Tables::default();
         for operation in operations {
-            // Anything else needs the pixels as they are.
+            // Any other operation needs the pixels as they are at that point, so the tables are
+            // applied first.
             let of_values = matches!(
                 operation,
                 Operation::AdjustBrightness(_)

@@ -1,11 +1,11 @@
-//! Operations on single values, combined to a table of 256 for each channel.
+//! Operations on single values, combined to a table of 256 entries for each channel.
 
 use super::vector::multiply_add;
 
-/// What becomes of each value of each channel.
+/// The tables of operations that were added and not applied yet.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    /// `None` while nothing changes.
+    /// The new value of each value of each channel; `None` while nothing changes.
     tables: Option<[[u8; 256]; 3]>,
 }
 
@@ -23,7 +23,7 @@ impl Tables {
         self.all().as_flattened_mut().iter_mut().for_each(|value| *value = changed[usize::from(*value)]);
     }
 
-    /// Applies the tables, and starts again.
+    /// Applies the tables, and resets them.
     pub(super) fn apply(&mut self, channels: [&mut [u8]; 3]) {
         let Some(tables) = self.tables.take() else { return };
         for (channel, table) in channels.into_iter().zip(&tables) {
@@ -35,7 +35,7 @@ impl Tables {
         self.then(|value| (f32::from(value) * factor as f32) as u8);
     }
 
-    /// Mixes with one brightness.
+    /// Adds the operation that blends each value with a number, such as the mean brightness.
     pub(super) fn blend(&mut self, with: f32, factor: f64) {
         let rest = (1.0 - factor) as f32;
         self.then(|value| multiply_add::<false>(with, rest, f32::from(value) * factor as f32) as u8);
@@ -54,7 +54,7 @@ impl Tables {
         self.then(|value| 255 - value);
     }
 
-    /// Returns the number of pixels of each value that the channels will have.
+    /// Returns how many pixels of each value the channels will have after the tables are applied.
     fn histograms(&self, channels: [&mut [u8]; 3]) -> [Histogram; 3] {
         let mut histograms = channels.map(|channel| histogram(channel));
         if let Some(tables) = &self.tables {
@@ -111,7 +111,8 @@ impl Tables {
     }
 }
 
-/// Counts values. Neighbours are mostly equal, so that they are counted apart, to not wait for each other.
+/// Counts how often each value occurs. Neighbours are mostly equal, so they are counted in separate
+/// tables; otherwise each count would wait for the previous one.
 fn histogram(values: &[u8]) -> Histogram {
     let mut counts = [[0; 256]; 4];
     let (fours, rest) = values.as_chunks::<4>();

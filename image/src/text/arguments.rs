@@ -1,4 +1,4 @@
-//! The arguments of one transform, which are read from text, or written.
+//! Reads the arguments of one transform from text, or writes them.
 
 use super::scan::{Literal, Scanner};
 use super::similar;
@@ -7,7 +7,8 @@ use crate::error::ImageError;
 
 /// The arguments of a transform, by position or by name.
 ///
-/// A transform visits its arguments in torchvision's order. Reading sets those that were given; writing looks at all.
+/// A transform visits its arguments in torchvision's order. When reading, a visit sets the value if
+/// the text has it; when writing, it records the value.
 pub(crate) enum Arguments<'t> {
     Read(Reader<'t>),
     Write(Vec<Written>),
@@ -15,7 +16,7 @@ pub(crate) enum Arguments<'t> {
 
 /// An argument as text.
 pub(crate) struct Written {
-    /// `None` for what is written without a name.
+    /// The name, or `None` if the argument is written without one.
     name: Option<&'static str>,
     value: String,
     required: bool,
@@ -24,13 +25,13 @@ pub(crate) struct Written {
 pub(crate) struct Reader<'t> {
     scanner: Scanner<'t>,
     transform: &'t str,
-    /// Where the transform's name is.
+    /// The byte at which the transform's name begins.
     at: usize,
-    /// What was not visited yet.
+    /// The arguments in the text that were not visited yet.
     given: Vec<Given<'t>>,
     visited: Vec<&'static str>,
     presets: Vec<&'static str>,
-    /// What is wrong if all that was given is known.
+    /// The error to return if all arguments in the text turn out to be known.
     missing: Option<String>,
 }
 
@@ -42,7 +43,8 @@ struct Given<'t> {
 }
 
 impl<'t> Arguments<'t> {
-    /// Reads the arguments of the transform whose name is at this byte, if there are parentheses behind it.
+    /// Reads the arguments of the transform whose name begins at this byte, if parentheses follow
+    /// the name.
     pub(crate) fn read(scanner: &mut Scanner<'t>, at: usize, transform: &'t str) -> Result<Self, ImageError> {
         let mut given = Vec::<Given<'t>>::new();
         if scanner.accept('(') {
@@ -91,7 +93,8 @@ impl<'t> Arguments<'t> {
         self.visit(name, value, false).map(drop)
     }
 
-    /// Returns whether the arguments are this one word; for writing, whether they are to be.
+    /// When reading, returns whether the arguments are only this word. When writing, writes the
+    /// word if `is_preset`.
     pub(crate) fn preset(&mut self, word: &'static str, is_preset: bool) -> bool {
         match self {
             Self::Read(reader) => {
@@ -127,7 +130,7 @@ impl<'t> Arguments<'t> {
                 None => Ok(false),
             },
             Self::Write(written) => {
-                // Only the first argument is obvious without its name.
+                // Only the first argument is clear without its name.
                 let name = (!required || !written.is_empty()).then_some(name);
                 written.push(Written { name, value: value.write(), required });
                 Ok(true)
@@ -156,7 +159,7 @@ impl<'t> Arguments<'t> {
         Err(reader.error(given.at, &message))
     }
 
-    /// Returns the text of those arguments that differ from the defaults.
+    /// Returns the text of the arguments that differ from the defaults.
     pub(crate) fn differences(self, defaults: &Self) -> Vec<String> {
         let (Self::Write(written), Self::Write(defaults)) = (self, defaults) else { return Vec::new() };
         let differs = |argument: &Written| {
@@ -175,7 +178,7 @@ impl<'t> Reader<'t> {
         self.scanner.error(at, format!("{}: {message}", self.transform))
     }
 
-    /// Takes the argument that has this name, or its position.
+    /// Takes the argument with this name, or at its position, out of those in the text.
     fn find(&mut self, name: &'static str) -> Result<Option<Given<'t>>, ImageError> {
         self.visited.push(name);
         let position = self.visited.len() - 1;

@@ -1,6 +1,6 @@
 //! Pipelines as text: `random_resized_crop(224), hflip, normalize(imagenet)`.
 //!
-//! A transform [lists its arguments](Configure::arguments) once, for reading and for writing.
+//! A transform implements [`Configure::arguments`] once, for reading and for writing.
 
 mod arguments;
 mod pipeline;
@@ -15,19 +15,19 @@ use crate::error::ImageError;
 
 /// A transform that can be written as text.
 pub(crate) trait Configure: Clone {
-    /// Short forms of the name.
+    /// Short forms of the transform's name.
     const SHORT: &'static [&'static str] = &[];
 
-    /// A transform with the defaults, and with any values for the required arguments.
+    /// Creates a transform with the defaults, and with arbitrary values for the required arguments.
     fn blank() -> Self;
 
     /// Visits all arguments, in torchvision's order.
     fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError>;
 }
 
-/// A transform, one of `T`, that text can name.
+/// A transform, of the enum `T`, that text can name.
 pub(crate) struct Known<T> {
-    /// The name of its type.
+    /// The name of the transform's type.
     name: &'static str,
     short: &'static [&'static str],
     read: fn(&mut Arguments<'_>) -> Result<T, ImageError>,
@@ -60,7 +60,7 @@ fn snake_case(name: &str) -> String {
 pub(crate) fn written<T: Configure>(transform: &T) -> Vec<String> {
     let visit = |mut transform: T| {
         let mut arguments = Arguments::write();
-        // Writing has no errors.
+        // Writing cannot fail.
         let _ = transform.arguments(&mut arguments);
         arguments
     };

@@ -1,4 +1,4 @@
-//! The text of whole pipelines.
+//! Reads and writes whole pipelines as text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::pipeline::{Pipeline, PipelineBuilder, Reading};
 use crate::pixel::Pixel;
 use crate::transform::Transform;
 
-/// Returns the transform of a name.
+/// Returns the transform with this name.
 fn find(scanner: &Scanner<'_>, at: usize, name: &str) -> Result<&'static Known<Transform>, ImageError> {
     let known = Transform::KNOWN;
     if let Some(found) = known.iter().find(|known| known.short.contains(&name) || snake_case(known.name) == name) {
@@ -26,15 +26,17 @@ fn find(scanner: &Scanner<'_>, at: usize, name: &str) -> Result<&'static Known<T
     Err(scanner.error(at, format!("unknown transform {name}{advice}; known are {}", names.join(", "))))
 }
 
-/// Reads transforms separated by commas: their names in snake case (`hflip` and `vflip` are short forms of the flips),
-/// with their arguments in parentheses, as in torchvision by position or by name.
+/// Reads transforms separated by commas. Their names are in snake case (`hflip` and `vflip` are
+/// short forms of the flips). Their arguments follow in parentheses, as in torchvision by position
+/// or by name.
 ///
-/// Between them, options say how files are read, for all transforms: [`exif`](Pipeline::exif), [`reduced`](Pipeline::reduced),
-/// [`strict`](Pipeline::strict) and [`check(false)`](Pipeline::check); [`exact`](PipelineBuilder::exact) says how they are
-/// transformed.
+/// Options may stand between the transforms. Options that say how files are read:
+/// [`exif`](Pipeline::exif), [`reduced`](Pipeline::reduced), [`strict`](Pipeline::strict) and
+/// [`check(false)`](Pipeline::check). The option [`exact`](PipelineBuilder::exact) says how
+/// pictures are transformed.
 ///
-/// A number can be a fraction, and lists are in brackets or parentheses. There may be white space anywhere between the
-/// parts.
+/// A number can be a fraction, and lists are in brackets or parentheses. There may be white space
+/// anywhere between the parts.
 ///
 /// ```
 /// use slotline_image::{Pipeline, PipelineBuilder};
@@ -52,7 +54,8 @@ impl FromStr for PipelineBuilder {
 
     /// # Errors
     ///
-    /// [`ImageError::Text`] says what is wrong, and where. Values are checked when the pipeline is built.
+    /// [`ImageError::Text`] says what is wrong, and where. Values are checked when the pipeline is
+    /// built.
     fn from_str(text: &str) -> Result<Self, ImageError> {
         let mut scanner = Scanner::new(text);
         let mut builder = Self::default();
@@ -138,7 +141,7 @@ impl fmt::Display for Transform {
     }
 }
 
-/// The text of transforms as one argument.
+/// A list of transforms as one argument of a transform.
 impl Value for Vec<Transform> {
     fn expected() -> Cow<'static, str> {
         "the text of transforms in quotation marks, as in random_apply('color_jitter(0.4)')".into()

@@ -1,24 +1,24 @@
-//! The syntax: names, numbers, lists, and where they are.
+//! The syntax of pipelines as text: names, numbers, lists, and their positions.
 
 use crate::error::ImageError;
 
-/// How deep lists can be in lists.
+/// The maximum depth of nested lists.
 const MAX_DEPTH: usize = 4;
 
 /// Reads a text from left to right.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scanner<'t> {
     text: &'t str,
-    /// The next byte.
+    /// The index of the next byte.
     at: usize,
 }
 
-/// A value as it was written.
+/// A value in the form in which it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Literal<'t> {
     Number(&'t str),
     Word(&'t str),
-    /// What is in quotation marks, without its backslashes.
+    /// The contents of quotation marks, without the backslashes.
     Escaped(String),
     List(Vec<Self>),
 }
@@ -28,7 +28,7 @@ impl<'t> Scanner<'t> {
         Self { text, at: 0 }
     }
 
-    /// The error of what is at this byte.
+    /// Creates an error about the text at this byte.
     pub(crate) fn error(&self, at: usize, message: impl Into<String>) -> ImageError {
         ImageError::Text { character: self.text[..at].chars().count() + 1, message: message.into() }
     }
@@ -37,7 +37,7 @@ impl<'t> Scanner<'t> {
         &self.text[self.at..]
     }
 
-    /// Passes white space, and returns what is next.
+    /// Skips white space, and returns the next character.
     fn peek(&mut self) -> Option<char> {
         self.at = self.text.len() - self.rest().trim_start().len();
         self.rest().chars().next()
@@ -47,7 +47,7 @@ impl<'t> Scanner<'t> {
         self.peek().is_none()
     }
 
-    /// Passes this character, if it is next.
+    /// Skips this character if it is next. Returns whether it was.
     pub(crate) fn accept(&mut self, char: char) -> bool {
         let next = self.peek() == Some(char);
         if next {
@@ -62,7 +62,7 @@ impl<'t> Scanner<'t> {
 
     fn unexpected(&mut self, wanted: &str) -> ImageError {
         let found = self.peek().map_or("the end of the text".to_owned(), |char| format!("{char:?}"));
-        // A value is never followed by one, but a transform's name is.
+        // A value is never followed by a parenthesis, but a transform's name is.
         let hint = if found == "'('" { "; transforms as an argument are one text in quotation marks" } else { "" };
         self.error(self.at, format!("expected {wanted}, found {found}{hint}"))
     }
@@ -74,7 +74,7 @@ impl<'t> Scanner<'t> {
         &rest[..len]
     }
 
-    /// Reads a name, and returns the place of its first byte, too.
+    /// Reads a name. Returns the position of its first byte and the name.
     pub(crate) fn name(&mut self, wanted: &str) -> Result<(usize, &'t str), ImageError> {
         match self.peek() {
             Some(char) if char.is_alphabetic() || char == '_' => {
@@ -85,7 +85,8 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Reads the name of an argument and `=`, if they are next.
+    /// Reads the name of an argument and `=`, if they are next. Returns the position of the name
+    /// and the name.
     pub(crate) fn argument_name(&mut self) -> Option<(usize, &'t str)> {
         let mut ahead = *self;
         let name = ahead.name("a name").ok()?;
@@ -95,7 +96,7 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// Reads a value, and returns the place of its first byte, too.
+    /// Reads a value. Returns the position of its first byte and the value.
     pub(crate) fn value(&mut self) -> Result<(usize, Literal<'t>), ImageError> {
         self.peek();
         Ok((self.at, self.literal(0)?))
@@ -138,7 +139,7 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// Removes the backslashes in front of other characters.
+/// Removes the backslashes that escape characters.
 fn unescaped(word: &str) -> String {
     let mut chars = word.chars();
     std::iter::from_fn(|| chars.next().and_then(|char| if char == '\\' { chars.next() } else { Some(char) })).collect()

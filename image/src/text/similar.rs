@@ -1,6 +1,7 @@
 //! Suggestions for mistyped names.
 
-/// Returns ` (did you mean …?)` for the candidate that is most similar, if one is.
+/// Returns ` (did you mean …?)` with the most similar candidate, or an empty text if none is
+/// similar.
 pub(crate) fn advice<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> String {
     let plain =
         |name: &str| -> Vec<char> { name.to_lowercase().chars().filter(|char| char.is_alphanumeric()).collect() };
@@ -12,7 +13,8 @@ pub(crate) fn advice<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) 
         .map_or(String::new(), |(_, candidate)| format!(" (did you mean {candidate}?)"))
 }
 
-/// The number of characters that must be inserted, removed or replaced to make `b` from `a`.
+/// Returns the number of characters that must be inserted, removed or replaced to turn `a` into
+/// `b`.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! Values of arguments.
+//! The types of values that arguments have.
 
 use std::borrow::Cow;
 
 use super::scan::Literal;
 
-/// A type of values that arguments have.
+/// A type of argument values.
 pub(crate) trait Value: Sized {
-    /// What is to be written, for messages.
+    /// Describes which values are allowed, for error messages.
     fn expected() -> Cow<'static, str>;
 
     fn read(literal: &Literal<'_>) -> Option<Self>;
@@ -47,7 +47,7 @@ macro_rules! numbers {
                     Some((a, b)) => a.parse::<Self>().ok()? / b.parse::<Self>().ok()?,
                     None => text.parse().ok()?,
                 };
-                // No transform has others, and they would not be read as they are written.
+                // No transform has other numbers, and they could not be read back.
                 number.is_finite().then_some(number)
             }
 
@@ -78,7 +78,7 @@ impl Value for bool {
     }
 }
 
-/// What is `none` by default.
+/// An argument whose default is `none`.
 impl<T: Value> Value for Option<T> {
     fn expected() -> Cow<'static, str> {
         format!("{}, or none", T::expected()).into()
@@ -112,7 +112,7 @@ impl<T: Value, const N: usize> Value for [T; N] {
     }
 }
 
-/// Returns the value that a word stands for.
+/// Returns the value that is listed for a word.
 pub(crate) fn word_of<T: Copy>(literal: &Literal<'_>, words: &[(&str, T)]) -> Option<T> {
     let Literal::Word(word) = literal else { return None };
     words.iter().find(|(known, _)| known == word).map(|known| known.1)

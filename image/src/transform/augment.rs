@@ -1,4 +1,4 @@
-//! Policies that draw operations from a list: RandAugment, TrivialAugment and AutoAugment.
+//! Transforms that draw operations from a list: RandAugment, TrivialAugment and AutoAugment.
 
 use std::borrow::Cow;
 
@@ -12,17 +12,17 @@ use crate::operation::{Affine, Interpolation, Operation};
 use crate::plan::Plan;
 use crate::text::{Arguments, Configure, Literal, Value, word_of};
 
-/// The strongest changes of a policy.
+/// The operations that a transform draws from, and their largest magnitudes.
 struct Space {
     kinds: &'static [Kind],
     shear: f64,
-    /// As a part of the side, or in pixels if it is above 1.
+    /// The largest translation, as a fraction of the side, or in pixels if it is above 1.
     translate: f64,
-    /// In degrees.
+    /// The largest rotation, in degrees.
     rotate: f64,
-    /// The difference of a factor from 1.
+    /// The largest difference of a factor from 1.
     factor: f64,
-    /// The number of bits that are lost.
+    /// The largest number of bits that posterizing removes.
     posterize: f64,
 }
 
@@ -48,7 +48,7 @@ const USUAL: Space =
 const WIDE: Space =
     Space { kinds: &FOURTEEN, shear: 0.99, translate: 32.0, rotate: 135.0, factor: 0.99, posterize: 6.0 };
 
-/// What operations that move pixels need to know.
+/// The options of operations that move pixels.
 #[derive(Clone, Copy)]
 struct Moving {
     interpolation: Interpolation,
@@ -60,8 +60,8 @@ impl Space {
         self.kinds[random.below(self.kinds.len())]
     }
 
-    /// Returns the operation of a kind, of which the magnitude is the part `part` of the strongest. The direction is
-    /// drawn where there are two.
+    /// Returns the operation of a kind, with the fraction `part` of the largest magnitude. If the
+    /// operation has two directions, one is drawn.
     fn operation(
         &self,
         kind: Kind,
@@ -101,14 +101,15 @@ fn check_bins(transform: &'static str, bins: usize) -> Result<(), ImageError> {
     Err(ImageError::parameter(transform, "num_magnitude_bins", message))
 }
 
-/// Applies some operations of a list of 14, all with the same magnitude ([paper](https://arxiv.org/abs/1909.13719)).
+/// Applies a number of operations from a list of 14, all with the same magnitude
+/// ([paper](https://arxiv.org/abs/1909.13719)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandAugment {
     /// The number of operations (default: 2).
     pub num_ops: usize,
-    /// The magnitude, below `num_magnitude_bins` (default: 9).
+    /// The magnitude of the operations, below `num_magnitude_bins` (default: 9).
     pub magnitude: usize,
-    /// The number of magnitudes (default: 31).
+    /// The number of possible magnitudes (default: 31).
     pub num_magnitude_bins: usize,
     /// How values between pixels are computed (default: the nearest pixel).
     pub interpolation: Interpolation,
@@ -165,10 +166,11 @@ impl Apply for RandAugment {
     }
 }
 
-/// Applies one operation of a list of 14, with a random magnitude ([paper](https://arxiv.org/abs/2103.10158)).
+/// Applies one operation from a list of 14, with a random magnitude
+/// ([paper](https://arxiv.org/abs/2103.10158)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrivialAugmentWide {
-    /// The number of magnitudes (default: 31).
+    /// The number of possible magnitudes (default: 31).
     pub num_magnitude_bins: usize,
     /// How values between pixels are computed (default: the nearest pixel).
     pub interpolation: Interpolation,
@@ -211,7 +213,8 @@ impl Apply for TrivialAugmentWide {
     }
 }
 
-/// Applies one of the pairs of operations of a learnt policy ([paper](https://arxiv.org/abs/1805.09501)).
+/// Applies one of the pairs of operations of a learnt policy
+/// ([paper](https://arxiv.org/abs/1805.09501)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutoAugment {
     /// The policy (default: that of ImageNet).
@@ -223,7 +226,7 @@ pub struct AutoAugment {
 }
 
 impl AutoAugment {
-    /// Applies this policy.
+    /// Creates the transform with this policy.
     pub fn new(policy: AutoAugmentPolicy) -> Self {
         Self { policy, interpolation: Interpolation::Nearest, fill: [0; 3] }
     }
@@ -259,7 +262,7 @@ impl Apply for AutoAugment {
         let mut operations = Operations::default();
         for &(kind, p, magnitude) in pair {
             if random.unit() <= p {
-                // There are ten magnitudes.
+                // A magnitude is from 0 to 9.
                 operations.extend(USUAL.operation(kind, f64::from(magnitude) / 9.0, random, size, moving));
             }
         }
@@ -271,7 +274,7 @@ impl Apply for AutoAugment {
     }
 }
 
-/// The arguments of operations that move pixels.
+/// Visits the arguments of operations that move pixels.
 fn moving(
     arguments: &mut Arguments<'_>,
     interpolation: &mut Interpolation,

@@ -1,4 +1,4 @@
-//! Erasing a random rectangle.
+//! [`RandomErasing`]: replaces a random rectangle.
 
 use std::borrow::Cow;
 
@@ -10,23 +10,24 @@ use crate::operation::{Erasing, Operation};
 use crate::plan::Plan;
 use crate::text::{Arguments, Configure, Literal, Value};
 
-/// Replaces a rectangle of random size, proportion and place, with a probability. It can follow
-/// [`Normalize`](super::Normalize).
+/// Replaces a rectangle of random size, proportion and position, with a probability. It may come
+/// after [`Normalize`](super::Normalize).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomErasing {
     /// The probability (torchvision's default: 0.5).
     pub p: f64,
-    /// The smallest and the largest part of the picture's area (default: 0.02 to 0.33).
+    /// The smallest and the largest fraction of the picture's area (default: 0.02 to 0.33).
     pub scale: [f64; 2],
     /// The smallest and the largest height divided by the width (default: 0.3 to 3.3).
     pub ratio: [f64; 2],
-    /// The value of each channel (default: 0): after `Normalize` in its units, else from 0 to 255. `None` for noise of
-    /// the standard normal distribution, torchvision's `"random"`, which is possible after `Normalize` only.
+    /// The value of each channel (default: 0), from 0 to 255, or after `Normalize` in normalised
+    /// units. `None` for noise of the standard normal distribution (torchvision's `"random"`),
+    /// which is possible after `Normalize` only.
     pub value: Option<[f32; 3]>,
 }
 
 impl RandomErasing {
-    /// Replaces a rectangle by 0, with this probability.
+    /// Creates a transform that replaces a rectangle by 0, with this probability.
     pub fn new(p: f64) -> Self {
         Self { p, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: Some([0.0; 3]) }
     }
@@ -39,7 +40,7 @@ impl Default for RandomErasing {
 }
 
 impl RandomErasing {
-    /// Checks the value for pictures of bytes.
+    /// Checks that the value is possible for pictures of bytes.
     pub(crate) fn check_bytes(&self) -> Result<(), ImageError> {
         let fail = |message: String| Err(ImageError::parameter("RandomErasing", "value", message));
         match self.value {
@@ -113,7 +114,7 @@ impl Configure for RandomErasing {
     }
 }
 
-/// The argument for what replaces the rectangle.
+/// The argument that says what replaces the rectangle.
 struct By(Option<[f32; 3]>);
 
 impl Value for By {

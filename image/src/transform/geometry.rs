@@ -1,4 +1,4 @@
-//! Transforms that choose which pixels of a picture are seen, and at which size.
+//! Transforms that choose which part of a picture is shown, and at which size.
 
 use std::borrow::Cow;
 
@@ -15,16 +15,18 @@ use crate::text::{Arguments, Configure, Literal, Value, word_of};
 /// Resizes with antialiasing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resize {
-    /// `256` for the shorter side, `[224, 224]` for height and width.
+    /// The new size: `256` for the shorter side, or `[224, 224]` for height and width.
     pub size: ResizeTo,
     /// The filter (default: bilinear). Another one needs [`exact`](crate::PipelineBuilder::exact).
     pub interpolation: Resampling,
-    /// The maximum of the longer side, if `size` is that of the shorter one (default: none). It must be above it.
+    /// The maximum length of the longer side, if `size` is that of the shorter one (default: none).
+    /// It must be larger than `size`.
     pub max_size: Option<usize>,
 }
 
 impl Resize {
-    /// Resizes to `256` for the shorter side, or to `[224, 224]` for height and width.
+    /// Creates a transform that resizes the shorter side to `256`, or to a height and width of
+    /// `[224, 224]`.
     pub fn new(size: impl Into<ResizeTo>) -> Self {
         Self { size: size.into(), interpolation: Resampling::default(), max_size: None }
     }
@@ -39,7 +41,8 @@ impl Resize {
         if let Some(most) = self.max_size.filter(|&most| new[1] > most) {
             new = [most * new[0] / new[1], most];
         }
-        // The longer side may be any length: the pass computes only the part of it that a later crop keeps.
+        // The longer side may be any length: the pass computes only the part of it that a later
+        // crop keeps.
         let [short, long] = new.map(|side| side.max(1));
         if height <= width { [short, long] } else { [long, short] }
     }
@@ -99,7 +102,7 @@ impl Configure for Resize {
     }
 }
 
-/// Crops the middle. Pictures that are smaller are padded with black.
+/// Crops the centre. Smaller pictures are padded with black.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CenterCrop {
     /// The size of the crop.
@@ -107,7 +110,8 @@ pub struct CenterCrop {
 }
 
 impl CenterCrop {
-    /// Crops a square of a side of `224`, or a height and a width of `[224, 160]`.
+    /// Creates a crop of a square with sides of `224`, or with a height and a width of
+    /// `[224, 160]`.
     pub fn new(size: impl Into<Size>) -> Self {
         Self { size: size.into() }
     }
@@ -153,34 +157,35 @@ impl Configure for CenterCrop {
     }
 }
 
-/// Crops at a random place, after padding.
+/// Crops at a random position, after padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomCrop {
     /// The size of the crop.
     pub size: Size,
     /// The number of pixels that are added at the left, top, right and bottom (default: none).
     pub padding: [usize; 4],
-    /// Whether pictures that are too small are padded until the crop fits (default: false). Otherwise they are errors.
+    /// Whether pictures that are too small are padded until the crop fits (default: false).
+    /// Otherwise such pictures are errors.
     pub pad_if_needed: bool,
     /// The colour of constant padding (default: black).
     pub fill: [u8; 3],
-    /// What is beyond the sides of the picture (default: the colour `fill`).
+    /// What padding is set to (default: the colour `fill`).
     pub padding_mode: PaddingMode,
 }
 
 impl RandomCrop {
-    /// Crops a square with sides of `32`, or a height and a width of `[32, 48]`.
+    /// Creates a crop of a square with sides of `32`, or with a height and a width of `[32, 48]`.
     pub fn new(size: impl Into<Size>) -> Self {
         let padding_mode = PaddingMode::Constant;
         Self { size: size.into(), padding: [0; 4], pad_if_needed: false, fill: [0; 3], padding_mode }
     }
 
-    /// Pads all four sides by this number of pixels.
+    /// Sets the padding of all four sides to this number of pixels.
     pub fn padding(self, pixels: usize) -> Self {
         Self { padding: [pixels; 4], ..self }
     }
 
-    /// Returns the padding before and behind, for rows and columns.
+    /// Returns the padding before and after, for rows and for columns.
     fn padding_of(&self, size: [usize; 2]) -> [[usize; 2]; 2] {
         let [left, top, right, bottom] = self.padding;
         let wanted = self.size.array();
@@ -277,7 +282,7 @@ impl Configure for RandomCrop {
     }
 }
 
-/// The argument for the pixels at the left, top, right and bottom.
+/// The argument for the padding at the left, top, right and bottom.
 struct Padding([usize; 4]);
 
 impl Value for Padding {
@@ -330,12 +335,13 @@ impl Value for Resampling {
     }
 }
 
-/// Crops a random part of random size and proportion, and resizes it: the usual augmentation for ImageNet.
+/// Crops a part of random size, proportion and position, and resizes it: the usual augmentation for
+/// ImageNet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomResizedCrop {
     /// The size of the result.
     pub size: Size,
-    /// The smallest and the largest part of the picture's area (default: 0.08 to 1).
+    /// The smallest and the largest fraction of the picture's area (default: 0.08 to 1).
     pub scale: [f64; 2],
     /// The smallest and the largest width divided by the height (default: 3/4 to 4/3).
     pub ratio: [f64; 2],
@@ -344,7 +350,8 @@ pub struct RandomResizedCrop {
 }
 
 impl RandomResizedCrop {
-    /// Results in a square of a side of `224`, or a height and a width of `[224, 160]`.
+    /// Creates a transform to a square with sides of `224`, or to a height and a width of
+    /// `[224, 160]`.
     pub fn new(size: impl Into<Size>) -> Self {
         let (scale, ratio) = ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]);
         Self { size: size.into(), scale, ratio, interpolation: Resampling::default() }
@@ -377,7 +384,7 @@ impl Apply for RandomResizedCrop {
                 return Ok(Step::Crop { top, left, height, width });
             }
         }
-        // The largest crop in the middle whose proportion is allowed.
+        // The largest crop around the centre whose proportion is allowed.
         let (mut height, mut width) = (rows, columns);
         let ratio = columns as f64 / rows as f64;
         if ratio < narrow {
@@ -420,7 +427,7 @@ macro_rules! flip {
         }
 
         impl $name {
-            /// Mirrors with this probability.
+            /// Creates a transform that mirrors with this probability.
             pub fn new(p: f64) -> Self {
                 Self { p }
             }

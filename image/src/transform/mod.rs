@@ -1,8 +1,9 @@
-//! The transforms of a [`Pipeline`](crate::Pipeline), with the names, parameters and defaults of torchvision's
-//! `transforms.v2`.
+//! The transforms of a [`Pipeline`](crate::Pipeline), with the names, parameters and defaults of
+//! torchvision's `transforms.v2`.
 //!
-//! Each is a struct with public fields: `new` takes what torchvision requires and sets the rest to its defaults. Values
-//! are checked when the pipeline is built.
+//! Each transform is a struct with public fields. `new` takes the arguments that torchvision
+//! requires, and sets the other fields to torchvision's defaults. Values are checked when the
+//! pipeline is built.
 
 mod augment;
 mod erasing;
@@ -77,38 +78,41 @@ pub enum Transform {
     Normalize(Normalize),
 }
 
-/// What every transform can do.
+/// The operations that every transform supports.
 pub(crate) trait Apply: fmt::Debug {
     /// Checks the parameters.
     fn check(&self) -> Result<(), ImageError>;
 
-    /// Returns the size of the result, for a picture of this size; `None` if that differs between pictures.
+    /// Returns the size of the result, for a picture of this size; `None` if that differs between
+    /// pictures.
     fn size(&self, size: Option<[usize; 2]>) -> Option<[usize; 2]> {
         size
     }
 
-    /// Whether something is drawn.
+    /// Whether the transform draws random numbers.
     fn is_random(&self) -> bool;
 
-    /// Whether it works on the pixels of a picture, and can be part of [`RandomApply`].
+    /// Whether the transform changes the values of pixels, so that it can be part of
+    /// [`RandomApply`].
     fn is_photometric(&self) -> bool {
         false
     }
 
-    /// The name of a transform that may shear and rotate, which masks and boxes do not follow.
+    /// Returns the name of the transform if it may shear or rotate, which masks and boxes do not
+    /// support.
     fn not_followed(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether its results differ from those for PIL images.
+    /// Whether the results differ from those for PIL images.
     fn inexact(&self) -> bool {
         false
     }
 
-    /// Draws what is to be done with a picture of this size.
+    /// Draws the step for a picture of this size.
     fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError>;
 
-    /// Adds what was drawn to the plan of a picture.
+    /// Adds the drawn step to the plan of a picture.
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError>;
 }
 
@@ -133,7 +137,7 @@ macro_rules! transforms {
                 match self { $(Self::$name(transform) => text::written(transform)),* }
             }
 
-            /// The transform's name.
+            /// Returns the transform's name.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$name(_) => stringify!($name)),* }
             }
@@ -147,8 +151,8 @@ transforms! {
     RandomPosterize RandomSolarize RandomApply RandAugment TrivialAugmentWide AutoAugment RandomErasing Normalize
 }
 
-/// Subtracts `mean` from the channels and divides them by `std`, both in units of the brightest value. Must follow every
-/// transform of colours.
+/// Subtracts `mean` from the channels and divides them by `std`, both in units of full brightness.
+/// It must come after all transforms of colours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normalize {
     /// The means of red, green and blue.
@@ -158,13 +162,13 @@ pub struct Normalize {
 }
 
 impl Normalize {
-    /// Normalises by these numbers.
+    /// Creates the transform with these means and standard deviations.
     pub fn new(mean: [f32; 3], std: [f32; 3]) -> Self {
         Self { mean, std }
     }
 
-    /// Normalises by the statistics of ImageNet, which pretrained models expect: mean 0.485, 0.456, 0.406 and std 0.229,
-    /// 0.224, 0.225.
+    /// Creates the transform with the statistics of ImageNet, which pretrained models expect: mean
+    /// 0.485, 0.456, 0.406 and std 0.229, 0.224, 0.225.
     pub fn imagenet() -> Self {
         Self::new([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
     }

@@ -1,4 +1,4 @@
-//! Operations that were drawn.
+//! Adds drawn operations to a plan.
 
 use crate::draw::Step;
 use crate::error::ImageError;

@@ -1,4 +1,4 @@
-//! Transforms of colours that draw factors, or whether they are applied.
+//! Transforms of colours, with random factors or with a probability.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::text::{Arguments, Configure, Literal, Value};
 
 /// Changes brightness, contrast, saturation and hue by random factors, in random order.
 ///
-/// A range that is one point, 1 (0 for the hue), changes nothing.
+/// A range from 1 to 1 (for the hue, from 0 to 0) changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ColorJitter {
     /// The smallest and the largest factor of brightness.
@@ -21,13 +21,15 @@ pub struct ColorJitter {
     pub contrast: [f64; 2],
     /// The smallest and the largest factor of saturation.
     pub saturation: [f64; 2],
-    /// The smallest and the largest turn of the hue, between -0.5 and 0.5.
+    /// The smallest and the largest rotation of the hue, as a fraction of the colour circle,
+    /// between -0.5 and 0.5.
     pub hue: [f64; 2],
 }
 
 impl ColorJitter {
-    /// Draws factors from `1 - brightness` (at least 0) to `1 + brightness`, and so on, and the turn of the hue from
-    /// `-hue` to `hue`.
+    /// Creates a transform that draws the factor of brightness from `1 - brightness` (at least 0)
+    /// to `1 + brightness`, those of contrast and saturation likewise, and the rotation of the hue
+    /// from `-hue` to `hue`.
     pub fn new(brightness: f64, contrast: f64, saturation: f64, hue: f64) -> Self {
         let around = |by: f64| [if by <= 1.0 { 1.0 - by } else { 0.0 }, 1.0 + by];
         let [brightness, contrast, saturation] = [brightness, contrast, saturation].map(around);
@@ -99,7 +101,7 @@ impl Configure for ColorJitter {
     }
 }
 
-/// A range, or how far it reaches on both sides of a number.
+/// An argument that is a range, or the distance of both ends from a middle.
 struct Around<const MIDDLE: u8>([f64; 2]);
 
 impl<const MIDDLE: u8> Value for Around<MIDDLE> {
@@ -120,7 +122,7 @@ impl<const MIDDLE: u8> Value for Around<MIDDLE> {
     }
 }
 
-/// Blurs with a Gaussian kernel of random width.
+/// Blurs with a Gaussian kernel of random standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GaussianBlur {
     /// The width and the height of the kernel, in pixels. Both must be odd.
@@ -130,10 +132,10 @@ pub struct GaussianBlur {
 }
 
 impl GaussianBlur {
-    /// The largest side of a kernel.
+    /// The maximum side of a kernel, in pixels.
     const LARGEST: usize = 999;
 
-    /// Blurs with a kernel of this width and height, which must be odd.
+    /// Creates a blur with a square kernel of this side, which must be odd.
     pub fn new(kernel_size: usize) -> Self {
         Self { kernel_size: [kernel_size; 2], sigma: [0.1, 2.0] }
     }
@@ -185,7 +187,7 @@ impl Configure for GaussianBlur {
     }
 }
 
-/// Two values, or one for both.
+/// An argument that is two values, or one for both.
 struct Both<T>([T; 2]);
 
 impl<T: Value + Copy + PartialEq> Value for Both<T> {
@@ -202,7 +204,7 @@ impl<T: Value + Copy + PartialEq> Value for Both<T> {
     }
 }
 
-/// Applies transforms of colours, all or none of them, with a probability.
+/// Applies a list of transforms of colours with a probability, either all of them or none.
 ///
 /// ```
 /// use slotline_image::Pipeline;
@@ -221,7 +223,7 @@ pub struct RandomApply {
 }
 
 impl RandomApply {
-    /// Applies these transforms with this probability.
+    /// Creates a transform that applies these transforms with this probability.
     pub fn new<T: Into<Transform>>(transforms: impl IntoIterator<Item = T>, p: f64) -> Self {
         Self { transforms: transforms.into_iter().map(Into::into).collect(), p }
     }
@@ -299,7 +301,7 @@ macro_rules! with_probability {
         }
 
         impl $name {
-            /// Applies it with this probability.
+            /// Creates the transform with this probability.
             pub fn new($($field: $type,)? p: f64) -> Self {
                 Self { $($field,)? p }
             }
@@ -368,7 +370,8 @@ with_probability! {
         check_number("RandomSolarize", "threshold", this.threshold, 255.0);
     /// Changes the sharpness, with a probability.
     RandomAdjustSharpness {
-        /// The factor: 0 for a smoothed picture, 1 for the original, 2 for one that is twice as sharp.
+        /// The factor: 0 for a smoothed picture, 1 for the original, 2 for one that is twice as
+        /// sharp.
         sharpness_factor: f64,
     }, 0.5, |this| Operation::AdjustSharpness(this.sharpness_factor),
         check_number("RandomAdjustSharpness", "sharpness_factor", this.sharpness_factor, f64::MAX);

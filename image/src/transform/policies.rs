@@ -1,4 +1,4 @@
-//! The policies of AutoAugment: those that its authors published, as torchvision has them.
+//! The policies that AutoAugment's authors published, in torchvision's form.
 
 use self::Kind::*;
 
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Invert,
 }
 
-/// The dataset that a policy of [`AutoAugment`](super::AutoAugment) was learnt from.
+/// The policies of [`AutoAugment`](super::AutoAugment), by the dataset that each was learnt from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoAugmentPolicy {
     /// ImageNet.
@@ -34,7 +34,8 @@ pub enum AutoAugmentPolicy {
     Svhn,
 }
 
-/// Two operations: their kinds, their probabilities, and their magnitudes, from 0 to 9 (0 for those that have none).
+/// Two operations: their kinds, their probabilities, and their magnitudes from 0 to 9 (0 for
+/// operations without one).
 type Pair = [(Kind, f64, u8); 2];
 
 impl AutoAugmentPolicy {

@@ -6,7 +6,7 @@ use crate::decode::MAX_SIDE;
 use crate::error::ImageError;
 use crate::text::{Literal, Value};
 
-/// A height and a width. A number is a square.
+/// A height and a width. A single number converts to a square.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// The height, in pixels.
@@ -43,12 +43,12 @@ impl Size {
     }
 }
 
-/// What a picture is resized to.
+/// The size that a picture is resized to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResizeTo {
-    /// The shorter side gets this length, the other side keeps the proportion.
+    /// The length of the shorter side, in pixels. The other side keeps the proportion.
     Shorter(usize),
-    /// The height and the width, whatever the proportions of the picture.
+    /// The height and the width, regardless of the proportions of the picture.
     Exact(Size),
 }
 

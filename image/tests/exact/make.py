@@ -1,4 +1,4 @@
-"""Writes what torchvision makes of PIL images: a line of `cases.txt` for each picture and pipeline, with a digest of the result.
+"""Transforms PIL images with torchvision, and writes a digest of each result to `cases.txt`: a line for each picture and pipeline.
 
 Use: make.py, with torchvision 0.29 and Pillow 13 installed. `photograph.jpg` is written only if it is missing.
 """
@@ -38,7 +38,7 @@ def digest(data):
 
 
 def case(name, text, make, drawn=None):
-    """The result of a pipeline, in which this is drawn: top, left, height and width of crops, or operations of a policy."""
+    """Returns the result of a pipeline with given choices: top, left, height and width of crops, or operations of a policy."""
     result = make(opened(name, "exif" in text))
     if isinstance(result, Image.Image):
         kind, data = "u8", np.asarray(result).transpose(2, 0, 1).tobytes()
@@ -157,7 +157,7 @@ for (name, size), (kind, magnitudes) in itertools.product(pictures.items(), (MOV
 for kind, magnitudes in (MOVES | COLOURS).items():
     for magnitude, mode in zip(magnitudes, itertools.cycle(["nearest", "bilinear"])):
         policy(PHOTOGRAPH, (375, 500), (kind, magnitude, mode, 124, 116, 104))
-# Places above 32,768 are not in fixed point, which would round these up.
+# Coordinates above 32,768 are not computed in fixed point, which would round these up.
 for kind in ["ShearX", "ShearY"]:
     policy(PHOTOGRAPH, (375, 500), (kind, 89 - 1e-7, "nearest", 1, 2, 3))
 for i in range(60):

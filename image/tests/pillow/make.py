@@ -1,5 +1,5 @@
-"""Writes pictures that readers disagree about, and what Pillow makes of them: `exif_transpose` and `convert("RGB")`; and JPEGs,
-and what Pillow resizes them to.
+"""Writes pictures on which readers disagree, with Pillow's results of `exif_transpose` and `convert("RGB")`; and JPEGs, with
+Pillow's results of resizing them.
 
 Run it in this folder with Pillow 13, and cjpeg of libjpeg-turbo.
 """
@@ -65,14 +65,14 @@ FILES = {
     "exif_behind_junk.jpg": jpeg[:2] + segment(0xE2, b"") + b"junk\xff\0" + segment(0xE1, b"Exif\0\0" + tiff(True, 3, 6)) + jpeg[2:],
     "exif_rational.jpg": jpeg[:2] + segment(0xE1, b"Exif\0\0" + tiff(True, 5, 26) + struct.pack(">II", 6, 1)) + jpeg[2:],
     "exif_float.jpg": jpeg[:2] + segment(0xE1, b"Exif\0\0" + tiff(True, 11, 0x40C00000)) + jpeg[2:],
-    # WebPs that announce data that they do not have, and have data that they do not announce.
+    # WebPs that announce metadata that they do not have, and WebPs with metadata that is not announced.
     "xmp_missing.webp": xmp_webp[:20] + bytes([xmp_webp[20] | 8]) + xmp_webp[21:],
     "xmp_hidden.webp": xmp_webp[:20] + b"\0" + xmp_webp[21:],
     # A critical chunk of an unknown kind.
     "unknown_chunk.png": png[:33] + chunk(b"ABCD", b"data") + png[33:],
-    # Too few samples of colours to interpolate.
+    # Fewer samples of colours than interpolation needs.
     "narrow.jpg": encoded(PICTURE.resize((4, 16)), "JPEG", quality=95, subsampling=1),
-    # What libjpeg warns about.
+    # Files that libjpeg warns about.
     "jfif_0.00.jpg": jpeg[:jfif] + b"\0\0" + jpeg[jfif + 2 :],
     "jfif_2.01.jpg": jpeg[:jfif] + b"\2\1" + jpeg[jfif + 2 :],
     "zeros_before_the_end.jpg": jpeg[:-2] + bytes(99) + jpeg[-2:],
@@ -130,7 +130,7 @@ def animation(lossless):
 FILES["alpha.webp"] = animation(True)
 FILES["alpha_lossy.webp"] = animation(False)
 
-# Sixteen bits.
+# PNGs with sixteen bits per channel.
 rows = b"".join(b"\0" + struct.pack(">12H", *range(i * 4000, i * 4000 + 12 * 300, 300)) for i in range(4))
 for name, kind, width in (("rgb16.png", 2, 4), ("rgba16.png", 6, 3), ("grey_alpha16.png", 4, 6)):
     header = struct.pack(">IIBBBBB", width, 4, 16, kind, 0, 0, 0)
@@ -141,7 +141,7 @@ for name, data in FILES.items():
     picture = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
     picture.save(name + ".expected.png", optimize=True)
 
-# Rows whose checksums are wrong: that of the chunk, which PIL does not compare, and that of the compressed data.
+# PNGs whose rows have a wrong checksum: the one of the chunk, which PIL does not check, and the one of the compressed data.
 os.makedirs("damaged", exist_ok=True)
 large = PICTURE.resize((160, 120))
 rows = zlib.compress(b"".join(b"\0" + row.tobytes() for row in np.asarray(large)))
@@ -149,7 +149,7 @@ header = struct.pack(">IIBBBBB", 160, 120, 8, 2, 0, 0, 0)
 for name, data in (("chunk", chunk(b"IDAT", rows)[:-4] + bytes(4)), ("rows", chunk(b"IDAT", rows[:-4] + bytes(4)))):
     open(f"damaged/{name}.png", "wb").write(png[:8] + chunk(b"IHDR", header) + data + chunk(b"IEND", b""))
 
-# JPEGs of unusual kinds, and what Pillow makes of them.
+# JPEGs of unusual kinds, with Pillow's results.
 y, x = np.mgrid[0:44, 0:75]
 waves = Image.fromarray(np.dstack([128 + 50 * np.sin(x / (5 + i) + y / (7 - i)) for i in range(3)]).astype(np.uint8))
 
@@ -162,7 +162,7 @@ inks = encoded(waves.convert("CMYK"), "JPEG")
 adobe = inks.find(b"\xff\xee")
 rgb = encoded(waves, "JPEG", keep_rgb=True)
 
-# A scan for each channel, the second and the third at a half of the size: those of three grey pictures.
+# A separate scan for each channel, taken from three grey pictures; the second and the third have half the size.
 luma, *chroma = waves.convert("YCbCr").split()
 grey, blue, red = [encoded(it, "JPEG") for it in (luma, *[it.resize((38, 22)) for it in chroma])]
 start = grey.find(b"\xff\xc0")
@@ -170,12 +170,12 @@ frame = segment(0xC0, struct.pack(">BHHB", 8, 44, 75, 3) + bytes([1, 0x22, 0, 2,
 scans = [segment(0xDA, bytes([1, i + 1, 0, 0, 63, 0])) + it[it.find(b"\xff\xda") + 10 : -2] for i, it in enumerate((grey, blue, red))]
 apart = grey[:start] + frame + grey[start + 13 : grey.find(b"\xff\xda")] + b"".join(scans) + b"\xff\xd9"
 
-# A table of quantisation that changes behind the first scan.
+# A quantisation table that changes after the first scan.
 progressive = encoded(waves, "JPEG", quality=80, progressive=True)
 behind = progressive.find(b"\xff\xc4", progressive.find(b"\xff\xda"))
 changed = progressive[:behind] + segment(0xDB, b"\1" + bytes([40] * 64)) + progressive[behind:]
 
-# Channels of four, four and one block to a unit, all grey: a code for each first coefficient, and an end.
+# Channels with four, four and one blocks in a unit, all grey: each block has a code for its first coefficient, and an end.
 codes = segment(0xC4, b"\0\1" + bytes(15) + b"\0") + segment(0xC4, b"\x10\1" + bytes(15) + b"\0")
 frame = segment(0xC0, struct.pack(">BHHB", 8, 44, 75, 3) + bytes([1, 0x41, 0, 2, 0x41, 0, 3, 0x11, 0]))
 scan = segment(0xDA, bytes([3, 1, 0, 2, 0, 3, 0, 0, 63, 0])) + bytes(18 * 9 * 2 // 8) + b"\x0f"
@@ -205,7 +205,7 @@ for name, data in FOREIGN.items():
     open(f"foreign/{name}.jpg", "wb").write(data)
     Image.open(io.BytesIO(data)).convert("RGB").save(f"foreign/{name}.png", optimize=True)
 
-# JPEGs whose size is more than halved: like a photograph, of text, of blocks of saturated colours, and smooth.
+# JPEGs that are resized to less than half: similar to a photograph, text, blocks of saturated colours, and smooth gradients.
 height, width = 136, 160
 y, x = np.mgrid[0:height, 0:width]
 random = np.random.default_rng(5)

@@ -1,4 +1,5 @@
-//! Random transforms: what they draw, and that pipelines that use them give the same pictures everywhere.
+//! Random transforms: what they draw, and that pipelines with them give the same pictures for any
+//! number of workers.
 
 use slotline::dataset::{Context, Dataset};
 use slotline::rng::SampleRng;
@@ -26,7 +27,7 @@ fn steps(transform: impl Into<Transform>) -> Vec<Operations> {
     (0..20_000).map(draw).collect()
 }
 
-/// Returns the part of the draws for which this holds.
+/// Returns the fraction of the draws for which `holds` returns true.
 fn part(draws: &[Operations], holds: impl Fn(&[Operation]) -> bool) -> f64 {
     draws.iter().filter(|operations| holds(operations)).count() as f64 / draws.len() as f64
 }
@@ -70,7 +71,7 @@ fn policies_draw_every_operation_and_both_directions() {
     let turned = |degrees: f64| move |it: &[Operation]| matches!(it, [Operation::Affine { by: Affine::Rotate(by), .. }] if *by == degrees);
     close(part(&draws, turned(15.0)), 1.0 / 28.0);
     close(part(&draws, turned(-15.0)), 1.0 / 28.0);
-    // 150 / 331 of 80 pixels, of which half is 18.1.
+    // The largest translation is 150 / 331 of 80 pixels, and half of that is 18.1 pixels.
     let by = |it: &[Operation]| matches!(it, [Operation::Affine { by: Affine::TranslateX(18 | -18), .. }]);
     close(part(&draws, by), 1.0 / 14.0);
 
@@ -84,7 +85,7 @@ fn policies_draw_every_operation_and_both_directions() {
     close(part(&draws, least), 0.5 / 31.0 / 14.0);
 
     let draws = steps(AutoAugment::new(AutoAugmentPolicy::Svhn));
-    // Five of its pairs have Equalize with a probability of 0.6, and one with 0.9.
+    // Five of the policy's pairs have Equalize with a probability of 0.6, and one with 0.9.
     close(part(&draws, |it| it.contains(&Operation::Equalize)), (5.0 * 0.6 + 0.9) / 25.0);
 }
 
@@ -122,7 +123,7 @@ fn augmented() -> PipelineBuilder {
         RandomApply::new([ColorJitter::new(0.4, 0.4, 0.4, 0.2)], 0.8).into(),
         RandomApply::new([GaussianBlur::new(5)], 0.5).into(),
         RandomInvert::new(0.1).into(),
-        // Another pass over the pixels.
+        // Padding after other steps starts another pass over the pixels.
         RandomCrop::new([32, 40]).padding(4).into(),
         AutoAugment::default().into(),
         Normalize::imagenet().into(),

@@ -1,4 +1,4 @@
-//! BMP files of all kinds have the pixels that they describe.
+//! BMP files of all kinds are decoded to the pixels that they describe.
 #![cfg(feature = "bmp")]
 
 use slotline_image::Pipeline;
@@ -17,7 +17,8 @@ fn index(x: usize, y: usize, colours: usize) -> usize {
     (x * 7 + y * 5 + x * y) % colours
 }
 
-/// A file whose rows are given from the bottom, or from the top if the height is below 0.
+/// Returns a BMP file. Its rows are given from the bottom, or from the top if the height is
+/// negative.
 fn file([width, height]: [i32; 2], bits: u16, compression: u32, masks: &[u32], rows: &[u8]) -> Vec<u8> {
     let mut between: Vec<u8> = masks.iter().flat_map(|mask| mask.to_le_bytes()).collect();
     if bits <= 8 {
@@ -71,7 +72,8 @@ fn rows_of_any_width_and_depth_are_read() {
             let tall = if downwards { -(height as i32) } else { height as i32 };
             let file = file([width as i32, tall], bits as u16, 0, &[], &rows);
             assert_eq!(decode(&file, width, height), wanted(width, height, colours), "{bits} bits, {width} wide");
-            // Without the last pixel it is cut short.
+            // The file is too short if the bytes of the last pixel are missing, but not if only
+            // padding is.
             let used = (width * bits).div_ceil(8).next_multiple_of(4) - (width * bits).div_ceil(8);
             let cut = &file[..file.len() - used - 1];
             let error = Pipeline::bytes(1, 1).unwrap().decode(cut, &mut [0; 3]).unwrap_err();
@@ -96,7 +98,8 @@ fn masks_choose_the_bits_of_colours() {
 
 #[test]
 fn run_lengths_are_expanded() {
-    // The lower row: five times 1, then 2 3 4; the upper one: two that are left out, and 7 beyond its end.
+    // The lower row has five times 1, then 2 3 4. The upper row has two pixels that are skipped,
+    // and a run of 7 that exceeds its end.
     let runs = [5, 1, 0, 3, 2, 3, 4, 0, 0, 0, 0, 2, 2, 0, 200, 7, 0, 1];
     let of = |indices: [usize; 16]| indices.map(|index| PALETTE[index]).to_vec();
     let expected = of([0, 0, 7, 7, 7, 7, 7, 7, 1, 1, 1, 1, 1, 2, 3, 4]);

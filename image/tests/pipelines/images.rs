@@ -1,4 +1,5 @@
-//! JPEGs as samples: their output compared with a straightforward implementation, and the errors for invalid input.
+//! JPEGs as samples: their pixels compared with those of a straightforward implementation, and the
+//! errors for invalid files.
 #![cfg(feature = "jpeg")]
 
 use std::sync::Arc;
@@ -35,7 +36,8 @@ fn jpeg(width: usize, height: usize, sampling: SamplingFactor) -> Vec<u8> {
     compressed(&pixels, width, ColorType::Rgb, |encoder| encoder.set_sampling_factor(sampling))
 }
 
-/// A JPEG of red, green and blue: without JFIF's segment, and with Adobe's.
+/// Returns a JPEG that stores red, green and blue, without a JFIF segment and with an Adobe
+/// segment.
 fn of_rgb(pixels: &[u8], width: usize) -> Vec<u8> {
     let mut jpeg = compressed(pixels, width, ColorType::Ycbcr, |encoder| {
         encoder.add_app_segment(14, b"Adobe\0\0\0\0\0\0\0".to_vec()).unwrap();
@@ -48,7 +50,7 @@ fn grey(width: usize, height: usize) -> Vec<u8> {
     compressed(&picture(width, height, 1), width, ColorType::Luma, |_| ())
 }
 
-/// The height and width, and the pixels at full size.
+/// Returns the height and width, and the pixels at full size.
 #[cfg(feature = "turbo")]
 fn pixels(jpeg: &[u8]) -> ([usize; 2], Vec<u8>) {
     let image = turbojpeg::decompress(jpeg, turbojpeg::PixelFormat::RGB).unwrap();
@@ -56,7 +58,8 @@ fn pixels(jpeg: &[u8]) -> ([usize; 2], Vec<u8>) {
     ([image.height, image.width], image.pixels)
 }
 
-/// The height and width, and the pixels at full size, which `pillow.rs` compares with Pillow's.
+/// Returns the height and width, and the pixels at full size, which `pillow.rs` compares with
+/// Pillow's.
 #[cfg(not(feature = "turbo"))]
 fn pixels(jpeg: &[u8]) -> ([usize; 2], Vec<u8>) {
     let size @ [height, width] = Pipeline::bytes(1, 1).unwrap().size_of(jpeg).unwrap();
@@ -66,7 +69,8 @@ fn pixels(jpeg: &[u8]) -> ([usize; 2], Vec<u8>) {
     (size, pixels)
 }
 
-/// Does what PIL does, without rounding in between: decodes to red, green and blue, then resizes each.
+/// Decodes to red, green and blue and resizes each channel, as PIL does, but without rounding
+/// between the steps.
 fn straightforward(jpeg: &[u8], height: usize, width: usize) -> Vec<f64> {
     let ([image_height, image_width], pixels) = pixels(jpeg);
     let (down, across) = (weights(image_height, height), weights(image_width, width));
@@ -85,7 +89,8 @@ fn straightforward(jpeg: &[u8], height: usize, width: usize) -> Vec<f64> {
     out
 }
 
-/// Returns the filter of one direction: for each place the first sample, and the weights from there.
+/// Returns the filter of one direction: for each pixel of the result the first sample, and the
+/// weights from that sample on.
 fn weights(samples: usize, out: usize) -> Vec<(usize, Vec<f64>)> {
     let scale = samples as f64 / out as f64;
     let width = scale.max(1.0);
@@ -102,14 +107,14 @@ fn weights(samples: usize, out: usize) -> Vec<(usize, Vec<f64>)> {
         .collect()
 }
 
-/// Decodes the same image with slotline, scaled to 0 to 255.
+/// Decodes the same picture with slotline, and scales the values to 0 to 255.
 fn decoded(pipeline: &Pipeline, jpeg: &[u8]) -> Vec<f64> {
     let mut out = vec![f32::NAN; pipeline.shape().iter().product()];
     pipeline.decode(jpeg, &mut out).unwrap();
     out.into_iter().map(|value| f64::from(value) * 255.0).collect()
 }
 
-/// Returns the greatest difference, and the signal-to-noise ratio of the whole in dB.
+/// Returns the largest difference, and the signal-to-noise ratio of the whole picture in dB.
 fn difference(found: &[f64], expected: &[f64]) -> (f64, f64) {
     assert_eq!(found.len(), expected.len());
     let differences = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
@@ -117,7 +122,7 @@ fn difference(found: &[f64], expected: &[f64]) -> (f64, f64) {
     (differences.fold(0.0, f64::max), 10.0 * (255.0 * 255.0 / square).log10())
 }
 
-/// The sizes of images and targets: `[width, height]`, `[height, width]`.
+/// The sizes of pictures (`[width, height]`) and of results (`[height, width]`).
 const SIZES: [([usize; 2], [usize; 2]); 9] = [
     ([500, 375], [224, 224]),
     ([375, 500], [224, 224]),
@@ -151,7 +156,8 @@ fn all_subsamplings_are_close_to_the_straightforward_way() {
         (F_4_1, 12.0, 38.0),
         (F_1_4, 12.0, 38.0),
     ] {
-        // This encoder writes a scan for each channel then.
+        // With these factors, the encoder writes a separate scan for each channel, which only
+        // `turbo` can read.
         if matches!(subsamp, F_4_1 | F_1_4) && cfg!(not(feature = "turbo")) {
             let error = refused(&jpeg(75, 44, subsamp), &["`turbo`"]);
             assert!(matches!(error, ImageError::NeedsTurbo { .. }));
@@ -221,12 +227,12 @@ fn rgb_and_cmyk_jpegs_decode_to_rgb() {
     assert!(most < 0.1, "{most}");
     assert!(difference(&decoded(&small, &rgb), &expected).1 > 30.0);
 
-    // With black at its maximum, the inverted inks are red, green and blue.
+    // With black at its maximum, the inverted inks are equal to red, green and blue.
     let mut inks = picture(width, height, 4);
     inks.chunks_exact_mut(4).for_each(|pixel| pixel[3] = 255);
     let rgb: Vec<u8> = inks.chunks_exact(4).flat_map(|pixel| pixel[..3].to_vec()).collect();
     let same = decoded(&pipeline, &compressed(&rgb, width, ColorType::Rgb, |_| ()));
-    // The encoder inverts them.
+    // Inverted here, since the encoder inverts them again.
     inks.iter_mut().for_each(|ink| *ink = 255 - *ink);
     for (colours, sampling) in [
         (ColorType::Cmyk, SamplingFactor::F_1_1),
@@ -302,28 +308,29 @@ fn a_jpeg_of_an_invalid_structure_is_refused() {
         });
         let whole = |jpeg: &[u8]| Pipeline::new(8, 8).unwrap().strict(true).decode(jpeg, &mut [0.0; 192]);
         whole(&jpeg).unwrap();
-        // libjpeg-turbo does not read what is behind the last pixel.
+        // libjpeg-turbo does not read the data after the last pixel.
         let refuse = |jpeg: &[u8]| assert!(whole(jpeg).is_err() || cfg!(feature = "turbo"), "{jpeg:x?}");
         let scan = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xda]).unwrap();
         let end = jpeg.len() - 2;
         for at in [scan, end] {
             let with = |bytes: &[u8]| [&jpeg[..at], bytes, &jpeg[at..]].concat();
             whole(&with(&[0xff, 0xfe, 0, 3, 7])).unwrap();
-            // A second start, an unknown marker, and segments that are too short and too long.
+            // Inserts a second start marker, an unknown marker, and segments that are too short and
+            // too long.
             for bytes in [&[0xff, 0xd8][..], &[0xff, 0x30, 0, 2], &[0xff, 0xfe, 0, 1], &[0xff, 0xfe, 0xff, 0xff]] {
                 refuse(&with(bytes));
             }
         }
         let other = |at: usize, byte: u8| [&jpeg[..scan + at], &[byte], &jpeg[scan + at + 1..]].concat();
-        // A scan of no channels, and of one that is unknown.
+        // A scan with no channels, and one with an unknown channel.
         refused(&other(4, 0), &[]);
         refused(&other(5, 77), &[]);
         if !progressive {
-            // One channel twice, and two scans of all channels.
+            // A scan with one channel twice, and two scans with all channels.
             refused(&other(7, jpeg[scan + 5]), &[]);
             refuse(&[&jpeg[..end], &jpeg[scan..]].concat());
         } else {
-            // The first scan is missing, or comes again.
+            // The first scan is missing, or is there twice.
             let next = ends(&jpeg)[0];
             refuse(&[&jpeg[..scan], &jpeg[next..]].concat());
             refuse(&[&jpeg[..next], &jpeg[scan..]].concat());
@@ -359,7 +366,7 @@ fn stray_bytes_and_a_last_restart_marker_behind_scans_change_nothing() {
     }
 }
 
-/// Where coefficients end: at markers that follow the first scan.
+/// Returns where the coefficients of scans end: at markers after the first scan.
 fn ends(jpeg: &[u8]) -> Vec<usize> {
     let scan = |at: &usize| jpeg[*at..].starts_with(&[0xff, 0xda]);
     let first = (0..jpeg.len()).find(scan).unwrap();
@@ -367,7 +374,7 @@ fn ends(jpeg: &[u8]) -> Vec<usize> {
     while at < jpeg.len() - 1 {
         match jpeg[at..at + 2] {
             [0xff, marker] if marker != 0 => {
-                // Segments in front of another scan have no coefficients.
+                // The segments before another scan contain no coefficients.
                 ends.push(at);
                 at = if matches!(marker, 0xd0..=0xd9) { at } else { (at..).find(scan).unwrap() };
                 at += 2;
@@ -403,7 +410,7 @@ fn coefficients_that_are_missing_are_an_error_if_strict_and_counted_otherwise() 
                 }
                 let mut found = vec![0; pixels.len()];
                 if strict.decode(&cut, &mut found).is_ok() {
-                    // Ones in place of the last bits: at most one block is another.
+                    // The last bits are replaced by ones, which changes at most one block.
                     let others = found.iter().zip(&whole).filter(|(a, b)| a != b).count();
                     assert!(missing <= 2 && others <= 3 * 18 * 18, "{progressive} {interval}, {missing}: {others}");
                     continue;
@@ -435,7 +442,7 @@ fn damaged_bytes_do_not_affect_later_images() {
         }
     }
     assert!(errors > 100, "{errors}");
-    // Earlier images do not affect later ones on the same thread.
+    // Checks that earlier pictures do not affect later ones on the same thread.
     let before = decoded(&pipeline, &jpeg);
     let other = std::thread::spawn(move || decoded(&Pipeline::new(16, 16).unwrap(), &jpeg)).join().unwrap();
     assert_eq!(before, other);
@@ -464,7 +471,7 @@ fn an_image_above_the_limit_is_refused_before_decoding() {
     let pipeline = Pipeline::new(8, 8).unwrap().max_pixels(64 * 63);
     let error = pipeline.decode(&jpeg, &mut [0.0; 192]).unwrap_err();
     assert_eq!(error, ImageError::TooLarge { format: Format::Jpeg, width: 64, height: 64, limit: 64 * 63 });
-    // A header that claims the maximum size.
+    // Changes the header so that it claims the maximum size.
     let frame = jpeg.windows(2).position(|bytes| bytes == [0xff, 0xc0]).unwrap();
     jpeg[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xdc, 0xff, 0xdc]);
     let error = refused(&jpeg, &["65500 × 65500", "178956970", "max_pixels"]);
@@ -555,7 +562,7 @@ fn a_bad_image_fails_its_batch_and_names_the_index() {
 fn a_bad_image_from_a_file_names_the_file() {
     let bytes = jpeg(50, 40, SamplingFactor::F_2_2)[..300].to_vec();
     let folder = from_fn(1, move |_, _| {
-        // Leaked, to live as long as the process.
+        // The pipeline is leaked, so that it lives as long as the process.
         let pipeline = Box::leak(Box::new(Pipeline::new(8, 8)?));
         Ok(Image::new(bytes.clone().leak(), pipeline).path("cats/tabby 7.jpg"))
     });

@@ -1,4 +1,4 @@
-//! Pictures of extreme sizes, files that claim them, and files that are cut short.
+//! Pictures of extreme sizes, files that claim such sizes, and truncated files.
 #![cfg(feature = "png")]
 
 use slotline::rng::SampleRng;
@@ -13,7 +13,7 @@ fn png(width: u32, height: u32, color: png::ColorType, samples: &[u8]) -> Vec<u8
     bytes
 }
 
-/// A row of 65,500 grey pixels.
+/// Returns a picture that is a row of 65,500 grey pixels.
 fn line() -> Vec<u8> {
     let samples: Vec<u8> = (0..65_500_u32).map(|x| (x * 37 % 251) as u8).collect();
     png(65_500, 1, png::ColorType::Grayscale, &samples)
@@ -24,7 +24,8 @@ fn a_longer_side_beyond_all_limits_keeps_its_proportion() {
     let pipeline: Pipeline<u8> = "resize(256), center_crop([3, 700])".parse().unwrap();
     let mut out = vec![0; 3 * 3 * 700];
     pipeline.decode(&line(), &mut out).unwrap();
-    // Each pixel becomes 256 places. The middle is the border between the pixels 32,749 and 32,750.
+    // Each pixel becomes 256 pixels of the result. The middle of the result is the border between
+    // the pixels 32,749 and 32,750.
     let pixel = |x: u32| (x * 37 % 251) as f64;
     for (x, &found) in out[..700].iter().enumerate() {
         let at = 32_750.0 + (x as f64 - 350.0 + 0.5) / 256.0 - 0.5;
@@ -32,7 +33,7 @@ fn a_longer_side_beyond_all_limits_keeps_its_proportion() {
         let wanted = pixel(at as u32) * (1.0 - part) + pixel(at as u32 + 1) * part;
         assert!((f64::from(found) - wanted).abs() < 1.01, "{x}: {found} {wanted}");
     }
-    // Boxes have the same proportion.
+    // Boxes are scaled by the same factor.
     let draw = pipeline.draw(&mut SampleRng::new(0, 0, 0), 1, 65_500).unwrap();
     let mut boxes = [[32_750.0, 0.0, 32_751.0, 1.0]];
     pipeline.boxes(&draw, &mut boxes).unwrap();
@@ -60,7 +61,7 @@ fn a_picture_that_is_too_large_between_two_transforms_is_an_error() {
     );
     assert!(error.to_string().contains("65500 × 1 pixels has 16768000 × 256"), "{error}");
     assert_eq!(pipeline.memory(1, 65_500).unwrap_err(), error);
-    // The number of pixels, too; and results may have more than a picture.
+    // The number of pixels is limited, too; results may have more pixels than the limit.
     let pipeline = pipeline.max_pixels(1000);
     let small = png(10, 10, png::ColorType::Grayscale, &[7; 100]);
     let error = pipeline.decode_seeded(&small, Seed(1), &mut [0.0; 192]).unwrap_err();
@@ -93,7 +94,8 @@ fn small_pictures_and_large_padding() {
     assert_eq!(out, std::array::from_fn(|i| [255, 0, 9][i / 9]));
 }
 
-/// Files of each format, and what replaces the bytes from some place on so that they claim to be huge.
+/// Returns a file of each format, with the position and the bytes of a change that makes it claim a
+/// huge size.
 fn files() -> Vec<(&'static str, Vec<u8>, usize, Vec<u8>)> {
     let mut files = vec![(
         "PNG",
@@ -101,7 +103,7 @@ fn files() -> Vec<(&'static str, Vec<u8>, usize, Vec<u8>)> {
         16,
         [65_000_u32.to_be_bytes(), 65_000_u32.to_be_bytes()].concat(),
     )];
-    // The checksum of a PNG's header is checked.
+    // The checksum of a PNG's header must be updated, since it is checked.
     let start = files[0].1[12..16].to_vec();
     let rest = files[0].1[24..29].to_vec();
     let sum = crc([&start[..], &files[0].3, &rest].concat());
@@ -143,7 +145,7 @@ fn files_that_are_cut_short_are_errors() {
         for len in 0..file.len() {
             match pipeline.decode(&file[..len], &mut [0.0; 12]) {
                 Err(ImageError::Unknown { .. } | ImageError::Data { .. }) => {}
-                // What follows the last row.
+                // Only bytes after the last row may be missing.
                 Ok(()) => assert!(len + 20 >= file.len(), "{format}, {len} of {} bytes", file.len()),
                 Err(other) => panic!("{format}, {len} bytes: {other}"),
             }
@@ -154,7 +156,8 @@ fn files_that_are_cut_short_are_errors() {
 #[test]
 #[cfg(feature = "webp")]
 fn a_webp_cannot_hide_a_frame_or_a_chunk_of_another_size() {
-    // 7 × 6 pixels, with an orientation. The frame starts at 30, the orientation at 74.
+    // A picture of 7 × 6 pixels with an orientation. Its frame starts at byte 30, and its
+    // orientation at byte 74.
     let file = include_bytes!("../pictures/exif.webp");
     let pipeline = Pipeline::bytes(2, 2).unwrap();
     let decode = |file: &[u8]| pipeline.clone().exif(true).decode(file, &mut [0; 12]);
@@ -163,11 +166,11 @@ fn a_webp_cannot_hide_a_frame_or_a_chunk_of_another_size() {
     frame[44..48].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]);
     let error = decode(&frame).unwrap_err().to_string();
     assert!(error.contains("16383 × 16383 pixels where 7 × 6"), "{error}");
-    // The orientation's chunk claims 4 GB, which are not allocated.
+    // The chunk with the orientation claims 4 GB, which must not be allocated.
     let mut chunk = file.to_vec();
     chunk[78..82].copy_from_slice(&[0xf0, 0xff, 0xff, 0xff]);
     let _ = decode(&chunk);
-    // Frames in frames in frames have no end.
+    // Frames are nested in frames without an end.
     let deep = [&file[..30], &b"ANMF\xff\xff\xff\x7f0123456789abcdef".repeat(100_000)].concat();
     decode(&deep).unwrap_err();
 }
@@ -184,7 +187,8 @@ fn draws_for_impossible_sizes_are_errors() {
     }
 }
 
-/// A grey progressive JPEG of this many scans, whose coefficients are all zero: a few bytes for each scan.
+/// Returns a grey progressive JPEG with this many scans, whose coefficients are all zero. Each scan
+/// takes a few bytes.
 #[cfg(feature = "jpeg")]
 fn of_scans(side: u16, scans: usize) -> Vec<u8> {
     fn segment(jpeg: &mut Vec<u8>, marker: u8, data: &[u8]) {
@@ -196,14 +200,15 @@ fn of_scans(side: u16, scans: usize) -> Vec<u8> {
         let mut bits: Vec<bool> = bits.collect();
         bits.resize(bits.len().next_multiple_of(8), true);
         let byte = |bits: &[bool]| bits.iter().fold(0, |byte, &bit| byte << 1 | u8::from(bit));
-        // A byte of ones is followed by a zero.
+        // A byte of ones must be followed by a zero byte.
         bits.chunks(8).map(byte).flat_map(|byte| [Some(byte), (byte == 0xff).then_some(0)]).flatten().collect()
     }
     let mut jpeg = vec![0xff, 0xd8];
     segment(&mut jpeg, 0xdb, &[&[0][..], &[1; 64]].concat());
     let [high, low] = side.to_be_bytes();
     segment(&mut jpeg, 0xc2, &[8, high, low, high, low, 1, 1, 0x11, 0]);
-    // One code for DC coefficients; of AC ones, a run of 2^14 and more empty blocks, and the end of a block.
+    // There is one code for DC coefficients. For AC coefficients, there are codes for a run of 2^14
+    // and more empty blocks, and for the end of a block.
     segment(&mut jpeg, 0xc4, &[&[0, 1][..], &[0; 15], &[0]].concat());
     segment(&mut jpeg, 0xc4, &[&[0x10, 1, 1][..], &[0; 14], &[0xe0, 0]].concat());
     let blocks = usize::from(side).div_ceil(8).pow(2);
@@ -247,7 +252,7 @@ fn the_scans_of_a_jpeg_have_a_limit_that_depends_on_its_size() {
     }
 }
 
-/// The same, with a channel of the name 255.
+/// Like [`of_scans`], with a channel whose name is 255.
 #[cfg(feature = "jpeg")]
 fn of_scans_of_255(side: u16, scans: usize) -> Vec<u8> {
     let mut jpeg = of_scans(side, scans);
@@ -268,7 +273,8 @@ fn scans_cannot_hide_in_a_jpeg() {
     let decode = |jpeg: &[u8]| pipeline.decode(jpeg, &mut [7; 12]);
     let jpeg = of_scans_of_255(4096, 3);
     decode(&jpeg).unwrap();
-    // The name 255 and the tables 0xc0 look like the marker of a frame header, and the coefficients like its length.
+    // The name 255 and the table numbers 0xc0 look like the marker of a frame header, and the
+    // coefficients look like the header's length.
     let scans = [0xff, 0xda, 0, 8, 1, 0xff, 0, 1, 63, 0].repeat(1_600);
     let mut hidden = [&[0xff, 0xda, 0, 8, 1, 0xff, 0xc0, 0x3f, 0x3f, 0][..], &scans].concat();
     hidden.resize(6 + 0x3f3f, 0);

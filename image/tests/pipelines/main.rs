@@ -1,4 +1,5 @@
-//! Pipelines: what they decode, and what their transforms make of it, compared with Pillow, torchvision and plain implementations.
+//! Tests of pipelines: decoded pictures and the results of transforms, compared with Pillow,
+//! torchvision and straightforward implementations.
 
 #[cfg(feature = "jpeg")]
 #[path = "../../../runtime/tests/support/chain.rs"]

@@ -1,4 +1,5 @@
-//! Masks and boxes get torchvision's pixels and places for the same draws: `torchvision/make.py` wrote them.
+//! Checks that masks and boxes have the same pixels and coordinates as torchvision's for the same
+//! draws. `torchvision/make.py` wrote the expected results.
 
 use slotline::dataset::{Context, Dataset};
 use slotline::rng::SampleRng;
@@ -21,7 +22,7 @@ fn pipeline(transforms: Vec<Transform>) -> Pipeline {
     transforms.into_iter().fold(Pipeline::builder(), |builder, transform| builder.then(transform)).build().unwrap()
 }
 
-/// Pictures with a mask, each drawn for its sample.
+/// A dataset of pictures with a mask, each with a random draw for its sample.
 struct Masked<M> {
     image: Vec<u8>,
     mask: Vec<u8>,
@@ -68,7 +69,7 @@ impl<M: ClassId + Sync> Masked<M> {
     }
 }
 
-/// The classes of a file at its own size.
+/// Returns the classes in a mask file at its original size.
 fn classes(name: &str) -> Vec<i64> {
     let image = file(name);
     let size = Pipeline::new(1, 1).unwrap().size_of(&image).unwrap();
@@ -220,7 +221,8 @@ fn a_mask_that_does_not_fit_is_an_error_that_says_so() {
     assert!(wide.contains("is above 255; make it a `Mask<i64>`"), "{wide}");
 }
 
-/// A pixel of the mask comes from the place of the picture's pixel, and boxes stay within the canvas.
+/// Checks that a pixel of the mask comes from the same place as the picture's pixel, and that boxes
+/// stay within the result.
 #[test]
 fn random_draws_keep_boxes_within_the_canvas() {
     let pipeline = pipeline(vec![

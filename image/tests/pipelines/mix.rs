@@ -1,4 +1,5 @@
-//! MixUp and CutMix give torchvision's pixels and labels for the same parameters, which `torchvision/make.py` wrote.
+//! Checks that MixUp and CutMix give torchvision's pixels and labels for the same parameters.
+//! `torchvision/make.py` wrote the expected results.
 
 use slotline::dataset::from_fn;
 use slotline::rng::SampleRng;
@@ -30,7 +31,7 @@ fn pixels_and_labels_are_torchvisions() {
     assert!(rest.is_empty());
 }
 
-/// Mixes the batches of a pass, from batch `skip` on, which are resumed.
+/// Mixes the batches of a pass. If `skip` is not 0, the pass is resumed after that many batches.
 fn mixed(workers: usize, skip: usize) -> Result<Vec<Vec<f32>>, BoxError> {
     let build = || {
         let pictures = from_fn(22, |i, _| Ok(([i as f32; 72], i as i64 % 3)));
@@ -90,7 +91,7 @@ fn what_does_not_fit_is_an_error() {
 fn pictures_of_bytes_are_mixed_too() {
     let mut pictures = [[10_u8; 6], [20; 6], [31; 6]].concat();
     Mix::MixUp { lambda: 0.75 }.pictures(&mut pictures, [3, 1, 2, 3], false).unwrap();
-    // Each with the one before: 10 and 31, 20 and 10, 31 and 20.
+    // Each picture is mixed with the one before it: 10 and 31, 20 and 10, 31 and 20.
     assert_eq!(pictures, [[15; 6], [18; 6], [28; 6]].concat());
     let mut pictures = [[1_u8; 6], [2; 6]].concat();
     Mix::CutMix { rows: [0, 1], columns: [1, 3] }.pictures(&mut pictures, [2, 1, 2, 3], false).unwrap();

@@ -1,5 +1,5 @@
-//! Pictures that readers disagree about are what Pillow makes of them: `exif_transpose` and `convert("RGB")`, as
-//! `pillow/make.py` wrote it.
+//! Checks that files on which readers disagree are decoded as by Pillow, with `exif_transpose` and
+//! `convert("RGB")`. `pillow/make.py` wrote the files and Pillow's results.
 #![cfg(all(feature = "png", feature = "webp", feature = "gif"))]
 
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::jpegs;
 use slotline_image::{Draw, ImageError, Pipeline, Step};
 
-/// The files, their names, and what Pillow makes of them.
+/// Returns the files, each with its name and Pillow's result.
 fn files() -> Vec<(String, Vec<u8>, Vec<u8>)> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pillow"));
     let names = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -18,8 +18,9 @@ fn files() -> Vec<(String, Vec<u8>, Vec<u8>)> {
     readable.map(|name| (name.clone(), read(&name), read(&format!("{name}.expected.png")))).collect()
 }
 
-/// The largest difference of a value to Pillow that the decoder of JPEGs may make, or `None` if it rejects the file. zune-jpeg
-/// rounds differently, and interpolates colours in the last rows and columns with what is beyond the picture.
+/// Returns the largest allowed difference of a value from Pillow's, or `None` if the JPEG decoder
+/// rejects the file. zune-jpeg rounds differently, and at the last rows and columns it interpolates
+/// colours with samples beyond the picture.
 fn tolerance(name: &str) -> Option<u8> {
     match name {
         _ if cfg!(feature = "turbo") => Some(if name.contains('.') { 0 } else { 1 }),
@@ -36,7 +37,7 @@ fn most(found: &[u8], expected: &[u8]) -> u8 {
     found.iter().zip(expected).map(|(a, b)| a.abs_diff(*b)).max().unwrap()
 }
 
-/// Returns the height and width, the pixels, and how many warnings were counted.
+/// Returns the height and width, the pixels, and the number of warnings.
 fn decoded(bytes: &[u8], options: &str) -> Result<([usize; 2], Vec<u8>, u64), ImageError> {
     let size @ [height, width] = format!("{options}, center_crop(1)").parse::<Pipeline>()?.size_of(bytes)?;
     let whole: Pipeline<u8> = format!("{options}, center_crop([{height}, {width}])").parse()?;
@@ -66,7 +67,7 @@ fn pictures_are_what_pillow_makes_of_them() {
 fn warnings_of_libjpeg_are_counted_or_errors_if_strict() {
     let warned = ["adobe_transform", "exif_behind_junk", "jfif_0.00", "jfif_2.01"];
     for (name, bytes, _) in files().into_iter().filter(|(name, ..)| tolerance(name).is_some()) {
-        // zune-jpeg does not say how far it read.
+        // zune-jpeg does not report how far it read, so it accepts these files.
         let of_turbo = ["lost_restart.jpg", "zeros_before_the_end.jpg"].contains(&&name[..]) && cfg!(feature = "turbo");
         let warns = of_turbo || warned.iter().any(|start| name.starts_with(start));
         assert_eq!(decoded(&bytes, "exif").unwrap().2, u64::from(warns), "{name}");
@@ -74,7 +75,8 @@ fn warnings_of_libjpeg_are_counted_or_errors_if_strict() {
     }
 }
 
-/// Decodes a row of pixels with and without a check of the whole file.
+/// Decodes one row of a picture, with or without a check of the whole file. Returns whether that
+/// succeeded, and the number of warnings.
 fn row(bytes: &[u8], top: usize, check: bool) -> (bool, u64) {
     let crop = Step::Crop { top, left: 40, height: 1, width: 64 };
     let [height, width] = Pipeline::new(1, 1).unwrap().size_of(bytes).unwrap();
@@ -127,7 +129,8 @@ fn warnings_are_found_whatever_the_crop_is() {
     let pixels: Vec<u8> = (0..160 * 120 * 3_u32).map(|i| ((i * i) >> 7) as u8).collect();
     let jpeg = jpegs::compressed(&pixels, 160, jpegs::ColorType::Rgb, |_| ());
     let (rest, end) = jpeg.split_at(jpeg.len() - 2);
-    // zune-jpeg does not say how far it read: other bytes are in front of a segment.
+    // zune-jpeg does not report how far it read, so for it the extra bytes are inserted before a
+    // segment.
     let longer = if cfg!(feature = "turbo") {
         [rest, &[0; 99], end].concat()
     } else {
@@ -136,7 +139,7 @@ fn warnings_are_found_whatever_the_crop_is() {
     for top in (0..120).step_by(7) {
         assert_eq!(row(&jpeg, top, true), (false, 0), "{top}");
         assert_eq!(row(&longer, top, true), (false, 1), "{top}");
-        // Without its end, too.
+        // The end of the file is missing, too.
         assert_eq!(row(rest, top, true), (true, 0), "{top}");
         assert_eq!(row(rest, top, false), (true, 0), "{top}");
     }
@@ -157,7 +160,7 @@ fn jpegs_of_unusual_kinds_and_their_crops_are_pillows() {
         };
         let (found_size, found, _) = decoded(&jpeg, "exif").unwrap();
         assert!(found_size == size && most(&found, &expected) <= tolerance, "{path:?}");
-        // Rows of a pixel's height, whose colours are next to each other.
+        // Crops a single row, and puts the colours of a pixel next to each other.
         let pipeline: Pipeline<u8> = "random_crop([1, 5])".parse::<Pipeline<u8>>().unwrap().channels_last(true);
         for (top, left) in (0..44).step_by(9).flat_map(|top| (0..=70).step_by(7).map(move |left| (top, left))) {
             let (crop, mut found) = (Step::Crop { top, left, height: 1, width: 5 }, [0; 15]);
@@ -170,7 +173,8 @@ fn jpegs_of_unusual_kinds_and_their_crops_are_pillows() {
     }
 }
 
-/// Changes the first bytes of the frame header: the marker, and how many bits colours have.
+/// Returns the error for a file whose frame header has another marker and another number of bits
+/// per colour.
 #[cfg(feature = "jpeg")]
 fn of_another_kind(marker: u8, bits: u8) -> String {
     let mut jpeg = jpegs::compressed(&[9; 16 * 16], 16, jpegs::ColorType::Luma, |_| ());
@@ -193,7 +197,7 @@ fn jpegs_that_cannot_be_read_are_errors_that_say_why() {
         let message = of_another_kind(marker, 8);
         assert!(message.contains(words), "{marker:x}: {message}");
     }
-    // A build with `turbo` would say the same.
+    // A build with `turbo` would return the same error.
     for marker in [0xc1, 0xc3] {
         let message = of_another_kind(marker, 12);
         assert!(message.contains("its colours have 12 bits, not 8"), "{message}");
@@ -217,13 +221,14 @@ fn lossless_jpegs_have_the_pixels_that_were_compressed() {
     }
 }
 
-/// The mean, and the largest of a value.
+/// The mean difference of a picture, and the largest difference of a value.
 #[cfg(feature = "jpeg")]
 type Difference = (f64, u8);
 
-/// The differences to Pillow that the crate's documentation has for each content: the largest mean of a picture and the
-/// largest of a value, of colours at full and at half resolution, decoded at full and at a reduced size (which zune-jpeg does
-/// not have).
+/// The differences from Pillow that the crate's documentation states for each kind of content: the
+/// largest mean difference of a picture, and the largest difference of a value. There is a pair for
+/// colours at full and at half resolution, each decoded at full size and at a reduced size (which
+/// zune-jpeg does not have).
 #[cfg(all(feature = "jpeg", not(feature = "turbo")))]
 const DIFFERENCES: [(&str, [[Difference; 2]; 2]); 4] = [
     ("photograph", [[(0.2, 2); 2], [(0.5, 3); 2]]),

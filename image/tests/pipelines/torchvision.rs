@@ -1,4 +1,5 @@
-//! Crops, resizes, flips and padding give torchvision's pixels for the same draws: `torchvision/make.py` wrote them.
+//! Checks that crops, resizes, flips and padding give torchvision's pixels for the same draws.
+//! `torchvision/make.py` wrote the expected results.
 
 use slotline_image::transform::{
     CenterCrop, RandAugment, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, Transform,
@@ -21,7 +22,7 @@ fn difference(name: &str, transforms: Vec<Transform>, steps: Vec<Step>) -> (u8, 
     let [_, height, width] = pipeline.shape();
     let (mut ours, mut theirs) = (vec![0; 3 * height * width], vec![0; 3 * height * width]);
     pipeline.decode_with(&file("picture"), &Draw::new(90, 120, steps), &mut ours).unwrap();
-    // At its own size, nothing is resized.
+    // Decoded at its own size, the expected picture is not resized.
     Pipeline::bytes(height, width).unwrap().decode(&wanted, &mut theirs).unwrap();
     let differences = || ours.iter().zip(&theirs).map(|(ours, theirs)| ours.abs_diff(*theirs));
     let sum: u64 = differences().map(u64::from).sum();
@@ -79,7 +80,8 @@ fn operations_on_colours_and_places_give_the_same_pixels() {
     let black = [0; 3];
     let blur = |kernel_size, sigma| GaussianBlur { kernel_size, sigma };
     let value = Erasing::Value([9.0, 99.0, 200.0]);
-    // Each with the part of the values that may differ at all: by one level, unless pixels are moved to the nearest.
+    // The operations, each with the fraction of the values that may differ at all. Values may
+    // differ by one level, except where pixels are moved to the nearest place.
     let operations: Vec<(Vec<Operation>, f64)> = vec![
         (vec![AdjustBrightness(0.6)], 0.0),
         (vec![AdjustBrightness(1.7)], 0.0),

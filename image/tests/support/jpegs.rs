@@ -3,7 +3,7 @@
 use jpeg_encoder::{ChromaSubsamplingMethod, Encoder};
 pub(crate) use jpeg_encoder::{ColorType, SamplingFactor};
 
-/// Compresses pixels without subsampling, unless `set` says otherwise.
+/// Compresses pixels to a JPEG. There is no subsampling unless `set` configures it.
 pub(crate) fn compressed(
     pixels: &[u8],
     width: usize,

@@ -1,5 +1,5 @@
-"""Writes what torchvision makes of a picture, its mask and its boxes with given crops and flips: the files that
-tests/pipelines/torchvision.rs and tests/pipelines/masks_and_boxes.rs compare with.
+"""Transforms a picture, its mask and its boxes with torchvision, with given crops and flips, and writes the results.
+tests/pipelines/torchvision.rs and tests/pipelines/masks_and_boxes.rs compare with these files.
 
 Use: make.py, with torchvision 0.29 and Pillow 13 installed. Transforms are those of uint8 tensors, with antialiasing.
 """
@@ -33,7 +33,7 @@ save("vertical_flip", F.vertical_flip(picture))
 for mode in ("constant", "edge", "reflect", "symmetric"):
     save(f"padded_{mode}", F.crop(F.pad(picture, [6], padding_mode=mode), 2, 80, 48, 40))
 
-# One below the other: what each operation makes of the upper left corner. tests/pipelines/torchvision.rs has the same list.
+# The results of each operation on the upper left corner, one below the other. tests/pipelines/torchvision.rs has the same list.
 corner = picture[:, :48, :64].contiguous()
 nearest, bilinear = F.InterpolationMode.NEAREST, F.InterpolationMode.BILINEAR
 
@@ -78,7 +78,7 @@ operations = [
 ]
 save("operations", torch.cat(operations, 1))
 
-# Masks and boxes. The palette has other colours than the classes; the masks that torchvision makes are grey.
+# Masks and boxes. The colours of the palette differ from the class numbers; the resulting masks are grey.
 classes = torch.from_numpy(((y // 7 * 5 + x // 9 * 3 + (x * y) // 400) % 21).astype(np.uint8))
 mask = Image.fromarray(classes.numpy())
 indexed = Image.fromarray(classes.numpy(), "P")

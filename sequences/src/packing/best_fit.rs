@@ -1,22 +1,25 @@
-//! Best-fit decreasing: each piece, from the longest to the shortest, goes into the fullest bin that has room for it.
+//! The best-fit decreasing algorithm: each piece, from the longest to the shortest, goes into the
+//! fullest bin that has room for it.
 //!
-//! Bins are lists by the room that is left in them. A tree of 64-bit words says which lists are not empty: a bit of its
-//! lowest level for each room, and above it a bit for each word that is not 0. So the least room that suffices is found
-//! in as many steps as the tree has levels, which are three for a capacity of 8,192.
+//! Bins with the same number of free tokens (their *room*) are in one list. A tree of 64-bit words
+//! says which lists are not empty: its lowest level has a bit for each room, and each level above
+//! has a bit for each word that is not 0. So finding the smallest sufficient room takes one step
+//! for each level of the tree; there are three levels for a capacity of 8,192.
 
 use crate::packing::PackingError;
 use crate::packing::plan::{filled, reserve};
 
-/// No bin, in lists.
+/// The end of a list, in place of a bin number plus 1.
 const NONE: u32 = 0;
 
-/// Bins by the room that is left in them.
+/// Lists of bins, one for each room (number of free tokens).
 struct Rooms {
-    /// For each room, the last bin that was put there, plus 1.
+    /// For each room, the last bin that was added to its list, plus 1.
     heads: Vec<u32>,
-    /// For each bin, the one that was put there before it, plus 1.
+    /// For each bin, the bin that was added to the same list before it, plus 1.
     before: Vec<u32>,
-    /// Which rooms have bins, from the lowest level to one of a single word.
+    /// The tree of rooms whose lists are not empty, from the lowest level to the one that is a
+    /// single word.
     levels: Vec<Vec<u64>>,
 }
 
@@ -29,7 +32,7 @@ impl Rooms {
         Ok(Self { heads: filled(capacity + 1)?, before: Vec::new(), levels })
     }
 
-    /// Returns the least room of at least `room` that a bin has.
+    /// Returns the smallest room, at least `room`, that a bin has.
     #[inline]
     fn least(&self, room: usize) -> Option<usize> {
         let mut at = room;
@@ -64,7 +67,7 @@ impl Rooms {
         }
     }
 
-    /// Takes a bin out of the list of a room, which must not be empty.
+    /// Removes a bin from the list of a room, which must not be empty.
     #[inline]
     fn take(&mut self, room: usize) -> u32 {
         let bin = self.heads[room] - 1;
@@ -84,8 +87,9 @@ impl Rooms {
     }
 }
 
-/// Returns the number of bins for pieces of these lengths, which must not ascend, and calls `place` with each one's bin.
-/// Lengths must be 1 to `capacity`, and the pieces fewer than 2³².
+/// Packs pieces of these lengths, which must be in descending order. Calls `place` with the bin of
+/// each piece, and returns the number of bins. Lengths must be 1 to `capacity`, and there must be
+/// fewer than 2³² pieces.
 pub(super) fn best_fit(
     lengths: impl Iterator<Item = u32>,
     capacity: usize,
@@ -103,7 +107,7 @@ pub(super) fn best_fit(
                 (bins - 1, capacity)
             }
         };
-        // A full bin stays in no list.
+        // A full bin is in no list.
         if room > length {
             rooms.put(bin, room - length);
         }
@@ -123,7 +127,8 @@ mod tests {
         (bins, placed)
     }
 
-    /// Looks at all bins for the fullest one with room.
+    /// Packs in the simplest way, for comparison: looks at all bins for the fullest one with enough
+    /// room.
     fn plainly(lengths: &[u32], capacity: u32) -> (usize, Vec<u32>) {
         let mut left: Vec<u32> = Vec::new();
         for &length in lengths {

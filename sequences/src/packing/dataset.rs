@@ -1,4 +1,4 @@
-//! A dataset of bins.
+//! [`PackedDataset`]: a dataset whose samples are bins of documents.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,23 +14,25 @@ use slotline::with_causes;
 use super::document::{BinRow, Document};
 use super::{Packing, PackingError, Piece};
 
-/// The bins of a [`Packing`], as samples of one shape: row i of a batch has the documents of a bin, one after another,
-/// written in place.
+/// A dataset whose samples are the bins of a [`Packing`]. All have the same shape: a row of a batch
+/// has the documents of one bin, one after another.
 ///
 /// | field of the batch | |
 /// |---|---|
-/// | `tokens` | `[B, capacity]`, or a tuple of as many as a document has sequences; padded at the end of each row |
+/// | `tokens` | `[B, capacity]`, padded at the end of each row; if a document has several sequences, a tuple with one such field for each |
 /// | `position_ids` | `i32 [B, capacity]`: 0, 1, 2, … in each document, 0 in the padding |
 /// | `document_ids` | `i32 [B, capacity]`: 1, 2, … in each row, 0 in the padding |
 /// | `cu_seqlens` | the cumulative lengths in each row: 0, the end of the first document, …, the end of the last one |
 ///
-/// Attention within documents compares `document_ids`: token i may look at token j ≤ i if both have the same one. Kernels
-/// for sequences of different lengths take [`BinTensors::flat_cu_seqlens`].
+/// Attention within documents compares `document_ids`: token i may attend to token j ≤ i if both
+/// have the same document id. Kernels for sequences of different lengths take
+/// [`BinTensors::flat_cu_seqlens`].
 ///
-/// A bin is a sample like any other: `batch_size`, `shuffle`, samplers, ranks, workers, and states of the loader treat
-/// it as such. Documents are read while their bin is written, so they are never copied anywhere else. A document is a
-/// sample of the wrapped dataset, a [`Document`]. If a part of one is in the bin, as after
-/// [`chunks`](super::PackingOptions::chunks), position ids count from the start of the part.
+/// A bin is a sample like any other for `batch_size`, `shuffle`, samplers, ranks, workers and
+/// states of the loader. Documents are read while their bin is written, directly into the row. A
+/// document is a sample of the wrapped dataset and implements [`Document`]. If only a part of a
+/// document is in the bin, as after [`chunks`](super::PackingOptions::chunks), position ids count
+/// from the start of the part.
 ///
 /// ```
 /// use slotline::Loader;
@@ -76,12 +78,12 @@ impl<D: Dataset> PackedDataset<D>
 where
     for<'a> D::Sample<'a>: Document,
 {
-    /// Packs the samples of a dataset. The lengths that were packed must be those of its samples, all of them, in order.
-    /// Rows are padded with zeros.
+    /// Packs the samples of a dataset. `packing` must have been made from the lengths of all
+    /// samples of the dataset, in order. Rows are padded with zeros.
     ///
     /// # Errors
     ///
-    /// If the dataset has another number of samples than were packed.
+    /// If the number of samples differs from the number of lengths that were packed.
     pub fn new(documents: D, packing: Packing) -> Result<Self, PackingError> {
         let (packed, samples) = (packing.documents(), documents.len());
         if packed != samples {
@@ -90,10 +92,10 @@ where
         Ok(Self { documents, packing, padding: Arc::default() })
     }
 
-    /// Sets the numbers that rows are padded with: one for each sequence of a document, such as `[0, -100]` for tokens
-    /// and labels. The others are padded with zeros.
+    /// Sets the numbers that rows are padded with: one for each sequence of a document, such as
+    /// `[0, -100]` for tokens and labels. Sequences without a number are padded with zeros.
     ///
-    /// A number that the field's type does not have is an error when a bin is written.
+    /// If a number is out of range for the field's type, writing a bin fails.
     #[must_use]
     pub fn padding(mut self, padding: impl IntoIterator<Item = i64>) -> Self {
         self.padding = padding.into_iter().collect();
@@ -107,7 +109,7 @@ impl<D> PackedDataset<D> {
         &self.documents
     }
 
-    /// Returns the plan.
+    /// Returns the plan of the bins.
     pub fn packing(&self) -> &Packing {
         &self.packing
     }
@@ -146,10 +148,11 @@ where
         self.documents.reads_ahead()
     }
 
-    /// Announces the documents of the bins. The announcement counts documents, where the pass counts bins.
+    /// Announces the documents of the upcoming bins to the wrapped dataset. The announcement counts
+    /// documents, whereas the pass counts bins.
     fn begin_pass(&self, upcoming: Upcoming) {
         let mut total = 0;
-        // For each bin, its first piece and the number of pieces of the bins before it.
+        // For each bin: its first piece, and the number of pieces in the bins before it.
         let bins: Vec<(usize, usize)> = upcoming
             .positions()
             .filter_map(|position| upcoming.index(position))
@@ -253,11 +256,11 @@ where
     }
 }
 
-/// Memory for the ends of a bin's documents.
+/// A buffer for the ends of a bin's documents, reused from bin to bin.
 #[derive(Default)]
 struct Ends(Vec<i32>);
 
-/// A document that can't be put into its bin.
+/// The error of a document that cannot be written into its bin.
 #[derive(Debug, thiserror::Error)]
 #[error("document {document} of the bin can't be packed: {}", with_causes(&**source))]
 struct Wrong {
@@ -265,7 +268,8 @@ struct Wrong {
     r#source: BoxError,
 }
 
-/// The schema of batches of [bins](Bin); `S` is that of the tokens: `u16`, or `(u16, i64)` for documents of two sequences.
+/// The schema of batches of [bins](Bin). `S` is the schema of the tokens: `u16`, or `(u16, i64)`
+/// for documents of two sequences.
 pub struct Bins<S>(PhantomData<fn() -> S>);
 
 impl<S> fmt::Debug for Bins<S> {
@@ -292,7 +296,7 @@ impl<S: Schema> Schema for Bins<S> {
 pub struct BinTensors<'b, T> {
     /// The tokens, `[B, capacity]`; a tuple if a document has several sequences.
     pub tokens: T,
-    /// The position of each token in its document.
+    /// The position of each token in its document, or in the document's part that is in the bin.
     pub position_ids: TensorView<'b, i32>,
     /// The number of each token's document in its row, from 1; 0 in the padding.
     pub document_ids: TensorView<'b, i32>,
@@ -301,9 +305,10 @@ pub struct BinTensors<'b, T> {
 }
 
 impl<T> BinTensors<'_, T> {
-    /// Writes the cumulative lengths of all sequences of the batch, for attention kernels that take the rows as one
-    /// sequence of `B × capacity` tokens: 0, the end of the first document, …, `B × capacity`. The padding of a row is a
-    /// sequence of its own. Returns the length of the longest sequence, the kernels' `max_seqlen`.
+    /// Writes the cumulative lengths of all sequences of the batch, for attention kernels that take
+    /// the rows as one sequence of `B × capacity` tokens: 0, the end of the first document, …, `B ×
+    /// capacity`. The padding of a row counts as one sequence. Returns the length of the longest
+    /// sequence, which kernels call `max_seqlen`.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! What can be packed: samples that are one sequence of tokens, or several of the same length.
+//! Samples that can be packed: one sequence of tokens, or several of the same length.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,8 +9,8 @@ use slotline::sample::{Fields, Packed, PaddedToLongest, PaddedToMax, Row, Schema
 use slotline::tensor::TensorView;
 use slotline::up_to_eight;
 
-/// A sample that can be packed with others into one row: a sequence of tokens, or several of the same length, such as
-/// tokens and labels.
+/// A sample that can be packed with others into one row: a sequence of tokens, or several of the
+/// same length, such as tokens and labels.
 ///
 /// | sample | fields of a bin of `capacity` |
 /// |---|---|
@@ -53,12 +53,12 @@ pub trait Document {
 #[derive(Debug)]
 pub struct BinRow<'r, 'a> {
     row: &'r mut Row<'a>,
-    /// The first of the fields.
+    /// The index of the first packed field.
     first: usize,
-    /// The sequence whose turn it is.
+    /// The number of the sequence that is written next.
     next: usize,
     capacity: usize,
-    /// The number that fills the rest of each sequence; 0 if it has none.
+    /// The padding number of each sequence; 0 for sequences beyond the end of the slice.
     padding: &'r [i64],
 }
 
@@ -68,12 +68,13 @@ impl<'r, 'a> BinRow<'r, 'a> {
         Self { row, first, next: 0, capacity, padding }
     }
 
-    /// Begins with the first sequence again.
+    /// Goes back to the first sequence.
     pub(super) fn rewind(&mut self) {
         self.next = 0;
     }
 
-    /// Makes field `number`, after the first one, the next one.
+    /// Makes the field at offset `number` from the first packed field the next one, and returns its
+    /// row.
     pub(super) fn go_to(&mut self, number: usize) -> &mut Row<'a> {
         self.row.go_to(self.first + number);
         self.row
@@ -155,7 +156,8 @@ sequences! {
     TensorView<'_, T>, |it| flat(it.as_slice(), it.shape().len().wrapping_sub(1));
 }
 
-/// Returns the elements, unless they have dimensions besides the one that counts tokens.
+/// Returns the elements as they are. Returns an error if they have dimensions besides the one that
+/// counts tokens.
 fn flat<T>(elements: &[T], others: usize) -> Result<&[T], BoxError> {
     if others == 0 {
         return Ok(elements);

@@ -1,15 +1,17 @@
 //! Packing: rows of one length, filled with documents of different lengths.
 //!
-//! A model that reads rows of 8,192 tokens wastes what padding fills. So documents share rows ("bins"). Which documents
-//! are in which bin is a plan ([`Packing`]) that depends on their lengths only, and is made before anything is read:
+//! A model that reads rows of 8,192 tokens wastes its time on padding. With packing, several
+//! documents share a row (a *bin*). A plan ([`Packing`]) says which documents are in which bin. It
+//! depends only on the lengths of the documents, and is made before any document is read:
 //!
 //! | plan | |
 //! |---|---|
-//! | [`PackingOptions::best_fit`] | documents stay whole, and few tokens of a bin are left empty |
-//! | [`PackingOptions::chunks`] | documents are concatenated and cut, and no token is left empty |
+//! | [`PackingOptions::best_fit`] | documents stay whole, and a small part of each bin is padding |
+//! | [`PackingOptions::chunks`] | documents are concatenated and cut, and only the last bin has padding |
 //!
-//! A [`PackedDataset`] reads the documents of a dataset by such a plan: its samples are the bins. As these are samples
-//! like any other, every order, any number of workers and ranks, and resuming work as always.
+//! A [`PackedDataset`] wraps a dataset of documents, and its samples are the bins of such a plan.
+//! They work with every sampler, any number of workers and ranks, and resuming, as other samples
+//! do.
 
 mod best_fit;
 mod dataset;

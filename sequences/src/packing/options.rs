@@ -1,4 +1,4 @@
-//! How documents are packed, and why they can't be.
+//! Options of packing, and its errors.
 
 use std::collections::TryReserveError;
 
@@ -8,7 +8,7 @@ use slotline::with_causes;
 use super::Packing;
 use super::plan::plan;
 
-/// The greatest capacity of a bin, in tokens.
+/// The largest capacity of a bin, in tokens.
 pub(super) const MAX_CAPACITY: usize = 1 << 28;
 
 /// How documents are packed into bins: [`best_fit`](Self::best_fit) or [`chunks`](Self::chunks).
@@ -35,7 +35,8 @@ pub struct PackingOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Long {
-    /// Cut it into pieces of the bin's capacity, and a rest that is packed like a document. Nothing is lost.
+    /// Cut it into pieces of the bin's capacity, and a rest that is packed like a document. No
+    /// token is lost.
     #[default]
     Split,
     /// Return [`PackingError::TooLong`], which names the document.
@@ -74,7 +75,7 @@ pub enum PackingError {
         /// What there are too many of.
         what: String,
     },
-    /// A dataset has another number of documents than were packed.
+    /// The dataset's number of documents differs from the number that were packed.
     #[error(
         "packing: {packed} documents were packed, but the dataset has {samples}; pass the lengths of all its samples"
     )]
@@ -90,7 +91,7 @@ pub enum PackingError {
         with_causes(source)
     )]
     Memory {
-        /// The size of the plan in bytes, as far as it is known.
+        /// The size of the plan in bytes, or of the part of it whose size is known.
         bytes: usize,
         /// The allocator's error.
         r#source: TryReserveError,
@@ -98,52 +99,56 @@ pub enum PackingError {
 }
 
 impl PackingOptions {
-    /// Packs into bins of `capacity` tokens, 1 to 2²⁸.
+    /// Creates options for bins of `capacity` tokens, 1 to 2²⁸.
     pub fn new(capacity: usize) -> Self {
         Self { capacity, long: Long::Split, drop_last: false, seed: None, epochs: 1 }
     }
 
-    /// Sets what happens with documents that are longer than the capacity; [`Long::Split`] by default. Without effect on
-    /// [`chunks`](Self::chunks), which cuts documents anyway.
+    /// Sets what happens with documents that are longer than the capacity; [`Long::Split`] by
+    /// default. This has no effect on [`chunks`](Self::chunks), which cuts documents anyway.
     #[must_use]
     pub fn long(mut self, long: Long) -> Self {
         self.long = long;
         self
     }
 
-    /// Sets whether [`chunks`](Self::chunks) leaves out the last chunk of an epoch if it is not full; false by default.
+    /// Sets whether [`chunks`](Self::chunks) leaves out the last chunk of an epoch if it is not
+    /// full; false by default.
     #[must_use]
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
         self
     }
 
-    /// Shuffles the documents before they are packed, and the bins after it; off by default.
+    /// Sets a seed, with which the documents are shuffled before they are packed, and the bins
+    /// afterwards; by default neither is shuffled.
     ///
-    /// Epoch e of the plan draws from torch's generator with `seed` + e, wrapping: a permutation of the documents and one
-    /// of the bins.
+    /// For epoch e of the plan, the permutations of the documents and of the bins are drawn from
+    /// torch's generator with the seed `seed` + e, wrapping.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Sets how many times the documents are packed, one after another; 1 by default. With a [`seed`](Self::seed), they
-    /// are in other bins each time.
+    /// Sets how many times the documents are packed, one after another; 1 by default. With a
+    /// [`seed`](Self::seed), each epoch has other bins.
     ///
-    /// Such a plan is read from first to last, in one pass of the loader: shuffling it would mix the epochs.
+    /// One pass of the loader then goes through all epochs of the plan. Do not shuffle its bins in
+    /// the loader, which would mix the epochs.
     #[must_use]
     pub fn epochs(mut self, epochs: usize) -> Self {
         self.epochs = epochs;
         self
     }
 
-    /// Packs documents of these lengths whole, best-fit decreasing: each, from the longest to the shortest, into the
-    /// fullest bin that has room for it. In a bin, longer documents come first.
+    /// Packs documents of these lengths by best-fit decreasing: each document, from the longest to
+    /// the shortest, goes into the fullest bin that has room for it. In a bin, longer documents
+    /// come first.
     ///
-    /// Nothing is cut but documents that are longer than a bin, as [`long`](Self::long) says. Empty documents are in no
-    /// bin. It takes O(n log n) steps, as in "Fewer Truncations Improve Language Modeling" (arXiv 2404.10830); for a
-    /// million documents a fraction of a second.
+    /// Only documents that are longer than a bin are cut, if [`long`](Self::long) allows it. Empty
+    /// documents are in no bin. This takes O(n log n) steps, as in "Fewer Truncations Improve
+    /// Language Modeling" (arXiv 2404.10830), and a fraction of a second for a million documents.
     ///
     /// # Errors
     ///
@@ -152,8 +157,8 @@ impl PackingOptions {
         plan(self, lengths, true)
     }
 
-    /// Concatenates documents of these lengths and cuts them into chunks of the capacity: documents continue in the next
-    /// bin, and only the last bin of an epoch may not be full.
+    /// Concatenates documents of these lengths and cuts them into chunks of the capacity. A
+    /// document may continue in the next bin, and only the last bin of an epoch may not be full.
     ///
     /// # Errors
     ///
@@ -162,7 +167,7 @@ impl PackingOptions {
         plan(self, lengths, false)
     }
 
-    /// Checks the options that need no lengths.
+    /// Checks the options that do not depend on the lengths, and returns the capacity.
     pub(super) fn check(&self) -> Result<usize, PackingError> {
         if self.capacity == 0 || self.capacity > MAX_CAPACITY {
             return Err(PackingError::Capacity { capacity: self.capacity });

@@ -1,4 +1,4 @@
-//! Which pieces of which documents are in which bin.
+//! [`Packing`]: the plan that says which pieces of which documents are in which bin.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -12,19 +12,19 @@ use slotline::sampler::digest;
 use super::best_fit::best_fit;
 use super::{PackingError, PackingOptions};
 
-/// A plan of bins, each with pieces of documents; made by [`PackingOptions`].
+/// A plan of bins, each of which has pieces of documents. Made by [`PackingOptions`].
 ///
-/// It depends only on the lengths of the documents and the options. A clone shares it. It takes 12 bytes for each piece,
-/// and 4 for each bin and each document.
+/// It depends only on the lengths of the documents and the options. Clones share the plan's memory.
+/// It takes 12 bytes for each piece, and 4 for each bin and each document.
 #[derive(Clone)]
 pub struct Packing(Arc<Plan>);
 
 struct Plan {
     capacity: usize,
-    /// The tokens of each document.
+    /// The number of tokens of each document.
     lengths: Vec<u32>,
     pieces: Vec<Stored>,
-    /// Where the pieces of each bin begin, and where those of the last one end.
+    /// The index of the first piece of each bin, and at the end the number of all pieces.
     starts: Vec<u32>,
     /// The maximum number of pieces in a bin.
     most: usize,
@@ -42,7 +42,7 @@ struct Stored {
 pub struct Piece {
     /// The document, counted from 0.
     pub document: usize,
-    /// Its tokens that are in the bin.
+    /// The range of its tokens that are in the bin.
     pub tokens: Range<usize>,
 }
 
@@ -77,7 +77,8 @@ impl Packing {
         self.0.pieces.iter().map(|piece| u64::from(piece.len)).sum()
     }
 
-    /// Returns the share of the bins' room that tokens fill, from 0 to 1; 1 if there are no bins.
+    /// Returns the share of the bins' tokens that is not padding, from 0 to 1; 1 if there are no
+    /// bins.
     pub fn efficiency(&self) -> f64 {
         let room = self.len() as f64 * self.capacity() as f64;
         if room > 0.0 { self.tokens() as f64 / room } else { 1.0 }
@@ -104,7 +105,7 @@ impl Packing {
         digest([self.0.capacity as u64].into_iter().chain(starts).chain(pieces))
     }
 
-    /// Returns the tokens that a document had when it was packed.
+    /// Returns the number of tokens that a document had when it was packed.
     pub(super) fn length(&self, document: usize) -> usize {
         self.0.lengths[document] as usize
     }
@@ -114,7 +115,7 @@ impl Packing {
         self.0.pieces.get(piece).map(|piece| piece.document as usize)
     }
 
-    /// Returns where the pieces of bin `i` begin, counted over all bins, and where they end.
+    /// Returns the range of the pieces of bin `i`, counted over all bins.
     pub(super) fn pieces(&self, i: usize) -> Range<usize> {
         match (self.0.starts.get(i), self.0.starts.get(i + 1)) {
             (Some(&start), Some(&end)) => start as usize..end as usize,
@@ -150,7 +151,7 @@ pub(super) fn plan(
     let epochs = options.check()?;
     let lengths = lengths.into_iter().enumerate();
     let check = |(document, length)| {
-        // Concatenated documents may have any length.
+        // In concatenated documents, any length is allowed.
         if fits_best {
             options.check_length(document, length)
         } else {
@@ -184,13 +185,13 @@ pub(super) fn plan(
     Ok(Packing(Arc::new(plan)))
 }
 
-/// Checks a number of pieces or documents.
+/// Converts a number of pieces or documents to `u32`, or returns an error.
 fn counted(number: usize, what: &str) -> Result<u32, PackingError> {
     let number = u32::try_from(number).ok().filter(|&number| number < u32::MAX);
     number.ok_or_else(|| PackingError::TooMany { what: what.to_owned() })
 }
 
-/// Makes room for more entries.
+/// Reserves memory for more entries.
 pub(super) fn reserve<T>(table: &mut Vec<T>, more: usize) -> Result<(), PackingError> {
     let bytes = table.len().saturating_add(more).saturating_mul(size_of::<T>());
     table.try_reserve(more).map_err(|source| PackingError::Memory { bytes, source })
@@ -211,8 +212,8 @@ fn permute(generator: &mut Generator, n: usize, order: &mut Vec<u32>) -> Result<
     })
 }
 
-/// Returns the pieces of documents, at most `capacity` long, from the longest to the shortest. Pieces of equal length
-/// keep the order of their documents in `order`.
+/// Returns the pieces of documents, at most `capacity` long, from the longest to the shortest.
+/// Pieces of equal length keep the order of their documents in `order`.
 fn longest_first(lengths: &[u32], order: &[u32], pieces: usize, capacity: u32) -> Result<Vec<Stored>, PackingError> {
     let mut sorted = Vec::new();
     reserve(&mut sorted, pieces)?;
@@ -226,7 +227,7 @@ fn longest_first(lengths: &[u32], order: &[u32], pieces: usize, capacity: u32) -
         sorted.sort_by_key(|piece| Reverse(piece.len));
         return Ok(sorted);
     }
-    // The number of pieces of each length, and then where they begin.
+    // First the number of pieces of each length, and then the index at which these pieces begin.
     let mut starts: Vec<u32> = filled(capacity as usize + 1)?;
     for &length in lengths {
         starts[capacity as usize] += length / capacity;
@@ -247,7 +248,7 @@ fn longest_first(lengths: &[u32], order: &[u32], pieces: usize, capacity: u32) -
 }
 
 impl Plan {
-    /// Adds the bins of whole documents, and of the pieces of those that are longer than a bin.
+    /// Adds the bins of best-fit packing, with the pieces of documents that are longer than a bin.
     fn fill_best(&mut self, lengths: &[u32], order: &[u32]) -> Result<(), PackingError> {
         let capacity = self.capacity as u32;
         let pieces: u64 = lengths.iter().map(|&length| u64::from(length.div_ceil(capacity))).sum();
@@ -264,7 +265,8 @@ impl Plan {
                 None => counts.push(1),
             }
         })?;
-        // Bins are numbered in the order in which they are opened. The pieces of each come in the order of placing.
+        // Bins are numbered in the order in which they are opened. The pieces of a bin are in the
+        // order in which they were placed.
         let mut next = first as u32;
         reserve(&mut self.starts, counts.len())?;
         for count in &mut counts {
@@ -313,7 +315,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Permutes the bins from `first` on.
+    /// Permutes the bins from bin `first` on.
     fn shuffle(&mut self, first: usize, generator: &mut Generator) -> Result<(), PackingError> {
         let mut order: Vec<u32> = Vec::new();
         permute(generator, self.starts.len() - 1 - first, &mut order)?;

@@ -4,14 +4,15 @@ use slotline::sampler::SamplerError;
 
 /// Why a sampler of this crate could not be made, or could not draw an order.
 ///
-/// It converts into a [`SamplerError`], which is what [`order`](slotline::sampler::Sampler::order) returns.
+/// It converts into a [`SamplerError`], which is what [`order`](slotline::sampler::Sampler::order)
+/// returns.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SequenceError {
-    /// An error that the samplers of slotline have, too.
+    /// An error of a kind that the samplers of slotline have, too.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
-    /// There are not as many weights as datasets.
+    /// The number of weights differs from the number of datasets.
     #[error("{sampler}: {weights} weights for {sources} datasets; give one weight for each")]
     Weights {
         /// The sampler's name.
@@ -49,7 +50,7 @@ pub enum SequenceError {
         /// Its length.
         length: usize,
     },
-    /// A sample alone has more tokens than a batch may have.
+    /// A single sample has more tokens than a batch may have.
     #[error(
         "{sampler}: sample {index} has {length} tokens, but max_tokens is {max_tokens}; raise it, or leave the sample out \
          (Subset)"
@@ -61,10 +62,11 @@ pub enum SequenceError {
         index: usize,
         /// Its length.
         length: usize,
-        /// The tokens that a batch may have.
+        /// The maximum number of tokens of a batch.
         max_tokens: usize,
     },
-    /// The buckets are not as many as the batch sizes, or their boundaries do not ascend.
+    /// The number of buckets differs from the number of batch sizes, or the boundaries do not
+    /// ascend.
     #[error(
         "{sampler}: boundaries {boundaries:?} with {batch_sizes} batch_sizes; boundaries must ascend, and there must be one \
          batch size more"
@@ -77,7 +79,8 @@ pub enum SequenceError {
         /// The number of batch sizes.
         batch_sizes: usize,
     },
-    /// Replicas would draw different batches.
+    /// There are several replicas and no generator was set, so the replicas would draw different
+    /// batches.
     #[error(
         "{sampler}: replicas without a generator would draw different batches, and wait for each other forever; give all of \
          them generators with the same seed"
@@ -86,7 +89,7 @@ pub enum SequenceError {
         /// The sampler's name.
         sampler: &'static str,
     },
-    /// The window is 0 shards.
+    /// `window` is 0.
     #[error("{sampler}: window is 0; set it to the number of shards to shuffle at a time, at least 1")]
     NoWindow {
         /// The sampler's name.

@@ -1,7 +1,8 @@
-//! Batches of samples of similar lengths, of different sizes.
+//! [`LengthBatchSampler`]: batches of samples of similar lengths, which differ in size.
 //!
-//! All replicas draw the same list of batches, and replica r takes the batches r, r + R, … of it. A step of the replicas
-//! is a run of R batches, which the list has in random order.
+//! All R replicas draw the same list of batches, and replica r takes the batches r, r + R, … of the
+//! list. So in each step, the replicas take R consecutive batches of the list, which is in random
+//! order.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -19,13 +20,14 @@ use super::{SequenceError, permute};
 /// The sampler's name in errors.
 const NAME: &str = "LengthBatchSampler";
 
-/// The batches whose samples are sorted together, as transformers has it.
+/// The number of batches whose samples are sorted together, the same as in transformers.
 const GROUP: usize = 50;
 
-/// Makes batches of samples of similar lengths, which differ in size: by a [budget of tokens](Self::token_budget), or by
-/// [buckets](Self::buckets) of lengths. For [`Builder::batch_sampler`](slotline::loader::Builder::batch_sampler).
+/// Makes batches of samples of similar lengths. The batches differ in size, which is set by a
+/// [budget of tokens](Self::token_budget) or by [buckets](Self::buckets) of lengths. Pass it to
+/// [`Builder::batch_sampler`](slotline::loader::Builder::batch_sampler).
 ///
-/// Each sample is visited once. The batches come in random order, and each pass has others.
+/// Each sample is visited once. The batches come in random order, and each pass has different ones.
 ///
 /// ```
 /// use slotline::Loader;
@@ -34,7 +36,7 @@ const GROUP: usize = 50;
 /// use slotline_sequences::sampler::LengthBatchSampler;
 ///
 /// let lengths: Vec<usize> = (0..1000).map(|i| 1 + i * 37 % 100).collect();
-/// // As many samples in a batch as, padded to the longest, have at most 400 tokens.
+/// // A batch, padded to its longest sample, has at most 400 tokens.
 /// let sampler = LengthBatchSampler::token_budget(lengths.clone(), 400)?.generator(Generator::from_seed(42));
 /// let dataset = from_fn(1000, |index, _| Ok(index as i64));
 /// let mut loader = Loader::builder(dataset).batch_sampler(sampler).build()?;
@@ -51,23 +53,27 @@ const GROUP: usize = 50;
 ///
 /// # Ranks
 ///
-/// With [`replicas`](Self::replicas), all ranks draw the same list of batches and each takes its own, **as many as every
-/// other rank**: if the number of batches is not divisible, those from the start of the list are repeated, or some are
-/// [dropped](Self::drop_last). All ranks need a generator of their own with the same seed, and must begin the same
-/// number of passes. A [state](slotline::loader::Loader::state) of any rank, taken when all had delivered the same number of
-/// batches, can be loaded by any number of ranks: the rest of the pass is shared among them. What a sample draws does not
-/// depend on the number of ranks.
+/// With [`replicas`](Self::replicas), all ranks draw the same list of batches and share it, and
+/// **each rank takes the same number of batches**. If the number of batches is not divisible by the
+/// number of ranks, batches from the start of the list are repeated, or some are
+/// [dropped](Self::drop_last). All ranks need a generator of their own with the same seed, and must
+/// begin the same number of passes. A [state](slotline::loader::Loader::state) of any rank, taken
+/// when all had delivered the same number of batches, can be loaded by any number of ranks: the
+/// rest of the pass is shared among them. The random numbers that a sample draws do not depend on
+/// the number of ranks.
 ///
 /// # Bad samples
 ///
-/// What [replaces](slotline::loader::OnError::Replace) a bad sample is not longer than that, so that a batch keeps to its
-/// budget, or its bucket.
+/// A sample that [replaces](slotline::loader::OnError::Replace) a bad one is not longer than the
+/// bad one, so that a batch stays within its budget or its bucket.
 ///
 /// # Memory
 ///
-/// A batch has room for [`max_batch_size`](Self::max_batch_size) samples, which many short ones make large. Samples that
-/// are [`PaddedToLongest`](slotline::sample::PaddedToLongest) or [`Packed`](slotline::sample::Packed) share their room: declare the budget divided
-/// by the maximum batch size, rounded up. The sampler takes up to 36 bytes for each sample.
+/// The memory of a batch has room for [`max_batch_size`](Self::max_batch_size) samples, a large
+/// number if there are many short samples. For
+/// [`PaddedToLongest`](slotline::sample::PaddedToLongest) and [`Packed`](slotline::sample::Packed)
+/// fields, whose samples share the room of their batch, declare a maximum length of the budget
+/// divided by the maximum batch size, rounded up. The sampler takes up to 36 bytes for each sample.
 #[derive(Clone, Debug)]
 pub struct LengthBatchSampler {
     lengths: Arc<[u32]>,
@@ -78,11 +84,11 @@ pub struct LengthBatchSampler {
     replicas: NonZero<usize>,
     rank: usize,
     generator: Option<SharedGenerator>,
-    /// The pass to resume; no batch was given out if there is none.
+    /// The pass to resume. If there is none, its number of batches is 0.
     resumed: Resumed,
     /// The batches of the last drawn pass.
     spans: Spans,
-    /// Indices that are sorted, and the places of batches among them.
+    /// Buffers for the sorted indices, and for the places of batches among them.
     scratch: Scratch,
 }
 
@@ -94,16 +100,16 @@ struct Scratch {
     sorting: super::length_grouped::Scratch<u32>,
 }
 
-/// A pass to resume, as [`Spans::after`] counts it.
+/// A pass to resume, by the arguments of [`Spans::after`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Resumed {
     position: usize,
     dealt: usize,
-    /// The number of replicas that were given batches until then.
+    /// The number of replicas that shared those batches.
     replicas: usize,
 }
 
-/// How samples become batches.
+/// The rule by which samples are grouped into batches.
 #[derive(Clone, Debug)]
 enum By {
     Tokens { max_tokens: usize, padded: bool },
@@ -111,16 +117,18 @@ enum By {
 }
 
 impl LengthBatchSampler {
-    /// Makes batches of as many samples as have at most `max_tokens` tokens, counted with the padding to the longest
-    /// sample (see [`padded`](Self::padded)). It draws from the default generator.
+    /// Makes batches of as many samples as possible with at most `max_tokens` tokens. By default,
+    /// the tokens include the padding to the longest sample of the batch (see
+    /// [`padded`](Self::padded)). The sampler draws from the default generator.
     ///
-    /// A permutation is cut into groups of about 50 batches, and each group is sorted from long to short and cut into
-    /// batches.
+    /// For each pass, a permutation of the samples is cut into groups of about 50 batches, and each
+    /// group is sorted from long to short and cut into batches.
     ///
     /// # Errors
     ///
-    /// [`SequenceError::TokenBudget`] if a sample is longer than `max_tokens`, [`SequenceError::Length`] if a length is 2³²
-    /// or more, [`SequenceError::TooLong`] if there are more than 2³² - 1 samples.
+    /// [`SequenceError::TokenBudget`] if a sample is longer than `max_tokens`,
+    /// [`SequenceError::Length`] if a length is 2³² or more, [`SequenceError::TooLong`] if there
+    /// are more than 2³² - 1 samples.
     pub fn token_budget(lengths: impl IntoIterator<Item = usize>, max_tokens: usize) -> Result<Self, SequenceError> {
         let made = Self::new(lengths, By::Tokens { max_tokens, padded: true })?;
         if let Some(index) = made.lengths.iter().position(|&length| length as usize > max_tokens) {
@@ -130,17 +138,19 @@ impl LengthBatchSampler {
         Ok(made.sized())
     }
 
-    /// Makes batches from buckets of lengths: bucket i has the samples of lengths from `boundaries[i - 1]` on, below
-    /// `boundaries[i]`, in batches of `batch_sizes[i]`. So there is one batch size more than boundaries (as in
-    /// TensorFlow's `bucket_by_sequence_length`). It draws from the default generator.
+    /// Makes batches from buckets of lengths. Bucket i has the samples whose lengths are at least
+    /// `boundaries[i - 1]` and less than `boundaries[i]`, in batches of `batch_sizes[i]`. So there
+    /// is one batch size more than boundaries (as in TensorFlow's `bucket_by_sequence_length`). The
+    /// sampler draws from the default generator.
     ///
     /// The last batch of a bucket may be smaller.
     ///
     /// # Errors
     ///
-    /// [`SequenceError::Buckets`] if there are not as many batch sizes or the boundaries do not ascend,
-    /// [`SamplerError::NoBatchSize`] if a batch size is 0, [`SequenceError::Length`] if a length is 2³² or more,
-    /// [`SequenceError::TooLong`] if there are more than 2³² - 1 samples.
+    /// [`SequenceError::Buckets`] if the number of batch sizes is not the number of boundaries plus
+    /// 1 or the boundaries do not ascend, [`SamplerError::NoBatchSize`] if a batch size is 0,
+    /// [`SequenceError::Length`] if a length is 2³² or more, [`SequenceError::TooLong`] if there
+    /// are more than 2³² - 1 samples.
     pub fn buckets(
         lengths: impl IntoIterator<Item = usize>,
         boundaries: impl IntoIterator<Item = usize>,
@@ -178,8 +188,9 @@ impl LengthBatchSampler {
         })
     }
 
-    /// Sets whether the budget counts padding, as a batch has that is padded to its longest sample; true by default.
-    /// Otherwise it counts the samples' own tokens, for batches that are packed. Without effect on buckets.
+    /// Sets whether the budget includes the padding of a batch whose samples are padded to the
+    /// longest; true by default. Otherwise it counts only the samples' own tokens, which is right
+    /// for batches that are packed. This has no effect on buckets.
     #[must_use]
     pub fn padded(mut self, count_padding: bool) -> Self {
         if let By::Tokens { padded, .. } = &mut self.by {
@@ -189,8 +200,8 @@ impl LengthBatchSampler {
         self.sized()
     }
 
-    /// Limits the samples of a batch, which short samples make large. By default there is no other limit than the
-    /// budget, or the buckets' batch sizes.
+    /// Limits the number of samples of a batch, which is otherwise large for short samples. By
+    /// default only the budget or the buckets' batch sizes limit it.
     ///
     /// # Errors
     ///
@@ -203,19 +214,22 @@ impl LengthBatchSampler {
         Ok(self)
     }
 
-    /// Sets whether batches are drawn at random; true by default. Otherwise, a token budget takes all samples from longest
-    /// to shortest, buckets take them in the dataset's order, and the generator is not used. This is for evaluation.
+    /// Sets whether batches are drawn at random; true by default. If false, which is useful for
+    /// evaluation, the generator is not used: with a token budget, the samples are taken from the
+    /// longest to the shortest, and with buckets, in the dataset's order.
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
         self
     }
 
-    /// Gives this sampler the batches of rank `rank` out of `num_replicas`; by default it has all of them.
+    /// Gives this sampler the batches of rank `rank` out of `num_replicas`; by default it makes all
+    /// of them.
     ///
     /// # Errors
     ///
-    /// [`SamplerError::NoReplicas`] if `num_replicas` is 0, [`SamplerError::Rank`] if `rank` is not below it.
+    /// [`SamplerError::NoReplicas`] if `num_replicas` is 0, [`SamplerError::Rank`] if `rank` is not
+    /// below it.
     pub fn replicas(mut self, num_replicas: usize, rank: usize) -> Result<Self, SamplerError> {
         self.replicas = NonZero::new(num_replicas).ok_or(SamplerError::NoReplicas { sampler: NAME })?;
         if rank >= num_replicas {
@@ -225,8 +239,9 @@ impl LengthBatchSampler {
         Ok(self)
     }
 
-    /// Sets whether batches at the end are dropped if the ranks cannot have equally many, instead of repeating some from
-    /// the start; false by default.
+    /// Sets whether batches at the end of the list are dropped if their number is not divisible by
+    /// the number of ranks. If false, which is the default, batches from the start are repeated
+    /// instead.
     #[must_use]
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
@@ -247,12 +262,13 @@ impl LengthBatchSampler {
         self.most.max(1)
     }
 
-    /// Draws the next pass, and returns its batches as lists of indices. Locks the process's default generator while
-    /// drawing.
+    /// Draws the next pass, and returns its batches as lists of indices. Locks the process's
+    /// default generator while drawing.
     ///
     /// # Errors
     ///
-    /// If the memory cannot be allocated, or there are [replicas](Self::replicas) and no generator was set.
+    /// If the memory cannot be allocated, or there are [replicas](Self::replicas) and no generator
+    /// was set.
     pub fn batches(&mut self) -> Result<Vec<Vec<usize>>, SamplerError> {
         let mut order = Order::default();
         self.draw(&mut default_generator(), &mut order)?;
@@ -260,8 +276,8 @@ impl LengthBatchSampler {
         Ok((0..self.spans.len()).map(batch).collect())
     }
 
-    /// Sets the maximum number of samples of a batch to what the budget or the buckets allow: k samples are at least as
-    /// long as the k shortest ones.
+    /// Sets the maximum number of samples of a batch to what the budget or the buckets allow. For a
+    /// budget, k samples have at least as many tokens as the k shortest ones.
     fn sized(mut self) -> Self {
         let most = match &self.by {
             &By::Tokens { max_tokens, padded } => {
@@ -280,14 +296,14 @@ impl LengthBatchSampler {
         self
     }
 
-    /// Returns the samples that are sorted together.
+    /// Returns the number of samples that are sorted together.
     fn group(&self, max_tokens: usize) -> usize {
         let n = self.lengths.len();
         if !self.shuffle {
             return n.max(1);
         }
         let tokens: u128 = self.lengths.iter().map(|&length| u128::from(length)).sum();
-        // The samples of a mean batch.
+        // The average number of samples of a batch.
         let batch = (max_tokens as u128 * n as u128).checked_div(tokens).unwrap_or(n as u128);
         let batch = (batch as usize).clamp(1, self.most.max(1));
         batch.saturating_mul((n / batch.saturating_mul(4)).clamp(1, GROUP))
@@ -343,7 +359,8 @@ impl LengthBatchSampler {
         Ok(())
     }
 
-    /// Draws the next pass: all samples of the list of batches in `order`, and this replica's batches in `spans`.
+    /// Draws the next pass: writes all samples of the list of batches to `order`, and this
+    /// replica's batches to `spans`.
     fn draw(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         if self.shuffle && self.replicas.get() > 1 && self.generator.is_none() {
             return Err(SequenceError::ReplicasWithoutGenerator { sampler: NAME }.into());
@@ -368,7 +385,7 @@ impl LengthBatchSampler {
         }
         self.scratch = scratch;
         let Resumed { position, dealt, replicas } = std::mem::take(&mut self.resumed);
-        // At the end, each of the replicas may have been given one batch again.
+        // At the end of a pass, each of the replicas may have been given one repeated batch.
         if dealt >= batches.saturating_add(replicas.max(1)) {
             let error = format!("{NAME}: the state's pass had {dealt} batches or more, but there are {batches}");
             return Err(BoxError::from(error).into());
@@ -378,7 +395,8 @@ impl LengthBatchSampler {
     }
 }
 
-/// The sampler of a loader that makes these batches. A type of its own, since its indices have no use without them.
+/// The sampler that a loader uses with these batches. It is a separate type, since its indices have
+/// no use without the batches.
 struct Planned(LengthBatchSampler);
 
 impl From<LengthBatchSampler> for SampledBatches {
@@ -395,8 +413,9 @@ impl Sampler for Planned {
     }
 
     fn memory(&self) -> usize {
-        // The order and the sorted indices; what sorting takes; and the ends of batches of the pass, and of the sorted
-        // ones with their order. A batch has one sample at least.
+        // Three terms: the order and the sorted indices; the buffer for sorting; the ends of the
+        // batches of the pass, and of the sorted batches with their order. A batch has at least one
+        // sample.
         self.0.lengths.len().saturating_mul(2 * size_of::<u32>() + 12 + 3 * size_of::<u32>())
     }
 
@@ -438,7 +457,7 @@ impl Sampler for Planned {
         true
     }
 
-    /// `seen` counts batches.
+    /// `seen` counts batches, not samples.
     fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
         let saved = Saved { sampler: NAME, text: saved };
         saved.check("digest_of_lengths", digest_of(&self.0.lengths))?;
@@ -457,7 +476,7 @@ impl Sampler for Planned {
         saved.check("drop_last", self.0.drop_last)?;
         let replicas: NonZero<usize> = saved.get("num_replicas")?;
         let (position, dealt) = (saved.get("position")?, saved.get("dealt")?);
-        // No more batches than samples.
+        // There are no more batches than samples.
         if position > dealt
             || dealt > self.0.lengths.len().saturating_add(replicas.get())
             || (position == 0) != (dealt == 0)

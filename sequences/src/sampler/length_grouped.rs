@@ -1,4 +1,4 @@
-//! Samples of similar lengths next to each other.
+//! [`LengthGroupedSampler`]: an order with samples of similar lengths next to each other.
 
 use std::cmp::Reverse;
 use std::num::NonZero;
@@ -14,12 +14,14 @@ use super::{SequenceError, permute};
 /// The sampler's name in errors.
 const NAME: &str = "LengthGroupedSampler";
 
-/// Visits each sample once, with samples of similar lengths in a batch, so that little of it is padding: Hugging Face's
-/// `LengthGroupedSampler` (transformers 5.24), which gives the same order for the same seed.
+/// Visits each sample once, with samples of similar lengths in a batch, so that little of the batch
+/// is padding. It gives the same order as Hugging Face's `LengthGroupedSampler` (transformers 5.24)
+/// for the same seed.
 ///
-/// A permutation is cut into groups of several batches, and each group is sorted from long to short. The longest sample
-/// of all comes first, so that a batch that does not fit in memory fails at once. A group has 50 batches, or fewer, so
-/// that there are at least four groups.
+/// For each pass, a permutation of the samples is cut into groups of several batches, and each
+/// group is sorted from long to short. The longest sample of all comes first, so that a batch that
+/// does not fit in memory fails at once. A group has 50 batches, or fewer if there would otherwise
+/// be fewer than four groups.
 ///
 /// ```
 /// use slotline::Loader;
@@ -39,11 +41,12 @@ const NAME: &str = "LengthGroupedSampler";
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
-/// Each pass draws a permutation from the generator. For ranks, pass it to
-/// [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over): with the same seed and epoch, the shares are those of
-/// transformers' `DistributedLengthGroupedSampler`. Give it the batch size of all ranks together, so that their batches
-/// of one step have similar lengths. An order takes 4 bytes for each sample, the lengths
-/// take 4, and drawing it takes 12 for each sample of a group.
+/// Each pass draws a permutation from the generator. For ranks, pass this sampler to
+/// [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over): with the same seed
+/// and epoch, each rank's samples are those of transformers' `DistributedLengthGroupedSampler`.
+/// Give this sampler the batch size of all ranks together, so that their batches of one step have
+/// similar lengths. For each sample, the order and the length take 4 bytes each. Drawing takes
+/// another 12 bytes for each sample of a group.
 #[derive(Clone, Debug)]
 pub struct LengthGroupedSampler {
     lengths: Arc<[u32]>,
@@ -52,12 +55,13 @@ pub struct LengthGroupedSampler {
 }
 
 impl LengthGroupedSampler {
-    /// Makes a sampler for samples of these lengths in batches of `batch_size`. It draws from the default generator.
-    /// There may be no samples.
+    /// Makes a sampler for samples of these lengths in batches of `batch_size`. It draws from the
+    /// default generator. There may be no samples.
     ///
     /// # Errors
     ///
-    /// [`SamplerError::NoBatchSize`] if `batch_size` is 0, [`SequenceError::Length`] if a length is 2³² or more.
+    /// [`SamplerError::NoBatchSize`] if `batch_size` is 0, [`SequenceError::Length`] if a length is
+    /// 2³² or more.
     pub fn new(lengths: impl IntoIterator<Item = usize>, batch_size: usize) -> Result<Self, SequenceError> {
         let batch_size = NonZero::new(batch_size).ok_or(SamplerError::NoBatchSize { sampler: NAME })?;
         Ok(Self { lengths: checked(NAME, lengths)?, batch_size, generator: None })
@@ -72,7 +76,7 @@ impl LengthGroupedSampler {
         self
     }
 
-    /// Returns the samples that are sorted together.
+    /// Returns the number of samples that are sorted together.
     fn group(&self) -> usize {
         let (n, batch_size) = (self.lengths.len(), self.batch_size.get());
         (n / batch_size.saturating_mul(4)).clamp(1, 50).saturating_mul(batch_size)
@@ -86,7 +90,7 @@ impl LengthGroupedSampler {
         for group in table.chunks_mut(group) {
             longest_first(group, length, &mut scratch);
         }
-        // The first of the longest ones.
+        // Finds the first of the longest samples: each group starts with its longest one.
         let longest = (0..n).step_by(group).min_by_key(|&start| Reverse(length(&table[start])));
         if let Some(start) = longest {
             table.swap(0, start);
@@ -95,7 +99,7 @@ impl LengthGroupedSampler {
     }
 }
 
-/// Memory for sorting.
+/// Buffers for sorting, reused from pass to pass.
 #[derive(Clone, Debug)]
 pub(super) struct Scratch<I> {
     keys: Vec<u64>,
@@ -108,8 +112,9 @@ impl<I> Default for Scratch<I> {
     }
 }
 
-/// Sorts indices from the longest to the shortest; of equal ones, the first stays first. Sorting numbers that are next to
-/// each other takes a third of the time of looking lengths up for each comparison.
+/// Sorts indices from the longest to the shortest sample; samples of equal length keep their order.
+/// The lengths are copied next to the indices for this, which takes a third of the time of looking
+/// them up for each comparison.
 pub(super) fn longest_first<I: Copy>(indices: &mut [I], length: impl Fn(&I) -> u32, scratch: &mut Scratch<I>) {
     if u32::try_from(indices.len()).is_err() {
         return indices.sort_by_key(|index| Reverse(length(index)));
@@ -123,7 +128,7 @@ pub(super) fn longest_first<I: Copy>(indices: &mut [I], length: impl Fn(&I) -> u
     indices.iter_mut().zip(keys).for_each(|(index, key)| *index = copy[*key as u32 as usize]);
 }
 
-/// Collects lengths, each below 2³².
+/// Collects lengths. Returns an error if one of them is 2³² or more.
 pub(super) fn checked(
     sampler: &'static str,
     lengths: impl IntoIterator<Item = usize>,
@@ -132,7 +137,7 @@ pub(super) fn checked(
     lengths.into_iter().enumerate().map(narrow).collect()
 }
 
-/// Hashes lengths.
+/// Returns a hash of the lengths.
 pub(super) fn digest_of(lengths: &[u32]) -> u64 {
     digest(lengths.iter().map(|&length| length.into()))
 }

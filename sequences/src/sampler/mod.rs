@@ -3,8 +3,8 @@
 //! | Sampler | a pass visits | bytes for each of n samples (n < 2³²) |
 //! |---|---|---|
 //! | [`MixtureSampler`] | several datasets, mixed by weight | 0 |
-//! | [`ShardShuffleSampler`] | a permutation that stays within some shards at a time | 0 |
-//! | [`LengthGroupedSampler`] | a permutation with samples of similar lengths next to each other; transformers has it | 8 |
+//! | [`ShardShuffleSampler`] | a permutation that stays within a few shards at a time | 0 |
+//! | [`LengthGroupedSampler`] | a permutation with samples of similar lengths next to each other, as in transformers | 8 |
 //! | [`LengthBatchSampler`] | batches of different sizes, by a budget of tokens or by buckets | up to 36 |
 
 mod error;
@@ -35,7 +35,7 @@ fn permute<I: IndexWord>(
     })
 }
 
-/// Returns the next pass of `sampler`; for tests.
+/// Returns the next pass of `sampler`. Used by tests.
 #[cfg(test)]
 fn order_of(sampler: &mut impl slotline::sampler::Sampler, default: &mut Generator) -> Vec<usize> {
     let mut order = slotline::sampler::Order::default();

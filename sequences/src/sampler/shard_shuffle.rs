@@ -1,8 +1,9 @@
-//! Random order that stays within some shards for a while.
+//! [`ShardShuffleSampler`]: a random order that stays within a few shards at a time.
 //!
-//! The shards are put in random order and divided into groups of at most `window`, as equal in their numbers as possible.
-//! The groups follow each other, and the samples of each are permuted by a [`Cipher`]. So an index is found by two binary
-//! searches, over the groups and over the shards of one.
+//! The shards are put in random order and divided into groups of at most `window` shards, whose
+//! sizes are as equal as possible. The groups follow each other, and the samples of each group are
+//! permuted by a [`Cipher`]. So an index is found by two binary searches: over the groups, and over
+//! the shards of a group.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -19,18 +20,20 @@ use super::SequenceError;
 /// The sampler's name in errors.
 const NAME: &str = "ShardShuffleSampler";
 
-/// Visits each sample once in random order, but stays within `window` shards at a time: for data that is larger than
-/// the cache of this machine, and for formats that are slow to read at random.
+/// Visits each sample once in random order, but stays within `window` shards at a time. This is for
+/// data that is larger than the machine's page cache or its cache of downloads, and for formats
+/// that are slow to read at random.
 ///
-/// A shard is a range of indices that are stored together: a file, or a row group of a Parquet file. Each pass puts all
-/// shards in a new random order, takes `window` of them at a time, and shuffles the samples of these completely. A
-/// shard's first sample and its last one are at most `window` shards apart, so a cache needs room for that many, and as
-/// many again to fetch the next ones meanwhile.
+/// A shard is a range of indices that are stored together: a file, or a row group of a Parquet
+/// file. Each pass puts all shards in a new random order, takes `window` of them at a time, and
+/// shuffles the samples of these completely. So a cache needs room for `window` shards, and for as
+/// many again if the next ones are to be fetched meanwhile.
 ///
-/// `window` decides how good the shuffle is. With all shards, it is as good as [`RandomSampler`](slotline::sampler::RandomSampler)'s;
-/// with 1, neighbours of a pass are neighbours of the data. If shards hold samples that are alike, as those of one class
-/// or one source, take a window of dozens. (In terms of Mosaic Streaming: like `py1b` with blocks of whole shards. `py1s`
-/// is a window of 1.)
+/// `window` decides how good the shuffle is. With all shards in the window, it is as good as
+/// [`RandomSampler`](slotline::sampler::RandomSampler)'s. With a window of 1, consecutive samples
+/// are always from the same shard. If the samples of a shard are alike (of one class or one source,
+/// for example), use a window of dozens of shards. (In terms of Mosaic Streaming, this is like
+/// `py1b` with blocks of whole shards; `py1s` is a window of 1.)
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -49,13 +52,14 @@ const NAME: &str = "ShardShuffleSampler";
 /// `shard_lens` of slotline-sources' `Records` returns the lengths of the shards.
 ///
 /// Each pass draws one `random_()` from the generator, and is a function of it. With
-/// [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over), ranks share a pass: at any time all are in the same
-/// shards, and each reads a part of the samples of every one. Ranks on one machine can share a cache. A machine with some
-/// of the ranks reads all shards; if each is to read only some, give each its own files. An index costs about a tenth of
-/// a microsecond. A pass takes 20 bytes for each shard and nothing for the samples.
+/// [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over), ranks share a pass:
+/// at any time all are in the same shards, and each reads a part of the samples of every one. Ranks
+/// on one machine can share a cache. A machine with some of the ranks reads all shards; if each is
+/// to read only some, give each its own files. An index costs about a tenth of a microsecond. A
+/// pass takes 20 bytes for each shard and nothing for the samples.
 #[derive(Clone, Debug)]
 pub struct ShardShuffleSampler {
-    /// The first index and the length of each shard that has samples.
+    /// For each shard that has samples, its first index and its length.
     shards: Arc<[(usize, usize)]>,
     len: usize,
     window: NonZero<usize>,
@@ -63,13 +67,13 @@ pub struct ShardShuffleSampler {
 }
 
 impl ShardShuffleSampler {
-    /// Makes a sampler over shards of these lengths, which are in sequence, that shuffles `window` of them at a time. It
-    /// draws from the default generator. There may be no samples.
+    /// Makes a sampler over consecutive shards of these lengths, which shuffles the samples of
+    /// `window` shards at a time. It draws from the default generator. There may be no samples.
     ///
     /// # Errors
     ///
-    /// [`SequenceError::NoWindow`] if `window` is 0, [`SequenceError::TooLong`] if there are more samples than a `usize`
-    /// counts.
+    /// [`SequenceError::NoWindow`] if `window` is 0, [`SequenceError::TooLong`] if there are more
+    /// samples than a `usize` counts.
     pub fn new(lens: impl IntoIterator<Item = usize>, window: usize) -> Result<Self, SequenceError> {
         let window = NonZero::new(window).ok_or(SequenceError::NoWindow { sampler: NAME })?;
         let (mut len, mut shards) = (0_usize, Vec::new());
@@ -96,11 +100,11 @@ impl ShardShuffleSampler {
     }
 }
 
-/// The shards of a pass.
+/// The order of the shards in one pass.
 struct Pass {
     seed: u64,
     shards: Arc<[(usize, usize)]>,
-    /// The shards in the order of the pass, and the position after each.
+    /// The shards in the order of the pass, each with the position after its last sample.
     order: Vec<(u32, usize)>,
     /// For each group, the number of the first shard in `order`, and the position after the group.
     groups: Vec<(usize, usize)>,
@@ -118,7 +122,7 @@ impl Pass {
             })
             .collect();
         let groups = n.div_ceil(window.get());
-        // The product of two lengths in memory fits in 128 bits.
+        // The product of two lengths fits in 128 bits.
         let first = |group: usize| (group as u128 * n as u128 / groups as u128) as usize;
         let groups = (0..groups).map(|group| (first(group), order[first(group + 1) - 1].1)).collect();
         Self { seed, shards: shards.clone(), order, groups }
@@ -206,7 +210,8 @@ mod tests {
         let mut default = Generator::from_seed(3);
         let passes = [(); 2].map(|()| order_of(&mut sampler, &mut default));
         assert_eq!(default.drawn(), 4);
-        // Each window has samples of four shards in random order, and the second pass has others in its windows.
+        // Each window has the samples of four shards in random order, and the windows of the second
+        // pass have other shards.
         let shards =
             |pass: &[usize]| pass[..80].iter().map(|index| index / 20).collect::<std::collections::BTreeSet<_>>();
         assert_ne!(shards(&passes[0]), shards(&passes[1]));
@@ -237,7 +242,7 @@ mod tests {
             let mut sorted = order.clone();
             sorted.sort_unstable();
             prop_assert!(sorted.into_iter().eq(0..lens.iter().sum()));
-            // A shard is in use from its first to its last sample.
+            // A shard is in use from the position of its first sample to that of its last one.
             let shards: Vec<usize> = order.iter().map(|&index| shard_of(&lens, index)).collect();
             let use_of = |shard| {
                 let first = shards.iter().position(|&other| other == shard)?;

@@ -1,10 +1,12 @@
-//! Which tokens may look at which.
+//! Attention masks of rows with several documents.
 
-/// Writes the attention mask of a row of n tokens: `mask[i * n + j]` says whether token i may look at token j, which is so
-/// if j ≤ i and both are of the same document. Tokens of document 0, the padding, look at nothing.
+/// Writes the attention mask of a row of n tokens: `mask[i * n + j]` says whether token i may
+/// attend to token j, which is true if j ≤ i and both are of the same document. Tokens of document
+/// 0, the padding, attend to nothing.
 ///
-/// For the rows of a [`PackedDataset`](crate::packing::PackedDataset). A mask takes n² bytes: make it of the batch, or use a
-/// kernel that takes `document_ids` or cumulative lengths.
+/// `documents` is a row of `document_ids` of a [`PackedDataset`](crate::packing::PackedDataset). As
+/// a mask takes n² bytes, make it from the batch in the training loop, or use a kernel that takes
+/// `document_ids` or cumulative lengths instead.
 ///
 /// ```
 /// use slotline_sequences::tokens::document_mask;
@@ -17,7 +19,7 @@
 ///
 /// # Panics
 ///
-/// If the length of `mask` is not the square of that of `documents`.
+/// If the length of `mask` is not the square of the length of `documents`.
 pub fn document_mask(documents: &[i32], mask: &mut [bool]) {
     let n = documents.len();
     assert_eq!(n.checked_mul(n), Some(mask.len()), "the mask of {n} tokens has that number squared");

@@ -1,18 +1,21 @@
-//! Fill-in-the-middle.
+//! Fill-in-the-middle: [`Fim`].
 
 use slotline::rng::rand_core::Rng;
 
-/// Rearranges documents so that a model learns to fill in their middle (Bavarian et al., "Efficient Training of Language
-/// Models to Fill in the Middle", arXiv 2207.14255; the defaults and the order of tokens are StarCoder's).
+/// Rearranges documents so that a model learns to fill in their middle (Bavarian et al., "Efficient
+/// Training of Language Models to Fill in the Middle", arXiv 2207.14255; the defaults and the order
+/// of tokens are StarCoder's).
 ///
-/// A document is cut at two random places into prefix, middle and suffix, each of which may be empty, and becomes
+/// A document is cut at two random places into prefix, middle and suffix, each of which may be
+/// empty, and becomes
 ///
 /// | | |
 /// |---|---|
 /// | PSM | `<prefix>` prefix `<suffix>` suffix `<middle>` middle |
 /// | SPM | `<prefix>` `<suffix>` suffix `<middle>` prefix middle |
 ///
-/// with three more tokens. It is cut between tokens; StarCoder cuts between characters and makes the tokens anew.
+/// so it gets three more tokens. The cuts are between tokens; StarCoder cuts between characters and
+/// tokenizes again.
 ///
 /// ```
 /// use slotline::dataset::{Dataset, from_fn};
@@ -33,9 +36,9 @@ use slotline::rng::rand_core::Rng;
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
-/// Drawn from [`Context::rng`](slotline::dataset::Context::rng), what becomes of a document depends on its place in the pass,
-/// not on workers or ranks. Documents that are packed must keep the lengths that were packed:
-/// [`keep_length`](Self::keep_length).
+/// If the random numbers are drawn from [`Context::rng`](slotline::dataset::Context::rng), the
+/// result depends on the document's position in the pass, not on workers or ranks. Documents that
+/// are packed must keep their lengths: use [`keep_length`](Self::keep_length).
 #[derive(Clone, Debug)]
 pub struct Fim<T> {
     tokens: FimTokens<T>,
@@ -44,18 +47,19 @@ pub struct Fim<T> {
     keep_length: bool,
 }
 
-/// The tokens that mark the parts of a document, for example `<fim_prefix>`, `<fim_suffix>` and `<fim_middle>`.
+/// The tokens that mark the parts of a document, for example `<fim_prefix>`, `<fim_suffix>` and
+/// `<fim_middle>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FimTokens<T> {
-    /// Comes first.
+    /// The first token of a rearranged document. With PSM, the prefix follows it.
     pub prefix: T,
-    /// Comes before the suffix.
+    /// The token before the suffix.
     pub suffix: T,
-    /// Comes before the middle.
+    /// The token before the middle (PSM), or before prefix and middle (SPM).
     pub middle: T,
 }
 
-/// Why [`Fim`] could not be made: a rate is not from 0 to 1.
+/// The error of [`Fim`]: a rate is not from 0 to 1.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("Fim: {option} is {value}; set it to a number from 0 to 1")]
 pub struct FimError {
@@ -64,7 +68,7 @@ pub struct FimError {
 }
 
 impl<T: Copy> Fim<T> {
-    /// Makes a map that rearranges half of the documents, and half of these as SPM.
+    /// Makes a map that rearranges half of the documents, half of these as PSM and half as SPM.
     pub fn new(tokens: FimTokens<T>) -> Self {
         Self { tokens, rate: 0.5, spm_rate: 0.5, keep_length: false }
     }
@@ -73,31 +77,33 @@ impl<T: Copy> Fim<T> {
     ///
     /// # Errors
     ///
-    /// If it is not from 0 to 1.
+    /// If `rate` is not from 0 to 1.
     pub fn rate(self, rate: f64) -> Result<Self, FimError> {
         Ok(Self { rate: checked("rate", rate)?, ..self })
     }
 
-    /// Sets the share of these that become SPM instead of PSM; 0.5 by default (StarCoder's `fim_spm_rate`).
+    /// Sets the share of rearranged documents that become SPM instead of PSM; 0.5 by default
+    /// (StarCoder's `fim_spm_rate`).
     ///
     /// # Errors
     ///
-    /// If it is not from 0 to 1.
+    /// If `spm_rate` is not from 0 to 1.
     pub fn spm_rate(self, spm_rate: f64) -> Result<Self, FimError> {
         Ok(Self { spm_rate: checked("spm_rate", spm_rate)?, ..self })
     }
 
-    /// Sets whether a document keeps its length: the end of its suffix is left out to make room for the three tokens, and
-    /// a document whose suffix is too short for that stays as it is. False by default. (StarCoder's
-    /// `fim_truncate_or_pad`.)
+    /// Sets whether a document keeps its length; false by default. If so, the end of its suffix is
+    /// left out to make room for the three tokens, and a document whose suffix is too short for
+    /// that is left as it is. (StarCoder's `fim_truncate_or_pad`.)
     #[must_use]
     pub fn keep_length(self, keep_length: bool) -> Self {
         Self { keep_length, ..self }
     }
 
-    /// Writes a document, rearranged or not, to `to`, whose contents are replaced.
+    /// Writes a document to `to`, rearranged or not. The previous contents of `to` are replaced.
     ///
-    /// It draws one number, and if the document is rearranged, two for the places and one for the form.
+    /// This draws one random number, and if the document is rearranged, three more: two for the
+    /// places of the cuts and one for the form.
     pub fn apply(&self, document: &[T], rng: &mut impl Rng, to: &mut Vec<T>) {
         to.clear();
         let drawn = happens(self.rate, rng).then(|| {
@@ -131,15 +137,15 @@ fn checked(option: &'static str, value: f64) -> Result<f64, FimError> {
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(FimError { option, value }) }
 }
 
-/// Draws whether something of this probability happens.
+/// Returns true with this probability.
 fn happens(probability: f64, rng: &mut impl Rng) -> bool {
-    // 53 bits, as many as a float has.
+    // Uses 53 bits, the precision of an `f64`.
     ((rng.next_u64() >> 11) as f64) < probability * (1_u64 << 53) as f64
 }
 
 /// Draws a number below `n`.
 fn below(n: usize, rng: &mut impl Rng) -> usize {
-    // The upper half of the product; the error is at most n / 2^64.
+    // The upper half of the product; the probability of a number is off by at most n / 2^64.
     ((u128::from(rng.next_u64()) * n as u128) >> 64) as usize
 }
 
@@ -150,7 +156,8 @@ mod tests {
 
     const TOKENS: FimTokens<i32> = FimTokens { prefix: -1, suffix: -2, middle: -3 };
 
-    /// Returns a document that was rearranged, as prefix, middle and suffix.
+    /// Splits a rearranged document into prefix, middle and suffix; `None` if it was not
+    /// rearranged.
     fn parts(of: &[i32]) -> Option<[Vec<i32>; 3]> {
         let at = |token| of.iter().position(|&other| other == token);
         let (0, suffix, middle) = (at(-1)?, at(-2)?, at(-3)?) else { return None };

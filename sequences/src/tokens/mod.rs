@@ -1,7 +1,8 @@
 //! Maps for language models: targets, masks of documents, and fill-in-the-middle.
 //!
-//! Each is a function of a sample, to be used in [`Dataset::map`](slotline::Dataset::map), in a dataset's `get`, or on a
-//! batch. They know nothing of tokenizers: tokens are integers of any type.
+//! Each of them transforms one sample, and can be used in [`Dataset::map`](slotline::Dataset::map),
+//! in a dataset's `get`, or on a batch. They do not depend on a tokenizer: tokens are integers of
+//! any type.
 
 mod document_mask;
 mod fim;

@@ -1,6 +1,7 @@
-//! Targets: the token after each one.
+//! Targets: for each token, the token after it.
 
-/// Splits a run of n + 1 tokens into the n inputs and the n targets, each of which is the token after its input.
+/// Splits a run of n + 1 tokens into the n inputs and the n targets, each of which is the token
+/// after its input.
 ///
 /// ```
 /// use slotline::dataset::{Context, Dataset};
@@ -27,16 +28,18 @@
 /// # Ok::<(), BoxError>(())
 /// ```
 ///
-/// If `tokens` is empty, both are empty.
+/// If `tokens` is empty, both results are empty.
 pub fn shift<T>(tokens: &[T]) -> (&[T], &[T]) {
     (&tokens[..tokens.len().saturating_sub(1)], tokens.get(1..).unwrap_or_default())
 }
 
-/// Writes the target of each token of a row that has several documents: the next token, if it is of the same document,
-/// and `ignore` otherwise, such as -100, which torch's `cross_entropy` leaves out.
+/// Writes the target of each token of a row that has several documents. The target is the next
+/// token if it is of the same document, and `ignore` otherwise, for example -100, which torch's
+/// `cross_entropy` leaves out.
 ///
-/// Document 0 is padding. Use this for the rows of a [`PackedDataset`](crate::packing::PackedDataset), or for documents that
-/// were concatenated in another way.
+/// Document 0 is padding. Use this for the rows of a
+/// [`PackedDataset`](crate::packing::PackedDataset), or for documents that were concatenated in
+/// another way.
 ///
 /// ```
 /// use slotline_sequences::tokens::shift_documents;

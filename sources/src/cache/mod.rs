@@ -1,13 +1,17 @@
-//! Whole objects on a local disk, so that later passes, and samples that lie together, need no requests.
+//! A cache of whole objects on a local disk, so that later passes, and samples that are stored
+//! together, need no requests.
 //!
-//! Objects are fetched in the background, in the order of need, and evicted when their next use is furthest away
-//! ([`plan`]). What is not in the cache is read by ranges, as without a cache. So the cache changes no results, and a disk
-//! that is full or slow, or a folder that is removed, only costs requests.
+//! Objects are fetched in the background, in the order in which they are needed. The objects whose
+//! next use is furthest away are evicted ([`plan`]). Samples of objects that are not in the cache
+//! are read by range requests, as without a cache. So the cache changes no results, and a disk that
+//! is full or slow, or a folder that is removed, only costs requests.
 //!
-//! A file is named by the object's name, address, length and tag: another version of an object is another file. It is
-//! written under a name that ends in `.part`, which its writer has locked, and renamed when it is complete. The
-//! system releases the lock of a process that was killed, and the next one writes the part from its beginning. Another
-//! process that wants the file waits for the lock. A file may be removed at any time, by any process: each read opens it.
+//! The name of a file is made from the object's name, address, length and tag, so another version
+//! of an object is another file. A file is written under a name that ends in `.part`, is locked by
+//! its writer meanwhile, and is renamed when it is complete. If the writer is killed, the system
+//! releases the lock, and the next process writes the file again from its beginning. Other
+//! processes that need the file wait for the lock. Each read opens the file, so any process may
+//! remove it at any time.
 
 mod plan;
 mod planner;
@@ -31,16 +35,19 @@ pub(crate) use planner::Planner;
 /// The extension of the name of a file that is being written.
 const PART: &str = "part";
 
-/// How long a worker process waits for a file that another process writes, and how often it looks.
+/// The maximum time that a worker process waits for a file that another process writes, and the
+/// time between two checks.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A folder for objects of buckets and servers, on a local disk, with a limit on their size. See
 /// [`Records::cache`](crate::Records::cache).
 ///
-/// Datasets and processes of one machine may share a folder: each object is there once, and all count the same bytes. The
-/// limit may be exceeded for a moment when several of them fetch at the same time, or one reads a file that another one
-/// has removed. A folder of which datasets use more than fits is of little use: they remove each other's files.
+/// Datasets and processes of one machine may share a folder. Each object is stored once, and the
+/// limit is for all of them together. The limit may be exceeded for a moment if several of them
+/// fetch at the same time, or if one reads a file that another one has removed. If the objects of
+/// all datasets do not fit into the folder, they remove each other's files, and the cache helps
+/// little.
 #[derive(Clone, Debug)]
 pub struct Cache {
     folder: PathBuf,
@@ -48,9 +55,10 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Makes a cache of at most `bytes` bytes in a folder, which is created if it does not exist. Of what is there already,
-    /// only files with names and lengths of a cache are used, counted and removed. Their contents are trusted: nobody
-    /// else should be able to write to the folder.
+    /// Makes a cache of at most `bytes` bytes in a folder, which is created if it does not exist.
+    /// Existing files are used, counted and removed only if their names and lengths are those of a
+    /// cache's files. Their contents are trusted, so no other users should be able to write to the
+    /// folder.
     ///
     /// # Errors
     ///
@@ -65,23 +73,23 @@ impl Cache {
 /// The objects of one dataset, in a cache.
 pub(crate) struct Cached {
     cache: Cache,
-    /// The names of the files; `None` for an object that is too large, or has no tag, so that its versions can't be told
-    /// apart.
+    /// The names of the files. `None` for an object that is too large for the cache, or has no tag
+    /// by which its versions could be distinguished.
     names: Vec<Option<OsString>>,
     by_name: HashMap<OsString, usize>,
     lens: Vec<u64>,
-    /// The process that fetches. Workers that were forked from it only read.
+    /// The process that fetches objects. Workers that were forked from it only read.
     process: u32,
     places: Mutex<Vec<Place>>,
     changed: Condvar,
 }
 
 impl Cached {
-    /// Makes the files for objects, from their URLs, lengths and tags.
+    /// Creates the state for objects, given by their URLs, lengths and tags.
     pub(crate) fn new<'a>(cache: Cache, objects: impl Iterator<Item = (String, u64, Option<&'a str>)>) -> Self {
         let (mut names, mut lens) = (Vec::new(), Vec::new());
         for (url, len, tag) in objects {
-            // Room is never made for one that does not fit.
+            // An object that is larger than the limit is never cached.
             names.push(tag.filter(|_| len <= cache.limit).map(|tag| name(&url, len, tag)));
             lens.push(len);
         }
@@ -103,18 +111,19 @@ impl Cached {
         Some(self.cache.folder.join(self.names[object].as_ref()?))
     }
 
-    /// Whether an object is in the cache, or on its way.
+    /// Whether an object is in the cache or is being fetched.
     pub(crate) fn has(&self, object: usize) -> bool {
         matches!(self.places()[object], Place::Held | Place::Coming)
     }
 
-    /// Reads `bytes` bytes of an object into the start of `memory`, if it is in the cache or on its way. Returns whether it
-    /// was.
+    /// Reads `bytes` bytes of an object into the start of `memory`, if the object is in the cache
+    /// or is being fetched. Returns whether it could be read.
     pub(crate) fn read(&self, object: usize, start: u64, bytes: usize, memory: &mut Vec<u8>) -> bool {
         let Some(path) = self.path(object) else { return false };
         let len = self.lens[object];
         let is_whole = |file: &File| file.metadata().is_ok_and(|found| found.is_file() && found.len() == len);
-        // Memory is taken for bytes that are there, not for those that a server announced.
+        // `room` is called only after the file was found to have all its bytes, since a server may
+        // announce any length.
         let mut read = || {
             let whole = open(&path).ok().filter(is_whole);
             whole.is_some_and(|file| room(memory, bytes).is_ok_and(|into| file.read_exact_at(into, start).is_ok()))
@@ -133,7 +142,7 @@ impl Cached {
             return true;
         }
         if places[object] == Place::Held {
-            // Somebody removed it, or cut it off.
+            // The file was removed or truncated by another program.
             let _ = fs::remove_file(&path);
             places[object] = Place::Absent;
         }
@@ -144,13 +153,15 @@ impl Cached {
         self.lens[object]
     }
 
-    /// Fetches an object by requests for its parts: `each` calls its argument with them, in order.
+    /// Fetches an object and writes its file. `each` makes the requests, and calls its argument
+    /// with the bytes of each part, in order.
     pub(crate) fn fetch(
         &self,
         object: usize,
         each: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
     ) {
-        /// Nobody waits for an object whose thread has ended, in whatever way.
+        /// A guard that updates the state of an object when its thread ends, in whatever way, so
+        /// that no thread waits for it any more.
         struct Ended<'a>(&'a Cached, usize, Place);
         impl Drop for Ended<'_> {
             fn drop(&mut self) {
@@ -164,7 +175,7 @@ impl Cached {
         }
     }
 
-    /// Removes an object.
+    /// Evicts an object.
     fn let_go(&self, object: usize) {
         if let Some(path) = self.path(object) {
             let _ = fs::remove_file(path);
@@ -172,7 +183,7 @@ impl Cached {
         self.set(object, Place::Absent);
     }
 
-    /// Forgets which objects could not be fetched.
+    /// Allows objects whose fetch has failed to be fetched again, in a new pass.
     fn begin(&self) {
         for (place, name) in self.places().iter_mut().zip(&self.names) {
             if *place == Place::Refused && name.is_some() {
@@ -181,8 +192,9 @@ impl Cached {
         }
     }
 
-    /// Looks at what is in the folder, and returns how much room is left; below 0 if too much is there. Removes parts that
-    /// nobody writes, and while there is no room for any object, the oldest files of other datasets.
+    /// Lists the folder, and returns how many bytes are free, or a negative number if the limit is
+    /// exceeded. Removes incomplete files that no process is writing. Also removes the oldest files
+    /// of other datasets, as long as the largest object does not fit.
     fn scan(&self) -> i64 {
         let mut others: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
         let mut held = vec![false; self.names.len()];
@@ -202,7 +214,7 @@ impl Cached {
             let is_coming = |name| self.by_name.get(name).is_some_and(|&object| places[object] == Place::Coming);
             match (self.by_name.get(&name), whole) {
                 (Some(&object), _) => held[object] = true,
-                // All its bytes are counted.
+                // The object is being fetched, so its full length is counted already.
                 (None, Some(whole)) if is_coming(whole) => continue,
                 (None, Some(_)) if open(&path).is_ok_and(|file| file.try_lock().is_ok()) => {
                     let _ = fs::remove_file(&path);
@@ -230,7 +242,7 @@ impl Cached {
     }
 }
 
-/// Returns the name of the file for a version of an object.
+/// Returns the name of the file for this version of an object.
 fn name(url: &str, len: u64, tag: &str) -> OsString {
     let plain = |text: &str, most: usize| -> String {
         let keep = |char: char| if char.is_ascii_alphanumeric() || ".-_".contains(char) { char } else { '_' };
@@ -242,16 +254,16 @@ fn name(url: &str, len: u64, tag: &str) -> OsString {
     format!("{base}-{len}-{}-{hash}", plain(tag.trim_matches('"'), 64)).into()
 }
 
-/// Whether a file has a name that [`name`] makes, and the length in it, if it has all its bytes.
+/// Whether a name is one that [`name`] makes and, if `len` is given, contains that length.
 fn is_of_a_cache(name: &OsStr, len: Option<u64>) -> bool {
     let mut parts = name.to_str().unwrap_or_default().rsplitn(2, '-');
     let (hash, rest) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    // Tags may have dashes.
+    // Tags may contain dashes.
     let has_len = rest.split('-').any(|part| part.parse::<u64>().is_ok_and(|part| len.is_none_or(|len| len == part)));
     matches!(hash.len(), 16 | 32) && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) && has_len
 }
 
-/// Opens a file in the folder; links could lead anywhere.
+/// Opens a file in the folder. Symbolic links are not followed, as they could lead anywhere.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
@@ -263,12 +275,12 @@ fn part(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Waits until nobody writes a file any more. Returns whether somebody did.
+/// Waits until no process writes a file any more. Returns whether one did.
 fn is_written(part: &Path) -> bool {
     open(part).is_ok_and(|file| locked(&file).is_ok())
 }
 
-/// Waits for the lock of a file. A process that is stopped may never release it.
+/// Waits for the lock of a file, but not forever: a stopped process may never release its lock.
 fn locked(file: &File) -> io::Result<()> {
     let begun = Instant::now();
     while file.try_lock().is_err() {
@@ -280,8 +292,8 @@ fn locked(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// A file that releases its lock when it is dropped. Closing it is not enough: a process that was forked meanwhile has it
-/// open, too.
+/// A locked file, which is unlocked when it is dropped. Closing the file would not be enough, since
+/// a process that was forked meanwhile has it open, too.
 struct Locked(File);
 
 impl Drop for Locked {
@@ -290,7 +302,7 @@ impl Drop for Locked {
     }
 }
 
-/// Writes a file, unless another process does, or has done so.
+/// Writes a file, unless another process is writing it or has written it.
 fn write(
     path: &Path,
     len: u64,
@@ -305,7 +317,7 @@ fn write(
         if path.metadata().is_ok_and(|found| found.len() == len) {
             return Ok(());
         }
-        // Whoever had the lock before may have renamed or removed the file.
+        // The process that had the lock before may have renamed or removed the file.
         let (ours, named) = (file.0.metadata()?, part.metadata());
         if named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {
             break file;
@@ -322,7 +334,8 @@ fn write(
         if written != len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // After a crash of the system a complete name must not stand for an incomplete file.
+        // Written to disk before it is renamed: after a crash of the system, a complete name must
+        // not belong to an incomplete file.
         file.sync_data()?;
         fs::rename(&part, path)
     });
@@ -416,14 +429,14 @@ mod tests {
                 }
             }
             add(b"1234")?;
-            // Where others wait for it.
+            // The file that another process would wait for.
             fs::hard_link(part(&path), folder.path().join("waited.part"))
         })
         .unwrap();
         let begun = Instant::now();
         assert!(is_written(&folder.path().join("waited.part")));
         assert!(begun.elapsed() < PATIENCE / 4);
-        // SAFETY: it is our child.
+        // SAFETY: it is a child of this process.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);

@@ -1,21 +1,24 @@
-//! Which files a cache should hold, from the order in which samples will be read.
+//! Decides which files a cache should hold, from the order in which samples will be read.
 //!
-//! The best file to evict is the one whose next use is furthest away (Bélády, 1966). A plan knows the uses of the next
-//! samples, up to a horizon. A file that is not used before the horizon counts as one that is never used again.
+//! The best file to evict is the one whose next use is furthest away (Bélády, 1966). A plan knows
+//! which files the next samples use, up to a horizon. A file that is not used before the horizon
+//! counts as one that is never used again.
 //!
-//! A file need not be held to be read: what is not held is read by ranges. So a file that is held is evicted for
-//! another one only if at least half of that one's bytes are used before the former is used again. Otherwise, in an
-//! order that jumps between more files than there is room for, files would be fetched as a whole for each sample.
+//! A file need not be in the cache to be read, since samples can be read by range requests. So a
+//! cached file is evicted for another one only if at least half of the other file's bytes are used
+//! before the cached file is used again. Without this rule, an order that jumps between more files
+//! than there is room for would fetch a whole file for each sample.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-/// The uses of files by the samples to come.
+/// The files that the next samples use.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// For each file, the numbers of the samples that use it, in order, and the mean of the bytes that they use.
+    /// For each file, the numbers of the samples that use it, in order, and the mean number of
+    /// bytes that such a sample reads from it.
     files: Vec<Uses>,
-    /// The samples in the plan, and the files that they use.
+    /// The samples in the plan, each with the file that it uses.
     samples: VecDeque<(u64, usize)>,
 }
 
@@ -26,27 +29,27 @@ struct Uses {
     counted: u64,
 }
 
-/// Where a file is.
+/// The state of a file in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Not in the cache, and it may be fetched.
+    /// It is not in the cache and may be fetched.
     Absent,
-    /// Not in the cache, and it can't be fetched.
+    /// It is not in the cache and can't be fetched.
     Refused,
-    /// On its way.
+    /// It is being fetched.
     Coming,
-    /// In the cache.
+    /// It is in the cache.
     Held,
 }
 
-/// What to do next.
+/// The next change of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     LetGo(usize),
     Fetch(usize),
 }
 
-/// How many files are looked at for one to fetch.
+/// The maximum number of files that are considered for the next fetch.
 const LOOKED_AT: usize = 32;
 
 impl Plan {
@@ -54,12 +57,12 @@ impl Plan {
         Self { files: vec![Uses::default(); files], samples: VecDeque::new() }
     }
 
-    /// Returns the number of uses in the plan.
+    /// Returns the number of samples in the plan, counted once for each file that they use.
     pub(super) fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// Adds that a sample, which comes after those before, uses bytes of a file.
+    /// Adds that a sample, which comes after those in the plan, reads this many bytes of a file.
     pub(super) fn add(&mut self, sample: u64, file: usize, bytes: u64) {
         let uses = &mut self.files[file];
         uses.bytes += bytes;
@@ -70,7 +73,7 @@ impl Plan {
         }
     }
 
-    /// Takes the samples below `sample` out of the plan: they were read.
+    /// Removes the samples before `sample` from the plan, since they were read.
     pub(super) fn read(&mut self, sample: u64) {
         while let Some(&(first, file)) = self.samples.front()
             && first < sample
@@ -80,7 +83,8 @@ impl Plan {
         }
     }
 
-    /// Decides on the next step, with this many bytes of room left: below 0, if files must be evicted.
+    /// Decides on the next step. `room` is the number of free bytes, which is negative if files
+    /// must be evicted.
     pub(super) fn next(&self, room: i64, place: impl Fn(usize) -> Place, len: impl Fn(usize) -> u64) -> Option<Step> {
         let next_use = |file: usize| self.files[file].samples.front().copied();
         let absent = (0..self.files.len()).filter(|&file| place(file) == Place::Absent);
@@ -112,8 +116,8 @@ impl Plan {
 mod tests {
     use super::*;
 
-    /// Runs a pass over samples of 10 bytes in files of 40, with room for `room` files. Returns how often files were
-    /// fetched, and how many samples were read by ranges.
+    /// Simulates a pass over samples of 10 bytes in files of 40 bytes, with room for `room` files.
+    /// Returns how often files were fetched, and how many samples were read by range requests.
     fn run(order: &[usize], files: usize, room: usize) -> (usize, usize) {
         const HORIZON: usize = 12;
         let (mut plan, mut places) = (Plan::new(files), vec![Place::Absent; files]);
@@ -156,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_is_used_soonest_is_kept() {
-        // Files 0 and 1 in turn, and once another one.
+        // Files 0 and 1 in turn, with another file now and then.
         let order: Vec<usize> = (0..60).map(|i| if i % 15 == 7 { 2 + i / 15 } else { i % 2 }).collect();
         assert_eq!(run(&order, 6, 2), (2, 4));
     }

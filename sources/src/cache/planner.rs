@@ -1,4 +1,4 @@
-//! The thread that fetches objects and lets them go, while a pass is read.
+//! The thread that fetches and evicts objects while a pass is read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,22 +12,23 @@ use crate::Format;
 use crate::ahead::ReadCounters;
 use crate::remote::Remote;
 
-/// How many uses of files a plan knows.
+/// The maximum number of uses of files in a plan.
 const HORIZON: usize = 1 << 18;
 
-/// How many of them before the pass begins: the others are found while it is read.
+/// How many uses are added to a plan before the pass begins. The others are added while it is read.
 const AT_ONCE: usize = 1 << 12;
 
-/// How many objects are fetched at a time.
+/// How many objects are fetched at the same time.
 const AT_A_TIME: usize = 4;
 
-/// How long the last listing of the folder is used: other processes may change the folder.
+/// How long a listing of the folder is used before it is renewed, since other processes may change
+/// the folder.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long the thread sleeps between two looks at what was read.
+/// How long the thread sleeps between two checks of what was read.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Plans what is in a cache. It ends soon after this is dropped.
+/// The thread that decides what is in a cache. It ends soon after this is dropped.
 #[derive(Debug)]
 pub(crate) struct Planner(Arc<Shared>);
 
@@ -37,21 +38,22 @@ struct Shared {
     closed: AtomicBool,
 }
 
-/// A pass that is being read.
+/// A pass for which objects are fetched.
 #[derive(Debug)]
 struct Pass {
     upcoming: Upcoming,
-    /// The next position that is not in the plan, and the number of samples before it.
+    /// The next position of the pass to add to the plan, and the number of samples before it.
     position: usize,
     samples: u64,
     plan: Plan,
-    /// The room in the folder, below 0 if too much is there, and when it was looked at.
+    /// The number of free bytes in the folder (negative if the limit is exceeded), and when it was
+    /// determined.
     room: i64,
     looked: Instant,
 }
 
 impl Planner {
-    /// Starts a thread for the objects of a format, which are in a cache.
+    /// Starts a thread for the objects of a format, if they are in a cache.
     pub(crate) fn start<F: Format + ?Sized>(format: Arc<F>, read: Arc<ReadCounters>) -> io::Result<Self> {
         let shared = Arc::new(Shared { pass: Mutex::default(), closed: AtomicBool::new(false) });
         let planner = Self(shared.clone());
@@ -61,7 +63,8 @@ impl Planner {
                 if let Some(remote) = format.files().remote() {
                     shared.go_on(&*format, remote, &read, HORIZON);
                 }
-                // Many objects take long to look at; the thread uses little of a core all the same.
+                // With many objects a round takes long. Sleeping for 20 times as long keeps the
+                // thread's use of a core low.
                 thread::sleep(PAUSE.max(20 * begun.elapsed()));
             }
         };
@@ -69,7 +72,7 @@ impl Planner {
         Ok(planner)
     }
 
-    /// Begins a pass in place of the one before.
+    /// Begins a pass in place of the previous one.
     pub(crate) fn begin<F: Format + ?Sized>(&self, upcoming: Upcoming, format: &F, read: &ReadCounters) {
         let Some(remote) = format.files().remote() else { return };
         let Some(cached) = remote.cached() else { return };
@@ -88,7 +91,7 @@ impl Drop for Planner {
 }
 
 impl Shared {
-    /// Brings the plan up to date, and begins to fetch what it wants.
+    /// Updates the plan, and starts the fetches that it asks for.
     fn go_on<F: Format + ?Sized>(&self, format: &F, remote: &Remote, read: &ReadCounters, horizon: usize) {
         let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(current), Some(cached)) = (&mut *pass, remote.cached()) else { return };

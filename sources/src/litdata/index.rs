@@ -17,7 +17,8 @@ pub(super) struct Index {
 
 #[derive(Deserialize)]
 pub(super) struct Chunk {
-    /// About the bytes of the chunk, not compressed: some versions leave out the table.
+    /// The size of the chunk before compression. It is approximate, as some versions of LitData do
+    /// not count the table.
     pub(super) chunk_bytes: u64,
     /// The number of items.
     pub(super) chunk_size: u64,
@@ -37,7 +38,7 @@ pub(super) struct Config {
     pub(super) item_loader: Option<String>,
 }
 
-/// Reads the index of a folder, and refuses what is not read.
+/// Reads the index of a folder. Returns an error for features that are not supported.
 pub(super) fn read(path: &Path) -> Result<Index, Error> {
     let bytes = read_whole(path)?;
     let wrong = |problem: String, advice| Err(Error::in_file(path, problem, advice));
@@ -62,7 +63,8 @@ pub(super) fn read(path: &Path) -> Result<Index, Error> {
     }
 }
 
-/// Returns the names of the leaves of the items, joined by dots: keys of dictionaries, and positions in lists.
+/// Returns the names of the leaves of an item. A name consists of the keys of dictionaries and the
+/// positions in lists that lead to the leaf, joined by dots.
 pub(super) fn names(path: &Path, config: &Config) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
     let wrong = |problem: String| Error::in_file(path, problem, ADVICE);
@@ -70,7 +72,7 @@ pub(super) fn names(path: &Path, config: &Config) -> Result<Vec<String>, Error> 
         return Ok((0..config.data_format.len()).map(|i| i.to_string()).collect());
     };
     let spec: Value = serde_json::from_str(spec).map_err(|error| wrong(format!("data_spec: {error}")))?;
-    // The first item is the version of the format.
+    // The first element is the version of the format.
     let root = spec.get(1).ok_or_else(|| wrong("data_spec has no tree".into()))?;
     leaves(root, "", &mut names).ok_or_else(|| wrong("data_spec is not a tree".into()))?;
     if names.len() != config.data_format.len() {
@@ -80,7 +82,8 @@ pub(super) fn names(path: &Path, config: &Config) -> Result<Vec<String>, Error> 
     Ok(names)
 }
 
-/// Adds the names of the leaves of a tree, as torch's `treespec_dumps` writes it. serde_json limits its depth.
+/// Adds the names of the leaves of a tree in the form that torch's `treespec_dumps` writes. The
+/// recursion is limited, since serde_json limits the depth.
 fn leaves(node: &Value, name: &str, names: &mut Vec<String>) -> Option<()> {
     if node.get("type")?.is_null() {
         names.push(if name.is_empty() { "data".to_owned() } else { name.to_owned() });

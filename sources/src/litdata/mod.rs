@@ -1,4 +1,4 @@
-//! Chunks of LitData.
+//! LitData: chunks of items, as its `optimize` writes them.
 
 mod index;
 mod serializer;
@@ -17,8 +17,9 @@ use crate::{Error, Options, Records};
 
 /// The items of chunks that LitData's `optimize` wrote (litdata 0.2), in their order.
 ///
-/// An item has a field for each leaf. Its name is the key of the dictionary, or the position in the list or tuple; names
-/// of nested leaves are joined by dots, and an item that is a leaf itself is `data`.
+/// An item has a field for each leaf. Its name is the key of the dictionary, or the position in the
+/// list or tuple; names of nested leaves are joined by dots, and an item that is a leaf itself is
+/// `data`.
 ///
 /// | serializer | field |
 /// |---|---|
@@ -29,24 +30,30 @@ use crate::{Error, Options, Records};
 /// | `numpy`, `tensor` | a list of the elements, and a list `<name>.shape: i64` |
 /// | tokens, with a [block size](Options::block_size) | a tensor `tokens: [block_size]` |
 ///
-/// Arrays of `numpy` and `tensor` have the type of the first item's. Others, such as `pickle`, `pil` and `json` (a binary
-/// form of LitData's own), are not read; leave them out with [`columns`](Options::columns). Chunks may be compressed
-/// as a whole (`compression_level="chunk"`), and are unpacked as those of MDS are: see
+/// All arrays of a `numpy` or `tensor` leaf must have the type of the first item's array. Other
+/// serializers, such as `pickle`, `pil` and `json` (a binary form of LitData's own), are not
+/// supported; leave such leaves out with [`columns`](Options::columns). Chunks may be compressed as
+/// a whole (`compression_level="chunk"`). They are then unpacked into memory, up to the
 /// [`memory_limit`](Options::memory_limit).
 pub type LitData = Sharded<OfLitData>;
 
-/// LitData, which wrote chunks.
+/// The writer of the shards in [`LitData`]; only a type parameter.
 #[derive(Debug)]
 pub enum OfLitData {}
 
-/// How LitData is read. [`columns`](Options::columns) are the names of leaves. [`block_size`](Options::block_size) cuts each chunk
-/// of tokens into blocks of this many, as `TokensLoader(block_size)` does: tokens at the end of a chunk that do not fill a
-/// block are left out. [`memory_limit`](Options::memory_limit) is for unpacked chunks, of which none may be larger; those that
-/// were not used for longest are dropped first. Chunks that threads are unpacking or reading come in addition.
+/// Options for reading LitData.
+///
+/// [`columns`](Options::columns) are the names of leaves. [`block_size`](Options::block_size) cuts
+/// each chunk of tokens into blocks of this many tokens, as `TokensLoader(block_size)` does; tokens
+/// at the end of a chunk that do not fill a block are left out.
+///
+/// [`memory_limit`](Options::memory_limit) limits the memory of unpacked chunks, and is also the
+/// maximum size of a chunk. The least recently used chunks are dropped first. Chunks that threads
+/// are unpacking or reading take additional memory.
 pub type LitDataOptions = Options<LitData>;
 
 impl LitDataOptions {
-    /// Opens the folder of an `index.json`.
+    /// Opens the folder that contains an `index.json`.
     ///
     /// # Errors
     ///
@@ -95,7 +102,7 @@ impl LitDataOptions {
 }
 
 impl Settings {
-    /// Returns the type of the tokens, if they are read in blocks.
+    /// Returns the type of the tokens, if the chunks are read as blocks of tokens.
     fn tokens(&self, path: &Path, index: &Index) -> Result<Option<DType>, Error> {
         let written = index.config.item_loader.as_deref() == Some("TokensLoader");
         match (self.block_size, &index.config.data_format[..]) {
@@ -113,7 +120,7 @@ impl Settings {
         }
     }
 
-    /// Checks the leaves, and marks those to read.
+    /// Returns the leaves, and marks those that are read.
     fn leaves(&self, path: &Path, index: &Index) -> Result<Vec<Column>, Error> {
         check_count(path.display(), index.config.data_format.len())?;
         let names = index::names(path, &index.config)?;
@@ -132,7 +139,7 @@ impl Settings {
 }
 
 impl LitData {
-    /// Opens the folder of an `index.json` with the default options.
+    /// Opens the folder that contains an `index.json`, with the default options.
     ///
     /// # Errors
     ///

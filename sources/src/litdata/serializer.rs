@@ -6,7 +6,7 @@ use slotline::dtype::DType::{
 
 use crate::shards::{Array, Encoding};
 
-/// Returns how a leaf of an item is stored, by the name of its serializer.
+/// Returns how a leaf of an item is stored, from the name of its serializer.
 pub(super) fn encoding(name: &str) -> Encoding {
     let (kind, argument) = name.split_once(':').unwrap_or((name, ""));
     let vector = |types: &[DType]| {

@@ -1,4 +1,4 @@
-//! Lines of JSON. Numbers are those of the text, and lists and objects keep their text.
+//! JSON Lines. Numbers are kept exactly as written, and lists and objects are kept as text.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::table::{Cell, Column, columns};
 use crate::Error;
 use crate::record::MAX_FIELDS;
 
-/// Parses a JSON object in each line. Lines of blanks are skipped.
+/// Parses JSON Lines: each line is a JSON object. Blank lines are skipped.
 pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let (mut names, mut cells, mut lines) = (Vec::<String>::new(), Vec::<Vec<Cell>>::new(), Vec::new());
@@ -40,7 +40,8 @@ pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
             if cells[column].len() > lines.len() {
                 return Err(error(format!("the key {} is there twice", names[column])));
             }
-            // Lines with keys of their own would take memory in proportion to the square of the file's length.
+            // If each line had other keys, the memory would be proportional to the square of the
+            // file's length.
             if names.len() > MAX_FIELDS || names.len().saturating_mul(lines.len()) > bytes.len().saturating_mul(4) {
                 return Err(error(format!("the lines have {} different keys", names.len())));
             }
@@ -62,8 +63,9 @@ pub(super) fn list(text: &str) -> Option<Vec<Cell>> {
     values.into_iter().map(|value| cell(written(text.as_bytes(), parsed, value)).ok()).collect()
 }
 
-/// Parses JSON, which may have `NaN` and `Infinity`, as Python writes them. Also returns what was parsed: the same bytes,
-/// or, in `cover`, as many with other numbers in their place.
+/// Parses JSON that may contain `NaN` and `Infinity`, as Python writes them. Also returns the bytes
+/// that were parsed: `text` itself, or a copy in `cover` of the same length, in which such names
+/// are replaced by numbers.
 fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], cover: &'a mut Vec<u8>) -> serde_json::Result<(T, &'a [u8])> {
     serde_json::from_slice(text).map(|value| (value, text)).or_else(|error| {
         cover.extend_from_slice(text);
@@ -84,13 +86,14 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], cover: &'a mut Vec<u8>) -> serd
     })
 }
 
-/// Returns the text of a value that was parsed from as many bytes.
+/// Returns the original text of a value that was parsed from a copy of the same length.
 fn written<'a>(text: &'a [u8], parsed: &[u8], value: &RawValue) -> &'a str {
     let start = value.get().as_ptr().addr() - parsed.as_ptr().addr();
     std::str::from_utf8(&text[start..start + value.get().len()]).unwrap_or_default()
 }
 
-/// Says what is wrong without the line, which is 1 in each.
+/// Returns the message of an error without its line number, which is always 1 because lines are
+/// parsed separately.
 fn without_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -107,7 +110,7 @@ fn cell(text: &str) -> serde_json::Result<Cell> {
     })
 }
 
-/// Returns a number, which is a float only if it is written as one.
+/// Parses a number. It is a float only if it is written as one.
 fn number(text: &str) -> Cell {
     let number = if matches!(text, "NaN" | "Infinity" | "-Infinity") {
         text.parse().ok().map(Cell::Float)

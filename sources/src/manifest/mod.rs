@@ -1,26 +1,29 @@
 //! Manifests: CSV or JSONL files with a row for each sample, one column of which may name a file.
 //!
-//! A sample is the bytes of its file, `data`, if there is one, and the other columns, in order. What a column holds is
-//! decided over the whole file, which stays in memory:
+//! A sample has the bytes of its file, `data`, if there is one, and the other columns, in order.
+//! The kind of a column depends on all rows of the manifest, which stays in memory:
 //!
 //! | kind | CSV | JSONL |
 //! |---|---|---|
-//! | `i64` | every cell is an integer that fits | the same |
-//! | `f64` | every cell is a number, as `1.5` or `2e3`, `nan` or `inf` | every value is a number, or Python's `NaN` or `Infinity` |
-//! | `bool` | every cell is `true`, `True`, `TRUE` or a form of `false` | every value is a truth value |
+//! | `i64` | every cell is an integer that fits | every value is an integer that fits |
+//! | `f64` | every cell is a number, such as `1.5`, `2e3`, `nan` or `inf` | every value is a number, or Python's `NaN` or `Infinity` |
+//! | `bool` | every cell is `true` or `false`, also written `True` or `TRUE` etc. | every value is a truth value |
 //! | list of `i64` or `f64` | | every value is a list of such numbers |
-//! | text | otherwise | every value is a text; or every value is a list or an object: its JSON, as it is written |
+//! | text | otherwise | every value is a text; or every value is a list or an object, whose JSON is the text |
 //!
-//! Numbers are exactly those of the text, and floats the nearest `f64`. An integer that does not fit makes a text in CSV and
-//! in lists, and is otherwise an error that names line and key. Blanks around numbers make a text. In JSONL values of
-//! different kinds in one column are an error.
+//! Integers are exact, and floats are the nearest `f64`. If an integer does not fit, the column is
+//! text in CSV, and so is a column of lists; otherwise it is an error that names line and key. A
+//! number with blanks around it makes its column text. In JSONL, values of different kinds in one
+//! column are an error.
 //!
-//! A missing value is an error that names line and column, unless [`missing_as_zero`](Options::missing_as_zero) or
-//! a [default](Options::default_number) says what it stands for. In JSONL it is `null` or a missing key; in CSV an
-//! empty cell, unless in a column of texts.
+//! A missing value is an error that names line and column, unless
+//! [`missing_as_zero`](Options::missing_as_zero) or a [default](Options::default_number) is set. In
+//! JSONL, a missing value is `null` or a missing key. In CSV, it is an empty cell, except in a
+//! column of texts.
 //!
-//! `metadata.csv` and `metadata.jsonl` of Hugging Face's `imagefolder` and `audiofolder` are such files (datasets 5.2):
-//! their column `file_name` names the file, relative to the manifest's folder.
+//! The files `metadata.csv` and `metadata.jsonl` of Hugging Face's `imagefolder` and `audiofolder`
+//! (datasets 5.2) are manifests. Their column `file_name` names the file, relative to the
+//! manifest's folder.
 
 mod json;
 mod table;
@@ -35,16 +38,19 @@ use crate::open::{Settings, TABLES};
 use crate::{CapacityHint, Error, FieldKind, Format, Input, Options, Record, RecordFields, Records, Value};
 use table::{Cell, Column, Missing, Values};
 
-/// The name of the field for the bytes of the file.
+/// The name of the field with the bytes of the file.
 pub const DATA: &str = "data";
 
-/// The columns that name a file, unless [`file_column`](Options::file_column) names another one: the first that exists.
+/// The columns that may name the files. The first one that exists is used, unless
+/// [`file_column`](Options::file_column) names another one.
 pub const FILE_COLUMNS: [&str; 2] = ["file_name", "image"];
 
-/// The name of the field for the folder of a manifest, if several folders have one each.
+/// The name of the field with the folder of the row's manifest, if several folders have a manifest
+/// each.
 pub const SPLIT: &str = "split";
 
-/// The rows of a CSV or JSONL file, with the files that they name, if they do.
+/// The rows of a CSV or JSONL file, with the contents of the files that they name, if they name
+/// any.
 ///
 /// ```
 /// use slotline::Loader;
@@ -65,7 +71,7 @@ pub const SPLIT: &str = "split";
 /// ```
 #[derive(Debug)]
 pub struct Manifest {
-    /// One for each row, or the manifest alone.
+    /// The file of each row, or only the manifest if its rows name no files.
     files: Files,
     /// The number of the field with the bytes of the files, if there is one.
     data: Option<usize>,
@@ -78,7 +84,8 @@ pub struct Manifest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ManifestFormat {
-    /// Rows of cells between these delimiters, the first row being the names of the columns; quotes as in RFC 4180.
+    /// Rows of cells that are separated by a delimiter, with quotes as in RFC 4180. The first row
+    /// has the names of the columns.
     Csv {
         /// The byte between cells.
         delimiter: u8,
@@ -87,37 +94,41 @@ pub enum ManifestFormat {
     Jsonl,
 }
 
-/// How a manifest is read.
+/// Options for reading a manifest.
 ///
-/// [`file_column`](Options::file_column) names the files. By default it is the first of [`FILE_COLUMNS`] that exists; if none
-/// does, a sample is the columns alone. A manifest with the name `metadata` must have one.
+/// [`file_column`](Options::file_column) is the column that names the files. By default it is the
+/// first of [`FILE_COLUMNS`] that exists; if none exists, a sample has only the columns. A manifest
+/// with the name `metadata` must have such a column.
 ///
-/// [`columns`](Options::columns) may list [`data`](DATA), the bytes of the files; without it no column names files. By default
-/// the fields are `data`, if there are files, and the other columns.
+/// [`columns`](Options::columns) may include [`data`](DATA), the bytes of the files; if it does
+/// not, files are not read. By default the fields are `data`, if there are files, and the other
+/// columns.
 ///
-/// [`missing_as_zero`](Options::missing_as_zero) applies where there is no [`default_number`](Options::default_number), which for
-/// a column of integers must be an integer.
+/// [`missing_as_zero`](Options::missing_as_zero) applies to columns without a
+/// [`default_number`](Options::default_number). The default of a column of integers must be an
+/// integer.
 pub type ManifestOptions = Options<Manifest>;
 
 impl ManifestOptions {
-    /// Sets the format. By default it follows from the extension: `.csv`, `.tsv` (with tabs), `.jsonl` or `.ndjson`.
+    /// Sets the format. By default it follows from the extension: `.csv`, `.tsv` (with tabs),
+    /// `.jsonl` or `.ndjson`.
     pub fn format(mut self, format: ManifestFormat) -> Self {
         self.set.manifest_format = Some(format);
         self
     }
 
-    /// Sets the folder that the files are relative to. By default it is the manifest's.
+    /// Sets the folder that file names are relative to. By default it is the manifest's folder.
     pub fn root(mut self, root: impl Into<PathBuf>) -> Self {
         self.set.root = Some(root.into());
         self
     }
 
-    /// Reads a manifest. The files that it lists are not opened before their samples are read.
+    /// Reads a manifest. The files that it names are not opened before their samples are read.
     ///
     /// # Errors
     ///
-    /// If the manifest can't be read or is not valid, has no rows, or lacks a column; if a value is missing; or if a
-    /// file's name is absolute or has `..` in it.
+    /// If the manifest can't be read or is not valid, has no rows, or lacks a column; if a value is
+    /// missing; or if a file's name is absolute or has `..` in it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Manifest>, Error> {
         let (set, path) = (&self.set, path.as_ref());
         set.check(TABLES)?;
@@ -127,7 +138,7 @@ impl ManifestOptions {
 }
 
 impl Settings {
-    /// Reads one manifest in each of these folders in `root`, as if they were one, with the column [`SPLIT`].
+    /// Reads the manifests in these folders of `root` as one, with the additional column [`SPLIT`].
     pub(crate) fn open_splits(&self, root: &Path, splits: &[&str], name: &str) -> Result<Records<Manifest>, Error> {
         let paths: Vec<PathBuf> = splits.iter().map(|split| below(root, &format!("{split}/{name}"))).collect();
         let mut tables = Vec::new();
@@ -144,7 +155,7 @@ impl Settings {
             }
             tables.push(columns);
         }
-        // For messages, and a `metadata` file as any other.
+        // This path is used in messages; a `metadata` file must name files in this case, too.
         let path = below(root, &format!("{{{}}}/{name}", splits.join(",")));
         self.finish_manifest(&path, table::joined(tables), root, &paths)
     }
@@ -170,16 +181,17 @@ impl Settings {
         }
     }
 
-    /// Returns the column that names files, if these are to be read.
+    /// Returns the name of the column that names files, if the files are to be read.
     fn naming(&self, path: &Path, columns: &[Column]) -> Option<&str> {
         let wanted = self.columns.as_ref().is_none_or(|names| names.iter().any(|name| name == DATA));
         let own = FILE_COLUMNS.into_iter().find(|name| columns.iter().any(|column| column.name == *name));
-        // Hugging Face's metadata without names of files would be a folder whose files are lost.
+        // Without names of files, Hugging Face's metadata would describe a folder whose files are
+        // ignored by mistake.
         let required = path.file_stem().is_some_and(|stem| stem == "metadata").then_some(FILE_COLUMNS[0]);
         self.file_column.as_deref().or(own).or(required).filter(|_| wanted && !self.without_files)
     }
 
-    /// Makes the dataset of the columns, which are those of `manifests`.
+    /// Creates the dataset from the columns, which were read from `manifests`.
     fn finish_manifest(
         &self,
         path: &Path,
@@ -248,12 +260,12 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// As [`ManifestOptions::open`].
+    /// Those of [`ManifestOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Records<Self>, Error> {
         ManifestOptions::new().open(path)
     }
 
-    /// Returns where the file of a sample is, if it has one.
+    /// Returns the span of a sample's file, if it has one.
     fn file_span(&self, index: usize) -> Option<Span> {
         self.data.map(|_| Span { file: index, start: 0, len: None })
     }

@@ -1,4 +1,4 @@
-//! Tables of cells, and the kinds of their columns.
+//! The cells of a manifest, and the kinds of its columns.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::default_number::exact;
 use crate::record::MAX_FIELDS;
 use crate::{DefaultNumber, Error};
 
-/// A column as it was written.
+/// A column with its values as they are written in the file.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) name: String,
@@ -22,37 +22,37 @@ pub(super) struct Column {
 /// One value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
-    /// JSON's `null`, or a key that a line does not have.
+    /// JSON's `null`, or a key that is missing in a line.
     Missing,
-    /// A cell of CSV, which may be of any kind.
+    /// A cell of a CSV file, whose kind is not decided yet.
     Raw(Box<str>),
     Integer(i64),
     Float(f64),
-    /// A number that neither `i64` nor `f64` holds, as it was written.
+    /// The text of a number that fits neither in `i64` nor in `f64`.
     Unfit(Box<str>),
     Bool(bool),
     Text(Box<str>),
-    /// A list or an object, as it was written.
+    /// The text of a list or an object.
     Nested(Box<str>),
 }
 
-/// A column whose kind is known.
+/// A column after its kind was decided.
 #[derive(Debug)]
 pub(super) enum Values {
     Integers(Vec<i64>),
     Floats(Vec<f64>),
     Bools(Vec<bool>),
-    /// The bytes of the numbers of all lists, and where each list ends.
+    /// The type of the numbers, the bytes of the numbers of all lists, and the end of each list.
     Lists(DType, Vec<u8>, Vec<usize>),
     Texts(Vec<Box<str>>),
 }
 
-/// What missing values stand for.
+/// The values that replace missing ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Missing {
-    /// A number, if the column has any.
+    /// The default of the column, if one was set.
     pub(super) number: Option<DefaultNumber>,
-    /// Zero, and an empty text or list.
+    /// Whether missing values are zeros, or empty texts and lists.
     pub(super) as_zero: bool,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn csv(path: &Path, bytes: &[u8], delimiter: u8) -> Result<Vec<Column
     columns(path, names, cells, lines)
 }
 
-/// Returns the position of a quote that is not closed.
+/// Returns the position of a quotation mark that is not closed.
 fn unterminated(bytes: &[u8], delimiter: u8) -> Option<usize> {
     let (mut opened, mut starts) = (None, true);
     let mut at = 0;
@@ -132,7 +132,8 @@ pub(super) fn columns(
     Ok(names.into_iter().zip(cells).map(column).collect())
 }
 
-/// Returns the rows of several tables, one after another. A column that some do not have has missing values there.
+/// Joins the rows of several tables. In a column that some tables do not have, their rows have
+/// missing values.
 pub(super) fn joined(tables: Vec<Vec<Column>>) -> Vec<Column> {
     let mut all = Vec::<Column>::new();
     let (mut rows, mut lines) = (0, Vec::new());
@@ -161,7 +162,7 @@ pub(super) fn joined(tables: Vec<Vec<Column>>) -> Vec<Column> {
 }
 
 impl Column {
-    /// Puts a text before all texts.
+    /// Prepends a text to all texts of the column.
     pub(super) fn prefix(&mut self, prefix: &str) {
         for cell in &mut self.cells {
             if let Cell::Raw(text) | Cell::Text(text) = cell {
@@ -178,7 +179,7 @@ impl Column {
         }
     }
 
-    /// Decides what the column holds, and fills in missing values.
+    /// Decides the kind of the column, and replaces missing values.
     pub(super) fn decide(self, path: &Path, missing: Missing) -> Result<Values, Error> {
         if let Some((row, Cell::Unfit(number))) = self.cells.iter().enumerate().find(|(_, cell)| cell.is_unfit()) {
             let problem = format!("{number} is no i64 and no f64");
@@ -219,7 +220,8 @@ impl Column {
         self.texts(path).map(Values::Texts)
     }
 
-    /// Returns the column as lists of numbers, if every value is one, and there is any number.
+    /// Returns the column as lists of numbers, if every value is such a list and at least one is
+    /// not empty.
     fn lists<T: Element>(&self, number: fn(&Cell) -> Option<T>) -> Option<Values> {
         let (mut items, mut ends) = (Vec::new(), Vec::with_capacity(self.cells.len()));
         for cell in &self.cells {
@@ -279,7 +281,7 @@ impl Column {
 }
 
 impl Cell {
-    /// Whether there is no value; in CSV, if it is not a text.
+    /// Whether the value is missing. In CSV this holds for columns that are not texts.
     fn is_missing(&self) -> bool {
         match self {
             Self::Raw(text) => text.is_empty(),
@@ -299,14 +301,14 @@ impl Cell {
         }
     }
 
-    /// Returns the value as a float, if that is exact for an integer.
+    /// Returns the value as a float. For an integer, only if that is exact.
     fn float(&self) -> Option<f64> {
         match self {
             Self::Raw(text) => match text.parse() {
                 Ok(integer) => exact(integer),
                 // Longer integers would lose digits.
                 Err(_) if text.trim_start_matches(['-', '+']).bytes().all(|byte| byte.is_ascii_digit()) => None,
-                // And so would those that become infinite.
+                // Numbers that are too large would become infinite.
                 Err(_) => {
                     let digits = text.contains(|letter: char| letter.is_ascii_digit());
                     text.parse().ok().filter(|float: &f64| float.is_finite() || !digits)

@@ -1,10 +1,12 @@
-//! The encodings of MDS columns, after `streaming/base/format/mds/encodings.py` (mosaicml-streaming 0.13.0).
+//! The encodings of MDS columns, after `streaming/base/format/mds/encodings.py` (mosaicml-streaming
+//! 0.13.0).
 
 use slotline::dtype::DType;
 
 use crate::shards::{Array, Encoding};
 
-/// Returns the encoding with this name, and the bytes of a value, if all have the same; `None` if there is none.
+/// Returns the encoding with this name, and the size of a value in bytes if it is fixed. Returns
+/// `None` if there is no such encoding.
 pub(super) fn encoding(name: &str) -> Option<(Encoding, Option<usize>)> {
     let encoding = match name {
         "bytes" | "jpeg" | "png" => Encoding::Bytes,
@@ -21,7 +23,7 @@ pub(super) fn encoding(name: &str) -> Option<(Encoding, Option<usize>)> {
                 let shape: Option<Vec<usize>> = shape.split(',').map(|dim| dim.parse().ok()).collect();
                 let (dtype, shape) = (numpy(dtype)?, shape?);
                 let size = shape.iter().try_fold(dtype.size(), |product, &dim| product.checked_mul(dim))?;
-                // Sizes are u32.
+                // Sizes are stored as u32.
                 let size = Some(size).filter(|size| (1..=u32::MAX as usize).contains(size))?;
                 return Some((Encoding::Tensor(dtype, shape), Some(size)));
             }
@@ -34,7 +36,7 @@ pub(super) fn encoding(name: &str) -> Option<(Encoding, Option<usize>)> {
     Some((encoding, None))
 }
 
-/// The types that arrays may have, with NumPy's names and their codes.
+/// The types that arrays may have: NumPy's name, the code in the file, and the dtype.
 const TYPES: [(&str, u8, DType); 11] = [
     ("uint8", 8, DType::U8),
     ("int8", 9, DType::I8),

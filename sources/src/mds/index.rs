@@ -36,14 +36,14 @@ pub(super) struct FileInfo {
     pub(super) hashes: BTreeMap<String, String>,
 }
 
-/// A shard: the file that is there, and what the index says about it.
+/// A shard: the file that exists (raw or compressed), and the index's information about it.
 pub(super) struct Shard {
     pub(super) path: PathBuf,
     pub(super) compression: Option<Compression>,
     pub(super) samples: u64,
-    /// The bytes of the shard, not compressed.
+    /// The size of the shard before compression, in bytes.
     pub(super) bytes: u64,
-    /// About the file that is there.
+    /// The information about the file that exists.
     pub(super) file: FileInfo,
 }
 

@@ -12,7 +12,8 @@ use crate::record::check_count;
 use crate::shards::{ADVICE, Column, Cut, Encoding, Listed, Sharded};
 use crate::{Error, Options, Records};
 
-/// The samples of shards that `MDSWriter` of mosaicml-streaming 0.13 wrote, in their order; a field for each column.
+/// The samples of shards that `MDSWriter` of mosaicml-streaming 0.13 wrote, in the order in which
+/// they were written. A sample has a field for each column.
 ///
 /// | encoding | field |
 /// |---|---|
@@ -23,34 +24,38 @@ use crate::{Error, Options, Records};
 /// | `ndarray:dtype:shape` | a tensor |
 /// | `ndarray:dtype`, `ndarray` | a list of the elements, and a list `<name>.shape: i64` |
 ///
-/// All arrays of an `ndarray` column must have the type of the first one. `pkl`, `pil`, `jpegarray` and lists are not read;
-/// leave such columns out with [`columns`](Options::columns).
+/// All arrays of an `ndarray` column must have the type of the first one. `pkl`, `pil`, `jpegarray`
+/// and lists are not supported; leave such columns out with [`columns`](Options::columns).
 ///
-/// A compressed shard (zstd or gz), without the raw one beside it, is unpacked into memory as a whole when the first
-/// sample of it is read. Shards stay in memory up to the [limit](Options::memory_limit); the least recently used are
-/// dropped first. Shuffling over more data than that unpacks shards again and again: decompress such data once, on disk.
+/// A compressed shard (zstd or gz) that has no uncompressed file beside it is unpacked into memory
+/// as a whole when one of its samples is read. Shards stay in memory up to the
+/// [limit](Options::memory_limit); the least recently used shards are dropped first. Shuffling over
+/// more data than that unpacks shards again and again: decompress such data once, on disk.
 pub type Mds = Sharded<OfMds>;
 
-/// MosaicML Streaming, which wrote shards.
+/// The writer of the shards in [`Mds`]; only a type parameter.
 #[derive(Debug)]
 pub enum OfMds {}
 
-/// How MDS is read. [`memory_limit`](Options::memory_limit) limits the unpacked shards that are kept; a larger shard is an
-/// error. Shards that threads are unpacking or reading do not count.
+/// Options for reading MDS. [`memory_limit`](Options::memory_limit) limits the memory of unpacked
+/// shards; a single larger shard is an error. Shards that threads are unpacking or reading take
+/// additional memory.
 pub type MdsOptions = Options<Mds>;
 
 impl MdsOptions {
-    /// Whether all files are read and compared with the hashes in the index when the dataset is opened; off by default.
+    /// Sets whether all files are read and compared with the hashes in the index when the dataset
+    /// is opened; false by default.
     pub fn verify(mut self, verify: bool) -> Self {
         self.set.verify = verify;
         self
     }
 
-    /// Opens the folder of an `index.json`.
+    /// Opens the folder that contains an `index.json`.
     ///
     /// # Errors
     ///
-    /// If a file can't be read, the index or a shard is invalid, a hash differs, or a column can't be read.
+    /// If a file can't be read, the index or a shard is invalid, a hash differs, or a column can't
+    /// be read.
     pub fn open(&self, folder: impl AsRef<Path>) -> Result<Records<Mds>, Error> {
         let (set, folder) = (&self.set, folder.as_ref());
         set.check(MDS)?;
@@ -83,7 +88,7 @@ impl MdsOptions {
 }
 
 impl Settings {
-    /// Checks the columns, and marks those to read.
+    /// Returns the columns, and marks those that are read.
     fn chosen_columns(&self, path: &Path, listed: &[(String, String, Option<u64>)]) -> Result<Vec<Column>, Error> {
         let names: Vec<_> = listed.iter().map(|column| column.0.as_str()).collect();
         let needed = needed(path, self.columns.as_deref(), &names)?;
@@ -109,7 +114,7 @@ impl Settings {
 }
 
 impl Mds {
-    /// Opens the folder of an `index.json` with the default options.
+    /// Opens the folder that contains an `index.json`, with the default options.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The client that makes requests. It is as `object_store` makes it, but does not follow redirects: see
-//! [`service`](super::service).
+//! The HTTP client that makes requests. It is configured as `object_store` configures it, except
+//! that it does not follow redirects: see [`service`](super::service).
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::ToSocketAddrs;
@@ -9,7 +9,7 @@ use object_store::{ClientConfigKey as Key, ClientOptions, Error};
 use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest::{Certificate, Client, NoProxy, Proxy};
 
-/// Makes a client with the options that are in the environment. No request takes longer than `longest`.
+/// Creates a client with the options from the environment. A request takes at most `longest`.
 pub(super) fn client(options: &ClientOptions, longest: Duration) -> Result<Client, Error> {
     let text = |key| options.get_config_value(&key);
     let is =
@@ -67,7 +67,8 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Generic { store: "HTTP client", source: error.into() }
 }
 
-/// Finds the addresses of a host in random order, so that connections go to all of them.
+/// A resolver that returns the addresses of a host in random order, so that connections are spread
+/// over all of them.
 struct Shuffled;
 
 impl Resolve for Shuffled {

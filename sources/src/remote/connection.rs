@@ -15,12 +15,12 @@ use super::limit::Limit;
 use super::service::Connector;
 use crate::Error;
 
-/// What a process needs to make requests.
+/// The state that a process needs to make requests.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) process: Process,
     pub(super) runtime: Handle,
-    /// The parts of URLs that name the buckets and servers.
+    /// The parts of URLs that identify the buckets and servers.
     pub(super) places: Vec<String>,
     pub(super) stores: Vec<Arc<dyn ObjectStore>>,
     pub(super) limit: Arc<Limit>,
@@ -35,13 +35,13 @@ impl Connection {
         Ok(Self { process: Process::this(), runtime: runtime()?, places, stores, limit })
     }
 
-    /// Connects to the server of one URL. Returns its path there, too.
+    /// Connects to the server of a URL. Also returns the path on the server.
     pub(super) fn to(url: &str) -> Result<(Self, Path), Error> {
         let parsed = parse(url)?;
         Ok((Self::new(vec![place(&parsed)], super::limit()?)?, path_of(url)?))
     }
 
-    /// Waits for what a server says of a folder.
+    /// Lists a folder on a server, and waits for the answer.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         folder: &str,
@@ -52,9 +52,9 @@ impl Connection {
     }
 }
 
-/// Makes what speaks to a bucket or a server, with the options that are in the environment.
+/// Creates the client for a bucket or a server, with the options from the environment.
 fn store(url: &Url, limit: &Arc<Limit>) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
-    /// Makes one by the builder of its kind, which ignores the options of other kinds.
+    /// Creates a client with the builder of its kind, which ignores the options of other kinds.
     #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
     macro_rules! built {
         ($builder:ty) => {{
@@ -90,7 +90,8 @@ fn store(url: &Url, limit: &Arc<Limit>) -> Result<Arc<dyn ObjectStore>, object_s
     })
 }
 
-/// Returns the kind of server. A URL with a query, such as a signed one, is read as any file of a web server.
+/// Returns the kind of server. A URL with a query, such as a signed URL, is read as a file of a web
+/// server.
 fn scheme(url: &Url) -> Result<ObjectStoreScheme, String> {
     if url.query().is_some() {
         return Ok(ObjectStoreScheme::Http);
@@ -98,19 +99,20 @@ fn scheme(url: &Url) -> Result<ObjectStoreScheme, String> {
     ObjectStoreScheme::parse(url).map(|(scheme, _)| scheme).map_err(|error| error.to_string())
 }
 
-/// Whether the server of a URL can be asked what is in a folder. Web servers can't.
+/// Whether the server of a URL can list its folders. Web servers cannot.
 pub(crate) fn can_list(url: &str) -> Result<bool, Error> {
     Ok(!matches!(scheme(&parse(url)?), Ok(ObjectStoreScheme::Http)))
 }
 
-/// Returns the part of a URL that names the bucket or server, with what is part of each request: the query.
+/// Returns the part of a URL that identifies the bucket or server, including the query, which is
+/// part of each request.
 pub(super) fn place(url: &Url) -> String {
     let server = &url[..Position::BeforePath];
     url.query().map_or(server.to_owned(), |query| format!("{server}/?{query}"))
 }
 
-/// Returns the parameters of a query without those of a signature, which are others each time that a URL is signed: of AWS,
-/// of Google Cloud, of CloudFront and of Azure.
+/// Returns the parameters of a query without those of a signature, which differ each time that a
+/// URL is signed. The signatures are those of AWS, Google Cloud, CloudFront and Azure.
 pub(super) fn unsigned(query: &str) -> String {
     const NAMES: &str = "awsaccesskeyid googleaccessid key-pair-id policy signature expires \
                          sig se sp spr sr srt ss st sv sip skoid sktid skt ske sks";
@@ -124,7 +126,7 @@ pub(super) fn unsigned(query: &str) -> String {
 /// Returns the runtime of this process, whose thread makes all requests.
 fn runtime() -> Result<Handle, Error> {
     static RUNTIME: Mutex<Option<(Process, Handle)>> = Mutex::new(None);
-    // A forked process may find the lock taken by a thread that it does not have.
+    // In a forked process, the lock may be held by a thread that does not exist there.
     if let Ok(known) = RUNTIME.try_lock()
         && let Some((of, handle)) = &*known
         && of.is_this()
@@ -142,10 +144,10 @@ fn runtime() -> Result<Handle, Error> {
     Ok(handle)
 }
 
-/// How often a thread that waits for a request looks whether it should stop.
+/// How often a thread that waits for a request checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Runs a request on the thread for requests, and waits for it.
+/// Runs a request on the thread that makes all requests, and waits for the result.
 pub(super) fn wait<T: Send + 'static>(
     runtime: &Handle,
     url: &str,

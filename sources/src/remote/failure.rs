@@ -1,15 +1,15 @@
-//! What to do about requests that failed.
+//! Errors of failed requests, with advice.
 
 use crate::Error;
 use crate::error::{shortened, shown};
 
-/// How many characters are quoted of what went wrong.
+/// The maximum number of characters of an error's text that are quoted.
 const MAX: usize = 600;
 
-/// What is said of a redirect that is not followed.
+/// The beginning of the message about a redirect that is not followed.
 pub(super) const LEADS_AWAY: &str = "the server redirects to";
 
-/// Makes the error for an object that is another one now.
+/// Creates the error for an object that has changed since it was opened.
 pub(super) fn changed(url: &str) -> Error {
     Error::format(url, None, "the object was replaced since it was opened", "build the dataset again")
 }
@@ -17,7 +17,8 @@ pub(super) fn changed(url: &str) -> Error {
 /// Advice for all other failures.
 pub(super) const NETWORK: &str = "check the network, the server, and the options in the environment";
 
-/// What to do about an error that `object_store` has no kind for, by its text.
+/// Returns the advice for an error that `object_store` does not classify, chosen by the error's
+/// text.
 fn generic_advice(store: &str, problem: &str) -> &'static str {
     match store {
         "URL" => "check the start of the URL: it may be s3, gs, az, abfs, http or https",
@@ -25,7 +26,7 @@ fn generic_advice(store: &str, problem: &str) -> &'static str {
             "build slotline-sources with the cargo feature for it: s3, gcs, azure or http"
         }
         _ if problem.contains(LEADS_AWAY) => "if you trust where it leads, set `follow_redirects`",
-        // Where cloud machines ask for the credentials of their role.
+        // The address at which cloud machines ask for the credentials of their role.
         _ if problem.contains("169.254.169.254") => {
             "there are no credentials in the environment: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
              AWS_SKIP_SIGNATURE=true for a public bucket"
@@ -38,7 +39,7 @@ fn generic_advice(store: &str, problem: &str) -> &'static str {
     }
 }
 
-/// Makes the error for a request that failed.
+/// Creates the error for a failed request.
 pub(super) fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: object_store::Error) -> Error {
     use object_store::Error as Cause;
     let advice = match &source {
@@ -54,13 +55,14 @@ pub(super) fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: obj
     remote(url, range, advice, with_causes(&source))
 }
 
-/// Makes the error for a request, of which a server may have written parts.
+/// Creates the error for a request. The message may contain text from a server.
 pub(super) fn remote(url: &str, range: Option<std::ops::Range<u64>>, advice: &'static str, text: String) -> Error {
     Error::Remote { name: shown(url), range, advice, source: shortened(&shown(&text), MAX).into() }
 }
 
-/// Returns the message of an error with those of its causes, each of which `object_store` repeats in the message of the
-/// error above it, or leaves out. An answer in XML becomes its code and message.
+/// Returns the message of an error and of its causes. `object_store` may repeat a cause in the
+/// message of the error above it, or leave it out. An XML answer is reduced to its code and
+/// message.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,14 +1,17 @@
-//! The limit of concurrent requests: it rises while that makes reading faster, and falls when connections fail.
+//! The limit of concurrent requests: it rises while that makes reading faster, and falls when
+//! connections fail.
 //!
-//! A server may have a short queue for new connections (Python's has five places), and drops those that arrive when it is
-//! full: the client's system then tries again after 1 s, 3 s and 7 s. So the number of connections grows one by one: each
-//! answer allows one more, up to a limit. The limit is doubled from time to time. If reading becomes faster, it stays;
-//! otherwise the old limit applies again, and is doubled again later.
+//! A server may have a short queue for new connections (Python's `http.server` has five places). It
+//! drops connections that arrive when the queue is full, and the client's system tries again after
+//! 1 s, 3 s and 7 s. So the number of connections grows one by one: each answer allows one more, up
+//! to a limit. The limit is doubled from time to time. If reading becomes faster, the doubled limit
+//! stays. Otherwise the old limit applies again, and doubling is tried again later.
 //!
-//! The rate is measured over a window of as many requests as the limit allows, which begins once that many are allowed. It
-//! is the bytes of the requests, divided by the sum of their durations, times the limit. (Answers come in bursts, so bytes
-//! per elapsed time would be less precise.) The limit is halved when a connection is reset or refused or takes too long,
-//! or the server asks for fewer requests.
+//! The rate is measured over a window of as many requests as the limit allows, which begins once
+//! that many are allowed. The rate is the number of bytes of these requests, divided by the sum of
+//! their durations, times the limit. (Answers come in bursts, so bytes per elapsed time would be
+//! less precise.) The limit is halved when a connection is reset or refused or takes too long, or
+//! the server asks for fewer requests.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,16 +27,17 @@ const FIRST: usize = 4;
 /// The limit at the beginning.
 const BEGIN: usize = 16;
 
-/// The factor by which the rate must grow for a doubled limit to stay.
+/// The factor by which the rate must grow for a doubled limit to be kept.
 const WORTHWHILE: f64 = 1.2;
 
-/// The number of windows for which the limit is not doubled: after the first doubling that was not faster (and twice as many
-/// after each further one), at most after such a doubling, and after a failure.
+/// The number of windows for which the limit is not doubled. The first constant is the pause after
+/// the first doubling that was not faster; the pause doubles with each further one. The other
+/// constants are its maximum, and the pause after a failure.
 const FIRST_PAUSE: u32 = 8;
 const LONGEST_PAUSE: u32 = 1 << 10;
 const PAUSE_AFTER_FAILURE: u32 = 64;
 
-/// Failures that follow each other within this time are taken to have one cause, and halve the limit only once.
+/// Failures within this time count as one, and halve the limit only once.
 const SAME_CAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Limit {
@@ -44,28 +48,29 @@ pub(super) struct Limit {
 
 struct State {
     limit: usize,
-    /// The number of permits, in use or available.
+    /// The number of permits that exist, in use or available.
     permits_made: usize,
-    /// The window: when it began, the number of its requests that were answered, how many of these were answered while all
-    /// permits were in use, their bytes, and the sum of their durations.
+    /// The current window: when it began, how many of its requests were answered, how many of these
+    /// were answered while all permits were in use, their bytes, and the sum of their durations.
     begun: Instant,
     requests: usize,
     full: usize,
     bytes: u64,
     time: Duration,
-    /// The limit before it was doubled, and its rate in bytes/s, until it is known whether the doubled limit is faster.
+    /// The limit before it was doubled, and its rate in bytes/s. `None` if it is decided whether
+    /// the doubled limit is faster.
     before: Option<(usize, f64)>,
-    /// How many more windows must pass before the limit may be doubled, and how many must pass after the next doubling that
-    /// is not faster.
+    /// How many more windows must pass before the limit may be doubled, and the length of the pause
+    /// after the next doubling that is not faster.
     pause: u32,
     next_pause: u32,
     failed: u64,
     failed_last: Option<Instant>,
-    /// The lowest limit after a failure.
+    /// The smallest limit that failures have led to.
     lowest: usize,
 }
 
-/// Permission for one request, until it is dropped.
+/// Permission for one request. It is returned when this is dropped.
 pub(super) struct Permit {
     limit: Arc<Limit>,
     begun: Instant,
@@ -106,7 +111,8 @@ impl Limit {
         Permit { limit: self.clone(), begun: Instant::now() }
     }
 
-    /// Records that a connection was reset or refused or took too long, or that the server asked for fewer requests.
+    /// Records that a connection was reset or refused or took too long, or that the server asked
+    /// for fewer requests.
     pub(super) fn failed(&self) {
         let mut state = self.state();
         state.failed += 1;
@@ -120,7 +126,7 @@ impl Limit {
         state.begin_window(now);
     }
 
-    /// Says what happened if connections failed.
+    /// Returns a message if connections failed.
     pub(super) fn warning(&self, server: &str) -> Option<String> {
         let State { failed, limit, lowest, .. } = *self.state();
         (failed > 0).then(|| {
@@ -139,7 +145,7 @@ impl State {
         (self.begun, self.requests, self.full, self.bytes, self.time) = (now, 0, 0, 0, Duration::ZERO);
     }
 
-    /// Counts a request that was answered, and sets the limit at the end of a window.
+    /// Counts a request that was answered. At the end of a window, adjusts the limit.
     fn count(&mut self, bytes: u64, begun: Instant, is_full: bool, most: usize, now: Instant) {
         if self.permits_made < self.limit {
             self.permits_made += 1;
@@ -155,7 +161,7 @@ impl State {
         if self.requests < self.limit {
             return;
         }
-        // If the limit is not reached, a higher one does not help.
+        // If the current limit is not reached, a higher one does not help.
         let is_full = self.full > self.requests / 2;
         let rate = self.bytes as f64 / self.time.as_secs_f64().max(1e-9) * self.limit as f64;
         match self.before.take() {
@@ -175,7 +181,8 @@ impl State {
 }
 
 impl Permit {
-    /// Counts the request as answered with this many bytes, and lets one more request be made at a time, up to the limit.
+    /// Counts the request as answered with this many bytes. Allows one more concurrent request, up
+    /// to the limit.
     pub(super) fn answered(&self, bytes: u64) {
         let mut state = self.limit.state();
         let (is_full, before) = (self.limit.permits.available_permits() == 0, state.permits_made);
@@ -209,13 +216,14 @@ mod tests {
         Limit::new(RequestOptions::new().max_connections(most))
     }
 
-    /// Counts windows of requests with this many bytes/s, all of them full or none. Returns the limit.
+    /// Simulates windows of requests with this rate in bytes/s, all of which reach the limit
+    /// (`is_full`) or none. Returns the limit afterwards.
     fn windows(limit: &Limit, count: usize, rate: u64, is_full: bool) -> usize {
         for _ in 0..count {
             let mut state = limit.state();
             state.permits_made = state.limit;
             let (requests, begun) = (state.limit, state.begun);
-            // One that began before is not counted.
+            // A request that began before the window is not counted.
             state.count(1 << 40, begun - Duration::from_secs(1), is_full, limit.options.most, begun);
             for _ in 0..requests {
                 state.count(rate / requests as u64, begun, is_full, limit.options.most, begun + Duration::from_secs(1));
@@ -230,7 +238,7 @@ mod tests {
         assert_eq!([1_000, 2_000, 2_300].map(|rate| windows(&limit, 1, rate, true)), [32, 64, 32]);
         assert_eq!(windows(&limit, FIRST_PAUSE as usize, 2_000, true), 32);
         assert_eq!([2_000, 4_000, 8_000, 8_000].map(|rate| windows(&limit, 1, rate, true)), [64, 100, 100, 100]);
-        // Where fewer requests are made than may be, their rate says nothing.
+        // If fewer requests are made than are allowed, their rate says nothing about the limit.
         let limit = limit_of(100);
         assert_eq!(windows(&limit, 2, 9_000, false), 16);
     }
@@ -263,7 +271,7 @@ mod tests {
             permits.pop().unwrap().answered(1);
         }
         assert_eq!(limit.permits.available_permits(), 6);
-        // Those that are too many after a failure are not used again.
+        // Permits that exceed the limit after a failure are not used again.
         limit.state().limit = 2;
         drop(permits);
         permits = (0..6).map(|_| runtime.block_on(limit.permit())).collect();

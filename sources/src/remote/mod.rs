@@ -1,11 +1,12 @@
 //! Objects in buckets and on web servers, read by range.
 //!
-//! Requests run on one thread of their own, whatever the number of workers. A range that was asked for ahead is fetched
-//! into memory, and taken from there when it is read; any other range is fetched when it is read. The process that opened
-//! the objects has the fetched ranges: a forked worker makes its own connections, and fetches what it reads.
+//! All requests of a process run on one separate thread. A range that was asked for in advance is
+//! fetched into memory, and taken from there when it is read. Any other range is fetched when it is
+//! read. Only the process that opened the objects fetches ranges in advance: a forked worker makes
+//! its own connections, and fetches ranges when it reads them.
 //!
-//! An object must stay as it was when it was opened: each request demands the version that was found then, and the version
-//! of each answer is compared with it, if the server tells versions.
+//! An object must not change after it was opened. Each request demands the version that was found
+//! then, and the version of each answer is compared with it, if the server reports versions.
 
 mod client;
 mod connection;
@@ -38,27 +39,28 @@ use crate::cache::{Cache, Cached, Place};
 use crate::error::shortened;
 use crate::files::room;
 
-/// How many requests are under way at a time, at most.
+/// The default of [`RequestOptions::max_connections`].
 const REQUESTS: usize = 128;
 
-/// The maximum length of an object in bytes, so that sums do not overflow. No server has objects this large.
+/// The maximum length of an object in bytes. It is above that of any real object, and sums of
+/// lengths do not overflow.
 const LARGEST: u64 = 1 << 48;
 
-/// 34 years, so that adding it to a time does not overflow.
+/// The maximum timeout: 34 years. Adding it to a time does not overflow.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(1 << 30);
 
-/// The longest URL of an object.
+/// The maximum length of an object's URL, in bytes.
 const LONGEST_URL: usize = 16 << 10;
 
 thread_local! {
-    /// The options for what this thread opens.
+    /// The options for objects that this thread opens.
     static OPTIONS: RefCell<RequestOptions> = const { RefCell::new(RequestOptions::new()) };
 
-    /// The limit that is shared by everything this thread opens now.
+    /// The request limit that objects share which this thread opens, if there is one.
     static SHARED: RefCell<Option<Arc<Limit>>> = const { RefCell::new(None) };
 }
 
-/// How requests are made to buckets and servers.
+/// Options for requests to buckets and servers.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -81,32 +83,34 @@ impl RequestOptions {
         Self { most: REQUESTS, timeout: Duration::from_secs(180), redirects: false }
     }
 
-    /// Sets how many requests are made at a time, at most, for each bucket or server that is opened; 128 by default. It
-    /// starts with 16 requests, makes more only while that makes reading faster, and fewer when connections fail.
+    /// Sets the maximum number of concurrent requests for each bucket or server that is opened; 128
+    /// by default. The number starts at 16, grows only while that makes reading faster, and shrinks
+    /// when connections fail.
     #[must_use]
     pub const fn max_connections(mut self, most: usize) -> Self {
         self.most = most;
         self
     }
 
-    /// Sets how long a request may take with all its retries; 180 s by default. A request that is not answered completely
-    /// after 30 s is retried.
+    /// Sets how long a request may take with all its retries; 180 s by default. A single attempt
+    /// that is not answered completely after 30 s is retried.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = if timeout.as_secs() < LONGEST_TIMEOUT.as_secs() { timeout } else { LONGEST_TIMEOUT };
         self
     }
 
-    /// Whether redirects to other hosts or schemes are followed, such as those of a server whose files lie elsewhere. By
-    /// default they are errors, since they may lead to a host that only this machine can reach. No credentials are sent
-    /// there.
+    /// Sets whether redirects to other hosts or schemes are followed, for servers whose files are
+    /// stored on another host. By default such redirects are errors, since they may lead to a host
+    /// that only this machine can reach. Credentials are not sent to the other host.
     #[must_use]
     pub const fn follow_redirects(mut self, follow: bool) -> Self {
         self.redirects = follow;
         self
     }
 
-    /// Calls `open`, and uses these options for what it opens, instead of those of an enclosing `within`.
+    /// Calls `open`, and uses these options for everything that it opens, in place of those of an
+    /// enclosing `within`.
     pub fn within<T>(self, open: impl FnOnce() -> T) -> T {
         crate::stop::with(&OPTIONS, self, open)
     }
@@ -118,7 +122,7 @@ impl Default for RequestOptions {
     }
 }
 
-/// Returns the request limit for what this thread opens now: the shared one, or a new one.
+/// Returns the request limit for an object that this thread opens: the shared one, or a new one.
 fn limit() -> Result<Arc<Limit>, Error> {
     let options = OPTIONS.with_borrow(|options| *options);
     match SHARED.with_borrow(Clone::clone) {
@@ -129,8 +133,8 @@ fn limit() -> Result<Arc<Limit>, Error> {
     }
 }
 
-/// A request limit for everything that is opened [within](Self::within) it, by any thread. In a forked process, each open
-/// has a limit of its own.
+/// A request limit that is shared by everything that is opened [within](Self::within) it, by any
+/// thread. In a forked process, each open creates its own limit.
 pub(crate) struct Shared {
     process: Process,
     limit: Arc<Limit>,
@@ -141,7 +145,7 @@ impl Shared {
         Ok(Self { process: Process::this(), limit: limit()? })
     }
 
-    /// Calls `open`; what it opens shares this limit.
+    /// Calls `open`. Everything that it opens shares this limit.
     pub(crate) fn within<T>(&self, open: impl FnOnce() -> T) -> T {
         match self.process.is_this() {
             true => crate::stop::with(&SHARED, Some(self.limit.clone()), open),
@@ -150,14 +154,14 @@ impl Shared {
     }
 }
 
-/// How many parts of a whole object are fetched at a time.
+/// How many parts of a whole object are fetched at the same time.
 const AT_A_TIME: usize = 4;
 
-/// Objects that were found.
+/// The objects of a dataset, which were looked up on their servers.
 pub(crate) struct Remote {
     objects: Arc<Vec<Object>>,
     connection: Connection,
-    /// The connection of a process that was forked from the one that opened the objects.
+    /// The connection that a process uses if it was forked from the one that opened the objects.
     forked: OnceLock<Connection>,
     fetched: Arc<Fetched>,
     cache: OnceLock<Arc<Cached>>,
@@ -167,16 +171,16 @@ pub(crate) struct Remote {
 #[derive(Clone, Debug)]
 struct Object {
     url: String,
-    /// Its bucket or server, as a number.
+    /// The index of its bucket or server.
     store: usize,
     path: Path,
     len: u64,
     version: Option<String>,
-    /// When it was modified last, in seconds.
+    /// The time of the last modification, in seconds.
     modified: i64,
 }
 
-/// An object that was found below a folder.
+/// An object in the listing of a folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     /// Its path below the folder.
@@ -184,15 +188,15 @@ pub(crate) struct Listed {
     object: Object,
 }
 
-/// Lists all objects below a folder, sorted by path. Those whose keys are not paths can't be asked for: they are left
-/// out unless they are wanted, by their names, which is an error.
+/// Lists all objects below a folder, sorted by path. An object whose key is not a path can't be
+/// requested. It is left out, or is an error if `wanted` accepts its name.
 pub(crate) fn list(folder: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<Listed>, Error> {
     let (connection, path) = Connection::to(folder)?;
     let (store, prefix) = (connection.stores[0].clone(), path.clone());
     let metas = async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await };
     let mut listed = Vec::new();
     for meta in connection.ask(folder, metas)? {
-        // The folder itself may be an object, of no bytes.
+        // The folder itself may be an object without bytes.
         let Some(name) = relative(&path, &meta.location) else { continue };
         if meta.location.as_ref().contains(NO_PATH) {
             let name = name.replace(NO_PATH, "");
@@ -210,7 +214,8 @@ pub(crate) fn list(folder: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<Li
     Ok(listed)
 }
 
-/// Returns the names of what is directly in a folder, sorted; those of folders end with a slash.
+/// Returns the names of the objects and folders that are directly in a folder, sorted. Names of
+/// folders end with a slash.
 pub(crate) fn names_in(folder: &str) -> Result<Vec<String>, Error> {
     let (connection, path) = Connection::to(folder)?;
     let (store, prefix) = (connection.stores[0].clone(), path.clone());
@@ -222,12 +227,12 @@ pub(crate) fn names_in(folder: &str) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Returns the URL of an object, from that of a folder above it, and the path between.
+/// Returns the URL of an object, given the URL of a folder above it, and the path between them.
 pub(crate) fn below(folder: &str, name: &str) -> String {
     let mut url = folder.trim_end_matches('/').to_owned();
     url.push('/');
     for part in name.chars() {
-        // Characters that a URL parser would drop, or not take as part of a name.
+        // Escapes characters that a URL parser would drop, or not treat as part of a name.
         match part {
             '%' | '?' | '#' | '\\' | '\0'..=' ' | '\x7f' => url.push_str(&format!("%{:02X}", u32::from(part))),
             part => url.push(part),
@@ -236,7 +241,7 @@ pub(crate) fn below(folder: &str, name: &str) -> String {
     url
 }
 
-/// Returns the part of a path below a folder, if it is below it.
+/// Returns the path relative to a folder, if it is below that folder.
 fn relative(folder: &Path, path: &Path) -> Option<String> {
     let parts: Vec<_> = path.prefix_match(folder)?.collect();
     let name = parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("/");
@@ -259,7 +264,7 @@ impl Remote {
         let found = urls.into_iter().zip(stores).map(|(url, store)| {
             let (path, parsed) = (path_of(&url)?, parse(&url)?);
             let is_signed = parsed.query().is_some();
-            // The query may be a secret, and is in no message.
+            // The query may be a secret, so it is not shown in messages.
             let url = if is_signed { parsed[..Position::AfterPath].to_owned() } else { url };
             Ok((Object { url, store, path, len: 0, version: None, modified: 0 }, is_signed))
         });
@@ -274,7 +279,7 @@ impl Remote {
         Self::of(objects, connection)
     }
 
-    /// Makes objects below `folder` that were listed.
+    /// Creates the state for objects that were listed below `folder`.
     pub(crate) fn listed(folder: &str, listed: Vec<Listed>) -> Result<Self, Error> {
         let (connection, _) = Connection::to(folder)?;
         Self::of(listed.into_iter().map(|listed| listed.object).collect(), connection)
@@ -292,24 +297,24 @@ impl Remote {
         Ok(Self { objects: Arc::new(objects), connection, forked, fetched: Arc::default(), cache })
     }
 
-    /// Keeps objects in a cache, unless there is one already.
+    /// Sets the cache, unless there is one already.
     pub(crate) fn cache(&self, cache: Cache) {
         let objects = self.objects.iter().enumerate();
         let objects = objects.map(|(i, object)| (self.whole_url(i), object.len, object.version.as_deref()));
         let _ = self.cache.set(Arc::new(Cached::new(cache, objects)));
     }
 
-    /// Returns the cache.
+    /// Returns the cached objects, if there is a cache.
     pub(crate) fn cached(&self) -> Option<&Arc<Cached>> {
         self.cache.get()
     }
 
-    /// Fetches an object into the cache, on a thread.
+    /// Fetches an object into the cache, on a separate thread.
     pub(crate) fn fetch_whole(&self, object: usize, cached: &Arc<Cached>) {
         let (connection, objects, to) = (self.connection.clone(), self.objects.clone(), cached.clone());
         let fetch = move || {
             to.fetch(object, |add| {
-                // A part waits until the parts before it are on the disk.
+                // A part waits until the parts before it are written to the disk.
                 let (send, mut receive) = mpsc::channel(1);
                 let parts = (0..objects[object].len).step_by(LONGEST as usize);
                 let requests = parts.map({
@@ -353,19 +358,20 @@ impl Remote {
         self.objects.get(object).map(|object| object.len)
     }
 
-    /// Says whether connections failed, and what was done about it.
+    /// Returns a message if connections failed, which says what was done about it.
     pub(crate) fn warning(&self) -> Option<String> {
         let url = self.objects.first().map_or("", |object| &object.url);
         let path = url.match_indices('/').nth(2).map_or(url.len(), |(at, _)| at);
         self.connection.limit.warning(&url[..path])
     }
 
-    /// Returns the tag of an object, if its server has given it one.
+    /// Returns the tag of an object, if its server has sent one.
     pub(crate) fn version(&self, object: usize) -> Option<&str> {
         self.objects.get(object)?.version.as_deref()
     }
 
-    /// Returns the URL of an object with its query, which may be a secret, but for its signature.
+    /// Returns the URL of an object with its query, without the parameters of a signature. It may
+    /// contain secrets.
     pub(crate) fn whole_url(&self, object: usize) -> String {
         let Object { url, store, .. } = &self.objects[object];
         match self.connection.places[*store].split_once("/?").map(|(_, query)| unsigned(query)) {
@@ -374,21 +380,24 @@ impl Remote {
         }
     }
 
-    /// Whether this is the process that opened the objects. In a forked one, threads that it does not have may hold locks.
+    /// Whether this is the process that opened the objects. In a forked process, locks may be held
+    /// by threads that do not exist there.
     pub(crate) fn is_here(&self) -> bool {
         self.connection.process.is_this()
     }
 
-    /// Begins a pass in which about `budget` bytes are asked for ahead: what was asked for before is dropped.
+    /// Begins a pass in which about `budget` bytes are asked for in advance. Ranges that were asked
+    /// for earlier are dropped.
     pub(crate) fn begin(&self, budget: u64) {
         if !self.is_here() {
             return;
         }
-        // The sizes of samples vary, and what is needed next must not be dropped.
+        // Twice the budget, as the sizes of samples vary, and ranges that are needed soon must not
+        // be dropped.
         self.fetched.begin(budget.saturating_mul(2));
     }
 
-    /// Notes bytes that will be read. They are fetched after the next [`send`](Self::send).
+    /// Records a range that will be read. It is fetched after the next [`send`](Self::send).
     pub(crate) fn will_need(&self, object: usize, start: u64, len: u64) {
         if len == 0 || !self.is_here() {
             return;
@@ -396,12 +405,13 @@ impl Remote {
         if self.cached().is_some_and(|cached| cached.has(object)) {
             return;
         }
-        // If several samples are read from the same bytes, the first one takes them: others share them in memory, or make
-        // a request.
+        // If several samples are read from the same range, the first one takes it out. The others
+        // share the bytes in memory, or make a request.
         self.fetched.add((object, start, len));
     }
 
-    /// Begins to fetch the bytes that were noted: those that lie together, by one request.
+    /// Starts to fetch the ranges that were recorded. Neighbouring ranges are fetched by one
+    /// request.
     pub(crate) fn send(&self) {
         let (pass, groups) = self.fetched.to_send();
         for (whole, keys) in groups {
@@ -414,8 +424,8 @@ impl Remote {
         }
     }
 
-    /// Reads bytes into the start of `memory`, and returns them: those that were fetched, or are being fetched, or else by a
-    /// request of their own.
+    /// Reads a range into the start of `memory`, and returns it. If the range was not asked for in
+    /// advance, it is fetched by a request of its own.
     pub(crate) fn read<'a>(
         &self,
         object: usize,
@@ -435,7 +445,7 @@ impl Remote {
         }
         let bytes = if self.is_here() { self.fetched.take(key, || self.send()) } else { None };
         let bytes = match bytes {
-            // A request that failed long ago may succeed now.
+            // If the request has failed, it is repeated: it may have been long ago.
             Some(Ok(bytes)) => bytes,
             Some(Err(_)) | None => {
                 let connection = if self.is_here() { &self.connection } else { self.forked()? };
@@ -443,13 +453,13 @@ impl Remote {
                 wait(&connection.runtime, self.url(object), request)?
             }
         };
-        // They have come: a server may announce any number.
+        // Memory is allocated after the bytes have arrived, since a server may announce any length.
         let into = room(memory, len).map_err(|source| Error::io_named(self.url(object), "read", source))?;
         into.copy_from_slice(&bytes);
         Ok(into)
     }
 
-    /// Returns the connection of a forked process.
+    /// Returns the connection that a forked process uses.
     fn forked(&self) -> Result<&Connection, Error> {
         if self.forked.get().is_none() {
             let Connection { places, limit, .. } = &self.connection;
@@ -478,8 +488,8 @@ fn request(
     }
 }
 
-/// Determines the length, the version and the time of an object. A signed URL allows one kind of request, which is to
-/// read.
+/// Determines the length, the version and the modification time of an object. A signed URL allows
+/// only read requests, so a read is used for it.
 async fn look_up(connection: Connection, object: Object, is_signed: bool) -> Result<Object, Error> {
     let Object { url, store, path, .. } = &object;
     if path.is_root() && !url.starts_with("http") {
@@ -497,7 +507,7 @@ async fn look_up(connection: Connection, object: Object, is_signed: bool) -> Res
     Ok(Object { len: meta.size, version: meta.e_tag, modified, ..object })
 }
 
-/// Ends a request that takes too long.
+/// Runs a request, and ends it with an error if it takes too long.
 async fn within<T>(
     limit: Duration,
     url: &str,
@@ -515,7 +525,7 @@ async fn fetch(store: &dyn ObjectStore, object: &Object, start: u64, len: u64) -
     let range = start..start + len;
     let options = GetOptions {
         range: Some(GetRange::Bounded(range.clone())),
-        // A weak tag never matches.
+        // A weak tag never matches in a conditional request.
         if_match: object.version.clone().filter(|version| !version.starts_with("W/")),
         ..GetOptions::default()
     };
@@ -531,7 +541,7 @@ async fn fetch(store: &dyn ObjectStore, object: &Object, start: u64, len: u64) -
     let mut parts = answer.into_stream();
     let mut bytes = parts.try_next().await.map_err(failed)?.unwrap_or_default();
     let mut all = Vec::new();
-    // No more than that comes into memory, whatever the server sends.
+    // No more than `len` bytes are kept in memory, whatever the server sends.
     while (bytes.len() + all.len()) as u64 <= len
         && let Some(part) = parts.try_next().await.map_err(failed)?
     {

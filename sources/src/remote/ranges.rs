@@ -1,43 +1,46 @@
-//! Ranges of objects that were asked for ahead: those that wait for a request, are on their way, or are here.
+//! The ranges of objects that were asked for in advance: those that wait for a request, are being
+//! fetched, or have arrived.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::Error;
 
-/// How many bytes that nobody asked for may lie between ranges that are fetched by one request.
+/// The maximum number of unneeded bytes between two ranges that are fetched by one request.
 const GAP: u64 = 32 << 10;
 
-/// The maximum number of bytes of such a request, and of those for a whole object.
+/// The maximum number of bytes of a request.
 pub(super) const LONGEST: u64 = 8 << 20;
 
 /// A range of an object: its number, its first byte, and its length.
 pub(super) type Key = (usize, u64, u64);
 
-/// Ranges that were asked for.
+/// The ranges that were asked for, shared by all threads.
 #[derive(Default)]
 pub(super) struct Fetched {
     ranges: Mutex<Ranges>,
     arrived: Condvar,
 }
 
-/// The ranges of a pass. What was asked for and is never read, such as what was read before it was asked for, must not
-/// stay until the end of the pass: when there are too many bytes, the oldest ranges are dropped.
+/// The ranges of a pass. Some of them are never read, for example because their samples were read
+/// before the ranges were asked for. So that these do not stay until the end of the pass, the
+/// oldest ranges are dropped when there are too many bytes.
 #[derive(Default)]
 struct Ranges {
-    /// The number of the pass: what was asked for in an earlier one is not kept.
+    /// The number of the pass. Ranges of earlier passes are dropped.
     pass: u64,
     by_key: HashMap<Key, Range>,
-    /// The number of bytes of those that are here or will come, and its maximum.
+    /// The number of bytes of the ranges that have arrived or will arrive, and its maximum.
     bytes: u64,
     limit: u64,
-    /// All ranges with their numbers, the oldest one first; also some that are gone.
+    /// All ranges with their numbers, the oldest one first. It may also contain ranges that were
+    /// removed.
     order: VecDeque<(u64, Key)>,
-    /// The number of the next range.
+    /// The number of the next range that is added.
     number: u64,
-    /// How many were read before they were asked for.
+    /// The number of ranges that were read before they were asked for.
     read: usize,
-    /// Those for which no request was made yet.
+    /// The ranges for which no request was made yet.
     waiting: Vec<Key>,
 }
 
@@ -47,21 +50,22 @@ struct Range {
 }
 
 enum State {
-    /// No request was made yet.
+    /// No request was made for it yet.
     Waiting,
-    /// It is on its way.
+    /// It is being fetched.
     Coming,
-    /// It is here.
+    /// It has arrived, or its request has failed.
     Here(Result<bytes::Bytes, Arc<Error>>),
-    /// It was read without it, and need not be fetched.
+    /// It was read by another request before it was asked for, so it need not be fetched.
     Read,
 }
 
-/// How many ranges that were read before they were asked for are known at a time.
+/// The maximum number of ranges that are remembered because they were read before they were asked
+/// for.
 const MAX_READ: usize = 1 << 16;
 
 impl Ranges {
-    /// Takes a range out. Returns its state.
+    /// Removes a range. Returns its state.
     fn remove(&mut self, key: Key) -> Option<State> {
         let range = self.by_key.remove(&key)?;
         match range.state {
@@ -71,10 +75,11 @@ impl Ranges {
         Some(range.state)
     }
 
-    /// Adds a range that will be read, and drops what exceeds the limit. Returns whether something was dropped.
+    /// Adds a range that will be read, and drops old ranges if the limit is exceeded. Returns
+    /// whether any was dropped.
     fn add(&mut self, key: Key) -> bool {
         match self.by_key.get(&key) {
-            // It may be needed again, later.
+            // The range was read before it was asked for, and may be needed again later.
             Some(Range { state: State::Read, .. }) => _ = self.remove(key),
             Some(_) => {}
             None => {
@@ -102,7 +107,7 @@ impl Ranges {
         lets_go
     }
 
-    /// Notes that a range is read that nobody has asked for yet.
+    /// Records that a range is read that was not asked for yet.
     fn add_read(&mut self, key: Key) {
         if self.limit > 0 && self.read < MAX_READ {
             self.read += 1;
@@ -111,11 +116,12 @@ impl Ranges {
     }
 }
 
-/// Ranges that are being fetched by one request. If that ends without a result, nobody waits for them any longer.
+/// The ranges that one request fetches. If the request ends without a result, threads stop waiting
+/// for them.
 pub(super) struct Coming {
     fetched: Arc<Fetched>,
     keys: Vec<Key>,
-    /// The first byte of the request.
+    /// The position of the first byte of the request.
     start: u64,
     pass: u64,
 }
@@ -125,7 +131,8 @@ impl Coming {
         Self { fetched: fetched.clone(), keys, start, pass }
     }
 
-    /// Sets the result, unless a new pass has begun; without it, the ranges count as not asked for.
+    /// Sets the result of the request, unless a new pass has begun. Without a result, the ranges
+    /// count as not asked for.
     pub(super) fn settle(&self, bytes: Option<Result<bytes::Bytes, Arc<Error>>>) {
         let mut ranges = self.fetched.lock();
         if ranges.pass != self.pass {
@@ -157,24 +164,26 @@ impl Fetched {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a pass, in which at most `limit` bytes are kept: what was asked for before is dropped.
+    /// Begins a pass in which at most `limit` bytes are kept. Ranges that were asked for earlier
+    /// are dropped.
     pub(super) fn begin(&self, limit: u64) {
         let mut ranges = self.lock();
         *ranges = Ranges { pass: ranges.pass + 1, limit, ..Ranges::default() };
         drop(ranges);
-        // Whoever waits for one of them fetches it.
+        // Threads that wait for one of them fetch it themselves.
         self.arrived.notify_all();
     }
 
-    /// Notes a range that will be read.
+    /// Records a range that will be read.
     pub(super) fn add(&self, key: Key) {
         if self.lock().add(key) {
             self.arrived.notify_all();
         }
     }
 
-    /// Returns the pass, and the ranges to fetch that were noted since the last call: the one to request, and those in it.
-    /// Ranges that lie together are fetched by one request.
+    /// Returns the number of the pass, and the requests to make for the ranges that were recorded
+    /// since the last call. Each is the range to request, with the recorded ranges that it
+    /// contains. Neighbouring ranges are joined to one request.
     pub(super) fn to_send(&self) -> (u64, impl Iterator<Item = (Key, Vec<Key>)> + use<>) {
         let (pass, waiting) = {
             let mut ranges = self.lock();
@@ -188,7 +197,8 @@ impl Fetched {
             });
             (ranges.pass, waiting)
         };
-        // Sorted, so that neighbours are found; then in the order of the first need.
+        // Sorted by position, in order to find neighbours. The requests are then made in the order
+        // in which their ranges are needed.
         let mut order: Vec<usize> = (0..waiting.len()).collect();
         order.sort_unstable_by_key(|&i| waiting[i]);
         let mut groups: Vec<(usize, Key, Vec<Key>)> = Vec::new();
@@ -207,17 +217,18 @@ impl Fetched {
         (pass, groups.into_iter().map(|(_, whole, keys)| (whole, keys)))
     }
 
-    /// The number of bytes of ranges that are here or will come.
+    /// Returns the number of bytes of the ranges that have arrived or will arrive.
     pub(super) fn bytes(&self) -> u64 {
         self.lock().bytes
     }
 
-    /// Lets go a range that was asked for and is not needed.
+    /// Removes a range that was asked for and is not needed.
     pub(super) fn forget(&self, key: Key) {
         self.lock().remove(key);
     }
 
-    /// Takes a range that was asked for, and waits until it is there. `send` makes the requests that nobody has made yet.
+    /// Removes a range that was asked for, waits until it has arrived, and returns it. `send` makes
+    /// the requests that were not made yet.
     pub(super) fn take(&self, key: Key, send: impl Fn()) -> Option<Result<bytes::Bytes, Arc<Error>>> {
         let mut ranges = self.lock();
         loop {

@@ -1,8 +1,10 @@
-//! What sees all requests and answers: failures that tell of too many connections, redirects, errors, and lists of names.
+//! A layer between `object_store` and the HTTP client that sees all requests and answers. It counts
+//! failed connections, and handles redirects, errors, and lists of names.
 //!
-//! A server is not trusted. A redirect to another host or scheme is not followed, since that host may be one that only this
-//! machine can reach; where it is allowed, what identifies the user is not sent there. An error is quoted in a few words,
-//! without what the server knows from the request.
+//! A server is not trusted. A redirect to another host or scheme is not followed by default, since
+//! only this machine may be able to reach that host. If it is allowed, headers that identify the
+//! user are not sent there. Only a few words of an error are quoted, without secrets that the
+//! server has received in the request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,24 +23,27 @@ use super::failure::LEADS_AWAY;
 use super::limit::Limit;
 use crate::error::{shortened, shown};
 
-/// Stands in a list before a part of a key that can't be part of a path: an empty one, `.` or `..`.
+/// A mark that is inserted in a list before a component of a key that can't be part of a path: an
+/// empty one, `.` or `..`.
 pub(super) const NO_PATH: char = '\u{fffc}';
 
-/// How much later than those who wait for a request the client gives it up: their error says more.
+/// The client's timeout is longer by this time than that of the threads that wait for the request,
+/// as their error message is better.
 const LATER: Duration = Duration::from_secs(1);
 
-/// How many redirects of a request are followed.
+/// The maximum number of redirects of a request.
 const MAX_REDIRECTS: usize = 10;
 
-/// What another host is told of a request.
+/// The headers that are sent to another host.
 const HARMLESS: [&str; 4] = ["accept", "if-match", "range", "user-agent"];
 
-/// The maximum number of bytes of an error and of a list, and of characters of an error that are quoted.
+/// The maximum number of bytes of an error and of a list, and the maximum number of characters of
+/// an error that are quoted.
 const MAX_ERROR: usize = 16 << 10;
 const MAX_LIST: usize = 64 << 20;
 const QUOTED: usize = 200;
 
-/// Makes clients whose failures are counted.
+/// A factory of clients that count failed connections.
 #[derive(Debug)]
 pub(super) struct Connector(pub(super) Arc<Limit>);
 
@@ -71,7 +76,7 @@ impl HttpService for Service {
             let is_list = query.contains("list-type=2") || query.contains("comp=list");
             let secrets = secrets(&request);
             let answer = self.follow(request).await?;
-            // Too many requests, and "slow down".
+            // The statuses for too many requests, and for "slow down".
             if matches!(answer.status().as_u16(), 429 | 503) {
                 self.limit.failed();
             }
@@ -96,7 +101,7 @@ impl HttpService for Service {
 }
 
 impl Service {
-    /// Makes a request, and follows redirects.
+    /// Makes a request and follows redirects.
     async fn follow(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         for _ in 0..MAX_REDIRECTS {
             let mut next = request.clone();
@@ -125,12 +130,12 @@ impl Service {
     }
 }
 
-/// Makes an error that no repetition of the request changes.
+/// Creates an error for which the request is not retried.
 fn refused(problem: String) -> HttpError {
     HttpError::new(HttpErrorKind::Unknown, std::io::Error::other(problem))
 }
 
-/// Checks numbers that `object_store` trusts.
+/// Checks the numbers in an answer that `object_store` trusts.
 fn check(answer: &HttpResponse) -> Result<(), HttpError> {
     let range = answer.headers().get("content-range").and_then(|range| range.to_str().ok()).unwrap_or_default();
     let mut numbers = range.split(|char: char| !char.is_ascii_digit()).filter(|number| !number.is_empty());
@@ -140,7 +145,8 @@ fn check(answer: &HttpResponse) -> Result<(), HttpError> {
     }
 }
 
-/// Returns what stands in a request and must not be in a message: parts of headers, such as tokens, and values in the query.
+/// Returns the parts of a request that must not be in a message: words in headers, such as tokens,
+/// and values in the query.
 fn secrets(request: &HttpRequest) -> Vec<String> {
     let headers = request.headers().iter().filter(|(name, _)| !HARMLESS.contains(&name.as_str()));
     let headers = headers.filter_map(|(_, value)| value.to_str().ok());
@@ -149,7 +155,7 @@ fn secrets(request: &HttpRequest) -> Vec<String> {
     headers.chain(query).filter(|part| part.len() >= 8).map(str::to_owned).collect()
 }
 
-/// Returns the first bytes of an answer as a string.
+/// Returns the first `most` bytes of an answer as a string.
 async fn start(mut body: HttpResponseBody, most: usize) -> Result<String, HttpError> {
     let mut bytes = Vec::new();
     while bytes.len() <= most
@@ -163,7 +169,7 @@ async fn start(mut body: HttpResponseBody, most: usize) -> Result<String, HttpEr
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns a quotation of the text of an error: the code and the message, if it is XML.
+/// Returns the quotation of an error's text. For XML it is the code and the message.
 fn quoted(text: String, secrets: &[String]) -> String {
     let text = secrets.iter().fold(text, |text, secret| text.replace(secret, "…"));
     let element = |name: &str| {
@@ -186,7 +192,8 @@ fn note(limit: &Limit, error: &HttpError) {
     }
 }
 
-/// Returns a list with keys that are paths: one that is not makes the whole list an error in `object_store`.
+/// Marks the keys in a list that are not paths, since `object_store` would reject the whole list
+/// for one of them.
 fn parted(xml: &str) -> String {
     let is_key = |text: &str| ["Key>", "Name>", "Prefix>"].iter().any(|tag| text.starts_with(tag));
     let key = |text: &str| {
@@ -194,7 +201,7 @@ fn parted(xml: &str) -> String {
         let last = key.split('/').count() - 1;
         let part = |(place, part): (usize, &str)| match part {
             "." | ".." => format!("{NO_PATH}{part}"),
-            // The last one is empty in the name of a folder.
+            // In the name of a folder, the last component is empty.
             "" if place < last => NO_PATH.to_string(),
             part => part.to_owned(),
         };

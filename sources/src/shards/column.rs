@@ -10,9 +10,9 @@ use crate::{FieldKind, Value};
 pub(crate) struct Column {
     pub(crate) name: String,
     pub(crate) encoding: Encoding,
-    /// The bytes of a value, if all have the same; otherwise each sample has the size.
+    /// The size of a value in bytes, if it is fixed. Otherwise each sample stores the sizes.
     pub(crate) size: Option<usize>,
-    /// Whether it is read.
+    /// Whether the column is read.
     pub(crate) chosen: bool,
 }
 
@@ -20,26 +20,27 @@ pub(crate) struct Column {
 #[derive(Clone, Debug)]
 pub(crate) enum Encoding {
     Bytes,
-    /// UTF-8.
+    /// UTF-8 text.
     Text,
     Number(DType),
-    /// A byte; any but 0 is true.
+    /// A byte for a truth value. Any value but 0 is true.
     Truth,
-    /// An i64 in decimal digits.
+    /// An `i64`, written as decimal digits.
     StrInt,
-    /// An f64 in decimal digits.
+    /// An `f64`, written as decimal digits.
     StrFloat,
-    /// An array of one type and shape.
+    /// An array with this type and shape.
     Tensor(DType, Vec<usize>),
     /// The elements of a vector.
     Vector(DType),
-    /// An array of any shape, and of any type if there is none.
+    /// An array of any shape. `None` stands for an array of any type.
     Array(ParseArray, Option<DType>),
-    /// Can't be read: Python objects, and what only Python's libraries read.
+    /// An encoding that is not supported: Python objects, and data that only Python libraries can
+    /// read.
     Refused,
 }
 
-/// Parses an array of any shape, and of any type if there is none.
+/// A function that parses an array of any shape. `None` stands for an array of any type.
 pub(crate) type ParseArray = for<'a> fn(&'a [u8], Option<DType>) -> Result<Array<'a>, String>;
 
 /// An array with its type and shape.
@@ -51,10 +52,10 @@ pub(crate) struct Array<'a> {
 }
 
 impl<'a> Array<'a> {
-    /// The problem of an array whose header is cut.
+    /// The message about an array whose header is truncated.
     pub(crate) const CUT: &'static str = "an array that ends in its header";
 
-    /// Makes an array, which must have as many elements as its shape.
+    /// Creates an array, which must have as many elements as its shape says.
     pub(crate) fn new(dtype: DType, shape: Vec<i64>, elements: &'a [u8]) -> Result<Self, String> {
         let expected = shape.iter().try_fold(dtype.size() as i64, |product, &dim| product.checked_mul(dim));
         match expected == i64::try_from(elements.len()).ok() {
@@ -64,7 +65,8 @@ impl<'a> Array<'a> {
     }
 }
 
-/// What a value shows of its column: its items, its dimensions and the type of an array.
+/// The properties of one value of a column: the number of items, the number of dimensions, and the
+/// type of an array.
 #[derive(Clone, Copy)]
 pub(super) struct Measured {
     items: u64,
@@ -73,7 +75,7 @@ pub(super) struct Measured {
 }
 
 impl Column {
-    /// Returns the fields of the column, of which some values were measured.
+    /// Returns the fields of the column, given the properties of some of its values.
     pub(super) fn fields(&self, found: &[Measured]) -> Vec<(String, FieldKind)> {
         let room = CapacityHint::estimate(found.iter().map(|found| found.items));
         let kind = match &self.encoding {
@@ -98,7 +100,7 @@ impl Column {
 }
 
 impl Encoding {
-    /// Returns what a value shows of its column.
+    /// Returns the properties of a value.
     pub(super) fn measure(&self, bytes: &[u8]) -> Result<Measured, String> {
         let (items, dims, dtype) = match self {
             Self::Vector(dtype) => (bytes.len() / dtype.size(), 0, *dtype),
@@ -111,8 +113,8 @@ impl Encoding {
         Ok(Measured { items: items as u64, dims: dims as u64, dtype })
     }
 
-    /// Decodes a value, and passes it to `add`: the elements and the shape of an array of any shape, which must be of type
-    /// `dtype`, and otherwise one value.
+    /// Decodes a value and passes it to `add`. For an array of any shape, which must be of type
+    /// `dtype`, these are two values: the elements and the shape.
     pub(super) fn decode<'a>(
         &self,
         bytes: &'a [u8],
@@ -153,7 +155,7 @@ impl Encoding {
     }
 }
 
-/// Checks that bytes are whole elements, and that truth values are 0 or 1.
+/// Checks that the bytes are a whole number of elements, and that truth values are 0 or 1.
 fn check(dtype: DType, bytes: &[u8]) -> Result<(), String> {
     if !bytes.len().is_multiple_of(dtype.size()) {
         return Err(format!("{} bytes, which are not whole elements of {dtype}", bytes.len()));
@@ -164,7 +166,7 @@ fn check(dtype: DType, bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses a number from decimal digits, as Python's `int` and `float` do.
+/// Parses a number from its text, as Python's `int` and `float` do.
 fn digits<'a>(bytes: &[u8], integer: bool) -> Result<Value<'a>, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "a number that is not UTF-8".to_owned())?.trim();
     let wrong = |kind| format!("{:?}, which is not {kind}", text.chars().take(40).collect::<String>());

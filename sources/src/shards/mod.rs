@@ -1,6 +1,8 @@
-//! Shards with a table of their samples, as MosaicML Streaming and LitData write them, raw or compressed.
+//! Shards that begin with a table of their samples, as MosaicML Streaming and LitData write them,
+//! raw or compressed.
 //!
-//! A sample is its columns, one after another, behind the sizes (u32) of those whose values may have any.
+//! A sample consists of the sizes (u32) of the columns that have no fixed size, followed by the
+//! values of all columns.
 
 mod column;
 mod offsets;
@@ -24,10 +26,10 @@ use crate::{Error, Format, Input, Record, RecordFields, Records, Value};
 
 pub(crate) const ADVICE: &str = "write the dataset again, or copy the file again";
 
-/// How many samples are looked at to choose the room for columns with values of any length.
+/// How many samples are examined to choose the capacity for columns without a fixed size.
 const LOOKED_AT: usize = 256;
 
-/// The samples of shards, which programs of the kind `K` wrote.
+/// A dataset of the samples of shards. `K` is the program that wrote them.
 #[derive(Debug)]
 pub struct Sharded<K> {
     files: Files,
@@ -39,7 +41,7 @@ pub struct Sharded<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// A shard, as an index lists it.
+/// A shard as the index lists it.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) path: PathBuf,
@@ -47,21 +49,21 @@ pub(crate) struct Listed {
     pub(crate) samples: u64,
     /// The minimum length of the shard in bytes, after decompression.
     pub(crate) least: u64,
-    /// The maximum length.
+    /// The maximum length of the shard in bytes, after decompression.
     pub(crate) most: u64,
     pub(crate) cut: Cut,
 }
 
-/// Where the samples of a shard are.
+/// How the samples of a shard are found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cut {
-    /// In a table at its start.
+    /// By a table at the start of the shard.
     Table,
-    /// One after another, all of the same length in bytes.
+    /// They have the same length in bytes, and follow one another.
     Blocks { start: u64, len: u64 },
 }
 
-/// An unpacked shard, and where a sample is in it.
+/// An unpacked shard, and the range of a sample in it.
 type InShard = (Arc<Vec<u8>>, Range<usize>);
 
 #[derive(Debug)]
@@ -69,12 +71,13 @@ struct Shard {
     /// The index of the shard's first sample in the dataset.
     first: usize,
     listed: Listed,
-    /// The table of a shard that is not compressed.
+    /// The table of samples, if the shard is not compressed.
     offsets: Option<Offsets>,
 }
 
 impl<K: std::fmt::Debug + 'static> Sharded<K> {
-    /// Checks the shards in `files`, which are listed in this order, and reads the tables of those that are not compressed.
+    /// Checks the shards in `files`, which the index lists in this order, and reads the tables of
+    /// shards that are not compressed.
     pub(crate) fn new(
         files: Files,
         index: &Path,
@@ -127,7 +130,7 @@ impl<K: std::fmt::Debug + 'static> Sharded<K> {
         Ok(Records::new(sharded))
     }
 
-    /// Looks at samples of the first shard to choose the fields.
+    /// Examines samples of the first shard to choose the fields.
     fn infer_fields(&self) -> Result<RecordFields, Error> {
         let mut found = vec![Vec::new(); self.columns.len()];
         if self.columns.iter().any(|column| column.chosen && column.size.is_none()) {
@@ -184,7 +187,8 @@ impl<K: std::fmt::Debug + 'static> Sharded<K> {
         (shard, index - self.shards[shard].first)
     }
 
-    /// Returns the bytes that must be read for a sample: all of a compressed shard.
+    /// Returns the range of bytes that must be read for a sample. For a compressed shard this is
+    /// the whole file.
     fn span(&self, index: usize) -> Span {
         let (file, i) = self.find(index);
         let shard = &self.shards[file];
@@ -199,7 +203,7 @@ impl<K: std::fmt::Debug + 'static> Sharded<K> {
         }
     }
 
-    /// Calls `each` with the first samples, up to `most` of them, in one shard.
+    /// Calls `each` with the first samples of one shard, up to `most` of them.
     fn visit_first(&self, most: usize, mut each: impl FnMut(usize, &[u8]) -> Result<(), Error>) -> Result<(), Error> {
         let Some(shard) = self.shards.iter().find(|shard| shard.listed.samples > 0) else { return Ok(()) };
         let mut memory = Vec::new();
@@ -212,7 +216,8 @@ impl<K: std::fmt::Debug + 'static> Sharded<K> {
         Ok(())
     }
 
-    /// Returns the unpacked shard of a sample, and where it is there; `None` if the shard is not compressed.
+    /// Returns the unpacked shard that contains a sample, and the sample's range in it. Returns
+    /// `None` if the shard is not compressed.
     fn unpack(&self, index: usize) -> Result<Option<InShard>, Error> {
         let (file, i) = self.find(index);
         let Listed { path, samples, least, most, cut, compression: Some(compression) } = &self.shards[file].listed
@@ -268,7 +273,7 @@ impl<K: std::fmt::Debug + 'static> Format for Sharded<K> {
     }
 
     fn shard_lens(&self) -> Vec<usize> {
-        // A larger number would not have fitted in `len`.
+        // A number that does not fit in a `usize` would not have fitted in `len`.
         self.shards.iter().map(|shard| shard.listed.samples as usize).collect()
     }
 

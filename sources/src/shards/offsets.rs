@@ -6,7 +6,7 @@ use std::path::Path;
 use super::ADVICE;
 use crate::Error;
 
-/// Where the samples of a shard are.
+/// The positions of the samples of a shard.
 #[derive(Debug)]
 pub(super) struct Offsets(Vec<u32>);
 
@@ -31,13 +31,13 @@ impl Offsets {
         Ok(Self(offsets))
     }
 
-    /// Returns where sample `i` starts and ends.
+    /// Returns the start and the end of sample `i`.
     pub(super) fn range(&self, i: usize) -> (u64, u64) {
         (self.0[i].into(), self.0[i + 1].into())
     }
 }
 
-/// Returns the positions, after checking the number of samples.
+/// Returns the positions in the table, after checking the number of samples.
 fn table<'a>(path: &Path, bytes: &'a [u8], samples: usize) -> Result<&'a [[u8; 4]], Error> {
     let (words, _) = bytes.as_chunks::<4>();
     let found = words.first().map(|bytes| u32::from_le_bytes(*bytes));
@@ -51,7 +51,7 @@ fn table<'a>(path: &Path, bytes: &'a [u8], samples: usize) -> Result<&'a [[u8; 4
     })
 }
 
-/// Returns where sample `i` of an unpacked shard is.
+/// Returns the range of sample `i` in an unpacked shard.
 pub(super) fn range(path: &Path, shard: &[u8], samples: usize, i: usize) -> Result<Range<usize>, Error> {
     let words = table(path, shard, samples)?;
     let [start, end] = [words[i], words[i + 1]].map(|bytes| u32::from_le_bytes(bytes) as usize);

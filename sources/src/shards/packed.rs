@@ -1,11 +1,11 @@
-//! How shards are compressed, and where they are.
+//! The compression of shards, and the paths of their files.
 
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 use crate::Error;
 
-/// How shards are compressed.
+/// The compression of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     Gzip,
@@ -13,7 +13,7 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    /// Returns the compression with this name, which a level may follow: `zstd:3`.
+    /// Returns the compression with this name. The name may end with a level, as in `zstd:3`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name.split(':').next() {
             Some("gz") => Some(Self::Gzip),
@@ -22,7 +22,8 @@ impl Compression {
         }
     }
 
-    /// Unpacks bytes that become at most `most`. Memory grows with what is unpacked.
+    /// Unpacks bytes; the result may have at most `most` bytes. Memory is allocated as the data is
+    /// unpacked.
     pub(crate) fn unpack(self, name: &Path, bytes: &[u8], most: u64) -> Result<Vec<u8>, Error> {
         let failed = |source| Error::io(name, "unpack", source);
         let reader: Box<dyn Read> = match self {
@@ -39,7 +40,8 @@ impl Compression {
     }
 }
 
-/// Returns the path of a file in `folder` that an index names.
+/// Returns the path of a file in `folder` that an index names. The name must not lead out of the
+/// folder.
 pub(crate) fn inside(index: &Path, folder: &Path, name: &str) -> Result<PathBuf, Error> {
     let relative = Path::new(name);
     if name.is_empty() || relative.components().any(|component| !matches!(component, Component::Normal(_))) {

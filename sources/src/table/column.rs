@@ -1,4 +1,4 @@
-//! The values of a column in memory, by row.
+//! Columns of a table in memory, with access to their values by row.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::{FieldKind, decimal};
 /// Some rows of a table: a column for each of its fields.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    /// The numbers of the table and of the part.
+    /// The number of the table, and the number of the part in the table.
     pub(super) name: (u64, usize),
     columns: Vec<Column>,
-    /// The memory that it takes, in bytes.
+    /// The size of the memory that it takes, in bytes.
     pub(super) bytes: u64,
     /// Whether any value is missing.
     has_missing: bool,
@@ -46,33 +46,35 @@ pub(super) enum Missing {
 pub(super) struct Column {
     dtype: DType,
     values: Values,
-    /// `None` if nothing is missing. In memory of its own, so that many columns are in the cache.
+    /// Which values are missing; `None` if none is. It is boxed to keep `Column` small, so that
+    /// many columns fit in the CPU's cache.
     gaps: Option<Box<Gaps>>,
 }
 
-/// What is missing of a column.
+/// The missing values of a column.
 #[derive(Debug)]
 struct Gaps {
     missing: Option<NullBuffer>,
-    /// Which elements are missing, of lists and tensors.
+    /// Which elements of lists and tensors are missing.
     holes: Option<NullBuffer>,
-    /// What a missing value is, if that is not an error.
+    /// The bytes that replace a missing value; `None` if missing values are errors.
     default: Option<Box<[u8]>>,
 }
 
 #[derive(Debug)]
 enum Values {
-    /// Values of this many bytes.
+    /// Values of this many bytes each.
     Fixed(Buffer, usize),
-    /// Elements of this many bytes, between offsets.
+    /// Elements of this many bytes each, and the offsets of the values.
     Narrow(Buffer, usize, ScalarBuffer<i32>),
     Wide(Buffer, usize, ScalarBuffer<i64>),
-    /// The rows of another column.
+    /// For each row, the row of another column that has the value.
     Dictionary(Vec<u32>, Arc<Column>),
 }
 
 impl Chunk {
-    /// Makes them of these columns. What lies in `mapped` is not of the memory that they take.
+    /// Creates a chunk of these columns. Memory that is part of `mapped` is not counted in its
+    /// size.
     pub(super) fn new(name: (u64, usize), columns: Vec<Column>, mapped: &[u8]) -> Self {
         let has_missing = columns.iter().any(Column::has_missing);
         let bytes = columns.iter().map(|column| column.bytes(mapped)).sum();
@@ -89,7 +91,8 @@ impl Chunk {
         self.columns[column].dtype
     }
 
-    /// Returns the values of a column, and the bytes of each, if all have as many and none is missing.
+    /// Returns the bytes of all values of a column and the size of one value, if all have the same
+    /// size and none is missing.
     pub(super) fn plain(&self, column: usize) -> Option<(&[u8], usize)> {
         match &self.columns[column] {
             Column { values: Values::Fixed(bytes, size), gaps: None, .. } => Some((bytes, *size)),
@@ -97,12 +100,12 @@ impl Chunk {
         }
     }
 
-    /// Returns whether anything is missing in rows, as [`missing`](Self::missing) does.
+    /// Whether anything is missing in these rows, by the rules of [`missing`](Self::missing).
     pub(super) fn is_missing(&self, mut rows: Range<usize>) -> bool {
         self.has_missing && rows.any(|row| self.missing(row).is_some())
     }
 
-    /// Returns what is missing in a row that has no default, if anything is.
+    /// Returns what is missing in a row, if anything is that has no default.
     #[inline]
     pub(super) fn missing(&self, row: usize) -> Option<Missing> {
         if !self.has_missing {
@@ -117,7 +120,7 @@ impl Chunk {
 }
 
 impl Rows for Chunk {
-    /// Returns the bytes of a value; its default, or nothing, if it is missing.
+    /// Returns the bytes of a value. For a missing value these are the default, or nothing.
     #[inline]
     fn value(&self, column: usize, row: usize) -> &[u8] {
         self.columns[column].value(row)
@@ -131,7 +134,8 @@ impl Rows for Chunk {
     }
 }
 
-/// Returns the array of a column, and which of its values are missing since a struct above them is.
+/// Returns the array of a column. Also returns which of its values are missing because a struct
+/// that contains them is.
 fn find(batch: &RecordBatch, leaf: &Leaf) -> (ArrayRef, Option<NullBuffer>) {
     let (mut array, mut missing) = (batch.column(leaf.path[0]).clone(), None);
     for &member in &leaf.path[1..] {
@@ -142,8 +146,8 @@ fn find(batch: &RecordBatch, leaf: &Leaf) -> (ArrayRef, Option<NullBuffer>) {
 }
 
 impl Column {
-    /// Takes a column of a batch. `default` is what a missing value is, if that is not an error. No more than `limit`
-    /// bytes are copied.
+    /// Takes a column out of a batch. `default` replaces missing values; with `None` they are
+    /// errors. At most `limit` bytes are copied.
     pub(super) fn of(batch: &RecordBatch, leaf: &Leaf, default: Option<&[u8]>, limit: u64) -> Result<Self, String> {
         let (array, missing) = find(batch, leaf);
         Self::new(&array, &leaf.kind, missing, default, limit)
@@ -223,7 +227,7 @@ impl Column {
         self.gaps.is_some() || of_dictionary
     }
 
-    /// Returns whether the value is missing (true), or an element of it (false).
+    /// Returns `Some(true)` if the value is missing, and `Some(false)` if an element of it is.
     fn missing(&self, row: usize) -> Option<bool> {
         if self.gaps.as_ref().is_some_and(|gaps| gaps.has(row)) {
             return Some(true);
@@ -265,7 +269,7 @@ impl Gaps {
     }
 }
 
-/// Returns the bytes of numbers, and those of one.
+/// Returns the bytes of an array of numbers, and the size of one number.
 fn elements(array: &ArrayRef) -> Result<(Buffer, usize), String> {
     fn decimals<T: ArrowPrimitiveType>(array: &ArrayRef, scale: i8) -> (Buffer, usize)
     where
@@ -307,7 +311,8 @@ fn of_offsets<O: OffsetSizeTrait>(bytes: Buffer, size: usize, offsets: ScalarBuf
     }
 }
 
-/// Makes room for the values of views, each of which may show the same bytes.
+/// Reserves memory for the values of views. Several views may refer to the same bytes, so the sum
+/// may exceed the size of the file.
 fn room(lens: impl Iterator<Item = usize>, limit: u64) -> Result<Vec<u8>, String> {
     let bytes = lens.fold(0, usize::saturating_add);
     if bytes as u64 > limit.max(MIN) {
@@ -320,7 +325,7 @@ fn room(lens: impl Iterator<Item = usize>, limit: u64) -> Result<Vec<u8>, String
 
 fn of_views<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>, limit: u64) -> Result<Values, String> {
     let valid = (0..array.len()).filter(|&row| array.is_valid(row));
-    // The low half of a view is its length.
+    // The lower 32 bits of a view are its length.
     let mut bytes = room(valid.map(|row| array.views()[row] as u32 as usize), limit)?;
     let mut ends = vec![0_i64];
     for row in 0..array.len() {
@@ -360,7 +365,7 @@ fn of_list_views<O: OffsetSizeTrait>(
 fn of_dictionary(array: &ArrayRef, kind: &FieldKind, default: Option<&[u8]>, limit: u64) -> Result<Values, String> {
     let array = array.as_any_dictionary();
     let of = Column::new(array.values(), kind, None, default, limit)?;
-    // A missing value may have any key, also if there are no values.
+    // The key of a missing value may be anything, even if there are no values.
     let keys = if array.values().is_empty() { vec![0; array.len()] } else { array.normalized_keys() };
     let keys =
         keys.into_iter().map(|key| u32::try_from(key).map_err(|_| "a dictionary of more than 2^32 values".to_owned()));
@@ -377,7 +382,7 @@ mod tests {
 
     #[test]
     fn views_of_the_same_bytes_have_a_limit() {
-        // 1,024 views of 1 MiB.
+        // The array has 1,024 views of 1 MiB each.
         let view = (1_u128 << 20) | (0x61616161 << 32);
         let data: Buffer = vec![b'a'; 1 << 20].into();
         let texts: ArrayRef = Arc::new(BinaryViewArray::new(vec![view; 1024].into(), vec![data], None));

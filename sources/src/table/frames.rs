@@ -1,5 +1,6 @@
-//! Pages in several frames of Hadoop's LZ4. The decoder of Parquet stops after a frame that is not shorter than the rest
-//! (parquet 60.1), so these pages are unpacked before it gets them.
+//! Pages of Parquet that consist of several frames of Hadoop's LZ4. The Parquet decoder (parquet
+//! 60.1) stops after a frame that is not shorter than the rest, so such pages are unpacked before
+//! they are passed to it.
 
 use std::sync::Arc;
 
@@ -10,13 +11,15 @@ use parquet::errors::ParquetError;
 use super::Problem;
 use super::header::Header;
 
-/// The length of the pages in front of the data, if there is a dictionary, and all pages.
+/// The unpacked pages: the length of the pages before the data (the dictionary, if there is one),
+/// and all pages.
 pub(super) struct Unpacked {
     dictionary: Option<usize>,
     pub(super) pages: Vec<u8>,
 }
 
-/// Unpacks the pages of a column, if the decoder could not. What they take was checked.
+/// Unpacks the pages of a column, if the decoder could not. The caller has checked how much memory
+/// they take.
 pub(super) fn unpack(pages: &[u8]) -> Result<Option<Unpacked>, Problem> {
     let (mut rest, mut stops) = (pages, false);
     let mut unpacked = Unpacked { dictionary: None, pages: Vec::new() };
@@ -30,7 +33,7 @@ pub(super) fn unpack(pages: &[u8]) -> Result<Option<Unpacked>, Problem> {
         unpacked.pages.extend_from_slice(&head[size.end..]);
         if header.is_compressed {
             unpacked.pages.extend_from_slice(page.get(..levels).ok_or("a page that is shorter than its levels")?);
-            // Otherwise it is LZ4 of another kind.
+            // If this fails, the page is LZ4 of another kind.
             let most = header.uncompressed.saturating_sub(header.levels) as usize;
             let Some(stops_here) = unpack_frames(&page[levels..], most, &mut unpacked.pages) else { return Ok(None) };
             stops |= stops_here;
@@ -45,8 +48,9 @@ pub(super) fn unpack(pages: &[u8]) -> Result<Option<Unpacked>, Problem> {
     Ok(stops.then_some(unpacked))
 }
 
-/// Appends what the frames of a page hold, each after its size and that of its packed bytes. Returns whether the decoder
-/// would stop before their end; `None` if these are not such frames, or hold another number of bytes.
+/// Appends the contents of the frames of a page. Each frame is preceded by its size before and
+/// after compression. Returns whether the decoder would stop before the end of the frames, or
+/// `None` if these are not such frames, or if they have another number of bytes than stated.
 fn unpack_frames(mut page: &[u8], most: usize, into: &mut Vec<u8>) -> Option<bool> {
     let (mut stops, end) = (false, into.len() + most);
     while let Some((sizes, rest)) = page.split_first_chunk::<8>() {
@@ -62,7 +66,7 @@ fn unpack_frames(mut page: &[u8], most: usize, into: &mut Vec<u8>) -> Option<boo
     (page.is_empty() && into.len() == end).then_some(stops)
 }
 
-/// Appends an integer as Thrift's compact protocol has it.
+/// Appends an integer in the encoding of Thrift's compact protocol.
 fn write_int(number: u64, into: &mut Vec<u8>) {
     let mut left = number << 1;
     while left >= 0x80 {
@@ -73,7 +77,8 @@ fn write_int(number: u64, into: &mut Vec<u8>) {
 }
 
 impl Unpacked {
-    /// Returns the metadata of a file whose column has these pages from byte `start` on.
+    /// Returns the metadata of a file in which the pages of a column are replaced by these, from
+    /// byte `start` on.
     pub(super) fn metadata(
         &self,
         of: &ArrowReaderMetadata,
@@ -102,7 +107,7 @@ impl Unpacked {
 mod tests {
     use super::*;
 
-    /// A page of data (type 0) or a dictionary (type 2) with `values` in frames.
+    /// Creates a page of data (type 0) or of a dictionary (type 2) with `values` values in frames.
     fn page(dictionary: bool, frames: &[&[u8]], values: u8) -> Vec<u8> {
         let mut packed = Vec::new();
         for frame in frames {
@@ -132,7 +137,7 @@ mod tests {
         let first = header(true, words.len(), words.len(), 5, words);
         assert_eq!(unpacked.dictionary, Some(first.len()));
         assert_eq!(unpacked.pages, [first, header(false, 200, 200, 50, &numbers)].concat());
-        // The decoder reads one frame, and LZ4 of other kinds.
+        // The decoder can read a single frame, and LZ4 of other kinds.
         assert!(unpack(&page(false, &[&numbers], 50)).unwrap().is_none());
         assert!(unpack(&header(false, 200, 9, 50, b"not lz4!!")).unwrap().is_none());
         assert!(unpack(&pages[..pages.len() - 1]).is_err());

@@ -1,8 +1,9 @@
-//! Rows of a table, copied into a batch column by column.
+//! Copies rows of a table into a batch, column by column.
 //!
-//! If all parts that the rows are in fit into memory together, the values are copied from them in the order of the batch.
-//! Otherwise each part is decoded once, and what the batch needs of it is copied aside. Copied in the order of the batch, a
-//! part might be decoded again for each row.
+//! If all parts that contain the rows fit into memory together, the values are copied from them in
+//! the order of the batch. Otherwise each part is decoded once, and the values that the batch needs
+//! from it are copied to a buffer first. (In the order of the batch, a part might have to be
+//! decoded again for each row.)
 
 use std::io;
 use std::sync::Arc;
@@ -17,19 +18,20 @@ use crate::files::reserve;
 use crate::format::place;
 use crate::record::Rows;
 
-/// How many values ahead are fetched: loading one from main memory takes as long as copying many.
+/// How many values ahead are prefetched: loading a value from main memory takes as long as copying
+/// many values.
 const AHEAD: usize = 24;
 
-/// Rows that follow one another in a part of the table.
+/// Consecutive rows of a part of the table.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// The part; in [`Gather::parts`], once they are known.
+    /// The number of the part; once all parts are known, its index in [`Gather::parts`].
     part: usize,
     first: usize,
     len: usize,
 }
 
-/// The rows of a batch.
+/// The rows of a batch, by the parts that contain them.
 #[derive(Debug)]
 pub(super) struct Gather {
     runs: Vec<Run>,
@@ -37,7 +39,8 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// Finds samples. `starts` are the numbers of the first sample of each part, and of all samples.
+    /// Finds the parts and rows of samples. `starts` are the numbers of the first sample of each
+    /// part, and the number of all samples.
     pub(super) fn new(starts: &[usize], indices: &[usize]) -> Self {
         let mut runs: Vec<Run> = Vec::new();
         for &index in indices {
@@ -60,13 +63,13 @@ impl Gather {
         Self { runs, parts }
     }
 
-    /// Returns the parts that are needed, in order.
+    /// Returns the numbers of the parts that are needed, in ascending order.
     pub(super) fn parts(&self) -> &[usize] {
         &self.parts
     }
 
-    /// Writes the rows. Writes none of them if a value is missing that must not be, or if a part can't be read. `chunk` reads
-    /// a part; with `apart`, one after another.
+    /// Writes the rows. Writes none of them if a value is missing that has no default, or if a part
+    /// can't be read. `chunk` reads a part. If `apart`, only one part is in memory at a time.
     pub(super) fn write(
         &self,
         rows: &mut RowsMut<'_>,
@@ -87,7 +90,7 @@ impl Gather {
 
     fn write_fields(&self, fields: &mut FieldsMut<'_, '_>, chunks: &[Arc<Chunk>]) -> Result<(), BoxError> {
         let (runs, columns) = (&self.runs, chunks.first().map_or(0, |chunk| chunk.columns()));
-        // Of each column, its values in each chunk.
+        // The values of each column in each chunk.
         let mut plain = vec![None; columns * chunks.len()];
         for (number, chunk) in chunks.iter().enumerate() {
             (0..columns).for_each(|column| plain[column * chunks.len() + number] = chunk.plain(column));
@@ -96,7 +99,7 @@ impl Gather {
             let (bytes, size): (&[u8], usize) = plain[column * chunks.len() + run.part].unwrap_or_default();
             &bytes[run.first * size..][..run.len * size]
         };
-        // Fetches what will be written soon, also of the next column.
+        // Prefetches values that will be written soon, also those of the next column.
         let fetch = |column: usize, number: usize| {
             let next = number.checked_sub(runs.len());
             let (column, number) = next.map_or((column, number), |number| (column + 1, number));
@@ -128,7 +131,8 @@ impl Gather {
         rows: &mut RowsMut<'_>,
         chunk: impl Fn(usize) -> Result<Arc<Chunk>, Error>,
     ) -> Result<(), BoxError> {
-        // The runs by their parts, and the number of the first row of each in that order.
+        // The runs, sorted by their parts, and the number of the first row of each run in that
+        // order.
         let mut order: Vec<usize> = (0..self.runs.len()).collect();
         order.sort_by_key(|&number| self.runs[number].part);
         let (mut firsts, mut total) = (vec![0; self.runs.len()], 0);
@@ -161,7 +165,7 @@ impl Gather {
     }
 }
 
-/// Values of a column that were copied aside.
+/// The values of a column that were copied to a buffer.
 #[derive(Debug, Default)]
 struct Aside {
     bytes: Vec<u8>,

@@ -1,4 +1,5 @@
-//! The headers of pages, which say how much memory decoding takes: they are checked before it is done.
+//! The headers of Parquet pages. They say how much memory decoding takes, and are checked before
+//! decoding.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -10,7 +11,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use super::Problem;
 use super::thrift::{Bytes, Kind};
 
-/// How much longer gzip and LZ4 can make bytes.
+/// The largest factor by which gzip and LZ4 can expand data.
 const EXPANSION: u64 = 1032;
 
 /// The header of a page.
@@ -18,22 +19,22 @@ const EXPANSION: u64 = 1032;
 pub(super) struct Header {
     pub(super) uncompressed: u64,
     pub(super) compressed: u64,
-    /// The bytes of the header that say the number of packed bytes.
+    /// The range of the bytes in the header that state the compressed size.
     pub(super) size_at: Range<usize>,
     values: u64,
-    /// The bytes in front that are not compressed.
+    /// The number of bytes before the compressed data that are not compressed.
     pub(super) levels: u64,
     pub(super) is_compressed: bool,
     pub(super) is_dictionary: bool,
 }
 
-/// Checks that decoding pages takes at most `most` bytes, and returns how many, at most.
+/// Checks that decoding pages takes at most `most` bytes. Returns an upper limit of what it takes.
 pub(super) fn check<'a>(
     parts: impl Iterator<Item = &'a Shared>,
     metadata: &ColumnChunkMetaData,
     most: u64,
 ) -> Result<u64, Problem> {
-    // A value, and two levels.
+    // A value, and two levels of 2 bytes.
     let value = 4 + match metadata.column_type() {
         Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY => 32,
         Physical::INT96 => 16,
@@ -61,7 +62,7 @@ pub(super) fn check<'a>(
 }
 
 impl Header {
-    /// Reads a header. Returns it, and the bytes behind it.
+    /// Reads a header. Returns the header, and the bytes after it.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let len = bytes.len();
         let mut header = Self { is_compressed: true, ..Self::default() };
@@ -74,7 +75,8 @@ impl Header {
                     header.compressed = size(bytes)?;
                     header.size_at = start..len - bytes.0.len();
                 }
-                // Those of a page of data, of a dictionary, and of a page of version 2.
+                // The parts of the header for a page of data, for a dictionary, and for a page of
+                // data of version 2.
                 5 | 7 | 8 if kind.is_struct() => {
                     header.is_dictionary = number == 7;
                     bytes.fields(|bytes, field, kind| header.field(bytes, number, field, kind))?;
@@ -86,7 +88,7 @@ impl Header {
         Some((header, bytes.0))
     }
 
-    /// Reads a field of the part of a header that a kind of pages has.
+    /// Reads a field of one of those parts of a header.
     fn field(&mut self, bytes: &mut Bytes<'_>, part: i64, number: i64, kind: Kind) -> Option<bool> {
         match (part, number) {
             (_, 1) if kind.is_int() => self.values = size(bytes)?,
@@ -100,7 +102,8 @@ impl Header {
         Some(true)
     }
 
-    /// Checks that a page does not unpack to more than its header says, if its codec does not.
+    /// Checks that a page does not unpack to more bytes than its header says, unless the decoder of
+    /// its codec checks that.
     fn check_packed(&self, page: &[u8], codec: Compression, most: u64) -> Result<(), Problem> {
         if !self.is_compressed || self.compressed.saturating_mul(EXPANSION) <= most {
             return Ok(());
@@ -110,7 +113,7 @@ impl Header {
             |reader: &mut dyn Read| io::copy(&mut reader.take(self.uncompressed.saturating_add(1)), &mut io::sink());
         let unpacked = match codec {
             Compression::GZIP(_) => take(&mut flate2::read::MultiGzDecoder::new(packed)),
-            // Old writers had frames of LZ4; the decoder tries them after others.
+            // Old writers used LZ4 frames. The decoder tries those after other forms of LZ4.
             Compression::LZ4 => take(&mut lz4_flex::frame::FrameDecoder::new(packed)),
             _ => return Ok(()),
         };
@@ -118,7 +121,7 @@ impl Header {
             Ok(bytes) if bytes > self.uncompressed => {
                 Err(Problem::from(format!("a page that unpacks to more than {} bytes", self.uncompressed)))
             }
-            // The decoder says what is wrong.
+            // If it is invalid, the decoder reports that.
             _ => Ok(()),
         }
     }
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn headers_are_read_to_their_end() {
-        // A page of data: type 0, sizes 100 and 50, a checksum, 7 values; then its data.
+        // A page of data: type 0, sizes 100 and 50, a checksum, and 7 values. Its data follows.
         let bytes = [0x15, 0, 0x15, 0xc8, 0x01, 0x15, 100, 0x15, 2, 0x1c, 0x15, 14, 0x15, 0, 0, 0, 9, 9];
         let header = Header {
             uncompressed: 100,

@@ -1,12 +1,15 @@
 //! The batches of Arrow files and streams.
 //!
-//! A message is the marker `ffffffff` (not before Arrow 0.15), i32 length of its metadata, the metadata, a flatbuffer
-//! padded to 8 bytes, and its body. A length of 0 ends the stream, as does the end of the file. An Arrow file, or Feather
-//! file, has such messages after the 8 bytes `ARROW1\0\0`, and at its end a footer with the schema, and where the messages
-//! are. Those that it does not name are not read: polars writes a schema without a length there.
+//! A message consists of the marker `ffffffff` (absent before Arrow 0.15), the length of its
+//! metadata (i32), the metadata (a flatbuffer padded to 8 bytes), and its body. A length of 0 ends
+//! the stream, and so does the end of the file. An Arrow file (or Feather file) has such messages
+//! after the 8 bytes `ARROW1\0\0`. At its end it has a footer with the schema and the positions of
+//! the messages. Messages that the footer does not list are not read, as polars writes a schema
+//! without a length there.
 //!
-//! Dictionaries are batches of one column. A later one replaces the one before it or, as a delta, goes on with it. In a
-//! stream this holds for the batches that follow; in a file, all batches have the same dictionaries, and none is replaced.
+//! Dictionaries are batches of one column. A later dictionary replaces the previous one or, if it
+//! is a delta, extends it. In a stream, this applies to the batches that follow. In a file, all
+//! batches have the same dictionaries, and none is replaced.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
@@ -32,7 +35,7 @@ use crate::window::{Progress, Window};
 /// The maximum length of the metadata of one message.
 const LONGEST: u64 = 64 << 20;
 
-/// What an Arrow file begins with.
+/// The first bytes of an Arrow file.
 pub(super) const MAGIC: &[u8] = b"ARROW1\0\0";
 
 type Dictionaries = Arc<HashMap<i64, ArrayRef>>;
@@ -45,17 +48,17 @@ pub(super) struct File {
     batches: Vec<Batch>,
 }
 
-/// Some rows of a file.
+/// The location of a batch of a file.
 #[derive(Debug)]
 struct Batch {
     message: Arc<[u8]>,
-    /// Where its body is in the file.
+    /// The range of its body in the file.
     body: Span,
     rows: usize,
     dictionaries: Dictionaries,
 }
 
-/// A batch with the columns that are read.
+/// A batch, with the columns that are read.
 #[derive(Debug)]
 struct Rows {
     batch: Batch,
@@ -64,8 +67,8 @@ struct Rows {
 }
 
 impl File {
-    /// Walks over the messages of a file, and reads its dictionaries. Their size is added to `spent`, which may be up to
-    /// `limit`.
+    /// Reads the positions of the batches of a file, and its dictionaries. The size of the
+    /// dictionaries is added to `spent`, which must not exceed `limit`.
     pub(super) fn open(files: &Arc<Files>, file: usize, options: &Settings, spent: &AtomicU64) -> Result<Self, Error> {
         let path = files.path(file);
         let progress = Progress::default();
@@ -93,7 +96,7 @@ impl File {
             let advice = "check that it was written completely, by Arrow";
             return walk.of.ok_or_else(|| Error::in_file(path, "no schema", advice));
         }
-        // The footer, its length as i32, and the magic number without its zeros.
+        // The end of a file: the footer, its length as i32, and the magic number without its zeros.
         let error = |problem: &str| Error::format(path.display(), len.saturating_sub(10), problem, DAMAGED);
         let end = if len < 18 { &[][..] } else { walk.window.bytes(len - 10, 10)? };
         let size = word(end).map(u64::from).filter(|&size| end.ends_with(&MAGIC[..6]) && size <= LONGEST.min(len - 18));
@@ -112,7 +115,7 @@ impl File {
         walk.of.ok_or_else(|| error("no schema"))
     }
 
-    /// Returns the batches of the file, with these columns.
+    /// Returns the batches of the file, each with these columns.
     pub(super) fn parts(self, leaves: &[Leaf]) -> Vec<Part> {
         let mut chosen: Vec<usize> = leaves.iter().map(|leaf| leaf.path[0]).collect();
         chosen.sort_unstable();
@@ -127,7 +130,7 @@ impl File {
     }
 }
 
-/// A walk over the messages of a file.
+/// The state of a walk over the messages of a file.
 struct Walk<'a> {
     files: &'a Arc<Files>,
     file: usize,
@@ -136,9 +139,9 @@ struct Walk<'a> {
     options: &'a Settings,
     is_file: bool,
     of: Option<File>,
-    /// The numbers of the dictionaries of columns that were chosen.
+    /// The identifiers of the dictionaries that the chosen columns use.
     used: Vec<i64>,
-    /// Those that hold for the next batch.
+    /// The dictionaries that apply to the next batch.
     dictionaries: Dictionaries,
     spent: &'a AtomicU64,
 }
@@ -160,7 +163,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Reads a message, and returns where it ends; `None` if it ends the stream.
+    /// Reads a message. Returns the position of its end, or `None` if it ends the stream.
     fn message(&mut self, at: u64) -> Result<Option<u64>, Error> {
         let len = self.window.file_len();
         let error = |problem: &str| Error::format(self.path.display(), at, problem, DAMAGED);
@@ -196,7 +199,8 @@ impl Walk<'_> {
             MessageHeader::RecordBatch => {
                 let batch = message.header_as_record_batch().ok_or_else(|| error("a message without its header"))?;
                 let of = self.of.as_mut().ok_or_else(|| error("a batch before the schema"))?;
-                // Rows of nothing could be any number.
+                // Without columns, a batch could claim any number of rows; it is limited by the
+                // file's length.
                 let rows = usize::try_from(batch.length()).ok().filter(|&rows| rows as u64 <= 8 * len);
                 let rows =
                     rows.ok_or_else(|| error("a number of rows that is negative, or more than the file has bits"))?;
@@ -257,7 +261,7 @@ impl Decode for Rows {
     }
 }
 
-/// Adds the numbers of the dictionaries of a column, and of those in it.
+/// Adds the identifiers of the dictionaries of a column and of the columns nested in it.
 fn dictionaries(field: arrow_ipc::Field<'_>, depth: usize, into: &mut Vec<i64>) {
     into.extend(field.dictionary().map(|dictionary| dictionary.id()));
     if let Some(depth) = depth.checked_sub(1) {
@@ -265,7 +269,8 @@ fn dictionaries(field: arrow_ipc::Field<'_>, depth: usize, into: &mut Vec<i64>) 
     }
 }
 
-/// Runs the decoder. A damaged file must not end the program, whatever it makes of it.
+/// Runs the Arrow decoder, and converts a panic to an error, as a damaged file must not end the
+/// program.
 fn caught<T>(run: impl FnOnce() -> Result<T, arrow_schema::ArrowError>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => outcome.map_err(|error| error.to_string()),
@@ -283,7 +288,7 @@ fn check(batch: arrow_ipc::RecordBatch<'_>, body: &Buffer, limit: u64) -> Result
     for buffer in batch.buffers().into_iter().flatten() {
         let start = usize::try_from(buffer.offset()).ok();
         let len = start.and_then(|start| body.get(start..)?.first_chunk().copied());
-        // A buffer that is empty has no length. One of -1 is not packed.
+        // An empty buffer has no length. A length of -1 means that the buffer is not compressed.
         if let Some(len) = len.filter(|_| buffer.length() > 0) {
             all = all.saturating_add(u64::try_from(i64::from_le_bytes(len)).unwrap_or(0));
         }
@@ -294,16 +299,16 @@ fn check(batch: arrow_ipc::RecordBatch<'_>, body: &Buffer, limit: u64) -> Result
     Ok(())
 }
 
-/// Keeps mapped files while their bytes are in arrays.
+/// An owner of mapped files, which keeps them alive while arrays use their bytes.
 struct Mapped(#[expect(dead_code, reason = "it is only kept")] Arc<Files>);
 
 impl RefUnwindSafe for Mapped {}
 
-/// Returns the body of a message, which is not copied if the file is mapped.
+/// Returns the body of a message. It is not copied if the file is mapped.
 fn body_of(files: &Arc<Files>, span: Span) -> Result<Buffer, Error> {
     if let Some(bytes) = files.mapped(span) {
         let (start, len) = (NonNull::from(bytes).cast(), bytes.len());
-        // SAFETY: the bytes are there as long as the files, which the buffer keeps.
+        // SAFETY: the bytes are valid as long as the files, which the buffer keeps alive.
         return Ok(unsafe { Buffer::from_custom_allocation(start, len, Arc::new(Mapped(files.clone()))) });
     }
     let mut bytes = Vec::new();

@@ -1,31 +1,34 @@
-//! Tables: Parquet files, and Arrow files and streams, as Hugging Face Datasets and Arrow's libraries write them, by row.
+//! Tables: the rows of Parquet files and of Arrow files and streams, such as those of Hugging Face
+//! Datasets.
 //!
 //! | column | field |
 //! |---|---|
-//! | integers of 8 to 64 bits, floats of 16 to 64 bits, truth values | the same |
-//! | dates, times, timestamps, durations | their integers: `i32` or `i64`; Parquet's of 96 bits: nanoseconds since 1970 |
-//! | strings, binaries, of any length, also as views | text, bytes |
+//! | integers of 8 to 64 bits, floats of 16 to 64 bits, truth values | a number of the same type |
+//! | dates, times, timestamps, durations | the stored integer, `i32` or `i64`; for Parquet's timestamps of 96 bits, nanoseconds since 1970 |
+//! | strings and binaries of any length, also as views | text, bytes |
 //! | binaries of a fixed length | `u8` tensors |
 //! | lists of numbers, also as views; lists of a fixed length | lists; tensors |
 //! | values in a dictionary (categories) of any of these | the values |
 //! | decimals of up to 128 bits, with [`decimals_as_f64`](TableOptions::decimals_as_f64) | `f64` |
 //! | structs, such as Hugging Face's `Image` and `Audio` | a field for each member: `image.bytes`, `image.path` |
 //!
-//! Other lists, maps, unions and columns of nulls only are not read: a dataset opens if others are chosen by
-//! [`columns`](TableOptions::columns). Missing values are errors, unless
-//! [`missing_as_zero`](TableOptions::missing_as_zero) or the column's [default](TableOptions::default_number) is set. A list
-//! of a fixed length in Parquet is a tensor if the writer stored Arrow's schema, as pyarrow and polars do, and otherwise a
-//! list.
+//! Other lists, maps, unions and columns of only nulls are not supported. To open a file that has
+//! such columns, choose others with [`columns`](TableOptions::columns). Missing values are errors,
+//! unless [`missing_as_zero`](TableOptions::missing_as_zero) or the column's
+//! [default](TableOptions::default_number) is set. A list of a fixed length in Parquet is a tensor
+//! if the writer stored Arrow's schema, as pyarrow and polars do, and otherwise a list.
 //!
-//! Rows are decoded column by column, many at a time: a row group of Parquet, or if the file has a page index, a part of
-//! it that pages begin with and that takes a megabyte or more; and a batch of Arrow. They are kept in memory up to
-//! [`memory_limit`](TableOptions::memory_limit). So an order that jumps over a table that is larger than that decodes the
-//! same rows again and again: write Parquet with a page index (Hugging Face Datasets does since version 4) and Arrow in small
-//! batches for it, [map](TableOptions::mapped) Arrow files that are not compressed, or shuffle within some row groups at a
-//! time ([`shard_lens`](crate::Records::shard_lens)).
+//! Many rows are decoded together, column by column. For Arrow, these are the rows of a batch. For
+//! Parquet, they are the rows of a row group or, if the file has a page index, a part of it that
+//! begins at a page and takes a megabyte or more. Decoded rows are kept in memory up to
+//! [`memory_limit`](TableOptions::memory_limit). If a table is larger than this, an order that
+//! jumps through all of it decodes the same rows again and again. To avoid this, write Parquet with
+//! a page index (as Hugging Face Datasets does since version 4) and Arrow in small batches,
+//! [map](TableOptions::mapped) Arrow files that are not compressed, or shuffle within a few row
+//! groups at a time ([`shard_lens`](crate::Records::shard_lens)).
 //!
-//! A file that is damaged so that the decoder panics is an error, too, but the panic hook is called, and a program that is
-//! built with `panic = "abort"` ends.
+//! A damaged file that makes the decoder panic is an error, too. However, the panic hook is called,
+//! and a program that is built with `panic = "abort"` ends.
 
 mod column;
 #[cfg(feature = "parquet")]
@@ -66,11 +69,11 @@ use crate::{CapacityHint, Error, Format, Input, Options, Record, RecordFields, R
 
 const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
 
-/// The size in bytes that a smaller part is taken to have when its growth is computed: how much a small part grows says
-/// little about larger ones.
+/// The smallest recorded size, in bytes, that is used to compute the growth of a part. The growth
+/// of smaller parts says little about that of larger ones.
 const SMALL: u64 = 64 << 10;
 
-/// The number of rows that are examined to choose how much memory to reserve for columns of any length.
+/// The number of rows that are examined to choose the capacity of columns without a fixed length.
 const LOOKED_AT: usize = 256;
 
 /// The rows of Parquet and Arrow files.
@@ -94,60 +97,69 @@ pub struct Table {
     /// The number of the first row of each part, and the number of all rows.
     starts: Vec<usize>,
     fields: RecordFields,
-    /// For each file, where the columns are in its decoded parts.
+    /// For each file, the position of each column in its decoded parts.
     leaves: Vec<Vec<Leaf>>,
     kept: PartCache<Chunk, Vec<Column>>,
     /// The total size of all parts, as recorded in the files.
     size: u64,
-    /// The largest ratio of a part's decoded size to its recorded size, in 1/256; 0 if no part was decoded yet.
+    /// The largest ratio of a part's decoded size to its recorded size, in 1/256; 0 if no part was
+    /// decoded yet.
     growth: AtomicU64,
     /// The value that replaces a missing value, for each column where that is not an error.
     missing: Vec<Option<Box<[u8]>>>,
     is_parquet: bool,
-    /// The number of this table among all of this process.
+    /// The number of this table, which is unique in this process.
     number: u64,
 }
 
-/// Rows that are decoded together.
+/// A part of a table: rows that are decoded together.
 struct Part {
     /// The number of the file, and of the row group or batch in it.
     file: usize,
     group: usize,
     rows: usize,
-    /// About how many bytes it has, decoded, as the file says.
+    /// The approximate size of the decoded part in bytes, according to the file.
     size: u64,
-    /// The number of steps in which the columns that were chosen are decoded: one for each, or one for all.
+    /// The number of steps in which the chosen columns are decoded: one for each column, or one for
+    /// all.
     steps: usize,
     decode: Box<dyn Decode>,
 }
 
-/// Where rows are, and how they are decoded.
+/// The location of rows in a file, and how they are decoded.
 trait Decode: Send + Sync {
-    /// Calls `each` with what is read.
+    /// Calls `each` with the ranges that must be read.
     fn spans(&self, files: &Files, each: &mut dyn FnMut(Span));
 
-    /// Returns the bytes that decoded columns may lie in, if the file is mapped.
+    /// Returns the bytes of the mapped file, in which decoded columns may be, or `None` if the file
+    /// is not mapped.
     fn mapped<'f>(&self, files: &'f Files) -> Option<&'f [u8]>;
 
-    /// Reads and decodes the columns of a step. `spent` counts what all steps take.
+    /// Reads and decodes the columns of a step. `spent` counts the bytes of memory that all steps
+    /// take.
     fn read(&self, files: &Arc<Files>, step: usize, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Error>;
 }
 
-/// How tables are read. A struct's name among [`columns`](Options::columns) stands for all its members.
+/// Options for reading tables. In [`columns`](Options::columns), the name of a struct stands for
+/// all its members.
 ///
-/// [`memory_limit`](Options::memory_limit) is for decoded rows, in each process. Those that each thread
-/// is copying into a batch come in addition, up to a quarter of this or one part of the file, and those that threads are
-/// decoding. A batch of rows from many parts of a larger table decodes each of these parts once. What is decoded together may
-/// take twice as much as this, or 64 MiB if that is more; and the dictionaries of Arrow, which are kept besides, once as much.
+/// [`memory_limit`](Options::memory_limit) limits the memory of decoded rows that each process
+/// keeps. In addition, each thread needs memory for the rows that it is copying into a batch (up to
+/// a quarter of the limit, or one part of the file) and for those that it is decoding. Rows that
+/// are decoded together may take twice the limit, or 64 MiB if that is more. The dictionaries of
+/// Arrow are kept separately, and may take as much as the limit. For a batch of rows from many
+/// parts of a table that is larger than the limit, each of these parts is decoded once.
 pub type TableOptions = Options<Table>;
 
 impl TableOptions {
-    /// Opens files, folders that Hugging Face's `save_to_disk` wrote, and [patterns](crate::paths), one after another. All
-    /// are Parquet, or all are Arrow. Columns are found by their names, in any order.
+    /// Opens files, folders that Hugging Face's `save_to_disk` wrote, and [patterns](crate::paths);
+    /// their rows follow one another. All files must be Parquet, or all must be Arrow. Columns are
+    /// identified by their names, so their order may differ between files.
     ///
     /// # Errors
     ///
-    /// If a file can't be read, is not valid, or lacks a column of the first; or if a column can't be read.
+    /// If a file can't be read, is invalid, or lacks a column of the first file, or if a column is
+    /// not supported.
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Table>, Error> {
         let set = &self.set;
         let files = Arc::new(set.files(data_files(paths)?)?);
@@ -211,7 +223,8 @@ impl TableOptions {
 }
 
 impl Settings {
-    /// Returns what a missing value of each column is, if that is not an error.
+    /// Returns the bytes that replace a missing value of each column, or `None` for columns where
+    /// that is an error.
     fn missing(&self, path: &Path, leaves: &[Leaf]) -> Result<Vec<Option<Box<[u8]>>>, Error> {
         let wrong = |problem, advice| Error::in_file(path, problem, advice);
         if let Some(name) = self.default_numbers.keys().find(|name| !leaves.iter().any(|leaf| leaf.name == **name)) {
@@ -238,7 +251,7 @@ impl Settings {
 struct Opened {
     is_parquet: bool,
     columns: Columns,
-    /// Makes the parts of the file, with some of its columns.
+    /// Creates the parts of the file, with the chosen columns.
     parts: MakeParts,
 }
 
@@ -276,8 +289,8 @@ impl Opened {
     }
 }
 
-/// Returns the columns with their places in what is decoded: of Parquet one column at a time, without its siblings, and of
-/// Arrow those that were chosen.
+/// Returns the columns with their positions in decoded data. In Parquet, each column is decoded by
+/// itself; in Arrow, the chosen columns are decoded together.
 fn decoded(leaves: &[Leaf], is_parquet: bool) -> Vec<Leaf> {
     let mut chosen: Vec<usize> = leaves.iter().map(|leaf| leaf.path[0]).collect();
     chosen.sort_unstable();
@@ -295,10 +308,10 @@ fn decoded(leaves: &[Leaf], is_parquet: bool) -> Vec<Leaf> {
     leaves.iter().map(moved).collect()
 }
 
-/// What a part of a table may take in memory, at least, in bytes.
+/// The smallest limit for the memory of a part of a table, in bytes.
 const MIN: u64 = 64 << 20;
 
-/// Why something can't be read.
+/// Why something can't be read, without the file's name.
 #[derive(Debug)]
 struct Problem {
     what: String,
@@ -326,7 +339,7 @@ impl From<&str> for Problem {
     }
 }
 
-/// Returns the files that paths stand for.
+/// Returns the files that the given paths stand for.
 fn data_files(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for path in expand(paths)? {
@@ -362,7 +375,7 @@ fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let files = state.get("_data_files").and_then(|files| files.as_array()).ok_or_else(|| wrong("no _data_files"))?;
     let name = |file: &serde_json::Value| {
         let name = file.get("filename").and_then(|name| name.as_str());
-        // One file name, and no path.
+        // It must be a file name, not a path.
         let name = name.filter(|name| !name.contains('/') && !matches!(*name, "" | "." | ".."));
         Ok(below(folder, name.ok_or_else(|| wrong("a data file without a name in the folder"))?))
     };
@@ -370,24 +383,25 @@ fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 impl Table {
-    /// Opens files, folders that `save_to_disk` wrote, and patterns, with the [default options](TableOptions).
+    /// Opens files, folders that `save_to_disk` wrote, and patterns, with the
+    /// [default options](TableOptions).
     ///
     /// # Errors
     ///
-    /// As [`TableOptions::open`].
+    /// Those of [`TableOptions::open`].
     pub fn open(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Self>, Error> {
         TableOptions::new().open(paths)
     }
 
-    /// Whether the files are Parquet, and not Arrow.
+    /// Whether the files are Parquet; otherwise they are Arrow.
     pub fn is_parquet(&self) -> bool {
         self.is_parquet
     }
 
-    /// Chooses the fields, with room for the first rows.
+    /// Chooses the fields, with the capacity that the first rows need.
     fn infer_fields(&self, leaves: &[Leaf]) -> RecordFields {
         let is_packed = |leaf: &Leaf| leaf.kind.room().is_some();
-        // Rows that can't be read are errors when they are asked for.
+        // Rows that can't be read are reported as errors when they are requested.
         let first = (0..self.parts.len()).find(|&part| self.parts[part].rows > 0);
         let first = first.filter(|_| leaves.iter().any(is_packed));
         let first = first.and_then(|part| Some((self.chunk(part).ok()?, self.parts[part].rows.min(LOOKED_AT))));
@@ -426,7 +440,8 @@ impl Table {
         decoding(|| self.kept.get(number, steps, decode, chunk_of))
     }
 
-    /// Whether some parts have no room in memory together: not all have, and these take more than a quarter of it.
+    /// Whether parts are too large to be in memory together: not all of them are there already, and
+    /// they take more than a quarter of the limit.
     fn are_too_large(&self, parts: &[usize]) -> Result<bool, Error> {
         let size = |part: &&usize| self.parts[**part].size;
         if self.growth.load(Ordering::Relaxed) == 0
@@ -513,7 +528,7 @@ impl Format for Table {
     fn write_many(&self, indices: &[usize], rows: &mut RowsMut<'_>) {
         let gather = Gather::new(&self.starts, indices);
         if let Ok(apart) = self.are_too_large(gather.parts()) {
-            // Rows that are not written are read one by one, and their errors are met again.
+            // Rows that are not written here are read one by one, which reports their errors.
             drop(gather.write(rows, apart, |part| self.chunk(part)));
         }
     }

@@ -1,4 +1,4 @@
-//! Row groups of Parquet files, or parts of them that pages begin with.
+//! Row groups of Parquet files, or parts of row groups that begin at pages.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ use super::{DAMAGED, Decode, MIN, Part, Problem, thrift};
 use crate::Error;
 use crate::files::{Files, Span};
 
-/// How many bytes a part of a row group has at least, decoded.
+/// The minimum size of a part of a row group, decoded, in bytes.
 const PART: u64 = 1 << 20;
 
 /// A Parquet file.
@@ -38,18 +38,18 @@ pub(super) struct File {
     pub(super) columns: Columns,
 }
 
-/// What is read of a file.
+/// The columns of a file that are read.
 #[derive(Debug)]
 struct Chosen {
     file: usize,
     metadata: ArrowReaderMetadata,
-    /// With timestamps of 96 bits as seconds, if there are any.
+    /// The metadata with timestamps of 96 bits as seconds, if there are any.
     seconds: Option<ArrowReaderMetadata>,
-    /// The numbers and the names of the columns that are decoded, each by itself.
+    /// The numbers and the names of the columns, which are decoded separately.
     leaves: Vec<(usize, String)>,
 }
 
-/// Some rows of a row group.
+/// A range of rows of a row group.
 #[derive(Debug)]
 struct Rows {
     of: Arc<Chosen>,
@@ -58,14 +58,14 @@ struct Rows {
 }
 
 impl File {
-    /// Reads the metadata at the end of a file, and the page index.
+    /// Reads the metadata at the end of a file, with the page index.
     pub(super) fn open(files: &Files, file: usize, decimals: bool) -> Result<Self, Error> {
         let wrong = |problem: String| Error::in_file(files.path(file), problem, DAMAGED);
         let reader = ParquetMetaDataReader::new()
             .with_column_index_policy(PageIndexPolicy::Skip)
             .with_offset_index_policy(PageIndexPolicy::Optional);
         let footer = FooterReader { files, file };
-        // A damaged file must not end the program, whatever the decoder makes of it.
+        // The decoder may panic on a damaged file, which must not end the program.
         let read = catch_unwind(AssertUnwindSafe(|| {
             let metadata = reader.parse_and_finish(&footer)?;
             ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
@@ -76,7 +76,7 @@ impl File {
         Ok(Self { file, metadata, columns })
     }
 
-    /// Returns the parts of the file, with these columns.
+    /// Returns the parts of the file, each with these columns.
     pub(super) fn parts(self, files: &Files, leaves: &[Leaf]) -> Result<Vec<Part>, Error> {
         let wrong = |problem: String| Error::in_file(files.path(self.file), problem, DAMAGED);
         let schema = self.metadata.parquet_schema();
@@ -104,7 +104,8 @@ impl File {
     }
 }
 
-/// Returns the number of the column of the file's own schema that Arrow's column is made of.
+/// Returns the number of the column in the file's own schema that corresponds to a column of
+/// Arrow's schema.
 fn below(schema: &SchemaDescriptor, leaf: &Leaf) -> Option<usize> {
     fn count(of: &Type) -> usize {
         if of.is_group() { of.get_fields().iter().map(|field| count(field)).sum() } else { 1 }
@@ -119,8 +120,8 @@ fn below(schema: &SchemaDescriptor, leaf: &Leaf) -> Option<usize> {
     (names.join(".") == leaf.name && count(of) == 1).then_some(first)
 }
 
-/// Returns metadata whose timestamps of 96 bits are seconds, if there are any: their nanoseconds may be too many for 64
-/// bits, which the decoder does not notice.
+/// Returns metadata in which timestamps of 96 bits are read as seconds, if there are any. Their
+/// nanoseconds may overflow 64 bits, which the decoder does not detect.
 fn seconds(
     metadata: &ArrowReaderMetadata,
     leaves: &[(usize, String)],
@@ -141,7 +142,7 @@ fn seconds(
     ArrowReaderMetadata::try_new(metadata.metadata().clone(), options).map(Some)
 }
 
-/// Returns the first rows of the parts of a row group, and the number of its rows.
+/// Returns the first row of each part of a row group, and the number of rows of the group.
 fn starts(metadata: &ParquetMetaData, number: usize, leaves: &[(usize, String)]) -> Result<Vec<usize>, &'static str> {
     let group = metadata.row_group(number);
     let rows = usize::try_from(group.num_rows()).map_err(|_| "a negative number of rows")?;
@@ -153,7 +154,7 @@ fn starts(metadata: &ParquetMetaData, number: usize, leaves: &[(usize, String)])
         |&(column, _): &(usize, String)| index.offset_index(column).map_or(&[][..], |index| index.page_locations());
     let bytes: i64 =
         leaves.iter().map(|&(column, _)| group.column(column).uncompressed_size().max(0)).fold(0, i64::saturating_add);
-    // The column with the most pages decides where parts begin.
+    // Parts begin where pages of the column with the most pages begin.
     let most = leaves.iter().map(pages).max_by_key(|pages| pages.len()).unwrap_or_default();
     let mut starts = vec![0];
     for page in most {
@@ -170,7 +171,7 @@ fn starts(metadata: &ParquetMetaData, number: usize, leaves: &[(usize, String)])
 }
 
 impl Rows {
-    /// Returns about how many bytes they have, decoded.
+    /// Returns the approximate size of the decoded rows in bytes.
     fn size(&self) -> u64 {
         let group = self.of.metadata.metadata().row_group(self.group);
         let columns = self.of.leaves.iter().map(|(column, _)| group.column(*column).uncompressed_size().max(0) as u64);
@@ -178,7 +179,8 @@ impl Rows {
         (u128::from(all) * self.rows.len() as u128 / rows) as u64
     }
 
-    /// Calls `each` with where the pages of a column are that have these rows, and the dictionary.
+    /// Calls `each` with the ranges of a column's pages that contain these rows, and with the range
+    /// of the dictionary.
     fn pages(&self, column: usize, file_len: u64, each: &mut dyn FnMut(Span)) {
         let metadata = self.of.metadata.metadata();
         let chunk = metadata.row_group(self.group).column(column);
@@ -229,17 +231,17 @@ impl Rows {
     }
 
     fn checked(&self, step: usize, mut parts: Parts, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Problem> {
-        // The decoder trusts the sizes that pages state.
+        // Checked here, as the decoder trusts the sizes in page headers.
         let (most, (column, name)) = (limit.saturating_mul(2).max(MIN), &self.of.leaves[step]);
         let group = self.of.metadata.metadata().row_group(self.group);
         let left = most.saturating_sub(spent.load(Ordering::Relaxed));
         let pages = check(parts.bytes(), group.column(*column), left).map_err(|problem| problem.of_column(name))?;
-        // Other threads decode other columns.
+        // Other threads may be decoding other columns.
         if spent.fetch_add(pages, Ordering::Relaxed).saturating_add(pages) > most {
             return Err(Problem::too_large(most).of_column(name));
         }
         let (mut metadata, mut seconds) = (self.of.metadata.clone(), self.of.seconds.clone());
-        // Old writers of such frames wrote no page index, so the pages are in one piece.
+        // Old writers of such LZ4 frames wrote no page index, so the pages are in one range.
         if let (Compression::LZ4, [(start, bytes)]) = (group.column(*column).compression(), &mut parts.parts[..])
             && let Some(unpacked) = frames::unpack(bytes).map_err(|problem| problem.of_column(name))?
         {
@@ -315,7 +317,7 @@ impl From<ParquetError> for Problem {
     }
 }
 
-/// Reads the metadata at the end of a file.
+/// Reads the metadata at the end of a file, for the Parquet library.
 struct FooterReader<'a> {
     files: &'a Files,
     file: usize,
@@ -339,7 +341,8 @@ impl ChunkReader for FooterReader<'_> {
         let mut bytes = Vec::new();
         let span = Span { file: self.file, start, len: Some(length as u64) };
         self.files.read_into(span, &mut bytes).map_err(|error| ParquetError::External(Box::new(error)))?;
-        // What is before the length of the metadata, at the end, is the metadata. Its parser has no limit of its own.
+        // The bytes before the length of the metadata, at the end of the file, are the metadata.
+        // Their parser does not limit its recursion.
         let is_metadata = start.checked_add(length as u64 + 8) == Some(Length::len(self));
         if is_metadata && thrift::schema_depth(&bytes).is_none_or(|depth| depth > DEEPEST) {
             return Err(ParquetError::General(format!("a damaged schema, or one that is more than {DEEPEST} deep")));
@@ -348,7 +351,7 @@ impl ChunkReader for FooterReader<'_> {
     }
 }
 
-/// The parts of a file that a column needs: where each is, and its bytes.
+/// The ranges of a file that a column needs, each with its position and its bytes.
 #[derive(Clone)]
 struct Parts {
     len: u64,

@@ -1,4 +1,4 @@
-//! The columns of a table as fields of samples.
+//! Converts the columns of a table to fields of samples.
 
 use arrow_array::types::{ArrowPrimitiveType, Float16Type};
 use arrow_schema::{DataType, Field, Fields, Schema};
@@ -15,18 +15,18 @@ pub(super) const DEEPEST: usize = 64;
 /// The maximum length of the names of all columns, in bytes.
 const LONGEST: usize = 64 << 20;
 
-/// A column that is a field of samples, or a member of a struct.
+/// A column, or a member of a struct, that becomes a field of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
-    /// The names down to it, joined by dots.
+    /// The names on the path to it, joined by dots.
     pub(super) name: String,
-    /// The number of the column, and those of the members down to it.
+    /// The number of the column, followed by the numbers of the members on the path.
     pub(super) path: Vec<usize>,
-    /// What it holds. The room is chosen later.
+    /// The kind of the field. Its capacity is chosen later.
     pub(super) kind: FieldKind,
 }
 
-/// Returns the bytes of a number in a column of this kind; `None` if it does not fit.
+/// Returns the bytes of a number for a column of this kind, or `None` if it does not fit.
 pub(super) fn number_of(kind: &FieldKind, number: DefaultNumber) -> Option<Box<[u8]>> {
     fn integer<T: Element + TryFrom<i64>>(number: DefaultNumber) -> Option<Box<[u8]>> {
         let number = T::try_from(number.integer()?).ok()?;
@@ -43,7 +43,8 @@ pub(super) fn number_of(kind: &FieldKind, number: DefaultNumber) -> Option<Box<[
         DType::I32 => integer::<i32>(number),
         DType::U64 => integer::<u64>(number),
         DType::I64 => integer::<i64>(number),
-        // The nearest float, unless that overflows to infinity.
+        // Rounds to the nearest float. Returns `None` if that is infinite although the number is
+        // not.
         DType::F16 => {
             let (wide, near) = (number.float()?, Half::from_f64(number.float()?));
             (near.is_finite() || !wide.is_finite()).then(|| near.to_ne_bytes().into())
@@ -61,7 +62,7 @@ pub(super) fn number_of(kind: &FieldKind, number: DefaultNumber) -> Option<Box<[
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     pub(super) leaves: Vec<Leaf>,
-    /// Columns that are not read, and why.
+    /// The names of columns that are not supported, and why.
     pub(super) others: Vec<(String, String)>,
     /// The length of all names together, in bytes.
     names: usize,
@@ -73,7 +74,7 @@ impl Columns {
         self.leaves.iter().map(|leaf| &*leaf.name).chain(self.others.iter().map(|(name, _)| &**name))
     }
 
-    /// Returns the columns of a schema, with its decimals if those are read.
+    /// Returns the columns of a schema. Decimals are included if `decimals` is set.
     pub(super) fn new(schema: &Schema, decimals: bool) -> Result<Self, String> {
         let mut columns = Self::default();
         columns.add_all(schema.fields(), None, decimals)?;
@@ -106,7 +107,7 @@ impl Columns {
     }
 }
 
-/// Returns what a column holds, or why it can't be read.
+/// Returns the kind of a column, or why it is not supported.
 fn kind(of: &DataType, decimals: bool) -> Result<FieldKind, String> {
     let room = CapacityHint { items: 1, exceeded: true };
     let is_decimal =
@@ -134,7 +135,7 @@ fn kind(of: &DataType, decimals: bool) -> Result<FieldKind, String> {
     })
 }
 
-/// Returns the dtype of a column of numbers. Dates, times and durations are their integers.
+/// Returns the dtype of a column of numbers. Dates, times and durations are read as integers.
 fn number(of: &DataType) -> Option<DType> {
     Some(match of {
         DataType::Boolean => DType::Bool,

@@ -1,9 +1,11 @@
-//! The compact protocol of Thrift, as far as sizes and depths are looked up before the decoder trusts them.
+//! A reader of Thrift's compact protocol. It is used to check sizes and depths before the Parquet
+//! decoder, which trusts them, runs.
 //!
-//! A struct is a list of fields: a byte with the type in its low half and, in the high half, how much the field's number is
-//! larger than the last one; or 0 there, and the number after it. A byte of 0 ends it.
+//! A struct is a list of fields. A field begins with a byte. Its lower half is the type. Its upper
+//! half is the difference between the field's number and the previous field's number; if that is 0,
+//! the number itself follows. A byte of 0 ends the struct.
 
-/// The types of values.
+/// The codes of the types of values.
 const TRUE: u8 = 1;
 const FALSE: u8 = 2;
 const BYTE: u8 = 3;
@@ -17,10 +19,10 @@ const SET: u8 = 10;
 const MAP: u8 = 11;
 const STRUCT: u8 = 12;
 
-/// The maximum depth of values.
+/// The maximum depth of nested values.
 const DEEPEST: u32 = 64;
 
-/// Bytes that are read from front to back. Nothing is returned if they end, or are not valid.
+/// The bytes that are still to be read. Methods return `None` if the bytes end or are invalid.
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
 impl Bytes<'_> {
@@ -30,7 +32,7 @@ impl Bytes<'_> {
         Some(byte)
     }
 
-    /// Reads an integer of 7 bits a byte, the lowest first.
+    /// Reads an integer that is stored in groups of 7 bits per byte, the lowest group first.
     fn varint(&mut self) -> Option<u64> {
         let mut all = 0_u64;
         for shift in (0..64).step_by(7) {
@@ -54,14 +56,15 @@ impl Bytes<'_> {
         Some(())
     }
 
-    /// Reads the type and the number of the elements of a list.
+    /// Reads the header of a list: the type and the number of its elements.
     fn list(&mut self) -> Option<(u8, u64)> {
         let byte = self.byte()?;
         let len = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
         Some((byte & 15, len))
     }
 
-    /// Reads a struct. `each` gets the number and the type of each field, and returns whether it read its value.
+    /// Reads a struct. `each` is called with the number and the type of each field, and returns
+    /// whether it has read the value.
     pub(super) fn fields(&mut self, mut each: impl FnMut(&mut Self, i64, Kind) -> Option<bool>) -> Option<()> {
         self.fields_below(DEEPEST, &mut each)
     }
@@ -81,7 +84,8 @@ impl Bytes<'_> {
         }
     }
 
-    /// Passes over a value. In a field a truth value is its type, elsewhere it is a byte.
+    /// Skips a value. A truth value in a field is encoded in the field's type; elsewhere it is a
+    /// byte.
     fn skip(&mut self, kind: u8, in_field: bool, depth: u32) -> Option<()> {
         match kind {
             TRUE | FALSE if in_field => Some(()),
@@ -95,7 +99,7 @@ impl Bytes<'_> {
             LIST | SET => {
                 let (kind, len) = self.list()?;
                 let depth = depth.checked_sub(1)?;
-                // Each element has a byte at least, so that this ends.
+                // Each element takes at least a byte, so the number of steps is limited.
                 (0..len).try_for_each(|_| self.skip(kind, false, depth))
             }
             MAP => {
@@ -130,7 +134,7 @@ impl Kind {
     }
 }
 
-/// Returns how deep the schema in the metadata of a file is.
+/// Returns the depth of the schema in the metadata of a file.
 pub(super) fn schema_depth(metadata: &[u8]) -> Option<usize> {
     let mut deepest = 0;
     Bytes(metadata).fields(|bytes, number, kind| {
@@ -138,7 +142,7 @@ pub(super) fn schema_depth(metadata: &[u8]) -> Option<usize> {
             return Some(false);
         }
         let (Kind(STRUCT), len) = bytes.list().map(|(kind, len)| (Kind(kind), len))? else { return None };
-        // How many members are to come, of each column that is not complete.
+        // For each column that is not complete, how many members are still to come.
         let mut open: Vec<i64> = Vec::new();
         for _ in 0..len {
             let mut members = 0;
@@ -168,7 +172,8 @@ mod tests {
 
     #[test]
     fn values_of_all_types_are_passed_over() {
-        // 1: true, 2: byte, 3: i32, 4: double, 5: binary, 6: list of 2 truth values, 7: map of a byte to a byte, 8: struct, 40: i64
+        // The fields: 1: true, 2: byte, 3: i32, 4: double, 5: binary, 6: list of 2 truth values, 7:
+        // map of a byte to a byte, 8: struct, 40: i64
         let bytes: Vec<u8> = [
             &[0x11, 0x13, 7, 0x15, 0x80, 0x01, 0x17][..],
             &[0; 8],
@@ -195,7 +200,7 @@ mod tests {
     fn deep_and_long_values_end() {
         assert!(Bytes(&[0x1c; 1000]).fields(|_, _, _| Some(false)).is_none());
         assert!(Bytes(&[0x19; 1000]).fields(|_, _, _| Some(false)).is_none());
-        // A list of 2^60 values.
+        // A list that claims 2^60 values.
         assert!(
             Bytes(&[0x19, 0xf3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f, 0])
                 .fields(|_, _, _| Some(false))

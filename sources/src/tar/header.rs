@@ -1,8 +1,9 @@
 //! The headers of a tar: ustar, PAX, and GNU's long names.
 //!
-//! A header is a block of 512 bytes: name, size and checksum as octal digits, a type, and, in ustar, the start of a longer
-//! name. PAX and GNU put longer names and sizes into the data of a header before it. What a header means is as in Python's
-//! `tarfile` (3.11), which webdataset reads tars with.
+//! A header is a block of 512 bytes: name, size and checksum as octal digits, a type, and, in
+//! ustar, the start of a longer name. PAX and GNU store longer names and sizes as the data of an
+//! additional header before the header of the member. Headers are interpreted as by Python's
+//! `tarfile` (3.11), with which webdataset reads tars.
 
 use std::path::{Path, PathBuf};
 
@@ -17,26 +18,27 @@ const LONGEST_EXTENSION: u64 = 1 << 20;
 
 const DAMAGED: &str = "the tar is damaged: copy it or write it again";
 
-/// A member of a tar that has data.
+/// A member of a tar that has data (a regular file).
 #[derive(Debug)]
 pub(super) struct Member {
-    /// The whole name.
+    /// The full name.
     pub(super) name: Vec<u8>,
-    /// The position of its data.
+    /// The position of its data in the tar, in bytes.
     pub(super) start: u64,
-    /// The length of its data.
+    /// The length of its data, in bytes.
     pub(super) len: u64,
 }
 
-/// A source of the bytes of a tar, which is read from front to back.
+/// A source of the bytes of a tar, which is read sequentially.
 pub(super) trait ForwardSource {
-    /// Returns the length in bytes, or, if that is not known before the end, a maximum.
+    /// Returns the length in bytes, or an upper limit if the length is known only at the end.
     fn most(&self) -> u64;
 
-    /// Returns the number of bytes from `at` on, or, if that is not known, at most [`BLOCK`] of them.
+    /// Returns the number of bytes from `at` to the end. If it is not known, returns at most
+    /// [`BLOCK`].
     fn left(&mut self, at: u64) -> Result<u64, Error>;
 
-    /// Returns bytes. `at` is never before that of an earlier call.
+    /// Returns `len` bytes from `at` on. `at` must not be less than in an earlier call.
     fn bytes(&mut self, at: u64, len: u64) -> Result<&[u8], Error>;
 }
 
@@ -54,7 +56,7 @@ impl ForwardSource for Window<'_> {
     }
 }
 
-/// The members of a tar, one after another.
+/// An iterator over the members of a tar.
 #[derive(Debug)]
 pub(super) struct Members<W> {
     path: PathBuf,
@@ -65,7 +67,7 @@ pub(super) struct Members<W> {
     missing_end: bool,
 }
 
-/// What the headers before a header say about it.
+/// The values that PAX or GNU headers set for the next header.
 #[derive(Default)]
 struct Extension {
     name: Option<Vec<u8>>,
@@ -80,7 +82,7 @@ impl Members<Window<'_>> {
 }
 
 impl<W: ForwardSource> Members<W> {
-    /// Walks over a file. With `missing_end`, it may end without a block of zeros.
+    /// Starts reading a tar. With `missing_end`, it may end without a block of zeros.
     pub(super) fn new(path: &Path, window: W, missing_end: bool) -> Self {
         Self { path: path.to_owned(), len: window.most(), window, at: 0, missing_end }
     }
@@ -126,7 +128,7 @@ impl<W: ForwardSource> Members<W> {
                     let advice = "write it without `--sparse`";
                     return Err(self.error(at, "a sparse file, which is not supported", advice));
                 }
-                // Links, devices, folders and pipes have no data, whatever their headers say.
+                // Links, devices, folders and pipes have no data, whatever size is stated.
                 b'1'..=b'6' => {
                     self.at = start;
                     (extension, extended) = (Extension::default(), None);
@@ -135,7 +137,8 @@ impl<W: ForwardSource> Members<W> {
                     let len = extension.len.unwrap_or(header.len);
                     let name = extension.name.take().unwrap_or(header.name);
                     if kind == 0 && name.ends_with(b"/") {
-                        // Before POSIX, folders were regular files whose names end with a slash.
+                        // Before POSIX, folders were stored as regular files whose names end with a
+                        // slash.
                         self.at = start;
                     } else {
                         self.at = self.after(start, len)?;
@@ -167,10 +170,10 @@ impl<W: ForwardSource> Members<W> {
         Ok(*self.window.bytes(at, BLOCK)?.first_chunk().expect("a block was asked for"))
     }
 
-    /// Checks that the file is not a compressed one, by its first bytes.
+    /// Returns an error if the first bytes show that the file is compressed.
     fn unpacked(&mut self, len: u64) -> Result<(), Error> {
         let block = self.window.bytes(0, len)?;
-        // A name may start with these bytes, too.
+        // The name of a member may start with these bytes, too, so the checksum is checked.
         if block.first_chunk().is_some_and(checksum_is_right) {
             return Ok(());
         }
@@ -197,7 +200,7 @@ impl<W: ForwardSource> Members<W> {
         })?;
         let kind = block[156];
         let (name, prefix) = (until_nul(&block[..100]), until_nul(&block[345..500]));
-        // GNU's own types have other fields in the place of the prefix.
+        // The headers of GNU's own types have other fields in the place of the prefix.
         let name = if prefix.is_empty() || matches!(kind, b'L' | b'K' | b'S') {
             name.to_vec()
         } else {
@@ -206,11 +209,11 @@ impl<W: ForwardSource> Members<W> {
         Ok(Header { name, len, kind })
     }
 
-    /// Returns the position after the data of a member, and its padding.
+    /// Returns the position after the data of a member and its padding.
     fn after(&self, start: u64, len: u64) -> Result<u64, Error> {
         let end = start.checked_add(len).filter(|&end| end <= self.len);
         let padded = end.map(|end| end.next_multiple_of(BLOCK));
-        // The padding of the last member may be missing, if the end may be.
+        // With `missing_end`, the padding of the last member may be missing, too.
         let padded = if self.missing_end { padded.map(|end| end.min(self.len)) } else { padded };
         padded.filter(|&end| end <= self.len).ok_or_else(|| {
             let left = self.len.saturating_sub(start);
@@ -220,7 +223,7 @@ impl<W: ForwardSource> Members<W> {
         })
     }
 
-    /// Reads the data of a header that is about another header.
+    /// Reads the data of a header that describes another header.
     fn extension_data(&mut self, start: u64, len: u64) -> Result<Vec<u8>, Error> {
         self.after(start, len)?;
         if len > LONGEST_EXTENSION {
@@ -230,7 +233,8 @@ impl<W: ForwardSource> Members<W> {
         Ok(self.window.bytes(start, len)?.to_vec())
     }
 
-    /// Takes name and size from a PAX header. Headers before it take precedence, as in `tarfile`.
+    /// Takes the name and the size from a PAX header. Values that are set by earlier headers have
+    /// precedence, as in `tarfile`.
     fn pax(&self, start: u64, data: &[u8], extension: &mut Extension) -> Result<(), Error> {
         let (mut name, mut len) = (None, None);
         self.records(start, data, |at, key, value| {
@@ -254,7 +258,7 @@ impl<W: ForwardSource> Members<W> {
         Ok(())
     }
 
-    /// Checks that a PAX header for all following members has no names or sizes.
+    /// Checks that a PAX header for all following members sets no names or sizes.
     fn global(&self, start: u64, data: &[u8]) -> Result<(), Error> {
         self.records(start, data, |at, key, _| match key {
             b"path" | b"size" => {
@@ -264,7 +268,8 @@ impl<W: ForwardSource> Members<W> {
         })
     }
 
-    /// Calls `each` with position, key and value of all records of a PAX header: `LENGTH KEY=VALUE\n`.
+    /// Calls `each` with the position, key and value of each record of a PAX header. A record is
+    /// `LENGTH KEY=VALUE\n`.
     fn records(
         &self,
         start: u64,
@@ -296,19 +301,20 @@ impl<W: ForwardSource> Members<W> {
     }
 }
 
-/// The fields of a header that are used.
+/// The fields of a header that this module uses.
 struct Header {
     name: Vec<u8>,
     len: u64,
     kind: u8,
 }
 
-/// Returns the size in a header if its checksum is right.
+/// Returns the size stated in a header, if the checksum is right.
 pub(super) fn size(block: &[u8; BLOCK as usize]) -> Option<u64> {
     checksum_is_right(block).then(|| number(&block[124..136]))?.and_then(|len| u64::try_from(len).ok())
 }
 
-/// Whether the sum of the bytes is the one in the header. Old writers summed signed bytes.
+/// Whether the sum of the header's bytes is the one that it states. Old writers summed signed
+/// bytes.
 fn checksum_is_right(block: &[u8; BLOCK as usize]) -> bool {
     let others = || block[..148].iter().chain(&block[156..]);
     let blanks = 8 * i64::from(b' ');
@@ -317,7 +323,8 @@ fn checksum_is_right(block: &[u8; BLOCK as usize]) -> bool {
     number(&block[148..156]).is_some_and(|sum| sum == unsigned || sum == signed)
 }
 
-/// Parses a number: octal digits, or GNU's big-endian bytes after 0x80 (0xff if it is negative).
+/// Parses a number: octal digits, or GNU's big-endian bytes after 0x80 (after 0xff for a negative
+/// number).
 fn number(field: &[u8]) -> Option<i64> {
     let (&first, rest) = field.split_first()?;
     if matches!(first, 0x80 | 0xff) {
@@ -329,7 +336,7 @@ fn number(field: &[u8]) -> Option<i64> {
     if digits.is_empty() { Some(0) } else { i64::from_str_radix(digits, 8).ok() }
 }
 
-/// Returns what is before the first NUL.
+/// Returns the bytes before the first NUL.
 fn until_nul(field: &[u8]) -> &[u8] {
     &field[..field.iter().position(|&byte| byte == 0).unwrap_or(field.len())]
 }

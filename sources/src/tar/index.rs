@@ -1,4 +1,4 @@
-//! Where the samples of one shard are.
+//! The index of one shard: the positions of its samples.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,13 +16,14 @@ use crate::window::{Progress, Window};
 pub(super) struct Index {
     /// The names of the fields, in the order of their first appearance.
     pub(super) suffixes: Vec<String>,
-    /// The keys, one after another.
+    /// The keys of all samples, concatenated.
     pub(super) keys: Vec<u8>,
     pub(super) samples: Vec<Ends>,
     pub(super) members: Vec<Member>,
 }
 
-/// Where the key and the members of a sample end; they start where those of the sample before it end.
+/// The end of a sample's key in `keys`, and of its members in `members`. They start at the end of
+/// the previous sample's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ends {
     pub(super) key: u64,
@@ -32,16 +33,16 @@ pub(super) struct Ends {
 /// One file of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
-    /// The number of the field in the shard's list.
+    /// The index of the field's name in `suffixes`.
     pub(super) suffix: u32,
-    /// The position of the data.
+    /// The position of the data in the shard, in bytes.
     pub(super) start: u64,
-    /// The length of the data.
+    /// The length of the data, in bytes.
     pub(super) len: u64,
 }
 
 impl Index {
-    /// Walks over the headers of a shard.
+    /// Builds the index by reading the headers of a shard.
     pub(super) fn build(files: &Files, shard: usize, progress: &Progress, missing_end: bool) -> Result<Self, Error> {
         let path = files.path(shard);
         let mut building = Building::new(&path);
@@ -67,7 +68,7 @@ impl Index {
         &self.members[start as usize..self.samples[sample].members as usize]
     }
 
-    /// Keeps the samples for which `keep` holds.
+    /// Keeps only the samples for which `keep` returns true.
     pub(super) fn retain(&mut self, keep: impl Fn(&Self, usize) -> bool) {
         let mut kept = Self { suffixes: std::mem::take(&mut self.suffixes), ..Self::default() };
         for sample in (0..self.samples.len()).filter(|&sample| keep(self, sample)) {
@@ -78,7 +79,7 @@ impl Index {
         *self = kept;
     }
 
-    /// Whether all positions lie in the shard and in each other's bounds.
+    /// Whether all positions are within the shard and consistent with each other.
     pub(super) fn is_sound(&self, shard_len: u64) -> bool {
         let mut last = Ends::default();
         let ordered = self.samples.iter().all(|ends| {
@@ -90,7 +91,7 @@ impl Index {
             let end = member.start.checked_add(member.len);
             (member.suffix as usize) < self.suffixes.len() && end.is_some_and(|end| end <= shard_len)
         };
-        // Members do not overlap; and those of one sample have fields of their own.
+        // Members must not overlap, and the members of a sample must have different fields.
         let apart = self.members.windows(2).all(|pair| pair[0].start.saturating_add(pair[0].len) <= pair[1].start);
         ordered
             && (last.key, last.members) == (self.keys.len() as u64, self.members.len() as u64)
@@ -114,7 +115,7 @@ pub(super) struct Building<'a> {
     path: &'a Path,
     pub(super) index: Index,
     known: HashMap<String, u32>,
-    /// For each field, the number of the samples when it was last seen.
+    /// For each field, the number of samples at the time when the field was last seen.
     seen: Vec<usize>,
 }
 
@@ -123,7 +124,7 @@ impl<'a> Building<'a> {
         Self { path, index: Index::default(), known: HashMap::new(), seen: Vec::new() }
     }
 
-    /// Adds a member: to the last sample if that has its key, else to a new one.
+    /// Adds a member to the last sample if that has this key, and otherwise to a new sample.
     pub(super) fn add(&mut self, key: &[u8], suffix: &[u8], start: u64, len: u64) -> Result<(), Error> {
         let index = &mut self.index;
         let error = |Problem(problem, advice)| Error::format(self.path.display(), start, problem, advice);

@@ -1,12 +1,14 @@
-//! Tars of [WebDataset](https://github.com/webdataset/webdataset), by index: each sample is some files with one key.
+//! Tars in [WebDataset](https://github.com/webdataset/webdataset)'s form, read by index. A sample
+//! consists of the files that have the same key.
 //!
-//! Names are split and files grouped as by webdataset 1.0.2. `dir/0001.seg.png` is the file of field `seg.png` in the
-//! sample with key `dir/0001`; upper-case letters of a field become lower-case. Only files that follow each other form a
-//! sample; a sample ends with its shard. Folders, links, hidden files, `__…__` and names without a dot are skipped. Two
-//! files of one field are an error.
+//! Names are split, and files are grouped, as by webdataset 1.0.2. The file `dir/0001.seg.png` is
+//! the field `seg.png` of the sample with the key `dir/0001`. Names of fields are converted to
+//! lower case. Only consecutive files of one shard form a sample. Folders, links, hidden files,
+//! `__…__` and names without a dot are skipped. Two files of one field are an error.
 //!
-//! A shard is walked over once, from header to header. The [index](crate::IndexFiles) is saved for the next time. Sparse and
-//! compressed tars are errors. Beyond webdataset, which stops silently at a damaged header: that is an error, too.
+//! A shard is scanned once, from header to header, and its [index](crate::IndexFiles) is saved for
+//! the next time. Sparse and compressed tars are errors. A damaged header is an error, too, whereas
+//! webdataset stops silently there.
 
 mod header;
 mod index;
@@ -36,7 +38,8 @@ pub const KEY: &str = "__key__";
 /// The samples of one or more tars.
 ///
 /// The fields are all that occur, in the order of their first appearance, or those that
-/// [`columns`](TarOptions::columns) lists. What they hold follows from the last extension ([`Decode`]).
+/// [`columns`](TarOptions::columns) lists. The kind of a field follows from its last extension
+/// ([`Decode`]).
 ///
 /// ```
 /// use slotline::Loader;
@@ -75,23 +78,23 @@ pub struct Tar {
     skipped: usize,
 }
 
-/// A shard and where the dataset's fields are in it.
+/// A shard, and where its members for the dataset's fields are.
 struct Shard {
     index: Index,
-    /// For each source, the numbers of its suffixes in the shard's list.
+    /// For each field of the dataset, the indices of its names in the shard's list of names.
     suffixes: Vec<SmallVec<[u32; 1]>>,
 }
 
-/// Where a field comes from.
+/// The source of a field.
 #[derive(Clone)]
 enum Source {
     /// The key of the sample.
     Key,
-    /// A member of this name, or of the first of several, and what becomes of it.
+    /// The member with this name, or with the first of several names, and how it is decoded.
     Member(String, Decode),
 }
 
-/// Returns the names that the name of a field stands for.
+/// Returns the alternative names in the name of a field.
 fn alternatives(name: &str) -> impl Iterator<Item = &str> + Clone {
     name.split(';')
 }
@@ -101,17 +104,19 @@ impl Tar {
     ///
     /// # Errors
     ///
-    /// As [`TarOptions::open`].
+    /// Those of [`TarOptions::open`].
     pub fn open(paths: impl IntoIterator<Item = impl AsRef<std::path::Path>>) -> Result<Records<Self>, Error> {
         TarOptions::new().open(paths)
     }
 
-    /// Returns the number of samples that were left out because they lack a field; see [`TarOptions::skip_incomplete`].
+    /// Returns the number of samples that were left out because they lack a field. See
+    /// [`TarOptions::skip_incomplete`].
     pub fn skipped(&self) -> usize {
         self.skipped
     }
 
-    /// Returns the key of a sample: the name of its files up to the first dot of the last component.
+    /// Returns the key of a sample, which is the name of its files up to the first dot of the last
+    /// path component.
     ///
     /// # Panics
     ///
@@ -130,7 +135,8 @@ impl Tar {
         })
     }
 
-    /// Returns the bytes from the first member's to the last one's, unless too many of them are not needed.
+    /// Returns the range from the first member to the last one, unless it contains too many bytes
+    /// that are not needed.
     fn whole(members: impl Iterator<Item = Member>) -> Option<(u64, u64)> {
         let (mut start, mut end, mut bytes) = (u64::MAX, 0, 0_u64);
         for member in members {
@@ -178,7 +184,8 @@ impl Format for Tar {
             None => input.list(members.clone().map(|member| span(member.start, member.len)))?,
         };
         let mut members = members.enumerate();
-        // Every sample has all fields: those without were left out at open.
+        // Every sample has all fields, as samples without one were left out when the tar was
+        // opened.
         let next = |_: &str| {
             let (i, member) = members.next()?;
             let data = match whole {
@@ -192,7 +199,8 @@ impl Format for Tar {
     }
 }
 
-/// Makes the record of a sample. `file` returns the position and the data of the file of each field, in order.
+/// Creates the record of a sample. `file` returns, for each field in order, the position and the
+/// data of its file.
 fn record<'a>(
     fields: &'a RecordFields,
     sources: &[Source],
@@ -225,7 +233,7 @@ impl fmt::Debug for Tar {
     }
 }
 
-/// Returns the kind of a field whose files have this room.
+/// Returns the kind of a field whose files have this capacity.
 fn kind(decode: Decode, room: CapacityHint) -> FieldKind {
     match decode {
         Decode::Integer => FieldKind::Number(DType::I64),
@@ -234,7 +242,7 @@ fn kind(decode: Decode, room: CapacityHint) -> FieldKind {
     }
 }
 
-/// Returns the name of a field, in lower case.
+/// Returns the name of a field in lower case.
 fn field_name(suffix: &[u8]) -> Result<String, Problem> {
     let name = std::str::from_utf8(suffix).map_err(|_| {
         let problem = format!("the name of a field is not UTF-8: `{}`", String::from_utf8_lossy(suffix));
@@ -243,12 +251,12 @@ fn field_name(suffix: &[u8]) -> Result<String, Problem> {
     Ok(name.to_lowercase())
 }
 
-/// Whether no file may have this name.
+/// Whether files must not have this name.
 fn is_reserved(field: &str) -> bool {
     matches!(field, "__key__" | "__url__")
 }
 
-/// Says that a sample has two files of a field, or one with a reserved name.
+/// Creates the error for a sample that has two files of a field, or a file with a reserved name.
 fn two_files(field: &str, key: &[u8]) -> Problem {
     let problem = format!("two files `{field}` in the sample {}, or a reserved name", String::from_utf8_lossy(key));
     Problem(problem, "write the tar again with one file for each field")

@@ -1,17 +1,19 @@
-//! How the names of members become the keys of samples and the names of fields.
+//! Splits the names of members into the keys of samples and the names of fields.
 
-/// Splits a name into the key of the sample and the name of the field, as webdataset does (1.0.2, `base_plus_ext` with
-/// the default `skip_meta`): at the first dot of the last component. `None` if webdataset skips the member.
+/// Splits a name at the first dot of the last component, into the key of the sample and the name of
+/// the field. This is what webdataset does (1.0.2, `base_plus_ext` with the default `skip_meta`).
+/// Returns `None` if webdataset skips the member.
 ///
-/// A name whose last component starts with a dot is skipped, unless the folder above it has a name without a dot: its
-/// key then ends with `/`.
+/// A name whose last component starts with a dot is skipped, unless the name of the folder above it
+/// has no dot; the key then ends with `/`.
 pub(super) fn split(name: &[u8]) -> Option<(&[u8], &[u8])> {
     if is_metadata(name) {
         return None;
     }
     let last = after_last(name, b'/');
     let dot = last + name[last..].iter().position(|&byte| byte == b'.')?;
-    // The expression is `^((?:.*/|)[^.]+)[.]([^/]*)$`. What matches `[^.]+` starts with the name, or after a slash.
+    // webdataset's regular expression is `^((?:.*/|)[^.]+)[.]([^/]*)$`. The match of `[^.]+` begins
+    // at the start of the name, or after a slash.
     let no_dots = after_last(&name[..dot], b'.');
     let start = match no_dots {
         0 => 0,
@@ -21,14 +23,14 @@ pub(super) fn split(name: &[u8]) -> Option<(&[u8], &[u8])> {
     matches.then(|| (&name[..dot], &name[dot + 1..]))
 }
 
-/// Whether the name is `__…__`, or in a folder with such a name.
+/// Whether the name is `__…__`, or is in a folder with such a name.
 fn is_metadata(name: &[u8]) -> bool {
     let first = name.split(|&byte| byte == b'/').next().unwrap_or(name);
     let long_enough = first.len() >= 4 || first.len() == name.len();
     first.starts_with(b"__") && first.ends_with(b"__") && long_enough
 }
 
-/// Returns the position after the last `byte`, or 0.
+/// Returns the position after the last occurrence of `byte`, or 0.
 fn after_last(name: &[u8], byte: u8) -> usize {
     name.iter().rposition(|&each| each == byte).map_or(0, |at| at + 1)
 }
@@ -39,7 +41,7 @@ mod tests {
 
     #[test]
     fn names_are_split_as_by_webdataset() {
-        // What webdataset 1.0.2 makes of them.
+        // The expected results are those of webdataset 1.0.2.
         let cases = [
             ("a.jpg", Some(("a", "jpg"))),
             ("a.seg.png", Some(("a", "seg.png"))),

@@ -1,4 +1,4 @@
-//! How tars are opened.
+//! Options for tars.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,10 @@ use crate::record::MAX_FIELDS;
 use crate::window::Progress;
 use crate::{CapacityHint, Error, FieldKind, Options, RecordFields, Records};
 
-/// What the bytes of a file become. By default this follows from the last extension, as in webdataset's `decode()`:
+/// How the bytes of a file are decoded. By default this follows from the last extension, as in
+/// webdataset's `decode()`:
 ///
-/// | extension | |
+/// | Extension | |
 /// |---|---|
 /// | `cls` `cls2` `index` `inx` `id` | [`Integer`](Decode::Integer) |
 /// | `txt` `text` `transcript` `json` `jsn` | [`Text`](Decode::Text) |
@@ -30,18 +31,19 @@ use crate::{CapacityHint, Error, FieldKind, Options, RecordFields, Records};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Decode {
-    /// The bytes as they are.
+    /// Not decoded: the bytes as they are.
     Bytes,
-    /// UTF-8 text. JSON is not parsed.
+    /// UTF-8 text. JSON is text, too, and is not parsed.
     Text,
-    /// Decimal digits, with blanks around them: an `i64`.
+    /// An `i64`, written as decimal digits, possibly with blanks around them.
     Integer,
-    /// A tensor in NumPy's `.npy` format. All have the dtype and the shape of the first sample's.
+    /// A tensor in NumPy's `.npy` format. All samples must have the dtype and the shape of the
+    /// first one.
     Npy,
 }
 
 impl Decode {
-    /// Returns what the files with this extension become; `None` for pickles.
+    /// Returns how files with this extension are decoded; `None` for pickles.
     fn of(name: &str) -> Option<Self> {
         Some(match name.rsplit('.').next().unwrap_or(name) {
             "cls" | "cls2" | "index" | "inx" | "id" => Self::Integer,
@@ -53,38 +55,40 @@ impl Decode {
     }
 }
 
-/// How tars are read. By default all fields are, in the order of their first appearance, decoded by their extensions. A field of
-/// several names, `jpg;png`, is the file of the first that a sample has. The [key](KEY) may be among
-/// [`columns`](Options::columns), too. With [`missing_end`](Options::missing_end) no indexes are saved.
+/// Options for tars. By default the fields are all that occur, in the order of their first
+/// appearance, decoded by their extensions. A field with several names, such as `jpg;png`, has the
+/// file of the first of these names that a sample has. [`columns`](Options::columns) may include
+/// the [key](KEY). With [`missing_end`](Options::missing_end) no indexes are saved.
 pub type TarOptions = Options<Tar>;
 
 impl TarOptions {
-    /// Sets what the files of a field become, instead of what follows from the extension.
+    /// Sets how the files of a field are decoded, in place of what follows from the extension.
     pub fn decode(mut self, field: impl Into<String>, decode: Decode) -> Self {
         self.set.tar_decode.insert(field.into(), decode);
         self
     }
 
-    /// Whether the key of each sample is its first field, [`__key__`](KEY), a text.
+    /// Sets whether the key of each sample is its first field, [`__key__`](KEY), as text.
     pub fn key(mut self, key: bool) -> Self {
         self.set.key = key;
         self
     }
 
-    /// Sets indexes that DALI's `wds2idx.py` wrote (`v1.2`), one for each shard, instead of walking over the shards.
-    /// [Patterns](crate::paths) are expanded.
+    /// Sets the paths of indexes that DALI's `wds2idx.py` wrote (`v1.2`), one for each shard. The
+    /// shards are then not scanned. [Patterns](crate::paths) are expanded.
     pub fn dali_indexes(mut self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
         self.set.given_indexes = Some(paths.into_iter().map(|path| path.as_ref().to_owned()).collect());
         self
     }
 
-    /// Opens tars. [Patterns](crate::paths) are expanded: `train-{000..012}.tar`, `train-*.tar`, `a.tar::b.tar`. As many
-    /// shards are indexed at the same time as there are cores.
+    /// Opens tars. [Patterns](crate::paths) are expanded: `train-{000..012}.tar`, `train-*.tar`,
+    /// `a.tar::b.tar`. The number of shards that are indexed in parallel is the number of cores.
     ///
     /// # Errors
     ///
-    /// If a shard can't be read or is not a tar; if a sample lacks a field, or has two files of one; if a field
-    /// holds pickles; if an index of DALI's does not fit its shard; or if there are no fields.
+    /// If a shard can't be read or is not a tar; if a sample lacks a field, or has two files of one
+    /// field; if a field holds pickles; if an index of DALI does not fit its shard; or if there are
+    /// no fields.
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Tar>, Error> {
         let set = &self.set;
         set.check(TARS)?;
@@ -94,7 +98,7 @@ impl TarOptions {
         let given = |given: &Path, shard| saved::dali(given, &files, shard);
         let mut indexes = set.indexes(&files, &saved::CODEC, build, given)?;
         for (file, index) in indexes.iter().enumerate() {
-            // A shard that became shorter after `files` looked.
+            // The shard became shorter after `files` had determined its length.
             let len = files.file_len(file).unwrap_or(0);
             if index.members.iter().any(|member| member.start.saturating_add(member.len) > len) {
                 return Err(Error::io(&paths[file], "read", std::io::ErrorKind::UnexpectedEof.into()));
@@ -148,23 +152,24 @@ impl TarOptions {
         Ok(Records::new(Tar { files, shards, starts, fields, sources, skipped }))
     }
 
-    /// Opens tars to be read from front to back; see [`TarStream`]. They may be packed by gzip, bzip2 or zstd.
-    /// [Patterns](crate::paths) are expanded. The first samples are read to learn the fields: those of them that
-    /// [`columns`](Self::columns) lists, or all. Options about indexes have no effect.
+    /// Opens tars that are read sequentially; see [`TarStream`]. They may be compressed by gzip,
+    /// bzip2 or zstd. [Patterns](crate::paths) are expanded. The first samples are read to
+    /// determine the fields: those that [`columns`](Self::columns) lists, or all that occur.
+    /// Options about indexes have no effect.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open), as far as the first samples show.
+    /// Those of [`open`](Self::open), as far as the first samples show them.
     pub fn stream(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<TarStream, Error> {
         TarStream::open(&self.set, paths)
     }
 
-    /// Opens one tar that is read from `reader`, such as the standard input. It can be read in one pass only. The name is
-    /// for errors.
+    /// Opens one tar that is read from `reader`, such as the standard input. It can be read in one
+    /// pass only. The name is used in error messages.
     ///
     /// # Errors
     ///
-    /// As [`stream`](Self::stream).
+    /// Those of [`stream`](Self::stream).
     pub fn stream_reader(
         &self,
         name: impl Into<PathBuf>,
@@ -175,7 +180,7 @@ impl TarOptions {
 }
 
 impl Settings {
-    /// Returns what the files of fields become that are not decoded by their extension.
+    /// Returns how fields are decoded that are not decoded by their extension.
     fn decoded_as(&self) -> Result<BTreeMap<String, Decode>, Error> {
         let mut decode = self.tar_decode.clone();
         for (name, kind) in &self.decode {
@@ -193,7 +198,7 @@ impl Settings {
         Ok(decode)
     }
 
-    /// Returns where the fields come from.
+    /// Returns the source of each field.
     pub(super) fn tar_sources(&self, names: &[String], path: &Path) -> Result<Vec<Source>, Error> {
         if names.len() > MAX_FIELDS {
             let problem = format!("{} different fields; the maximum is {MAX_FIELDS}", names.len());

@@ -1,8 +1,9 @@
-//! Saved indexes of tars, and those of DALI.
+//! Saved indexes of tars, and indexes that DALI wrote.
 //!
-//! A [saved](crate::saved) index of a tar has u64 counts of the bytes of the names of fields, the fields, the bytes of the
-//! keys, the samples, the members; u32 ends of the names, the names, the keys; two u64 for each sample; u32, u64, u64 for
-//! each member.
+//! The format's own data in a [saved](crate::saved) index of a tar begins with five counts as u64:
+//! the bytes of the names of fields, the fields, the bytes of the keys, the samples, and the
+//! members. Then follow the end of each name (u32), the names, the keys, two u64 for each sample
+//! (`Ends`), and a u32 and two u64 for each member (`Member`).
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use crate::Error;
 use crate::files::{Files, Span, read_whole};
 use crate::saved::{Codec, take};
 
-/// How indexes of tars are saved.
+/// How indexes of tars are encoded.
 pub(super) const CODEC: Codec<Index> = Codec { magic: b"SLOTTAR2", encode, decode };
 
 fn encode(index: &Index, bytes: &mut Vec<u8>) {
@@ -38,7 +39,7 @@ fn encode(index: &Index, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Returns the index, if the bytes are one for a shard of this length.
+/// Decodes the index of a shard of this length. Returns `None` if the bytes are not one.
 fn decode(bytes: &[u8], shard_len: u64) -> Option<Index> {
     let mut rest = bytes;
     let mut counts = [0; 5];
@@ -79,8 +80,8 @@ fn decode(bytes: &[u8], shard_len: u64) -> Option<Index> {
     (rest.is_empty() && index.is_sound(shard_len)).then_some(index)
 }
 
-/// Reads an index that DALI's `wds2idx.py` wrote (`v1.2`): after a line with the number of samples, a line for each, with
-/// extension, position, length and name of each member.
+/// Reads an index that DALI's `wds2idx.py` wrote (`v1.2`). After a line with the number of samples,
+/// it has a line for each sample, with the extension, position, length and name of each member.
 pub(super) fn dali(path: &Path, files: &Files, shard: usize) -> Result<Index, Error> {
     let text = String::from_utf8_lossy(&read_whole(path)?).into_owned();
     let (shard_len, shard_path, mut memory) = (files.file_len(shard).unwrap_or(0), files.path(shard), Vec::new());
@@ -106,7 +107,7 @@ pub(super) fn dali(path: &Path, files: &Files, shard: usize) -> Result<Index, Er
         for [extension, start, len, name] in groups {
             let bad = || error(number, format!("no position and length of a file in the shard: {start} {len}"));
             let (start, len): (u64, u64) = (start.parse().map_err(|_| bad())?, len.parse().map_err(|_| bad())?);
-            // Members have headers, so they do not touch each other.
+            // A header precedes each member, so there is a gap between two members.
             let follows = start.checked_sub(header::BLOCK).is_some_and(|header| header >= end);
             let finish = start.checked_add(len).filter(|&finish| finish <= shard_len && follows);
             end = finish.ok_or_else(bad)?;

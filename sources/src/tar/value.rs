@@ -1,4 +1,4 @@
-//! What the bytes of a file become.
+//! Decodes the bytes of files.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -9,12 +9,12 @@ use slotline::source::parse_npy;
 use super::Decode;
 use crate::{Error, FieldKind, Value};
 
-/// Why a file is not what its extension says, and what to do.
+/// Why a file does not have the contents that its extension promises, and what the user can do.
 #[derive(Debug)]
 pub(super) struct Problem(pub(super) String, pub(super) &'static str);
 
 impl Problem {
-    /// Makes the error for a file of a sample.
+    /// Creates the error for a file of a sample.
     pub(super) fn in_sample(self, path: &Path, key: &[u8], field: &str, start: Option<u64>) -> Error {
         let problem = format!("the field {field} of the sample {}: {}", String::from_utf8_lossy(key), self.0);
         Error::format(path.display(), start, problem, self.1)
@@ -59,7 +59,7 @@ pub(super) fn text(data: &[u8]) -> Result<Value<'_>, Problem> {
     }
 }
 
-/// Returns dtype and shape of the first array of a field.
+/// Returns the kind of a field with NumPy arrays, from the dtype and the shape of its first array.
 pub(super) fn npy_kind(data: &[u8]) -> Result<FieldKind, Problem> {
     npy(data).map(|array| FieldKind::Tensor(array.dtype(), array.shape().to_vec()))
 }

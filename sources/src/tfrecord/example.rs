@@ -1,43 +1,46 @@
-//! `tf.Example`, a protocol buffer: a map from names to lists of bytes, of `f32` or of `i64`. A `tf.SequenceExample` has a
-//! second map, from names to lists of such lists, one for each step.
+//! A parser of `tf.Example`. This is a protocol buffer with a map from names to lists of bytes, of
+//! `f32` or of `i64`. A `tf.SequenceExample` has a second map, from names to lists of such lists,
+//! one for each step.
 //!
-//! Of several entries with one name the last one counts, and lists may be packed or not, as the protocol buffer's
-//! specification demands. Unknown fields are errors, so that no part of another message is lost.
+//! As the specification of protocol buffers demands, the last of several entries with the same name
+//! counts, and lists may be packed or not. Unknown fields are errors, so that parts of another kind
+//! of message are not ignored by mistake.
 
 use slotline::dtype::DType;
 use smallvec::SmallVec;
 
-/// Why bytes are not a `tf.Example`: what is wrong, and at which byte.
+/// The error for bytes that are not a `tf.Example`: what is wrong, and at which byte.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str, pub(super) usize);
 
 /// The values of one name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Feature<'a> {
-    /// No list.
+    /// There is no list.
     #[default]
     Empty,
     Bytes(SmallVec<[&'a [u8]; 1]>),
     /// Little-endian `f32`s, in one or more runs.
     Floats(SmallVec<[&'a [u8]; 1]>),
-    /// Integers of variable length, in one or more runs.
+    /// Integers in variable-length encoding, in one or more runs.
     Integers(SmallVec<[&'a [u8]; 1]>),
-    /// Values that are not read, and what they are.
+    /// Values that are not supported, with a description.
     Unread(&'static str),
 }
 
-/// What a record has for a name.
+/// What a record contains for a name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found<'a> {
-    /// The values, of a feature list those of all steps.
+    /// The values; for a feature list, those of all steps.
     pub(super) feature: Feature<'a>,
-    /// Of a feature list, the values in each step, or the bytes of its only value; 0 if there are no steps.
+    /// For a feature list, the number of values in each step, or the number of bytes of each step's
+    /// only value; 0 if there are no steps. `None` for a feature.
     pub(super) step: Option<usize>,
 }
 
 const UNKNOWN: &str = "an unknown field";
 
-/// Bytes that are parsed, and where they are in the record.
+/// The bytes that are still to be parsed, and their position in the record.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     bytes: &'a [u8],
@@ -62,7 +65,7 @@ impl<'a> Reader<'a> {
     fn varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0_u64;
         for (i, &byte) in self.bytes.iter().take(10).enumerate() {
-            // The tenth byte holds one bit; protobuf ignores the others.
+            // The tenth byte has only one significant bit; protobuf ignores the others.
             value |= u64::from(byte & 0x7f) << (7 * i);
             if byte < 0x80 {
                 (self.bytes, self.at) = (&self.bytes[i + 1..], self.at + i + 1);
@@ -99,7 +102,8 @@ impl<'a> Reader<'a> {
         Ok(Some((tag >> 3, field)))
     }
 
-    /// Returns the next message of those with number 1, if there are no other fields; `None` at the end.
+    /// Returns the next message with field number 1, or `None` at the end. Any other field is an
+    /// error.
     fn message(&mut self) -> Result<Option<Self>, Malformed> {
         let at = self.at;
         match self.field()? {
@@ -110,8 +114,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Calls `each` with the names and values of a `tf.Example` or `tf.SequenceExample`, in the order in which they are
-/// written.
+/// Calls `each` with the names and values of a `tf.Example` or `tf.SequenceExample`, in the order
+/// in which they are stored.
 pub(super) fn parse<'a>(bytes: &'a [u8], mut each: impl FnMut(&'a str, Found<'a>)) -> Result<(), Malformed> {
     let mut example = Reader { bytes, at: 0 };
     loop {
@@ -171,7 +175,8 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    /// Takes the place of what was found for the name before, unless this would lose a feature of another kind.
+    /// Replaces what was found for the same name before, unless a feature of the other kind
+    /// (feature or feature list) would be lost.
     pub(super) fn replace(self, before: &mut Option<Self>) {
         let feature = match before {
             Some(before) if before.step.is_some() != self.step.is_some() => {
@@ -184,7 +189,7 @@ impl<'a> Found<'a> {
 }
 
 impl<'a> Feature<'a> {
-    /// Adds what a message says.
+    /// Merges the values of a message into this feature.
     fn merge(&mut self, mut message: Reader<'a>) -> Result<(), Malformed> {
         loop {
             let at = message.at;
@@ -233,7 +238,7 @@ impl<'a> Feature<'a> {
         }
     }
 
-    /// Returns the number of numbers or bytes.
+    /// Returns the number of values, or of bytes.
     pub(super) fn items(&self) -> usize {
         match self {
             Self::Empty | Self::Unread(_) => 0,
@@ -250,7 +255,7 @@ impl<'a> Feature<'a> {
     /// Calls `each` with the integers.
     pub(super) fn integers(runs: &[&[u8]], mut each: impl FnMut(i64)) {
         for run in runs {
-            // They were checked when the feature was parsed.
+            // They were validated when the feature was parsed.
             let _ = integers(run, 0, &mut each);
         }
     }

@@ -1,19 +1,20 @@
-//! TFRecord files of `tf.Example`s and `tf.SequenceExample`s, by index.
+//! TFRecord files of `tf.Example`s and `tf.SequenceExample`s, read by index.
 //!
-//! Each feature is a field, sorted by name; what it holds is decided by the first records, over all files:
+//! Each feature is a field; fields are sorted by name. The kind of a field is determined from the
+//! first records of all files:
 //!
 //! | feature | field |
 //! |---|---|
-//! | `int64_list`, `float_list`, of one value in every record | an `i64` or `f32` |
-//! | of another number of values, the same in every record | a tensor |
-//! | of any number | a list |
-//! | `bytes_list` of one value | bytes |
-//! | a feature list whose steps all have as many numbers | a list: the numbers of all steps |
-//! | a feature list whose steps all have one value of as many bytes | bytes: those of all steps |
+//! | `int64_list` or `float_list` with one value in every record | an `i64` or `f32` |
+//! | `int64_list` or `float_list` with several values, the same number in every record | a tensor |
+//! | `int64_list` or `float_list` with any number of values | a list |
+//! | `bytes_list` with one value | bytes |
+//! | a feature list whose steps all have the same number of numbers | a list: the numbers of all steps |
+//! | a feature list whose steps all have one value with the same number of bytes | bytes: those of all steps |
 //!
-//! [`TfRecordOptions::decode`] decides otherwise. A record that contradicts is an error that names it. A
-//! `bytes_list` of more values is not supported, nor are other feature lists and compressed files: they are errors, and so
-//! are fields of the protocol buffer that these messages do not have.
+//! [`TfRecordOptions::decode`] sets another kind. A record that does not have this kind is an error
+//! that names it. A `bytes_list` with several values, other feature lists, compressed files, and
+//! fields of the protocol buffer that these messages do not have are not supported, and are errors.
 
 mod example;
 mod walk;
@@ -59,66 +60,71 @@ use example::{Feature, Found};
 /// ```
 pub struct TfRecord {
     files: Files,
-    /// Where the records of each file end.
+    /// For each file, the positions of the ends of its records.
     ends: Vec<Vec<u64>>,
     /// The number of the first record of each file, and the number of all records.
     starts: Vec<usize>,
     fields: RecordFields,
     steps: Vec<Step>,
-    /// Whether the fields are those of the first records, which must be all.
+    /// Whether the fields are all fields of the first records, so that later records must not have
+    /// others.
     all: bool,
     missing_as_zero: bool,
     check: bool,
 }
 
-/// What [`Found::step`] must be for a field; `None`: the first records have no values of it, and it may be any.
+/// The required value of [`Found::step`] for a field. `None` if the first records have no values of
+/// the field, so that any is accepted.
 type Step = Option<Option<usize>>;
 
-/// What the first records have for a name.
+/// What the first records contain for a name.
 struct Seen {
     dtype: Option<DType>,
     step: Option<usize>,
     lengths: Vec<u64>,
 }
 
-/// How TFRecord files are read. By default all features of the first 1000 records are, sorted by name, and all checksums are
-/// checked.
+/// Options for TFRecord files. By default the fields are all features of the first 1000 records,
+/// sorted by name, and all checksums are checked.
 pub type TfRecordOptions = Options<TfRecord>;
 
 impl TfRecordOptions {
-    /// Sets what a feature holds: [`Bytes`](FieldKind::Bytes) or [`Text`](FieldKind::Text), or a number, a tensor or a
-    /// list of `i64` or `f32`. A record of the first file must have it.
+    /// Sets the kind of a feature: [`Bytes`](FieldKind::Bytes) or [`Text`](FieldKind::Text), or a
+    /// number, a tensor or a list of `i64` or `f32`. At least one record of the first file must
+    /// have the feature.
     pub fn decode(mut self, name: impl Into<String>, kind: FieldKind) -> Self {
         self.set.decode.insert(name.into(), kind);
         self
     }
 
-    /// Sets how many records, from the first on, decide what the features hold. The default is 1000.
+    /// Sets how many records, from the first on, are examined to determine the kinds of features.
+    /// The default is 1000.
     pub fn look_at(mut self, records: usize) -> Self {
         self.set.look_at = Some(records.max(1));
         self
     }
 
-    /// Whether the checksum of the data is checked whenever a record is read. The default is to check it. That of the
-    /// length is always checked.
+    /// Sets whether the checksum of the data is checked whenever a record is read; true by default.
+    /// The checksum of the length is always checked.
     pub fn check_data(mut self, check: bool) -> Self {
         self.set.without_check = !check;
         self
     }
 
-    /// Sets indexes that `tfrecord2idx` wrote, one for each file, instead of walking over the files.
-    /// [Patterns](crate::paths) are expanded.
+    /// Sets the paths of indexes that `tfrecord2idx` wrote, one for each file. The files are then
+    /// not scanned. [Patterns](crate::paths) are expanded.
     pub fn indexes(mut self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
         self.set.given_indexes = Some(paths.into_iter().map(|path| path.as_ref().to_owned()).collect());
         self
     }
 
-    /// Opens files. [Patterns](crate::paths) are expanded. As many files are indexed at the same time as there are cores.
+    /// Opens files. [Patterns](crate::paths) are expanded. The number of files that are indexed in
+    /// parallel is the number of cores.
     ///
     /// # Errors
     ///
-    /// If a file can't be read or has no valid records, or one of the first records lacks a field, or has one that is
-    /// not supported.
+    /// If a file can't be read or has no valid records, or if one of the first records lacks a
+    /// field or has a field that is not supported.
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<TfRecord>, Error> {
         let set = &self.set;
         set.check(TFRECORD)?;
@@ -152,11 +158,11 @@ impl TfRecordOptions {
 }
 
 impl Settings {
-    /// Decides what the fields hold.
+    /// Determines the kinds of the fields.
     fn decide(&self, records: &TfRecord) -> Result<(RecordFields, Vec<Step>), Error> {
         let count = records.len().min(self.look_at.unwrap_or(1000));
         let mut seen = BTreeMap::<String, Seen>::new();
-        // Those that `decode` names, which must be in the first file.
+        // The features that `decode` names must be in the first file.
         let mut declared = BTreeMap::<String, Step>::new();
         let in_first = records.starts.iter().copied().find(|&start| start > 0).unwrap_or(0);
         let mut memory = Vec::new();
@@ -210,7 +216,8 @@ impl Settings {
             return Err(Error::in_file(records.files.path(0), problem, "check its spelling"));
         }
         let names: Vec<String> = match &self.columns {
-            // A name that is not that of a feature stands for all features whose names begin with it and a dot.
+            // A name that no feature has stands for all features whose names begin with it and a
+            // dot.
             Some(names) => names
                 .iter()
                 .flat_map(|chosen| match seen.keys().any(|name| name != chosen && is_in(name, chosen)) {
@@ -275,18 +282,18 @@ impl Settings {
     }
 }
 
-/// Says what a name has values of.
+/// Describes the values of a name, for an error message.
 fn described((dtype, step): (Option<DType>, Option<usize>)) -> String {
     let dtype = dtype.map_or("no value".to_owned(), |dtype| dtype.to_string());
     step.map_or(dtype.clone(), |len| format!("steps of {len} {dtype}"))
 }
 
-/// Whether a file that starts with these bytes has a record.
+/// Whether these are the first bytes of a TFRecord file.
 pub(crate) fn is_start(start: &[u8]) -> bool {
     start.first_chunk().is_some_and(|header| walk::data_len(header).is_some())
 }
 
-/// Returns a declared kind, if it can be read.
+/// Returns a declared kind, or an error if it is not supported.
 fn supported(name: &str, kind: &FieldKind) -> Result<FieldKind, Error> {
     let fits = match kind {
         FieldKind::Bytes(_) | FieldKind::Text(_) => true,
@@ -308,12 +315,12 @@ impl TfRecord {
     ///
     /// # Errors
     ///
-    /// As [`TfRecordOptions::open`].
+    /// Those of [`TfRecordOptions::open`].
     pub fn open(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Self>, Error> {
         TfRecordOptions::new().open(paths)
     }
 
-    /// Returns where a whole record is.
+    /// Returns the span of a record, with its header and checksums.
     fn span(&self, index: usize) -> Span {
         let (file, record) = place(&self.starts, index);
         let start = record.checked_sub(1).map_or(0, |before| self.ends[file][before]);
@@ -394,7 +401,7 @@ impl Format for TfRecord {
     }
 }
 
-/// Makes the value of a field, or says what was found instead.
+/// Returns the value of a field, or a description of what was found instead.
 fn value_of<'a>(kind: &FieldKind, expected: Step, found: Found<'a>) -> Result<Value<'a>, String> {
     let (dtype, step) = (kind.dtype(), found.step);
     if found.feature.dtype().is_some() && expected.is_some_and(|expected| expected != step) {

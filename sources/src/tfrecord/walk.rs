@@ -1,4 +1,5 @@
-//! The records of a file: u64 length, u32 masked CRC-32C of it, the data, u32 masked CRC-32C of that; little-endian.
+//! Reads the records of a file. A record is the length of its data (u64), the masked CRC-32C of the
+//! length (u32), the data, and the masked CRC-32C of the data (u32). Numbers are little-endian.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ pub(super) const FOOTER: u64 = 4;
 
 pub(super) const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
 
-/// Returns where each record of a file ends, from the lengths in the file.
+/// Returns the end of each record of a file, from the lengths in the file.
 pub(super) fn walk(files: &Files, file: usize, progress: &Progress) -> Result<Vec<u64>, Error> {
     let (path, mut window) = (files.path(file), Window::new(files, file, progress));
     let (mut ends, mut at, len) = (Vec::new(), 0, window.file_len());
@@ -44,7 +45,8 @@ pub(super) fn walk(files: &Files, file: usize, progress: &Progress) -> Result<Ve
     Ok(ends)
 }
 
-/// Reads an index that `tfrecord2idx` wrote: a line for each record, with its position and its length.
+/// Reads an index that `tfrecord2idx` wrote. It has a line for each record, with its position and
+/// its length.
 pub(super) fn index(path: &Path, len: u64) -> Result<Vec<u64>, Error> {
     let text = String::from_utf8_lossy(&read_whole(path)?).into_owned();
     let mut ends = Vec::new();
@@ -67,7 +69,7 @@ pub(super) fn index(path: &Path, len: u64) -> Result<Vec<u64>, Error> {
     Ok(ends)
 }
 
-/// How the ends of records are saved: a u64 for each.
+/// How the ends of records are saved: as a u64 for each.
 pub(super) const CODEC: Codec<Vec<u64>> = Codec {
     magic: b"SLOTTFR1",
     encode: |ends, bytes| ends.iter().for_each(|end| bytes.extend_from_slice(&end.to_le_bytes())),
@@ -80,13 +82,13 @@ pub(super) const CODEC: Codec<Vec<u64>> = Codec {
     },
 };
 
-/// Returns the length in a header, if its checksum is right.
+/// Returns the length stated in a header, if the header's checksum is right.
 pub(super) fn data_len(header: &[u8; HEADER as usize]) -> Option<u64> {
     let (len, checksum) = header.split_first_chunk::<8>()?;
     (*checksum == masked(len)).then(|| u64::from_le_bytes(*len))
 }
 
-/// Returns the data of a whole record, or what is wrong with it.
+/// Returns the data of a record that includes header and checksums, or what is wrong with it.
 pub(super) fn data(record: &[u8], check: bool) -> Result<&[u8], &'static str> {
     let too_short = "a record without header and data";
     let (header, rest) = record.split_first_chunk().ok_or(too_short)?;
@@ -100,7 +102,8 @@ pub(super) fn data(record: &[u8], check: bool) -> Result<&[u8], &'static str> {
     Ok(data)
 }
 
-/// Returns the checksum of TFRecord: CRC-32C, rotated and with a number added, so that it can be part of checked data.
+/// Returns the checksum of TFRecord: CRC-32C, rotated and with a number added, so that it can be
+/// part of checked data.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }

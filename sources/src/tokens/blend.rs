@@ -1,33 +1,35 @@
-//! Megatron's `BlendedDataset`.
+//! Blends of several datasets, in the order of Megatron's `BlendedDataset`.
 
 use super::layout::Layout;
 use super::plan::Plan;
 use crate::files::{Files, Span};
 use crate::{Error, Format, Input, Record, RecordFields};
 
-/// The samples of several [`Gpt`](super::Gpt), in the order of Megatron's `BlendedDataset` (megatron-core 0.16.1). Made
-/// by [`GptOptions::blend`](super::GptOptions::blend) and [`blend_all`](super::GptOptions::blend_all).
+/// The samples of several [`Gpt`](super::Gpt), in the order of Megatron's `BlendedDataset`
+/// (megatron-core 0.16.1). Made by [`GptOptions::blend`](super::GptOptions::blend) and
+/// [`blend_all`](super::GptOptions::blend_all).
 #[derive(Debug)]
 pub struct Blend {
     pub(super) files: Files,
     pub(super) plans: Vec<Plan>,
-    /// The dataset, and the sample in it.
+    /// For each sample, the number of the dataset, and the number of the sample in that dataset.
     pub(super) order: Vec<(u16, u32)>,
     pub(super) layout: Layout,
 }
 
 impl Blend {
-    /// Returns the number of the dataset that sample `index` is from, and its number there; `None` if there is no such
-    /// sample.
+    /// Returns the number of the dataset that sample `index` is from, and the sample's number
+    /// there. Returns `None` if there is no such sample.
     pub fn part(&self, index: usize) -> Option<(usize, usize)> {
         self.order.get(index).map(|&(part, sample)| (part.into(), sample as usize))
     }
 
-    /// Takes each sample from the dataset that is furthest behind its weight (`build_blending_indices`).
+    /// Takes each sample from the dataset that is furthest behind its weight
+    /// (`build_blending_indices`).
     pub(super) fn weighted(plans: &[Plan], weights: &[f64], samples: u64) -> Result<Vec<(u16, u32)>, Error> {
         check(plans.len())?;
         let mut taken = vec![0_u32; plans.len()];
-        // Grows as samples are found to exist: `samples` alone reserves nothing.
+        // The list grows while samples are found to exist, as `samples` could be any number.
         let mut order = Vec::new();
         for i in 0..samples {
             let part = furthest_behind(weights, &taken, i, |_| true);
@@ -58,7 +60,7 @@ impl Blend {
 }
 
 fn check(parts: usize) -> Result<(), Error> {
-    // Megatron's limit.
+    // The limit is Megatron's.
     if parts == 0 || parts >= 32767 {
         return Err(Error::usage(format!("a blend of {parts} datasets"), "blend from 1 to 32766 of them"));
     }
@@ -86,7 +88,8 @@ pub(super) fn normalized(weights: &[f64]) -> Result<Vec<f64>, Error> {
     Ok(weights.iter().map(|weight| weight / total).collect())
 }
 
-/// Adds numbers in the order of NumPy's `sum` (`pairwise_sum` of NumPy 2.1), since Megatron's order depends on the last bit.
+/// Adds numbers in the order of NumPy's `sum` (`pairwise_sum` of NumPy 2.1), since Megatron's order
+/// depends on the last bit.
 fn sum(numbers: &[f64]) -> f64 {
     match numbers.len() {
         0..8 => numbers.iter().sum(),
@@ -106,7 +109,8 @@ fn sum(numbers: &[f64]) -> f64 {
     }
 }
 
-/// Returns the samples that Megatron's builder asks of a dataset (`_get_size_per_split_per_dataset`).
+/// Returns the number of samples that Megatron's builder requests from a dataset
+/// (`_get_size_per_split_per_dataset`).
 pub(super) fn samples_of_part(weight: f64, samples: u64) -> u64 {
     ((samples as f64 * weight).ceil() * (1.0 + 0.005)).ceil() as u64
 }
@@ -139,7 +143,7 @@ impl Format for Blend {
 mod tests {
     use super::*;
 
-    /// The sums are `numpy.sum`'s, of NumPy 2.1.3.
+    /// The expected sums are those of `numpy.sum` in NumPy 2.1.3.
     #[test]
     fn sums_are_those_of_numpy() {
         let expected = [

@@ -1,4 +1,4 @@
-//! Blocks of tokens, at equal distances.
+//! Blocks of tokens that begin at equal distances.
 
 use std::path::Path;
 
@@ -12,14 +12,16 @@ use crate::{Error, Format, Input, Record, RecordFields, Records};
 /// The header of llm.c's files, in bytes: 256 numbers of 32 bits.
 const HEADER: u64 = 1024;
 
-/// How files of tokens are cut into samples.
+/// Options for cutting files of tokens into samples.
 ///
-/// Sample `i` of a file has the `block_size` + 1 tokens that begin at token `i · stride`. The last token is only a label:
-/// the label of each token is the token after it. Tokens at the end of a file that do not fill a sample are left out. The
-/// samples of a file come after those of the file before it, and no sample spans two files.
+/// Sample `i` of a file has the `block_size` + 1 tokens that begin at token `i · stride`. The label
+/// of each token is the token after it, so the last token is only a label. Tokens at the end of a
+/// file that do not fill a sample are left out. The samples of a file come after those of the file
+/// before it, and no sample spans two files.
 ///
-/// nanoGPT draws blocks at random positions. With a stride of 1, sample `i` starts at token `i`, and a
-/// `RandomSampler` with replacement draws as nanoGPT's `get_batch` does (from torch's generator, in torch's order).
+/// nanoGPT draws blocks at random positions. For the same, set a stride of 1, so that sample `i`
+/// starts at token `i`, and use a `RandomSampler` with replacement. With the same seed, it draws
+/// the same positions as nanoGPT's `get_batch`.
 ///
 /// ```
 /// use slotline::Loader;
@@ -42,21 +44,21 @@ pub struct BlockOptions {
     stride: usize,
     dtype: DType,
     widen: bool,
-    /// Only unsafe functions set it.
+    /// Whether files are mapped. Only unsafe functions set it.
     pub(crate) maps: bool,
     labels: bool,
 }
 
-/// Samples of `tokens: [block_size + 1]`, or with [labels](BlockOptions::labels) of `tokens` and `labels`, each
-/// `[block_size]`.
+/// A dataset of blocks of tokens. A sample is `tokens: [block_size + 1]`, or with
+/// [labels](BlockOptions::labels) `tokens` and `labels`, each `[block_size]`.
 #[derive(Debug)]
 pub struct Blocks {
     files: Files,
     shards: Vec<Shard>,
     len: usize,
-    /// Bytes from one sample to the next.
+    /// The distance from one sample to the next, in bytes.
     stride: u64,
-    /// Bytes of a sample.
+    /// The size of a sample, in bytes.
     bytes: u64,
     layout: Layout,
 }
@@ -64,13 +66,13 @@ pub struct Blocks {
 /// A file of tokens.
 #[derive(Debug)]
 struct Shard {
-    /// The number of the first sample.
+    /// The number of the file's first sample.
     first: usize,
     /// The position of the first token, in bytes.
     start: u64,
 }
 
-/// How files are opened.
+/// The kind of the files' headers.
 #[derive(Clone, Copy)]
 enum Header {
     No,
@@ -78,12 +80,13 @@ enum Header {
 }
 
 impl BlockOptions {
-    /// Cuts files into samples of `block_size` + 1 tokens.
+    /// Creates options for samples of `block_size` + 1 tokens.
     pub fn new(block_size: usize) -> Self {
         Self { block_size, stride: block_size, dtype: DType::U16, widen: false, maps: false, labels: false }
     }
 
-    /// Sets the number of tokens from the start of a sample to the start of the next one, `block_size` by default.
+    /// Sets the number of tokens from the start of a sample to the start of the next one,
+    /// `block_size` by default.
     pub fn stride(mut self, tokens: usize) -> Self {
         self.stride = tokens;
         self
@@ -95,46 +98,49 @@ impl BlockOptions {
         self
     }
 
-    /// Whether tokens become `i64`.
+    /// Sets whether tokens are converted to `i64`.
     pub fn widen(mut self, widen: bool) -> Self {
         self.widen = widen;
         self
     }
 
-    /// Whether a sample is two fields of `block_size` tokens, `tokens` and `labels`, which are the tokens after them.
+    /// Sets whether a sample has two fields of `block_size` tokens: `tokens`, and `labels`, which
+    /// has the token after each of them.
     pub fn labels(mut self, labels: bool) -> Self {
         self.labels = labels;
         self
     }
 
-    /// Maps the files of this machine. It is an error if one can't be mapped.
+    /// Maps local files into memory. It is an error if a file can't be mapped.
     ///
     /// # Safety
     ///
-    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
+    /// As with [`Files::map`], the files must not be written to or shortened while the dataset
+    /// lives.
     pub unsafe fn mapped(mut self) -> Self {
         self.maps = true;
         self
     }
 
-    /// Opens files of tokens without a header, as nanoGPT writes them with NumPy's `tofile`. [Patterns](crate::paths) are
-    /// expanded.
+    /// Opens files of tokens without a header, as nanoGPT writes them with NumPy's `tofile`.
+    /// [Patterns](crate::paths) are expanded.
     ///
     /// # Errors
     ///
-    /// If a file can't be found, its length is not a multiple of the size of a token, there are no samples, or the options
-    /// are invalid.
+    /// If a file can't be found, its length is not a multiple of the size of a token, there are no
+    /// samples, or the options are invalid.
     pub fn open_raw(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
         self.open(opened(crate::paths::expand(paths)?, self.maps)?, Header::No)
     }
 
-    /// Opens files of llm.c (`dev/data/data_common.py`): a header of 1024 bytes, then `u16` (version 1, as for GPT-2) or
-    /// `u32` (version 7, as for Llama 3). [Patterns](crate::paths) are expanded.
+    /// Opens files of llm.c (`dev/data/data_common.py`). They have a header of 1024 bytes, followed
+    /// by tokens of type `u16` (version 1, used for GPT-2) or `u32` (version 7, used for Llama 3).
+    /// [Patterns](crate::paths) are expanded.
     ///
     /// # Errors
     ///
-    /// If a file can't be read, has another header or length, the files have different types, there are no samples,
-    /// or the options are invalid.
+    /// If a file can't be read, has another header or length, the files have different types, there
+    /// are no samples, or the options are invalid.
     pub fn open_llmc(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
         self.open(opened(crate::paths::expand(paths)?, self.maps)?, Header::LlmC)
     }
@@ -168,7 +174,7 @@ impl BlockOptions {
             }
             shards.push(Shard { first: len, start });
             if let Some(rest) = ((found - start) / size).checked_sub(per_sample as u64) {
-                // At most the bytes of all files, which are fewer than 2^64.
+                // The sum is at most the number of bytes of all files, which is less than 2^64.
                 len = len.saturating_add((rest / self.stride as u64) as usize + 1);
             }
         }
@@ -180,13 +186,13 @@ impl BlockOptions {
         let labels = if self.labels { Labels::Extra } else { Labels::No };
         let layout = Layout::new(stored, self.widen, per_sample, labels)?;
         let size = stored.size() as u64;
-        // With several samples, a stride fits in a file.
+        // If there are several samples, the stride fits in a file.
         let stride = (self.stride as u64).saturating_mul(size);
         Ok(Records::new(Blocks { files, shards, len, stride, bytes: per_sample as u64 * size, layout }))
     }
 }
 
-/// Checks the header of a file of llm.c of this length, and returns the type of its tokens.
+/// Checks the header of a llm.c file of this length. Returns the type of its tokens.
 fn llmc(files: &Files, file: usize, path: &Path, found: u64) -> Result<DType, Error> {
     let mut memory = Vec::new();
     let header = files.read(Span { file, start: 0, len: Some(found.min(HEADER)) }, &mut memory)?;

@@ -1,4 +1,4 @@
-//! Sequences as typed documents, for packing.
+//! [`Documents`]: sequences as samples whose token type is known at compile time, for packing.
 
 use std::marker::PhantomData;
 
@@ -33,11 +33,11 @@ pub struct Documents<T> {
 }
 
 impl<T: Element> Documents<T> {
-    /// Reads these sequences, whose tokens must be `T`.
+    /// Creates a dataset of these sequences, whose tokens must be of type `T`.
     ///
     /// # Errors
     ///
-    /// If they have another type.
+    /// If the tokens have another type.
     pub fn new(sequences: Records<Sequences>) -> Result<Self, Error> {
         let dtype = sequences.format().dtype();
         if dtype != T::DTYPE {

@@ -11,15 +11,17 @@ use crate::files::{Files, Span};
 use crate::open::opened;
 use crate::{Error, Format, Input, Record, RecordFields, Records};
 
-/// The samples of Megatron's `GPTDataset`, in its order: documents are shuffled and concatenated, cut into samples, and
-/// the samples are shuffled.
+/// The samples of Megatron's `GPTDataset`, in its order. Documents are shuffled, concatenated and
+/// cut into samples, and the samples are shuffled.
 ///
-/// The same files, sequence length, seed and number of samples give the samples of megatron-core 0.16.1. Read them in
-/// sequence; a loader that shuffles shuffles once more. As in Megatron, there may be more samples than asked for.
+/// With the same files, sequence length, seed and number of samples, the samples are those of
+/// megatron-core 0.16.1. Read them without shuffling, as they are already shuffled. As in Megatron,
+/// there may be more samples than requested.
 ///
-/// A sample is `tokens: [sequence_length + 1]`, or with [labels](GptOptions::labels) `tokens` and `labels`, each
-/// `[sequence_length]`. Tokens equal to the tokenizer's padding token, which Megatron replaces by 0, stay as they are.
-/// Megatron's `loss_mask` and `position_ids` do not depend on the files, and are left out.
+/// A sample is `tokens: [sequence_length + 1]`, or with [labels](GptOptions::labels) `tokens` and
+/// `labels`, each `[sequence_length]`. The tokenizer's padding token, which Megatron replaces by 0,
+/// is not replaced. Megatron's `loss_mask` and `position_ids` do not depend on the files, and are
+/// left out.
 #[derive(Debug)]
 pub struct Gpt {
     files: Files,
@@ -27,7 +29,7 @@ pub struct Gpt {
     layout: Layout,
 }
 
-/// How Megatron's `GPTDataset` is made.
+/// Options for the samples of Megatron's `GPTDataset`.
 #[derive(Clone, Debug)]
 pub struct GptOptions {
     plan: PlanOptions,
@@ -38,8 +40,8 @@ pub struct GptOptions {
 }
 
 impl GptOptions {
-    /// Makes the options for samples of `sequence_length` tokens and one more, one epoch, and the seed 1234 (the default
-    /// of Megatron-LM).
+    /// Creates options for samples of `sequence_length` tokens plus one, with one epoch and the
+    /// seed 1234 (the default of Megatron-LM).
     pub fn new(sequence_length: u32) -> Self {
         let plan = PlanOptions { sequence_length, seed: 1234, samples: None, extra: true };
         Self { plan, sequences: None, widen: false, maps: false, labels: false }
@@ -51,43 +53,47 @@ impl GptOptions {
         self
     }
 
-    /// Sets Megatron's `num_samples`: there are as many epochs as are needed for them.
+    /// Sets Megatron's `num_samples`. The number of epochs is the smallest that has this many
+    /// samples.
     pub fn samples(mut self, samples: u64) -> Self {
         self.plan.samples = Some(samples);
         self
     }
 
-    /// Sets Megatron's `indexed_indices`: the sequences to read, as a split does; all by default.
+    /// Sets Megatron's `indexed_indices`: the range of sequences to read, such as those of a split;
+    /// all by default.
     pub fn sequences(mut self, sequences: Range<usize>) -> Self {
         self.sequences = Some(sequences);
         self
     }
 
-    /// Sets Megatron's `add_extra_token_to_sequence`, true by default: whether a sample has a token more than
-    /// `sequence_length`, so that each of those has a label. Otherwise the label of the last one is 0, which Megatron's
-    /// loss mask leaves out.
+    /// Sets Megatron's `add_extra_token_to_sequence`, true by default. If true, a sample has one
+    /// token more than `sequence_length`, so that each of the `sequence_length` tokens has a label.
+    /// If false, the label of the last token is 0, which Megatron's loss mask excludes.
     pub fn extra_token(mut self, extra: bool) -> Self {
         self.plan.extra = extra;
         self
     }
 
-    /// Whether tokens become `i64`, as in Megatron.
+    /// Sets whether tokens are converted to `i64`, as in Megatron.
     pub fn widen(mut self, widen: bool) -> Self {
         self.widen = widen;
         self
     }
 
-    /// Whether a sample is two fields of `sequence_length` tokens, `tokens` and `labels`, which are shifted by one.
+    /// Sets whether a sample has two fields of `sequence_length` tokens: `tokens`, and `labels`,
+    /// which are the tokens shifted by one.
     pub fn labels(mut self, labels: bool) -> Self {
         self.labels = labels;
         self
     }
 
-    /// Maps the tokens of a file of this machine. It is an error if it can't be mapped.
+    /// Maps the tokens of a local file into memory. It is an error if the file can't be mapped.
     ///
     /// # Safety
     ///
-    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
+    /// As with [`Files::map`], the file must not be written to or shortened while the dataset
+    /// lives.
     pub unsafe fn mapped(mut self) -> Self {
         self.maps = true;
         self
@@ -97,21 +103,22 @@ impl GptOptions {
     ///
     /// # Errors
     ///
-    /// If a file can't be read, the index is not one of these tokens, there are too few tokens or too many samples, or
-    /// [`sequences`](Self::sequences) are not in the file.
+    /// If a file can't be read, the index does not belong to these tokens, there are too few tokens
+    /// or too many samples, or [`sequences`](Self::sequences) are not in the file.
     pub fn open(&self, prefix: impl AsRef<Path>) -> Result<Records<Gpt>, Error> {
         let (plan, bin) = self.plan(prefix.as_ref(), self.plan.samples)?;
         let (files, layout) = (opened([bin], self.maps)?, self.layout(&plan)?);
         Ok(Records::new(Gpt { files, plan, layout }))
     }
 
-    /// Blends datasets by weight, as Megatron's `BlendedDataset` with a `size` does: each is made with the samples that
-    /// Megatron's builder asks for (with its surplus of 0.5 %). [`samples`](Self::samples) is ignored.
+    /// Blends datasets by weight, like Megatron's `BlendedDataset` with a `size`. Each dataset has
+    /// the number of samples that Megatron's builder requests (with its surplus of 0.5 %).
+    /// [`samples`](Self::samples) is ignored.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open), or if a weight is not positive, a dataset has too few samples, or the tokens have
-    /// different types.
+    /// Those of [`open`](Self::open). Also fails if a weight is not positive, a dataset has too few
+    /// samples, or the tokens have different types.
     pub fn blend(
         &self,
         parts: impl IntoIterator<Item = (impl AsRef<Path>, f64)>,
@@ -126,12 +133,13 @@ impl GptOptions {
         self.blended(opened, |plans| Blend::weighted(plans, &weights, samples))
     }
 
-    /// Blends all samples of datasets, as Megatron's `BlendedDataset` without a `size` does: in proportion to their
-    /// numbers of samples.
+    /// Blends all samples of datasets, in proportion to their numbers of samples, like Megatron's
+    /// `BlendedDataset` without a `size`.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open), or if there are no datasets, or the tokens have different types.
+    /// Those of [`open`](Self::open). Also fails if there are no datasets, or the tokens have
+    /// different types.
     pub fn blend_all(&self, prefixes: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blend>, Error> {
         let mut opened = Vec::new();
         for prefix in prefixes {

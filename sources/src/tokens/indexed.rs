@@ -1,9 +1,11 @@
 //! The index of Megatron's files.
 //!
-//! Layout, after `megatron/core/datasets/indexed_dataset.py` (megatron-core 0.16.1): the magic, the version as u64, the
-//! type as u8, the number of sequences, and the number of documents plus one, as u64; then the lengths of all sequences in
-//! tokens (i32), their positions in bytes (i64), the first sequence of each document followed by the number of sequences
-//! (i64), and optionally the mode of each sequence (i8). The header has 34 bytes, so the numbers after it are not aligned.
+//! The layout, according to `megatron/core/datasets/indexed_dataset.py` (megatron-core 0.16.1), is:
+//! the magic number, the version as u64, the type as u8, the number of sequences, and the number of
+//! documents plus one, as u64; then the lengths of all sequences in tokens (i32), their positions
+//! in bytes (i64), the first sequence of each document followed by the number of sequences (i64),
+//! and optionally the mode of each sequence (i8). The header has 34 bytes, so the numbers after it
+//! are not aligned.
 
 use std::path::{Path, PathBuf};
 
@@ -42,21 +44,24 @@ impl Index {
         self.lengths.is_empty()
     }
 
-    /// Returns the index of the first sequence of each document, followed by the number of sequences.
+    /// Returns the index of the first sequence of each document, followed by the number of
+    /// sequences.
     pub fn documents(&self) -> &[u64] {
         &self.documents
     }
 
-    /// Returns the mode of each sequence; empty if the file has none.
+    /// Returns the mode of each sequence, or an empty slice if the file has no modes.
     pub fn modes(&self) -> &[i8] {
         &self.modes
     }
 
-    /// Parses the bytes of a file `.idx` that belongs to a file `.bin` of `bin_len` bytes. `name` is for messages.
+    /// Parses the bytes of a file `.idx` that belongs to a file `.bin` of `bin_len` bytes. `name`
+    /// is used in messages.
     ///
     /// # Errors
     ///
-    /// If the bytes are not exactly an index of version 1, or sequences overlap, or are not in a file of this length.
+    /// If the bytes are not exactly an index of version 1, or if sequences overlap or exceed a file
+    /// of this length.
     pub fn parse(name: &str, bytes: &[u8], bin_len: u64) -> Result<Self, Error> {
         let wrong = |offset: usize, problem: String| Error::format(name, offset as u64, problem, ADVICE);
         if !bytes.starts_with(MAGIC) {
@@ -82,7 +87,7 @@ impl Index {
             );
             return Err(wrong(18, problem));
         }
-        // These do not overflow, since the file has more bytes.
+        // The conversions do not overflow, since the file has more bytes than these numbers.
         let (sequences, documents) = (sequences as usize, documents as usize);
         let (lengths, rest) = bytes[HEADER..].split_at(4 * sequences);
         let (starts, rest) = rest.split_at(8 * sequences);
@@ -116,7 +121,8 @@ impl Index {
         Ok(Self { dtype, lengths, starts, documents: first, modes })
     }
 
-    /// Opens the pair of files with this prefix: reads the index, and returns the path of the tokens.
+    /// Opens the pair of files with this prefix. Reads the index, and returns it with the path of
+    /// the tokens.
     pub(super) fn open(prefix: &Path) -> Result<(Self, PathBuf), Error> {
         let with = |extension: &str| {
             let mut path = prefix.as_os_str().to_owned();
@@ -130,7 +136,7 @@ impl Index {
         Ok((Self::parse(&idx.display().to_string(), bytes, bin_len)?, bin))
     }
 
-    /// Returns where `len` tokens of a sequence are in the file, from token `offset` on.
+    /// Returns the span of `len` tokens of a sequence, from its token `offset` on.
     pub(super) fn span(&self, file: usize, sequence: usize, offset: u64, len: u64) -> Span {
         let size = self.dtype.size() as u64;
         Span { file, start: self.starts[sequence] + offset * size, len: Some(len * size) }

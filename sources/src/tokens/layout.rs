@@ -1,4 +1,4 @@
-//! How tokens become fields.
+//! Converts tokens to fields.
 
 use std::io;
 
@@ -7,18 +7,18 @@ use slotline::dtype::{DType, Kind};
 use crate::files::{Span, reserve};
 use crate::{Error, FieldKind, Input, Record, RecordFields, Value};
 
-/// Samples of one length.
+/// The layout of samples of one length.
 #[derive(Debug)]
 pub(super) struct Layout {
     stored: DType,
     dtype: DType,
-    /// Tokens per sample, in the file.
+    /// The number of tokens of a sample in the file.
     len: usize,
     labels: Labels,
     pub(super) fields: RecordFields,
 }
 
-/// Whether a sample has the field `labels`: the tokens shifted by one.
+/// How the field `labels` is made, which has the tokens shifted by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Labels {
     No,
@@ -41,7 +41,7 @@ impl Layout {
         Ok(Self { stored, dtype, len, labels, fields })
     }
 
-    /// Reads the tokens of these spans, which hold as many as a sample has.
+    /// Reads the tokens of these spans, which must have as many tokens as a sample.
     pub(super) fn read<'a>(
         &'a self,
         input: Input<'a>,
@@ -70,7 +70,7 @@ impl Layout {
     }
 }
 
-/// Returns the type of tokens that are stored as `stored`.
+/// Returns the type of the field for tokens that are stored as `stored`.
 pub(super) fn widened(stored: DType, widen: bool) -> Result<DType, Error> {
     if !widen {
         return Ok(stored);

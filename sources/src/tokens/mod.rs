@@ -1,14 +1,15 @@
 //! Files of tokens: pretokenized text for language models, read in blocks or by document.
 //!
-//! | data | open it with |
+//! | Data | Opened by |
 //! |---|---|
 //! | nanoGPT's `train.bin`: tokens without a header | [`BlockOptions::open_raw`] |
 //! | llm.c's shards: tokens behind a header | [`BlockOptions::open_llmc`] |
-//! | Megatron's `.bin` and `.idx`, a sequence for each sample | [`Sequences::open`] |
-//! | the same, to be packed into rows by `slotline-sequences` | [`Documents`] |
+//! | Megatron's `.bin` and `.idx`, with one sequence per sample | [`Sequences::open`] |
+//! | Megatron's `.bin` and `.idx`, to be packed into rows by `slotline-sequences` | [`Documents`] |
 //! | Megatron's `GPTDataset`, and blends of them | [`GptOptions`] |
 //!
-//! Tokens keep the type that they have in the file, or become `i64`. Files are little-endian.
+//! Tokens keep the type that they have in the file, or are converted to `i64`. Files are
+//! little-endian.
 
 mod blend;
 mod blocks;

@@ -1,7 +1,8 @@
-//! Which tokens are in which sample of Megatron's `GPTDataset`.
+//! The tables that say which tokens are in which sample of Megatron's `GPTDataset`.
 //!
-//! Three tables, after `gpt_dataset.py` and `build_sample_idx` in `helpers.cpp` (megatron-core 0.16.1): the sequences in
-//! the order of reading, for all epochs; where in this order each sample starts; and the shuffled order of samples.
+//! There are three tables, as in `gpt_dataset.py` and in `build_sample_idx` of `helpers.cpp`
+//! (megatron-core 0.16.1): the sequences in reading order, for all epochs; the position in this
+//! order at which each sample starts; and the shuffled order of samples.
 
 use std::ops::Range;
 
@@ -14,17 +15,18 @@ use crate::files::Span;
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) index: Index,
-    /// The sequences, epoch after epoch.
+    /// The numbers of the sequences, epoch after epoch.
     documents: Vec<u32>,
-    /// Where each sample starts, and the end: a position in `documents`, and a token.
+    /// The start of each sample, and the end of the last one: an index into `documents`, and the
+    /// number of a token.
     starts: Vec<(u32, u32)>,
-    /// The sample at each position.
+    /// The number of the sample at each position.
     order: Vec<u32>,
-    /// The tokens that the end of a sample shares with the start of the next: 0 or 1.
+    /// The number of tokens that the end of a sample shares with the start of the next one: 0 or 1.
     extra: u32,
 }
 
-/// What a plan is made from.
+/// The options of a plan.
 #[derive(Clone, Debug)]
 pub(super) struct PlanOptions {
     pub(super) sequence_length: u32,
@@ -34,7 +36,7 @@ pub(super) struct PlanOptions {
 }
 
 impl Plan {
-    /// Makes the tables for some of the sequences. `name` is for messages.
+    /// Creates the tables for a range of sequences. `name` is used in messages.
     pub(super) fn new(name: &str, index: Index, sequences: Range<u32>, options: &PlanOptions) -> Result<Self, Error> {
         let extra = u32::from(options.extra);
         let per_epoch: u64 = sequences.clone().map(|i| u64::from(index.lengths[i as usize])).sum();
@@ -83,7 +85,7 @@ impl Plan {
         self.order.len()
     }
 
-    /// Returns where the tokens of a sample are, in file `file`.
+    /// Returns the spans of a sample's tokens, in file `file`.
     pub(super) fn spans(&self, sample: usize, file: usize) -> impl Iterator<Item = Span> + '_ {
         let sample = self.order[sample] as usize;
         let ((first, from), (last, to)) = (self.starts[sample], self.starts[sample + 1]);
@@ -102,7 +104,8 @@ fn reserved<T>(len: u64, overflow: impl Fn() -> Error) -> Result<Vec<T>, Error> 
     Ok(list)
 }
 
-/// Returns where each sample starts. A sample has `length` + `extra` tokens, and the next one starts with its extra token.
+/// Returns where each sample starts. A sample has `length` + `extra` tokens, and the next one
+/// starts with its extra token.
 fn starts(
     lengths: &[u32],
     documents: &[u32],

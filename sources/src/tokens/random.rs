@@ -1,9 +1,10 @@
-//! NumPy's `RandomState`, as far as Megatron draws from it.
+//! The part of NumPy's `RandomState` that Megatron uses.
 
 use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
 
-/// `numpy.random.RandomState(seed)`. Its engine and the way that it is seeded with one number are torch's.
+/// A reimplementation of `numpy.random.RandomState(seed)`. Its engine, and how it is seeded with
+/// one number, are the same as in torch.
 #[derive(Debug)]
 pub(super) struct RandomState(Generator);
 
@@ -12,7 +13,8 @@ impl RandomState {
         Self(Generator::from_seed(seed.into()))
     }
 
-    /// Shuffles as `RandomState.shuffle` does an array of at most 2^32 items (NumPy 2.1, `_shuffle_raw`).
+    /// Shuffles like `RandomState.shuffle` with an array of at most 2^32 items (NumPy 2.1,
+    /// `_shuffle_raw`).
     pub(super) fn shuffle(&mut self, items: &mut [u32]) {
         for last in (1..items.len()).rev() {
             let drawn = self.interval(last as u32);

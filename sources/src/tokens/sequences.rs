@@ -1,4 +1,4 @@
-//! A sequence of Megatron's files for each sample.
+//! [`Sequences`]: Megatron's files with one sequence per sample.
 
 use std::path::Path;
 
@@ -11,9 +11,10 @@ use crate::open::opened;
 use crate::record::CapacityHint;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
-/// The sequences of Megatron's `IndexedDataset`: `tokens`, a list, and `mode: i8` if the file has modes.
+/// A dataset of the sequences of Megatron's `IndexedDataset`. A sample has the list `tokens`, and
+/// `mode: i8` if the file has modes.
 ///
-/// Checked against megatron-core 0.16.1.
+/// It was checked against megatron-core 0.16.1.
 #[derive(Debug)]
 pub struct Sequences {
     files: Files,
@@ -22,31 +23,32 @@ pub struct Sequences {
     fields: RecordFields,
 }
 
-/// How sequences are read.
+/// Options for reading sequences.
 #[derive(Clone, Debug, Default)]
 pub struct SequenceOptions {
     widen: bool,
-    /// Only unsafe functions set it.
+    /// Whether the file is mapped. Only unsafe functions set it.
     pub(crate) maps: bool,
 }
 
 impl SequenceOptions {
-    /// Makes the default options: tokens keep their type.
+    /// Creates the default options, with which tokens keep their type.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether tokens become `i64`.
+    /// Sets whether tokens are converted to `i64`.
     pub fn widen(mut self, widen: bool) -> Self {
         self.widen = widen;
         self
     }
 
-    /// Maps the tokens of a file of this machine. It is an error if it can't be mapped.
+    /// Maps the tokens of a local file into memory. It is an error if the file can't be mapped.
     ///
     /// # Safety
     ///
-    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
+    /// As with [`Files::map`], the file must not be written to or shortened while the dataset
+    /// lives.
     pub unsafe fn mapped(mut self) -> Self {
         self.maps = true;
         self
@@ -56,7 +58,7 @@ impl SequenceOptions {
     ///
     /// # Errors
     ///
-    /// If a file can't be read, or the index is not one of these tokens.
+    /// If a file can't be read, or the index does not belong to these tokens.
     pub fn open(&self, prefix: impl AsRef<Path>) -> Result<Records<Sequences>, Error> {
         let (index, bin) = Index::open(prefix.as_ref())?;
         let files = opened([bin], self.maps)?;
@@ -75,17 +77,17 @@ impl Sequences {
     ///
     /// # Errors
     ///
-    /// If a file can't be read, or the index is not one of these tokens.
+    /// If a file can't be read, or the index does not belong to these tokens.
     pub fn open(prefix: impl AsRef<Path>) -> Result<Records<Self>, Error> {
         SequenceOptions::new().open(prefix)
     }
 
-    /// Returns the index, with the documents that the sequences belong to.
+    /// Returns the index, which also has the documents that the sequences belong to.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// Returns the type that the samples' tokens have.
+    /// Returns the type of the samples' tokens.
     pub fn dtype(&self) -> DType {
         self.dtype
     }

@@ -1,5 +1,5 @@
-"""Writes .safetensors and .npz files, and what safetensors and NumPy read from them, into the folder `arrays` beside
-this file.
+"""Writes .safetensors and .npz files into the folder `arrays` next to this file, with the results of reading them by
+safetensors and NumPy.
 
 Needs numpy, safetensors and torch.
 """

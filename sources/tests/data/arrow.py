@@ -1,4 +1,4 @@
-"""Writes Arrow files with pyarrow, pandas, polars and Hugging Face Datasets, and what they read from them.
+"""Writes Arrow files with pyarrow, pandas, polars and Hugging Face Datasets, and the results of reading them.
 
     pip install pyarrow pandas polars datasets pillow
     python arrow.py
@@ -21,7 +21,7 @@ ROWS = 10
 
 
 def plain(value):
-    """Returns a value as JSON can hold it."""
+    """Converts a value to a form that JSON can represent."""
     if isinstance(value, bytes):
         return {"hex": value.hex()}
     if isinstance(value, list):
@@ -34,7 +34,7 @@ def plain(value):
 
 
 def flat(row, prefix=""):
-    """Returns the fields of a row, with those of structs by dotted names."""
+    """Returns the fields of a row. The members of structs have dotted names."""
     fields = {}
     for name, value in row.items():
         if isinstance(value, dict):
@@ -70,7 +70,7 @@ def table():
 
 
 def kinds():
-    """A table of the kinds of columns that not every writer has."""
+    """Returns a table of the kinds of columns that not every writer supports."""
     i = range(ROWS)
     words = ["", "twelve bytes", "more than twelve bytes", "ü" * 50]
     word = [words[3 * k % 4] for k in i]
@@ -98,7 +98,7 @@ def kinds():
 
 
 def half(of):
-    """Returns rows with half floats as NumPy has them."""
+    """Returns rows with half floats converted as NumPy converts them."""
     index = of.column_names.index("half")
     values = of["half"].to_numpy()
     found = [flat(row) for row in of.drop(["half"]).to_pylist()]
@@ -124,7 +124,7 @@ def of_polars():
 
 
 def deltas():
-    """Writes streams whose dictionaries grow, and are replaced."""
+    """Writes streams in which dictionaries are extended, and streams in which they are replaced."""
     for name, delta, words in [("delta", True, ["a", "ab", "abc", "abcd"]), ("replaced", False, ["ab", "ca", "ab", "dbc"])]:
         batches = [
             pa.record_batch({"text": pa.DictionaryArray.from_arrays(pa.array([k % len(word) for k in range(len(word) + 1)], pa.int8()), list(word))})
@@ -152,7 +152,7 @@ def main():
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
     whole = table()
-    # A slice starts in the middle of bytes of bits; an empty batch is between two others.
+    # A slice whose bitmaps start within a byte; an empty batch between two others.
     batches = [*whole.slice(0, 3).to_batches(), *whole.slice(0, 0).to_batches(), *whole.slice(3).to_batches()]
     batches.insert(1, pa.RecordBatch.from_pylist([], schema=whole.schema))
     with pa.ipc.new_stream(FOLDER / "stream.arrow", whole.schema) as writer:
@@ -166,7 +166,7 @@ def main():
 
     missing = pa.table({"number": pa.array([1, None, 3]), "text": pa.array(["a", "b", None]), "flag": [None, True, False],
                         "list": pa.array([[1], None, [2, None]], pa.list_(pa.int64())), "sound": [0, 1, 2],
-                        # Without an index, and with one of a value that is missing.
+                        # Once without an index, and once with the index of a missing value.
                         "index": pa.array(["a", None, "a"]).dictionary_encode(),
                         "value": pa.DictionaryArray.from_arrays(pa.array([0, 1, 1]), pa.array(["a", None]))})
     feather.write_feather(missing, FOLDER / "missing.feather", compression="uncompressed")
@@ -187,7 +187,7 @@ def main():
     for name, compression in [("kinds", None), ("kinds-zstd", "zstd")]:
         options = pa.ipc.IpcWriteOptions(compression=compression)
         with pa.ipc.new_stream(FOLDER / f"{name}.arrow", more.schema, options=options) as writer:
-            # A slice of views has all their buffers, and is not at the start of them.
+            # A slice of views keeps all buffers of the original, and does not start at their beginning.
             writer.write_table(more.slice(0, 7))
             writer.write_table(more.slice(7))
     deltas()
@@ -218,7 +218,7 @@ def main():
     }, features=features)
     datasets.disable_progress_bars()
     saved.save_to_disk(FOLDER / "saved", num_shards=2)
-    # Saved after a selection, in another order, which the data then have.
+    # Saved after a selection in another order; the saved data has this order.
     saved.select([3, 1, 2]).save_to_disk(FOLDER / "selected")
     expected = {
         "versions": {of.__name__: of.__version__ for of in [pa, pd, pl, datasets]},
@@ -231,7 +231,7 @@ def main():
         "pandas": frame.to_dict("records"),
         "polars": [flat(row) for row in polars.to_dicts()],
     }
-    # What the readers read from each file is the same.
+    # All readers must get the same rows from each file.
     assert half(pa.ipc.open_stream(FOLDER / "kinds-zstd.arrow").read_all()) == expected["kinds"]
     assert pl.read_ipc(FOLDER / "polars-lz4.feather").to_dicts() == polars.to_dicts()
     for name in ["lz4", "zstd", "uncompressed"]:

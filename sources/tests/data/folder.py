@@ -1,8 +1,8 @@
-"""Makes a folder with nasty names, and writes what torchvision finds in it.
+"""Creates a folder with unusual names, and writes the samples that torchvision finds in it.
 
     pip install torchvision==0.29.2 && python folder.py
 
-Links and empty folders can't be stored everywhere, so the test makes the folder again from `expected.json`.
+Symbolic links and empty folders can't be stored everywhere, so the test creates the folder again from `expected.json`.
 """
 
 import json
@@ -21,7 +21,7 @@ FILES = [
     "é/x.jpg", "e/x.JPEG", "10/x.jpg", "9/x.jpg", ".h/x.jpg", "none/x.txt", "top.jpg", "elsewhere.d/x.png",
 ]
 FOLDERS = ["empty"]
-# From, and to what, relative to the folder of the link.
+# The path of each link, and its target relative to the folder of the link.
 LINKS = [("a/linked.jpg", "b/1.jpg"), ("linked", "a/b"), ("e/folder", "../a/b-c"), ("e/dangling.jpg", "nowhere")]
 
 

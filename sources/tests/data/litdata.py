@@ -1,4 +1,4 @@
-"""Writes chunks with LitData's writer, and what LitData reads from them, into the folder `litdata` beside this file.
+"""Writes chunks with LitData's writer into the folder `litdata` next to this file, with the results of reading them by LitData.
 
 Needs litdata and torch.
 """
@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 
-sys.path.pop(0)  # This folder, where `import litdata` would find this file.
+sys.path.pop(0)  # Removes this folder, where `import litdata` would find this file.
 
 import litdata
 import numpy as np
@@ -56,7 +56,7 @@ def fields(item):
 
 
 def read(folder, **options):
-    # The reader unpacks chunks beside the compressed ones, so it gets a copy.
+    # The reader writes unpacked chunks next to the compressed ones, so it gets a copy of the folder.
     with tempfile.TemporaryDirectory() as copy:
         shutil.copytree(folder, copy, dirs_exist_ok=True)
         dataset = StreamingDataset(copy, shuffle=False, **options)

@@ -1,4 +1,4 @@
-"""Writes manifests and what Hugging Face's datasets reads from them.
+"""Writes manifests, and the results of reading them by Hugging Face's datasets.
 
     pip install datasets==5.2.0 Pillow && python manifest.py
 """

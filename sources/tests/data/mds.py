@@ -1,4 +1,4 @@
-"""Writes MDS datasets with MDSWriter, and what mosaicml-streaming reads from them, into the folder `mds` beside this file.
+"""Writes MDS datasets with MDSWriter into the folder `mds` next to this file, with the results of mosaicml-streaming.
 
 Needs mosaicml-streaming 0.13 and Pillow.
 """
@@ -45,7 +45,7 @@ def sample(i):
 
 
 def encoded(value):
-    """Returns the bytes of a decoded value, and the shape of an array of any shape."""
+    """Returns the bytes of a decoded value and, for an array of variable shape, its shape."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, (str, Decimal)):

@@ -1,4 +1,4 @@
-"""Writes Parquet files with pyarrow, pandas, polars and Hugging Face Datasets, and what they read from them.
+"""Writes Parquet files with pyarrow, pandas, polars and Hugging Face Datasets, and the results of reading them.
 
     pip install pyarrow pandas polars datasets pillow
     python parquet.py
@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent / "parquet"
 WAYS = {
     "snappy": {"compression": "snappy"},
     "plain": {"compression": "none", "use_dictionary": False, "row_group_size": 4},
-    # Pages of a few rows, found by the page index.
+    # Small pages of a few rows, which the page index lists.
     "index": {"compression": "zstd", "write_page_index": True, "data_page_size": 16, "write_batch_size": 2},
     "index-dictionary": {"compression": "none", "write_page_index": True, "data_page_size": 1, "write_batch_size": 3, "row_group_size": 7},
     "gzip-v2": {"compression": "gzip", "data_page_version": "2.0", "write_page_index": True, "data_page_size": 16, "write_batch_size": 2},
@@ -36,7 +36,7 @@ WAYS = {
 
 
 def kinds():
-    """A table of the kinds of columns that not every writer has."""
+    """Returns a table of the kinds of columns that not every writer supports."""
     i = range(ROWS)
     times = [0, 1, -1, 10**18 + 7, -(10**18), 2**63 - 1, -(2**63) + 1, 86_400_000_000_000, -86_400_000_000_001, 5]
     return pa.table({

@@ -1,4 +1,4 @@
-"""Writes the tars and what webdataset and tarfile read from them.
+"""Writes tars, and the results of reading them by webdataset and tarfile.
 
     pip install webdataset==1.0.2 numpy && python tar.py
 """
@@ -16,7 +16,7 @@ import webdataset
 
 FOLDER = Path(__file__).with_suffix("")
 
-# Tars are padded to this; the default is 10240.
+# The size to which tars are padded; the default is 10240.
 tarfile.RECORDSIZE = 1024
 
 
@@ -69,7 +69,7 @@ MEMBERS = [
     ("ümläut.seg.png", b"u"),
     ("two/.txt", b"odd"),
     ("two/.seg.png", b"odd"),
-    # The key comes back: another sample.
+    # The key occurs again, which is another sample.
     ("dir.x/one.txt", b"again"),
     ("dir.x/one.seg.png", b"again"),
 ]

@@ -1,4 +1,4 @@
-"""Writes TFRecord files and what the package tfrecord reads from them.
+"""Writes TFRecord files, and the results of reading them by the package tfrecord.
 
     pip install tfrecord==1.14.6 && python tfrecord.py
 """
@@ -9,7 +9,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-# This script has the name of the package.
+# Removes this folder from the path: the script has the same name as the package.
 sys.path.pop(0)
 
 import numpy as np
@@ -27,7 +27,7 @@ def value(found):
 
 
 def sequences():
-    """Writes `tf.SequenceExample`s: frames of a video, some without any, with features of the whole video."""
+    """Writes `tf.SequenceExample`s: videos with features of each frame and of the whole video. Some have no frames."""
     folder = FOLDER.with_name("sequences")
     folder.mkdir(exist_ok=True)
     path = folder / "video.tfrecord"

@@ -1,4 +1,4 @@
-"""Writes files of tokens, and what NumPy and megatron-core read from them, into the folder `tokens` beside this file.
+"""Writes token files into the folder `tokens` next to this file, with the results of reading them by NumPy and megatron-core.
 
 Needs numpy, torch and megatron-core.
 """
@@ -22,7 +22,7 @@ os.chdir(HERE)
 random = np.random.default_rng(5)
 expected = {"numpy": np.__version__, "megatron-core": megatron.core.__version__}
 
-# nanoGPT: tokens alone. Its get_batch takes data[i : i + block_size] and the same shifted by one.
+# nanoGPT: tokens without a header. Its get_batch takes data[i : i + block_size] and the same shifted by one.
 expected["raw"] = {}
 for name, dtype, len_ in [("a16", np.uint16, 103), ("b16", np.uint16, 7), ("c16", np.uint16, 64), ("d32", np.uint32, 50)]:
     tokens = random.integers(0, np.iinfo(dtype).max, len_, dtype, endpoint=True)
@@ -44,7 +44,7 @@ for name, magic, version, dtype, len_ in [
         file.write(tokens.tobytes())
     expected["llmc"][name] = tokens.tolist()
 
-# Megatron: every type, sequences of no tokens, several in a document, modes.
+# Megatron: every type, empty sequences, several sequences in a document, modes.
 expected["sequences"] = {}
 for code in DType:
     dtype = DType.dtype_from_code(code.value)
@@ -113,7 +113,7 @@ expected["gpt"] = []
 for name, sequences, samples, seed, length, extra in [
     ("corpus0", (0, 40), None, 1234, 16, True),
     ("corpus0", (0, 40), None, 1234, 16, False),
-    ("corpus0", (0, 40), 90, 1, 16, True),  # the last epoch is needed in part
+    ("corpus0", (0, 40), 90, 1, 16, True),  # only a part of the last epoch is needed
     ("corpus0", (0, 40), 109, 1, 11, True),
     ("corpus0", (0, 40), 150, 7, 11, True),
     ("corpus0", (3, 29), 100, 99, 13, False),

@@ -1,4 +1,5 @@
-//! Rows of .safetensors and .npz files, compared with what their libraries read (`data/arrays.py`), and damaged files.
+//! Rows of .safetensors and .npz files, compared with the results of their own libraries
+//! (`data/arrays.py`), and damaged files.
 #![cfg(all(feature = "npz", feature = "safetensors"))]
 
 use crate::support;
@@ -69,7 +70,7 @@ fn tensors_are_chosen_by_name() {
         assert_eq!(open(&data(file), &["a"]).unwrap().len(), 7);
         assert_eq!(open(&data(file), &["b"]).unwrap().len(), 6);
         assert!(message(&["a", "b"]).contains("\"a\" has 7 rows, and \"b\" has 6"));
-        // One number for all rows.
+        // The array without dimensions is the same number in all rows.
         let both = open(&data(file), &["c", "a"]).unwrap();
         let mut cx = Context::default();
         let number = |cx: &mut Context, index| both.get(index, cx).unwrap().number::<f32>("c");
@@ -92,7 +93,7 @@ fn a_member_that_is_no_array_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.npz");
     let mut bytes = std::fs::read(data("stored.npz")).unwrap();
-    // Its name is in the local header and in the directory.
+    // The member's name is in its local header and in the directory.
     let places: Vec<_> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"bool.npy")).collect();
     assert_eq!(places.len(), 2);
     places.iter().for_each(|at| bytes[at + 4..at + 8].copy_from_slice(b".txt"));
@@ -133,7 +134,7 @@ fn damaged_files_are_errors_or_read_without_a_panic() {
     for file in ["stored.npz", "packed.npz", "all.safetensors"] {
         let (whole, path) = (std::fs::read(data(file)).unwrap(), folder.path().join(file));
         read_all(&path, &whole).unwrap();
-        // Some of the lengths and bytes; the fuzz target `sources` tries others.
+        // Only some of the lengths and bytes are tried; the fuzz target `sources` tries others.
         let lens = (0..whole.len()).step_by(5);
         lens.for_each(|len| assert!(read_all(&path, &whole[..len]).is_err(), "{file} {len}"));
         let ways = |at: usize, byte| [byte ^ [1, 0x80, 0xff][at % 3]];

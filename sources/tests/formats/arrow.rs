@@ -27,7 +27,7 @@ fn expected(name: &str) -> Vec<Json> {
     all[name].as_array().unwrap().clone()
 }
 
-/// Opens files in each of the ways in which they are read.
+/// Opens a file in each of the three ways in which files are read.
 fn each_way(path: &Path) -> [Records<Table>; 3] {
     let options = TableOptions::new().decimals_as_f64(true);
     // SAFETY: nobody writes to the files.
@@ -43,7 +43,7 @@ fn rows_are_those_of_pyarrow() {
             same_rows(&records, &rows);
         }
     }
-    // Several files are one after another.
+    // The rows of several files follow one another.
     let both = Table::open([data("{stream,file}.arrow")]).unwrap();
     same_rows(&both, &[rows.clone(), rows].concat());
 }
@@ -76,7 +76,7 @@ fn rows_are_those_of_polars_and_pandas() {
             same_rows(&records, &expected(name.split(['.', '-']).next().unwrap()));
         }
     }
-    // Files of a dataset have dictionaries of their own.
+    // Each file of a dataset has its own dictionaries.
     let both = TableOptions::new().columns(["text"]).open([data("delta.arrow"), data("replaced.arrow")]).unwrap();
     same_rows(&both, &[expected("delta"), expected("replaced")].concat());
 }
@@ -130,7 +130,7 @@ fn missing_values_are_errors_or_zeros() {
     assert_eq!((record.text("index"), record.text("value")), (Some(""), Some("")));
     drop(record);
     assert_eq!(records.get(0, &mut cx).unwrap().number("flag"), Some(false));
-    // A list with a hole stays an error: there is no telling what it should be.
+    // A list with a missing element remains an error, since there is no default for elements.
     let error =
         fails(records.get(2, &mut cx), &["column list has an element without a value (null); fill it in, or leave"]);
     assert!(!error.contains("missing_as_zero"), "{error}");
@@ -147,7 +147,7 @@ fn missing_numbers_have_their_default() {
     let record = records.get(0, &mut cx).unwrap();
     assert_eq!((record.number("flag"), record.number::<i64>("number").is_some()), (Some(true), true));
     drop(record);
-    // The text has none.
+    // The column of texts has no missing values.
     let records = options.open([data("missing.feather")]).unwrap();
     assert!(records.get(2, &mut cx).unwrap_err().to_string().contains("column text has no value"));
     for (column, number, words) in [
@@ -167,7 +167,7 @@ fn columns_that_are_not_read_are_named() {
         TableOptions::new().columns(columns.iter().copied()).open([data("others.feather")]).map(|records| records.len())
     };
     assert_eq!(open(&["number"]).unwrap(), 1);
-    // Behind columns that are passed over.
+    // The column is behind columns that are skipped.
     let options = TableOptions::new().columns(["category", "after"]);
     let records = options.open([data("others.feather")]).unwrap();
     let mut cx = Context::default();
@@ -200,7 +200,8 @@ fn views_that_lie_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.arrow");
     let bytes = fs::read(data("kinds.arrow")).unwrap();
-    // The views of a text of 22 bytes: its length and first bytes, the number of its buffer, and where it is in it.
+    // The view of a text of 22 bytes: its length and first bytes, the index of its buffer, and its
+    // offset in that buffer.
     let start = b"\x16\0\0\0more";
     let views: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(start)).collect();
     assert!(views.len() > 3);
@@ -213,7 +214,7 @@ fn views_that_lie_are_errors() {
         fs::write(&path, &changed).unwrap();
         let records = TableOptions::new().columns(["text"]).open([&path]).unwrap();
         fails(records.get(row, &mut Context::default()), &["Invalid argument error: "]);
-        // Those of a dictionary are read when the file is opened.
+        // The views of a dictionary are checked when the file is opened.
         fails(TableOptions::new().columns(["views"]).open([&path]), &["a dictionary: Invalid argument error: "]);
     }
 }
@@ -229,7 +230,8 @@ fn files_without_their_footer_are_errors() {
     }
 }
 
-/// Limits with which batches are kept, and values are read.
+/// Two memory limits: with the first one batches are kept in memory, and with the second one values
+/// are read separately.
 const LIMITS: [u64; 2] = [1 << 30, 4000];
 
 /// Reads all rows of a file, with each limit.
@@ -266,7 +268,8 @@ fn flipped_bytes_do_not_panic() {
     let files = ["stream.arrow", "lz4.feather", "kinds.arrow", "kinds-zstd.arrow", "delta.arrow", "delta.feather"];
     for (number, name) in files.iter().enumerate() {
         let bytes = fs::read(data(name)).unwrap();
-        // Some of the bytes; the fuzz target `sources` has these files, too.
+        // Only some of the bytes are changed; the fuzz target `sources` starts from these files,
+        // too.
         for at in (number..bytes.len()).step_by(17) {
             let mut flipped = bytes.clone();
             flipped[at] ^= [0x01, 0x80, 0xff][at % 3];

@@ -1,5 +1,5 @@
-//! What a path is, found out from what foreign programs wrote; folders with files of several kinds, with notes beside the data,
-//! and of classes with odd names.
+//! Detection of formats: files that other programs wrote, folders with files of several kinds,
+//! folders with notes beside the data, and folders of classes with unusual names.
 
 #![cfg(all(
     feature = "folder",
@@ -23,10 +23,11 @@ use crate::support;
 
 use crate::support::{fails, folder, tar};
 
-/// A feature: its name, the number of its kind of list, and the values.
+/// A feature of a record: its name, the field number of its kind of list, and the values.
 type Feature<'a> = (&'a str, u8, &'a [&'a [u8]]);
 
-/// Makes a TFRecord file, with the features of each record: a name, and a list of bytes (1) or integers (3), or none (0).
+/// Creates a TFRecord file from the features of each record. A feature has a name and a list of
+/// bytes (1) or of integers (3), or no list (0).
 fn tfrecord(records: &[&[Feature<'_>]]) -> Vec<u8> {
     let message = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
     let feature = |(name, list, values): &Feature<'_>| {
@@ -43,7 +44,7 @@ fn tfrecord(records: &[&[Feature<'_>]]) -> Vec<u8> {
     records.iter().flat_map(record).collect()
 }
 
-/// Returns a path in the test data. Files are copied whose indexes are saved beside them.
+/// Returns a path in the test data. Data whose indexes would be saved beside it is copied first.
 fn data(path: &str, copies: &Path) -> PathBuf {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let Some((folder @ ("tar" | "tfrecord"), name)) = path.split_once('/') else { return data.join(path) };
@@ -175,7 +176,7 @@ fn files_whose_bytes_are_no_column_are_not_read() {
     assert_eq!((record.text("split"), record.number::<i64>("label")), (Some("train"), Some(2)));
     for options in ["without_files", "without_files\ncolumns=file_name", "columns=file_name,label"] {
         let splits = options.parse::<OpenOptions>().unwrap().open(&path).unwrap();
-        // As it is written.
+        // The manifest's own text is kept.
         assert_eq!(splits.get(1, &mut Context::default()).unwrap().text("file_name"), Some("gone.png"));
     }
 }
@@ -234,7 +235,7 @@ fn missing_values_are_zeros_if_that_is_asked_for() {
     let records = tfrecord(&[first, other, &[("i", 3, &[&[3]])]]);
     let rows = b"{\"i\": 1, \"x\": 9, \"ys\": [1, 2], \"z\": \"z\"}\n{\"i\": 2, \"ys\": [1, 2]}\n{\"i\": 3}\n";
     let folder = folder(&[("optional.tfrecord", &records), ("rows.jsonl", rows)]);
-    // Two in every record make a tensor, and a list may be empty.
+    // With two values in every record, a feature is a tensor; and a list may be empty.
     for (name, missing) in [("optional.tfrecord", 2), ("rows.jsonl", 0)] {
         let path = folder.path().join(name);
         fails(slotline_sources::open(&path), &["`missing_as_zero`"]);
@@ -261,7 +262,7 @@ fn files_are_found_by_the_names_that_others_give_them() {
     assert_eq!(len(&folder.path().join("train.tfrecord-*-of-00002")), 2);
     assert_eq!(len(folder.path()), 2);
 
-    // By their contents.
+    // The files are recognised by their contents.
     let spark = support::folder(&[("_SUCCESS", b""), ("part-r-00000", &record), ("part-r-00001", &record)]);
     assert_eq!(len(&spark.path().join("part-r-00000")), 1);
     assert_eq!(len(&spark.path().join("part-r-0000*")), 2);
@@ -313,11 +314,12 @@ fn an_option_that_the_format_does_not_have_is_an_error() {
     for (path, options, message) in cases {
         fails(options.parse::<OpenOptions>().unwrap().open(path), &[message, "leave it out"]);
     }
-    // The names of folders may have missing values, and what memory is used is no matter of formats.
+    // Missing values are possible in the names of folders, and options about memory are accepted by
+    // all formats.
     let any = "memory_limit=1000000\nroom=2\nindex_files=none";
     for (path, options) in [(&copies.path().join("parts"), "missing_as_zero"), (&csv, any), (&parquet, any)] {
         let options: OpenOptions = options.parse().unwrap();
-        // Options may be used for several.
+        // The same options may be used several times.
         assert!([&csv, path].into_iter().all(|path| options.open(path).is_ok()), "{path:?}");
     }
     fails(
@@ -510,7 +512,7 @@ fn texts_beside_shards_without_extension_are_no_data() {
     let records = slotline_sources::open(hive.path()).unwrap();
     assert_eq!(records.len(), 2 * one);
     assert_eq!(records.get(one, &mut Context::default()).unwrap().number::<i64>("x"), Some(2));
-    // A shard whose start is damaged is no text.
+    // A shard whose start is damaged is not taken for text.
     std::fs::write(flat.path().join("train-00001-of-00002"), [0xff; 100]).unwrap();
     assert!(error(flat.path()).contains("train-00001-of-00002"));
     assert!(error(folder(&notes).path()).contains("not a dataset"));
@@ -518,7 +520,7 @@ fn texts_beside_shards_without_extension_are_no_data() {
 
 #[test]
 fn folders_of_classes_are_those_of_torchvision() {
-    // The classes that torchvision's `find_classes` returns.
+    // The expected classes are those that torchvision's `find_classes` returns.
     for classes in [&["_a", "_b"][..], &["_a", "b"], &["a=1", "b=2"], &["a=1", "a=2"], &["=", "a=1"]] {
         let files: Vec<_> = classes.iter().map(|class| (format!("{class}/sub/1.png"), class.as_bytes())).collect();
         let files: Vec<_> = files.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
@@ -535,7 +537,7 @@ fn folders_of_classes_are_those_of_torchvision() {
     let notes = [("index.json", &b"{\"a\": 1}"[..]), ("cat/index.json", b"[]"), ("cat/state.json", b"{}")];
     let files = [&notes[..], &[("cat/1.png", b"m"), ("dog/1.png", b"w"), ("labels.csv", b"a\n")]].concat();
     assert_eq!(slotline_sources::open(folder(&files).path()).unwrap().len(), 2);
-    // One of a dataset is not read as a class.
+    // Folders that are datasets by themselves are not read as classes.
     let index = bytes_of("mds/raw/index.json");
     let error = error(folder(&[("cat/index.json", &index[..]), ("dog/1.png", b"w")]).path());
     assert!(error.contains("datasets: cat"), "{error}");

@@ -1,4 +1,4 @@
-//! Folders are read as torchvision reads them.
+//! Checks that folders are read as by torchvision.
 #![cfg(feature = "folder")]
 
 use std::fs;
@@ -15,7 +15,7 @@ use crate::support;
 
 use crate::support::fails;
 
-/// Makes the folder that the script made, and returns what torchvision found in it.
+/// Creates the same folder as the script, and returns what torchvision found in it.
 fn make(root: &Path) -> Json {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/folder/expected.json");
     let expected: Json = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Chunks of LitData, compared with what LitData reads (`data/litdata.py`), and damaged files.
+//! Chunks of LitData, compared with the results of LitData (`data/litdata.py`), and damaged files.
 #![cfg(feature = "litdata")]
 
 use crate::support;
@@ -28,7 +28,7 @@ fn items_are_those_of_litdata() {
         // SAFETY: nobody writes to the files.
         same_bytes(&unsafe { LitDataOptions::new().mapped() }.open(data(name)).unwrap(), &expected[name]);
     }
-    // With room for one chunk, they are unpacked again and again.
+    // If there is memory for only one chunk, chunks are unpacked again and again.
     same_bytes(&LitDataOptions::new().memory_limit(300).open(data("zstd")).unwrap(), &expected["zstd"]);
 }
 
@@ -72,7 +72,8 @@ fn read_all(folder: &Path, options: &LitDataOptions) -> Outcome {
     support::read_all(&options.open(folder)?)
 }
 
-/// Copies a dataset, and returns a function that reads all of it with other contents of one file.
+/// Copies a dataset, and returns a function that replaces the contents of one file and reads the
+/// whole dataset.
 fn with_file(name: &str, file: &str, options: LitDataOptions) -> (Vec<u8>, impl Fn(&[u8]) -> Outcome) {
     let folder = tempfile::tempdir().unwrap();
     for entry in data(name).read_dir().unwrap() {

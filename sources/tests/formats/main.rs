@@ -1,4 +1,5 @@
-//! Formats of files, compared with what foreign programs wrote and read, and what several formats share.
+//! Tests of formats: files that other programs wrote, compared with their results, and properties
+//! of all formats.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Manifests are read as Hugging Face's datasets reads them.
+//! Checks that manifests are read as by Hugging Face's datasets.
 #![cfg(feature = "manifest")]
 
 use std::fs;
@@ -20,7 +20,7 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/manifest").join(name)
 }
 
-/// Returns all fields of a sample, the bytes of its file as length and hash.
+/// Returns all fields of a sample. The bytes of its file are represented by length and hash.
 fn json_of(record: &Record<'_>) -> Json {
     let fields = record.fields().as_slice().iter().map(|field| {
         let name = field.name.as_str();
@@ -111,12 +111,12 @@ fn rows_without_files_are_their_columns() {
 #[test]
 fn files_that_are_not_asked_for_are_not_read() {
     let options = ManifestOptions::new();
-    // There is no such file, and it is no path of the folder.
+    // These files do not exist, and the paths lead out of the folder.
     let csv = "n,file_name\n1,/gone.png\n2,../gone.png\n";
     assert_eq!(rows(csv, "csv", &options.clone().columns(["n"])), [json!({"n": 1}), json!({"n": 2})]);
     let names = options.clone().columns(["file_name", "n"]);
     assert_eq!(rows(csv, "csv", &names)[0], json!({"file_name": "/gone.png", "n": 1}));
-    // The order is that of `columns`.
+    // The fields are in the order of `columns`.
     let csv = "n,file_name,m\n1,a.png,3\n";
     let all = options.clone().root(data("csv")).columns(["m", "data", "file_name", "n"]);
     let manifest = open_with(csv, "csv", &all).unwrap();
@@ -125,7 +125,7 @@ fn files_that_are_not_asked_for_are_not_read() {
     assert_eq!(support::fields(&manifest), ["m: i64", "data: bytes", "file_name: text", "n: i64"]);
     assert_eq!(record.bytes("data").unwrap(), fs::read(data("csv").join("a.png")).unwrap());
     assert_eq!((record.number("m"), record.text("file_name")), (Some(3_i64), Some("a.png")));
-    // A column is not taken for the bytes of the files, nor the other way round.
+    // A column named `data` is not confused with the bytes of the files.
     let csv = "file_name,data,n\na.png,x,1\n";
     fails(open_with(csv, "csv", &options.clone().columns(["data"])), &["the name `data`", "`without_files`"]);
     assert_eq!(rows(csv, "csv", &options.clone().columns(["n"])), [json!({"n": 1})]);
@@ -139,7 +139,8 @@ fn files_that_are_not_asked_for_are_not_read() {
 
 #[test]
 fn a_float_is_the_number_in_the_text() {
-    // What Python's `float` makes of them: halfway cases, subnormal numbers, more digits than f64 has.
+    // The expected values are those of Python's `float`: halfway cases, subnormal numbers, and more
+    // digits than an f64 has.
     let floats = [
         ("117.63331139400017", 0x405d_6888_2c83_5a8e_u64),
         ("9007199254740993.0", 0x4340_0000_0000_0000),
@@ -164,7 +165,7 @@ fn a_float_is_the_number_in_the_text() {
             }
         }
     }
-    // What does not fit keeps its text.
+    // A number that does not fit is kept as text.
     assert_eq!(rows("x\n1e999\n", "csv", &ManifestOptions::new()), [json!({"x": "1e999"})]);
 }
 

@@ -1,4 +1,5 @@
-//! Shards of MosaicML Streaming, compared with what mosaicml-streaming reads (`data/mds.py`), and damaged files.
+//! Shards of MosaicML Streaming, compared with the results of mosaicml-streaming (`data/mds.py`),
+//! and damaged files.
 #![cfg(feature = "mds")]
 
 use crate::support;
@@ -30,7 +31,7 @@ fn samples_are_those_of_mosaicml_streaming() {
         // SAFETY: nobody writes to the files.
         assert_as_expected(name, &unsafe { MdsOptions::new().mapped() }.open(data(name)).unwrap());
     }
-    // With room for one shard, they are unpacked again and again.
+    // If there is memory for only one shard, shards are unpacked again and again.
     assert_as_expected("zstd", &MdsOptions::new().memory_limit(3000).open(data("zstd")).unwrap());
 }
 
@@ -59,7 +60,7 @@ fn passes_resume() {
     support::resumes(|| MdsOptions::new().memory_limit(3000).open(data("zstd")).unwrap());
 }
 
-/// Copies a dataset into a folder, with one file changed.
+/// Copies a dataset into a folder, and changes one file.
 fn copy(name: &str, to: &Path, file: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) {
     for entry in data(name).read_dir().unwrap() {
         let entry = entry.unwrap();
@@ -68,7 +69,7 @@ fn copy(name: &str, to: &Path, file: &str, change: impl FnOnce(Vec<u8>) -> Vec<u
     std::fs::write(to.join(file), change(std::fs::read(data(name).join(file)).unwrap())).unwrap();
 }
 
-/// Opens a dataset and reads every sample; returns the first error.
+/// Opens a dataset and reads every sample. Returns the first error.
 fn read_all(folder: &Path, options: &MdsOptions) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     support::read_all(&options.open(folder)?)
 }

@@ -1,4 +1,5 @@
-//! Datasets in files, mixed by weight: of different formats and with room for samples of different sizes.
+//! Datasets in files that are mixed by weight: datasets of different formats, and with capacities
+//! for samples of different sizes.
 #![cfg(feature = "tar")]
 
 use std::path::Path;
@@ -12,7 +13,7 @@ use slotline_sources::{Format, IndexFiles, Records};
 
 use crate::support::tar;
 
-/// Writes a tar of `len` samples with a text of up to `longest` bytes, and opens it.
+/// Writes a tar of `len` samples, each with a text of up to `longest` bytes, and opens it.
 fn open(folder: &Path, name: &str, len: usize, longest: usize, field: &str) -> Records<Tar> {
     let texts = (0..len).map(|i| format!("{name}{i} ").repeat(longest)[..1 + i * (longest - 1) / (len - 1)].to_owned());
     let members: Vec<_> = texts.enumerate().map(|(i, text)| (format!("{i:03}.{field}"), text)).collect();
@@ -52,7 +53,7 @@ fn a_mixture_is_the_same_with_any_workers_and_ranks_and_after_a_resume() {
         let (name, i) = if *index < 60 { ("short", *index) } else { ("long", *index - 60) };
         assert!(text[0] == name.as_bytes()[0], "{index}: {i}");
     }
-    // Three ranks for two batches, then four.
+    // Three ranks for two batches, then four ranks.
     for workers in [0, 2] {
         let mut found = Vec::new();
         let mut state = None;
@@ -94,7 +95,7 @@ fn datasets_of_different_formats_are_mixed_and_those_that_differ_are_named() {
     }
 }
 
-/// The shards that a run of a loader is in are few, with any workers.
+/// Checks that the samples of a part of a pass are in few shards, for any number of workers.
 #[test]
 fn a_shuffle_by_shards_stays_in_a_window_of_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +125,7 @@ fn a_shuffle_by_shards_stays_in_a_window_of_files() {
     }
 }
 
-/// Every format's shards add up to its samples.
+/// Checks that the lengths of shards add up to the number of samples, for every format.
 #[cfg(all(feature = "folder", feature = "mds", feature = "parquet", feature = "tfrecord", feature = "tokens"))]
 #[test]
 fn shards_add_up_to_all_samples() {

@@ -69,10 +69,11 @@ fn pages_that_claim_to_be_huge_are_errors_before_memory_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.parquet");
     let bytes = fs::read(data("late")).unwrap();
-    // The header of the first page: a dictionary (2), 24 bytes, 22 of them packed, of 2 values; then the packed bytes.
+    // The header of the first page: a dictionary (2) of 24 bytes, which are 22 when compressed,
+    // with 2 values. The compressed bytes follow.
     assert_eq!(bytes[4..18], [0x15, 4, 0x15, 48, 0x15, 44, 0x4c, 0x15, 4, 0x15, 0, 0x12, 0, 0]);
     let most = [0xfe, 0xff, 0xff, 0xff, 0x0f];
-    // A header that is longer, before a page that is shorter by as much.
+    // Makes the header longer, and the page shorter by the same number of bytes.
     let of_size = [&[0x15, 4, 0x15][..], &most, &[0x15, 36, 0x4c, 0x15, 4, 0x15, 0, 0x12, 0, 0]].concat();
     let of_values = [&[0x15, 4, 0x15, 48, 0x15, 36, 0x4c, 0x15][..], &most, &[0x15, 0, 0x12, 0, 0]].concat();
     for (header, words) in [
@@ -90,7 +91,7 @@ fn pages_that_claim_to_be_huge_are_errors_before_memory_is_taken() {
 fn schemas_that_are_too_deep_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.parquet");
-    // Each column, of the name `a`, has one member.
+    // Nested columns named `a`, each with one member.
     let deep = |columns: u32| {
         let count = [columns as u8 & 0x7f | 0x80, (columns >> 7) as u8 & 0x7f | 0x80, (columns >> 14) as u8];
         let columns = [0x48, 1, b'a', 0x15, 2, 0].repeat(columns as usize);
@@ -190,7 +191,7 @@ fn truncated_files_are_errors() {
 
 #[test]
 fn flipped_bytes_do_not_panic() {
-    // What the decoder panics with, and is caught, need not be seen.
+    // The messages of the decoder's panics, which are caught, are not printed.
     std::panic::set_hook(Box::new(|info| {
         if !info.location().is_some_and(|at| at.file().contains("/parquet-")) {
             eprintln!("{info}");
@@ -200,7 +201,8 @@ fn flipped_bytes_do_not_panic() {
     let path = folder.path().join("x.parquet");
     for (number, name) in ["index", "gzip-v2", "kinds", "kinds-integers"].iter().enumerate() {
         let bytes = fs::read(data(name)).unwrap();
-        // Some of the bytes; the fuzz target `sources` has these files, too.
+        // Only some of the bytes are changed; the fuzz target `sources` starts from these files,
+        // too.
         let ways = |at: usize, byte| [byte ^ [0x01, 0x80, 0xff][at % 3]];
         support::changed(&bytes, (number..bytes.len()).step_by(29), ways, |bytes| {
             fs::write(&path, bytes).unwrap();

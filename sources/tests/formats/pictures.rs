@@ -1,4 +1,4 @@
-//! Fields with pictures.
+//! Tests of fields with pictures.
 #![cfg(feature = "image")]
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use slotline_image::Pipeline;
 use slotline_sources::pictures::Pictures;
 use slotline_sources::{Format, Records};
 
-/// Samples with a picture of 48 × 32 pixels, bytes that are none, and a class.
+/// Returns samples with a picture of 48 × 32 pixels, bytes that are not a picture, and a class.
 fn records(folder: &Path, members: Members<'_>) -> Records<dyn Format> {
     let path = folder.join("shard.tar");
     std::fs::write(&path, tar(members)).expect("a file can be written");

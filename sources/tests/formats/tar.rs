@@ -1,4 +1,4 @@
-//! Tars of WebDataset are read as webdataset reads them.
+//! Checks that tars are read as by webdataset.
 #![cfg(feature = "tar")]
 
 use std::fs;
@@ -25,7 +25,7 @@ fn expected() -> Json {
     serde_json::from_slice(&fs::read(data("expected.json")).unwrap()).unwrap()
 }
 
-/// Options that leave nothing beside the files of the test.
+/// Returns options with which no index is saved beside the test's files.
 fn unsaved() -> TarOptions {
     TarOptions::new().index_files(IndexFiles::None)
 }
@@ -95,7 +95,7 @@ fn a_pass_over_shards_resumes() {
     support::resumes(|| unsafe { unsaved().columns(["cls", "jpg"]).mapped() }.open(&shards).unwrap());
 }
 
-/// Opens bytes as a tar, reads it, and returns the message of the error.
+/// Opens bytes as a tar and reads all samples. Returns the message of the error.
 fn failure(bytes: &[u8], options: &TarOptions) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), bytes).unwrap();
@@ -170,7 +170,8 @@ fn bad_headers_are_errors_that_name_the_place() {
     assert_eq!(open.unwrap().len(), 2);
 }
 
-/// Opens a changed tar; whatever happens, it must not panic, and samples that are read lie in the file.
+/// Opens a damaged tar. It must not panic, and the members of samples that can be read must be
+/// inside of the file. Returns whether it could be opened.
 fn survives(path: &Path, bytes: &[u8]) -> bool {
     fs::write(path, bytes).unwrap();
     let options = unsaved().key(true).skip_incomplete(true).decode("npy", Decode::Npy);
@@ -215,13 +216,14 @@ fn an_index_is_saved_checked_and_made_again() {
     let saved = fs::read(&index).unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
 
-    // It is believed: the shard is replaced by another one with the same length and time.
+    // The saved index is used, since the shard is replaced by another one with the same length and
+    // modification time.
     let time = fs::metadata(&path).unwrap().modified().unwrap();
     let write = |members: Members<'_>| fs::write(&path, tar(members)).unwrap();
     write(&[("c.x", b"1"), ("d.x", b"2")]);
     fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
     assert_eq!(key(&open(TarOptions::new())), "a");
-    // Another time: it is stale.
+    // With another modification time, the index is out of date.
     fs::File::options()
         .write(true)
         .open(&path)
@@ -230,7 +232,7 @@ fn an_index_is_saved_checked_and_made_again() {
         .unwrap();
     assert_eq!(key(&open(TarOptions::new())), "c");
     assert_ne!(fs::read(&index).unwrap(), saved);
-    // Damaged: it is made again.
+    // A damaged index is rebuilt.
     let saved = fs::read(&index).unwrap();
     fs::write(&index, &saved[..saved.len() / 2]).unwrap();
     assert_eq!(key(&open(TarOptions::new())), "c");

@@ -1,4 +1,5 @@
-//! Tars that are read from front to back have the samples that they have by index.
+//! Checks that tars which are read sequentially have the same samples as when they are read by
+//! index.
 #![cfg(feature = "tar")]
 
 use std::fs;
@@ -18,14 +19,14 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tar").join(name)
 }
 
-/// Returns everything that a packing reader has.
+/// Returns all bytes of a reader that compresses.
 fn packed(mut reader: impl Read) -> Vec<u8> {
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).unwrap();
     bytes
 }
 
-/// Packs bytes in two parts.
+/// Compresses bytes in two separate parts.
 fn in_two(bytes: &[u8], pack: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let (first, second) = bytes.split_at(bytes.len() / 3);
     [first, second].map(pack).concat()
@@ -35,17 +36,17 @@ fn gzip_member(bytes: &[u8]) -> Vec<u8> {
     packed(flate2::read::GzEncoder::new(bytes, flate2::Compression::fast()))
 }
 
-/// Packs bytes as `gzip` does, in two members.
+/// Compresses bytes as `gzip` does, in two members.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     in_two(bytes, gzip_member)
 }
 
-/// Packs bytes as `pbzip2` does, in two parts.
+/// Compresses bytes as `pbzip2` does, in two parts.
 fn bzip2(bytes: &[u8]) -> Vec<u8> {
     in_two(bytes, |part| packed(bzip2::read::BzEncoder::new(part, bzip2::Compression::fast())))
 }
 
-/// Packs bytes as `zstd` does, in two frames.
+/// Compresses bytes as `zstd` does, in two frames.
 fn zstd(bytes: &[u8]) -> Vec<u8> {
     in_two(bytes, |part| zstd::encode_all(part, 1).unwrap())
 }
@@ -64,7 +65,7 @@ fn rows(stream: &TarStream) -> Vec<Result<Row, String>> {
     rows
 }
 
-/// Writes tars with the given numbers of samples.
+/// Writes tars with these numbers of samples.
 fn shards(folder: &Path, lens: &[usize]) -> Vec<PathBuf> {
     let mut number = 0;
     let shards = lens.iter().enumerate().map(|(shard, &len)| {
@@ -113,7 +114,7 @@ fn a_stream_has_the_samples_of_the_index() {
     }
 }
 
-/// Returns the numbers of the samples of each batch of a pass.
+/// Returns the numbers of the samples of a batch.
 fn numbers(batch: &slotline::Batch<slotline::sample::Dynamic>) -> Vec<i64> {
     batch.columns().get(1).unwrap().typed::<i64>().unwrap().as_slice().to_vec()
 }
@@ -236,7 +237,7 @@ fn errors_name_the_tar_and_the_others_are_read() {
     let paths = shards(folder.path(), &[3, 4, 5]);
     let stream = |paths: &[PathBuf]| TarOptions::new().stream(paths).unwrap();
     let good = rows(&stream(&paths));
-    // The last tar ends within its third sample.
+    // The last tar is truncated within its third sample.
     let bytes = fs::read(&paths[2]).unwrap();
     fs::write(&paths[2], &bytes[..512 * 10]).unwrap();
     let found = rows(&stream(&[paths[0].clone(), paths[2].clone(), paths[1].clone()]));
@@ -286,7 +287,7 @@ fn a_file_that_the_first_samples_do_not_have_is_an_error() {
     assert!(rows(&TarOptions::new().columns(["txt"]).stream([&path]).unwrap()).iter().all(Result::is_ok));
 }
 
-/// Reads bytes as a tar: an error or samples.
+/// Reads bytes as a tar. Returns the number of samples, or an error.
 fn survives(bytes: &[u8]) -> Result<usize, BoxError> {
     let stream = TarOptions::new().skip_incomplete(true).stream_reader("tar", std::io::Cursor::new(bytes.to_vec()))?;
     Ok(rows(&stream.shuffle(3)).iter().filter(|row| row.is_ok()).count())
@@ -359,7 +360,8 @@ fn packed_data_that_end_early_are_called_truncated() {
 #[test]
 fn damage_after_the_end_mark_of_a_packed_tar_is_found() {
     let folder = tempfile::tempdir().unwrap();
-    // More samples than are read to open it, and padding, so that the end mark is far from the end of the file.
+    // There are more samples than are read when the tar is opened, and padding, so that the end
+    // marker is far from the end of the file.
     let names: Vec<String> = (0..150).map(|i| format!("{i}.txt")).collect();
     let mut whole = tar(&names.iter().map(|name| (name.as_str(), name.as_bytes())).collect::<Vec<_>>());
     whole.resize(whole.len() + (1 << 20), 0);
@@ -387,7 +389,7 @@ fn damage_after_the_end_mark_of_a_packed_tar_is_found() {
             assert!(error.contains("words.tar.gz"), "{error}");
         }
     }
-    // Zeros after it are the padding of a tape, and anything else is damage.
+    // Zeros after the compressed data are the padding of a tape; other bytes are damage.
     let packed = gzip_member(&whole);
     assert_eq!(read(&[&packed[..], &[0; 10_000]].concat()), good);
     let error = read(&[&packed[..], b"garbage"].concat()).pop().unwrap().unwrap_err();

@@ -1,4 +1,4 @@
-//! TFRecord files are read as the package tfrecord reads them.
+//! Checks that TFRecord files are read as by the Python package tfrecord.
 #![cfg(feature = "tfrecord")]
 
 use std::fs;
@@ -16,7 +16,7 @@ use crate::support;
 
 use crate::support::{fails, fields};
 
-/// Options that write no files into the data.
+/// Returns options with which no index is saved beside the data.
 fn options() -> TfRecordOptions {
     TfRecordOptions::new().index_files(IndexFiles::None)
 }
@@ -26,7 +26,7 @@ fn data(name: &str) -> PathBuf {
 }
 
 fn same(records: &Records<TfRecord>) {
-    // JSON has no infinity: it is `null`, as serde_json writes it.
+    // JSON has no infinity, so it is `null`, as serde_json writes it.
     let expected: Json = serde_json::from_slice(&fs::read(data("expected.json")).unwrap()).unwrap();
     let files = ["0.tfrecord", "1.tfrecord"].map(|name| expected[name].as_array().unwrap().clone());
     same_as(records, &files.concat());
@@ -74,7 +74,7 @@ fn feature_lists_are_read_as_by_the_package_tfrecord() {
     same_as(&records, &expected);
     let all = ["id: bytes", "labels: i64 list", "point: f32 list", "rate: f32", "rgb: bytes", "word: i64 list"];
     assert_eq!(fields(&records), all);
-    // The first record alone has as many.
+    // The first record alone determines the length of the tensor.
     same_as(
         &options()
             .look_at(1)
@@ -86,7 +86,7 @@ fn feature_lists_are_read_as_by_the_package_tfrecord() {
     support::resumes(|| options().columns(["rgb", "id"]).open([&path]).unwrap());
 }
 
-/// Makes a `tf.SequenceExample` with one feature list of these features.
+/// Creates a `tf.SequenceExample` with a feature list of these features.
 fn sequence(name: &str, steps: &[&[u8]]) -> Vec<u8> {
     let steps: Vec<u8> = steps.iter().flat_map(|step| message(1, step)).collect();
     message(2, &message(1, &[message(1, name.as_bytes()), message(2, &steps)].concat()))
@@ -145,10 +145,10 @@ fn no_part_of_a_record_is_skipped() {
         let error = read(&path, &file(records), &chosen).expect_err(message);
         assert!(error.contains(message), "{error}");
     }
-    // A list that a later record of the first file has, and steps of one length, are as they are declared.
+    // A feature list of the declared kind may first occur in a later record of the first file.
     let late = listed().look_at(1).missing_as_zero(true);
     assert_eq!(read(&path, &file(&[b"", &sequence("x", &[&two, &two])]), &late), Ok(2));
-    // What is not chosen may be anything.
+    // Features that are not chosen may have any kind.
     for records in [[plain.clone(), later], [plain.clone(), [plain.clone(), sequence("y", &[&one, &two])].concat()]] {
         assert_eq!(read(&path, &file(&[&records[0], &records[1]]), &first().columns(["x"])), Ok(2));
     }
@@ -160,7 +160,7 @@ fn a_pass_over_records_resumes() {
     support::resumes(|| options().look_at(2).columns(["tokens", "box"]).open([data("*.tfrecord")]).unwrap());
 }
 
-/// Makes a file of records.
+/// Creates a file of records.
 fn file(records: &[&[u8]]) -> Vec<u8> {
     let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
     let record = |data: &&[u8]| {
@@ -174,12 +174,13 @@ fn message(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
 }
 
-/// Makes a `tf.Example` of one feature `x`, a list of this number.
+/// Creates a `tf.Example` with one feature `x`, whose list has this field number.
 fn example(list: u8, values: &[u8]) -> Vec<u8> {
     message(1, &message(1, &[message(1, b"x"), message(2, &message(list, values))].concat()))
 }
 
-/// Writes, opens and reads a file; returns the number of samples that are valid, or the message of the first error.
+/// Writes, opens and reads a file. Returns the number of valid samples, or the message of the first
+/// error.
 fn read(path: &Path, bytes: &[u8], options: &TfRecordOptions) -> Result<usize, String> {
     fs::write(path, bytes).unwrap();
     let records = options.open([path]).map_err(|error| error.to_string())?;
@@ -248,7 +249,7 @@ fn truncated_and_damaged_files_are_errors() {
         .collect();
     assert_eq!(read(&path, &good, &options()), Ok(5));
     for len in 0..good.len() {
-        // A file that ends with a record is a whole one.
+        // A file that is truncated after a record is valid.
         let whole = ends.iter().position(|&end| end == len).map(|last| last + 1);
         assert_eq!(read(&path, &good[..len], &options()).ok(), whole, "{len} bytes");
     }
@@ -261,7 +262,7 @@ fn truncated_and_damaged_files_are_errors() {
             let _ = read(&path, bytes, &options().check_data(false));
         },
     );
-    // A length that is right about itself, but not about the file.
+    // The length has a correct checksum, but exceeds the file.
     let mut long = u64::MAX.to_le_bytes().to_vec();
     long.extend(crc32c::crc32c(&long).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes());
     let error = read(&path, &long, &options()).unwrap_err();

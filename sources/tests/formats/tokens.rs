@@ -1,4 +1,5 @@
-//! Files of tokens, compared with what NumPy and megatron-core read (`data/tokens.py`), and damaged files.
+//! Token files, compared with the results of NumPy and megatron-core (`data/tokens.py`), and
+//! damaged files.
 #![cfg(feature = "tokens")]
 
 use crate::support;
@@ -27,7 +28,7 @@ fn numbers(value: &Value) -> Vec<i64> {
     value.as_array().unwrap().iter().map(|number| number.as_i64().unwrap()).collect()
 }
 
-/// Returns a field of every sample.
+/// Returns the values of a field for every sample.
 fn all<F: Format + ?Sized>(records: &Records<F>, field: &str) -> Vec<Vec<i64>> {
     let mut cx = Context::default();
     (0..records.len()).map(|i| records.get(i, &mut cx).unwrap().elements::<i64>(field).unwrap()).collect()
@@ -236,7 +237,7 @@ fn options_that_cannot_be_used_are_errors() {
     }
 }
 
-/// Opens an index with these bytes, and reads every sample of it in both ways.
+/// Opens an index with these bytes, and reads every sample in both ways.
 fn read_all(folder: &Path, idx: &[u8], bin: &[u8]) -> Result<(), slotline_sources::Error> {
     std::fs::write(folder.join("a.idx"), idx).unwrap();
     std::fs::write(folder.join("a.bin"), bin).unwrap();
@@ -264,7 +265,7 @@ fn damaged_indexes_are_errors_or_read_without_a_panic() {
     let ways = |_, byte| [1, 2, 4, 8, 16, 32, 64, 128, byte, !byte].map(|flip| byte ^ flip);
     support::changed(&idx, 0..idx.len(), ways, |idx| _ = read_all(folder.path(), idx, &bin));
     let mut overlapping = idx.clone();
-    overlapping[34 + 4 * 7 + 8] = 0; // The second sequence, of no tokens, starts where the first one starts.
+    overlapping[34 + 4 * 7 + 8] = 0; // The second sequence, which is empty, starts like the first.
     fails(
         read_all(folder.path(), &overlapping, &bin),
         &["byte 70: sequence 1 starts at byte 0, and the one before ends at 6"],

@@ -1,5 +1,5 @@
-//! What the tests of all formats share.
-#![allow(dead_code)] // Each test binary uses some of it.
+//! Functions that the tests of several formats use.
+#![allow(dead_code)] // Each test program uses only a part of them.
 
 use std::fmt::Display;
 
@@ -13,7 +13,7 @@ use slotline::sampler::DistributedSampler;
 use slotline::{BoxError, Dataset, Error, Loader};
 use slotline_sources::{FieldKind, Format, Record, Records};
 
-/// Checks that this is an error whose message has all these words, and returns the message.
+/// Checks that the result is an error whose message contains all these words. Returns the message.
 #[track_caller]
 pub(crate) fn fails<T, E: Display>(result: Result<T, E>, words: &[&str]) -> String {
     let Err(error) = result else { panic!("no error, and {words:?} were expected") };
@@ -22,13 +22,14 @@ pub(crate) fn fails<T, E: Display>(result: Result<T, E>, words: &[&str]) -> Stri
     error
 }
 
-/// Reads all samples, or the first error.
+/// Reads all samples. Returns the first error.
 pub(crate) fn read_all<F: Format + ?Sized>(records: &Records<F>) -> Result<(), BoxError> {
     let mut cx = Context::default();
     (0..records.len()).try_for_each(|index| records.get(index, &mut cx).map(drop))
 }
 
-/// Calls `read` with bytes of which one was changed, at each of these places and in each of these ways.
+/// Calls `read` with copies of the bytes in which one byte was changed, at each of these positions
+/// and in each of these ways.
 pub(crate) fn changed<const N: usize>(
     whole: &[u8],
     places: impl IntoIterator<Item = usize>,
@@ -45,7 +46,7 @@ pub(crate) fn changed<const N: usize>(
     }
 }
 
-/// Returns the fields with what they hold.
+/// Returns the fields with their kinds.
 pub(crate) fn fields<F: Format + ?Sized>(records: &Records<F>) -> Vec<String> {
     records.format().fields().as_slice().iter().map(ToString::to_string).collect()
 }
@@ -59,12 +60,14 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the length and the beginning of a hash of bytes, as the scripts write them to JSON.
+/// Returns the length of bytes and the beginning of their hash, in the form in which the scripts
+/// write them to JSON.
 pub(crate) fn hashed(bytes: &[u8]) -> Json {
     json!([bytes.len(), hex(&Sha256::digest(bytes)[..8])])
 }
 
-/// Checks that the samples have exactly these fields, whose bytes a foreign reader wrote in hexadecimal digits.
+/// Checks that the samples have exactly these fields, whose bytes another reader wrote as
+/// hexadecimal digits.
 pub(crate) fn same_bytes<F: Format + ?Sized>(records: &Records<F>, expected: &Json) {
     let expected = expected.as_array().unwrap();
     assert_eq!(records.len(), expected.len());
@@ -79,12 +82,14 @@ pub(crate) fn same_bytes<F: Format + ?Sized>(records: &Records<F>, expected: &Js
     }
 }
 
-/// Reads two shuffled epochs through loaders without workers, with threads and with processes, whole and interrupted in
-/// the middle of each epoch and resumed in a new loader; all must give the same batches. The batches of two ranks must be
-/// those of one, in turn.
+/// Reads two shuffled epochs through loaders without workers, with threads and with processes. Each
+/// is read without interruption, and interrupted in the middle of each epoch and resumed in a new
+/// loader. All must give the same batches, and the batches of two ranks in turn must be those of
+/// one rank.
 pub(crate) fn resumes<F: Format + ?Sized>(open: impl Fn() -> Records<F>) {
     let build = |(workers, processes): (usize, bool)| -> Loader<Batch<Dynamic>> {
-        // A process cannot take more memory for a batch of large samples.
+        // Processes cannot allocate additional memory for a batch of large samples, so its capacity
+        // is increased.
         let records = open().room(if processes { 100 } else { 1 });
         let builder = Loader::builder(records).batch_size(2).shuffle(true).seed(7).num_workers(workers);
         let loader = if processes { builder.processes().build() } else { builder.build() };
@@ -118,7 +123,7 @@ pub(crate) fn resumes<F: Format + ?Sized>(open: impl Fn() -> Records<F>) {
     let (all, first, second) = (share(1, 0), share(2, 0), share(2, 1));
     assert_eq!(first.len(), second.len());
     let both: Vec<_> = first.into_iter().zip(second).flat_map(|(first, second)| [first, second]).collect();
-    // One comes twice if they are odd.
+    // If their number is odd, one batch is repeated.
     assert_eq!(both[..all.len()], all);
 }
 
@@ -141,8 +146,9 @@ impl<F: Format + ?Sized> Dataset for OneByOne<F> {
     }
 }
 
-/// Checks that samples of a table that are written together are those that are read one by one, in order and shuffled, also
-/// the errors, and the samples that are left without the bad ones.
+/// Checks that writing several samples of a table together gives the same results as reading them
+/// one by one, in order and shuffled. This includes errors, and the samples that remain if bad ones
+/// are skipped.
 pub(crate) fn together<F: Format + ?Sized>(records: &Records<F>) {
     assert!(records.reads_many());
     fn batches<D: Dataset>(dataset: D, shuffle: bool, skip: bool) -> Vec<Vec<Vec<u8>>> {
@@ -162,7 +168,7 @@ pub(crate) fn together<F: Format + ?Sized>(records: &Records<F>) {
     }
 }
 
-/// Returns the contents of all columns of a batch, with the numbers that separate the samples.
+/// Returns the contents of all fields of a batch, and the offsets of the samples.
 fn digest<S>(batch: Result<Batch<S>, Error>) -> Vec<Vec<u8>> {
     let batch = batch.expect("every sample can be read");
     let columns = batch.columns();
@@ -174,7 +180,8 @@ fn digest<S>(batch: Result<Batch<S>, Error>) -> Vec<Vec<u8>> {
     (0..columns.len()).map(column).collect()
 }
 
-/// Checks that a sample has exactly the fields of a row that a foreign reader read. Bytes are `{"hex": …}`.
+/// Checks that a sample has exactly the fields of a row that another reader has read. Bytes are
+/// written as `{"hex": …}`.
 fn same(record: &Record<'_>, row: &serde_json::Map<String, Json>) {
     assert_eq!(record.fields().as_slice().len(), row.len());
     for (name, want) in row {
@@ -192,7 +199,7 @@ fn same(record: &Record<'_>, row: &serde_json::Map<String, Json>) {
     }
 }
 
-/// Returns elements as a foreign reader wrote them to JSON.
+/// Returns elements in the form in which another reader wrote them to JSON.
 fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Json> {
     fn of<T: Element + Into<Json>>(bytes: &[u8]) -> Vec<Json> {
         slotline::dtype::from_bytes::<T>(bytes).unwrap().into_iter().map(Into::into).collect()
@@ -213,10 +220,10 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Json> {
     }
 }
 
-/// Names and data.
+/// The names and the data of files.
 pub(crate) type Members<'a> = &'a [(&'a str, &'a [u8])];
 
-/// Makes a folder with these files.
+/// Creates a folder with these files.
 pub(crate) fn folder(files: Members<'_>) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, bytes) in files {
@@ -227,7 +234,8 @@ pub(crate) fn folder(files: Members<'_>) -> tempfile::TempDir {
     folder
 }
 
-/// Checks that the rows of a table are those that a foreign reader read, forwards, backwards, and together.
+/// Checks that the rows of a table are those that another reader has read: forwards, backwards, and
+/// several at once.
 pub(crate) fn same_rows<F: Format + ?Sized>(records: &Records<F>, rows: &[Json]) {
     assert_eq!(records.len(), rows.len());
     let mut cx = Context::default();
@@ -237,7 +245,7 @@ pub(crate) fn same_rows<F: Format + ?Sized>(records: &Records<F>, rows: &[Json])
     together(records);
 }
 
-/// Makes a tar with these names and data.
+/// Creates a tar with these names and data.
 pub(crate) fn tar(members: Members<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, data) in members {
@@ -254,7 +262,7 @@ pub(crate) fn tar(members: Members<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Writes the checksum of a header.
+/// Writes the checksum into a header.
 pub(crate) fn seal(header: &mut [u8]) {
     header[148..156].fill(b' ');
     let sum: u32 = header[..512].iter().map(|&byte| u32::from(byte)).sum();

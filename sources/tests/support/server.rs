@@ -1,5 +1,5 @@
-//! A server of an object whose bytes are known, which may answer wrongly.
-#![allow(dead_code)] // Each test binary uses some of it.
+//! A server of one object with known bytes, which can answer incorrectly.
+#![allow(dead_code)] // Each test program uses only a part of them.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -10,34 +10,34 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What the server does with a request for bytes.
+/// How the server answers a request for bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Answer {
     Right,
-    /// After this many milliseconds.
+    /// Correctly, but after this many milliseconds.
     Late(u64),
     Status(u16),
-    /// The connection ends in the middle of the bytes.
+    /// By closing the connection in the middle of the bytes.
     Cut,
-    /// 206 with other bytes than those that were asked for.
+    /// With status 206, but other bytes than those requested.
     Shifted,
-    /// 200 with all bytes.
+    /// With status 200 and all bytes.
     Whole,
-    /// With another version.
+    /// With another version of the object.
     Replaced,
-    /// Without a version, and the object was modified since.
+    /// Without a version, and with a later modification time.
     Modified,
-    /// Without a version, and the object became longer.
+    /// Without a version, and with a longer object.
     Longer,
-    /// With a weak version, which is no answer to a request for that version.
+    /// With a weak version, which does not satisfy a request for that version.
     Weak,
     /// With bytes that never end.
     Endless,
-    /// With a status, and a text that never ends.
+    /// With an error status, and a text that never ends.
     Talks(u16),
-    /// 206 with the largest numbers that there are.
+    /// With status 206, and the largest possible numbers in the headers.
     Huge,
-    /// A redirect.
+    /// With a redirect to this location.
     To(&'static str),
 }
 
@@ -53,25 +53,25 @@ impl Answer {
     }
 }
 
-/// A server of one object, at every path.
+/// A server that returns one object for every path.
 pub(crate) struct Server {
     pub(crate) url: String,
     pub(crate) script: Arc<Mutex<VecDeque<Answer>>>,
     pub(crate) requests: Arc<AtomicUsize>,
     pub(crate) most_at_a_time: Arc<AtomicUsize>,
-    /// The first lines of all requests.
+    /// The first lines of all requests so far.
     pub(crate) lines: Arc<Mutex<Vec<String>>>,
 }
 
-/// How many numbers are read.
+/// The number of numbers that are read.
 pub(crate) const COUNT: usize = 500;
 
-/// How many bytes lie between numbers that are fetched by requests of their own.
+/// The distance in bytes between two numbers, so large that each is fetched by a separate request.
 pub(crate) const APART: usize = 34 << 10;
 
 pub(crate) const LEN: usize = APART * COUNT;
 
-/// Numbers that follow from their positions.
+/// The bytes of the object: numbers that can be computed from their positions.
 static CONTENTS: LazyLock<Vec<u8>> =
     LazyLock::new(|| (0..LEN).step_by(8).flat_map(|at| number(at).to_ne_bytes()).collect());
 
@@ -80,21 +80,22 @@ pub(crate) fn number(at: usize) -> i64 {
 }
 
 impl Server {
-    /// Starts a server whose answers are these, and then `always`.
+    /// Starts a server that gives these answers in turn, and `always` afterwards.
     pub(crate) fn start(script: &[Answer], always: Answer) -> Self {
         Self::listen(TcpListener::bind("127.0.0.1:0").unwrap(), script, always, None, &CONTENTS)
     }
 
-    /// Starts a server of other bytes, which it keeps.
+    /// Starts a server of an object with these bytes.
     pub(crate) fn of(bytes: Vec<u8>, always: Answer) -> Self {
         Self::listen(TcpListener::bind("127.0.0.1:0").unwrap(), &[], always, None, bytes.leak())
     }
 
-    /// Starts a server that is as slow as a small one in Python: five connections wait for it, it takes one in `pause`,
-    /// which ends after an answer, and resets what it has no time for, if there are more than `most`.
+    /// Starts a server that is as slow as a small one written in Python. Five connections can wait
+    /// in its queue. It accepts one connection in each period of `pause`, and closes it after one
+    /// answer. If there are more than `most` connections, it resets them.
     pub(crate) fn small(pause: Duration, most: usize, always: Answer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // SAFETY: the descriptor is that of a listener, whose queue becomes shorter.
+        // SAFETY: the descriptor is that of a listening socket, whose queue becomes shorter.
         assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 5) }, 0);
         Self::listen(listener, &[], always, Some((pause, most)), &CONTENTS)
     }
@@ -123,7 +124,7 @@ impl Server {
                 if let Some((pause, most)) = small {
                     thread::sleep(pause);
                     if connections.load(Ordering::SeqCst) >= most {
-                        // What was sent and is not read makes it a reset.
+                        // Closing a connection with unread data resets it.
                         continue;
                     }
                 }
@@ -139,9 +140,9 @@ impl Server {
                                 requests.fetch_add(1, Ordering::SeqCst);
                                 script.lock().unwrap().pop_front().unwrap_or(always)
                             }
-                            // The version is known, or not, from the beginning.
+                            // Whether the version is known is decided at the beginning.
                             None if matches!(always, Answer::Weak | Answer::To(_)) => always,
-                            // A signature is that of one method.
+                            // A signature is valid for one method only.
                             None if head.contains('?') => Answer::Status(403),
                             None => Answer::Right,
                         };
@@ -152,7 +153,7 @@ impl Server {
                         if let Answer::Late(millis) = answer {
                             thread::sleep(Duration::from_millis(millis));
                         }
-                        // Once it has its answer, the client may make another request.
+                        // As soon as the client has its answer, it may make another request.
                         now.fetch_sub(1, Ordering::SeqCst);
                         let goes_on = respond(&stream, data, &head, range, answer, small.is_some());
                         if !goes_on {
@@ -196,7 +197,7 @@ fn request(reader: &mut impl BufRead) -> Option<Request> {
     }
 }
 
-/// Answers a request, and says whether the connection ends. Returns whether it goes on.
+/// Answers a request. Returns whether the connection stays open.
 fn respond(
     mut stream: &TcpStream,
     data: &[u8],
@@ -236,7 +237,7 @@ fn respond(
     if answer == Answer::Huge {
         text += &format!("Content-Range: bytes 0-{0}/{0}\r\n", u64::MAX);
     } else if status == 206 {
-        // As if these were the bytes that were asked for.
+        // Sends other bytes in place of those that were requested.
         let shift = if matches!(answer, Answer::Modified | Answer::Longer) { 8 } else { 0 };
         text += &format!("Content-Range: bytes {}-{}/{len}\r\n", start - shift, end - 1 - shift);
     }
@@ -250,6 +251,6 @@ fn respond(
         return false;
     }
     let sent = if answer == Answer::Cut { &body[..body.len() / 2] } else { body };
-    // In one piece, which is not delayed until the first part is acknowledged.
+    // Sent in one piece, since a second piece would be delayed until the first one is acknowledged.
     stream.write_all(&[text.as_bytes(), sent].concat()).is_ok() && answer != Answer::Cut && !ends
 }

@@ -1,5 +1,5 @@
-//! Models of how a ring ends: `seal` and `close` while workers and a consumer are active or asleep, and the drop of the
-//! ring.
+//! Models of how a ring ends: `seal` and `close` while workers and a consumer are active or asleep,
+//! and the drop of the ring.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use slotline_core::wait::Never;
 use super::*;
 use crate::support::{Note, Parking, explore};
 
-/// A third thread seals the run, against a worker that sleeps for space and a consumer that takes what was claimed.
+/// A third thread seals the run, against a worker that sleeps for space and a consumer that takes
+/// what was claimed.
 fn a_seal_ends_the_run(preemptions: usize, delivery: Delivery) {
     explore(preemptions, move || {
         let ring = ring(1, Config::new().delivery(delivery));
@@ -26,7 +27,7 @@ fn a_seal_ends_the_run(preemptions: usize, delivery: Delivery) {
                 Ok(lease) => {
                     assert_eq!((lease.ticket(), *lease), (taken, taken));
                     taken += 1;
-                    // Without this, the run and so the model would be endless.
+                    // Without this seal, the run and so the model would be endless.
                     ring.seal();
                 }
                 Err(error) => break assert_eq!(error, NextError::Ended),
@@ -57,7 +58,7 @@ fn a_close_ends_every_wait(delivery: Delivery) {
             let mut consumer = Consumer::new(ring.clone()).unwrap();
             thread::spawn(move || {
                 let lease = consumer.next();
-                // With the lease held, only the close can end the wait.
+                // As the lease is held, only the close can end the wait.
                 loop {
                     match consumer.next() {
                         Ok(lease) => drop(lease),
@@ -85,8 +86,9 @@ fn in_arrival_mode_a_close_wakes_all_sides() {
     a_close_ends_every_wait(Delivery::Arrival);
 }
 
-/// Writes a note and ends the run or the ring on another thread. If `gets_end` returns `true`, the note must
-/// be visible. Checks both deliveries, with the only slot taken and free.
+/// Writes a note and ends the run or the ring on another thread. If `gets_end` returns `true`, the
+/// note must be visible. Both deliveries are checked, each with the only slot taken and with it
+/// free.
 fn end_orders_writes(
     gets_end: impl Fn(&Worker<Arc<Model>>, &mut Consumer<Arc<Model>>) -> bool + Copy + Send + Sync + 'static,
 ) {
@@ -170,7 +172,7 @@ fn open_on_a_closed_ring_sees_earlier_writes() {
     });
 }
 
-/// The last owner of the ring drops the values, each once.
+/// Checks that the last owner of the ring drops the values, each once.
 #[test]
 fn values_are_dropped_once_each() {
     explore(2, || {

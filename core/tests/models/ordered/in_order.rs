@@ -9,7 +9,8 @@ use slotline_core::wait::Never;
 use super::*;
 use crate::support::{Parking, explore};
 
-/// Publishing against the consumer's sleep, release against the workers' sleep for space, and the wrap of the slots.
+/// Checks publishing while the consumer goes to sleep, releasing while workers go to sleep, and
+/// slots that are reused.
 #[test]
 fn one_worker_in_order_through_one_slot() {
     explore(2, || {
@@ -28,7 +29,8 @@ fn two_workers_in_order_through_one_slot() {
         let mut consumer = limited(&ring, 2);
         let workers = spawn(&ring, 2);
         drop(consumer.next().unwrap());
-        // Held until the workers have exited: they must notice the end of the run without its release.
+        // This lease is held until the workers have exited: they must notice the end of the run
+        // without its release.
         let last = consumer.next().unwrap();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         assert_eq!((last.ticket(), *last), (1, 1));
@@ -80,7 +82,7 @@ fn a_dropped_claim_arrives_in_order_as_a_failure() {
     });
 }
 
-/// Leases released out of order and on another thread, while a worker sleeps for space.
+/// Releases leases out of order and on another thread, while a worker sleeps for space.
 #[test]
 fn leases_are_released_in_any_order_on_any_thread() {
     explore(2, || {
@@ -135,7 +137,7 @@ fn the_consumer_claims_too() {
     });
 }
 
-/// Several tickets claimed by one compare-and-swap, against single ones.
+/// Claims several tickets by one compare-and-swap, while another worker claims single ones.
 #[test]
 fn claims_of_many_and_of_one_ticket_come_in_order() {
     explore(2, || {
@@ -163,7 +165,8 @@ fn claims_of_many_and_of_one_ticket_come_in_order() {
     });
 }
 
-/// Claims that wait for space, some of which are never taken from the iterator.
+/// Claims several tickets, waiting for space, and drops some of the claims without taking them from
+/// the iterator.
 #[test]
 fn tickets_of_claim_many_are_published_or_failed() {
     explore(2, || {
@@ -190,7 +193,7 @@ fn tickets_of_claim_many_are_published_or_failed() {
     });
 }
 
-/// Rows whose first ticket is published last, while the consumer sleeps.
+/// Publishes rows of claims with the first ticket last, while the consumer sleeps.
 #[test]
 fn rows_published_by_publish_each_come_in_order() {
     explore(2, || {
@@ -209,8 +212,8 @@ fn rows_published_by_publish_each_come_in_order() {
     });
 }
 
-/// With a slot for each, no claim is refused because another worker claimed between the load of the cursor and that of
-/// the slot.
+/// With a slot for each ticket, a claim must not be refused because another worker claimed between
+/// the load of the cursor and the load of the slot.
 #[test]
 fn a_claim_is_refused_only_if_no_slot_is_free() {
     explore(3, || {

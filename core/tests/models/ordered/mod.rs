@@ -1,4 +1,5 @@
-//! Models of the ordered ring, and code that they share: workers that write each ticket into its slot.
+//! Models of the ordered ring, and code that they share: workers that write each ticket into its
+//! slot.
 
 mod arrival;
 mod ends;
@@ -43,7 +44,7 @@ fn limited(ring: &Arc<Model>, tickets: usize) -> Consumer<Arc<Model>> {
     consumer
 }
 
-/// Takes a run of `tickets` tickets, whose slots must hold their numbers.
+/// Takes the tickets of a run in order, and checks that each slot holds the number of its ticket.
 fn take_in_order(consumer: &mut Consumer<Arc<Model>>, tickets: usize) {
     for ticket in 0..tickets {
         let lease = consumer.next().unwrap();
@@ -52,7 +53,7 @@ fn take_in_order(consumer: &mut Consumer<Arc<Model>>, tickets: usize) {
     assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
 }
 
-/// Takes a run of `tickets` tickets.
+/// Takes the tickets of a run in any order, and checks their slots.
 fn take(consumer: &mut Consumer<Arc<Model>>, tickets: usize) {
     for ticket in 0..tickets {
         assert_eq!(consumer.next().unwrap().ticket(), ticket);
@@ -60,13 +61,15 @@ fn take(consumer: &mut Consumer<Arc<Model>>, tickets: usize) {
     assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
 }
 
-/// Starts workers that never wait: they exit once no slot is free, and `next_helping` does the rest.
+/// Starts workers that never wait: they exit once no slot is free, and `next_helping` does the
+/// remaining work.
 fn spawn_hasty(ring: &Arc<Model>, workers: usize, publish: fn(usize) -> bool) -> Vec<thread::JoinHandle<()>> {
     let work = move |worker: Worker<Arc<Model>>| while work_once(&worker, publish) {};
     (0..workers).map(|_| Worker::new(ring.clone())).map(|worker| thread::spawn(move || work(worker))).collect()
 }
 
-/// Makes one claim, and publishes it if `publish` returns `true` for its ticket. Returns whether there was a claim.
+/// Makes one claim, and publishes it if `publish` returns `true` for its ticket. Returns whether
+/// there was a claim.
 fn work_once(worker: &Worker<Arc<Model>>, publish: fn(usize) -> bool) -> bool {
     let Ok(mut claim) = worker.try_claim(1) else { return false };
     let ticket = claim.ticket();
@@ -79,7 +82,7 @@ fn work_once(worker: &Worker<Arc<Model>>, publish: fn(usize) -> bool) -> bool {
     true
 }
 
-/// Returns the next lease; the consumer's thread works while it waits.
+/// Returns the next lease. The consumer's thread works while it waits.
 fn next_helping(
     consumer: &mut Consumer<Arc<Model>>,
     publish: fn(usize) -> bool,
@@ -94,8 +97,8 @@ fn next_helping(
     }
 }
 
-/// Returns the next lease to a consumer that alternates between `work`, which returns whether there was anything to do,
-/// and waiting, also for slots to be released.
+/// Returns the next lease. The consumer's thread alternates between `work`, which returns whether
+/// there was anything to do, and waiting, also for slots to be released.
 fn next_working<T>(
     consumer: &mut Consumer<Arc<Ring<Box<[Slot<T>]>, Parking>>>,
     work: impl Fn() -> bool,

@@ -9,10 +9,11 @@ use slotline_core::wait::Never;
 use super::super::support::{Note, Parking, explore};
 use super::next_working;
 
-/// Each part has its own cell that loom watches.
+/// A ring in which each part of a slot has its own note, whose accesses loom checks.
 type Halves = Ring<Box<[Slot<[Note; 2]>]>, Parking>;
 
-// A note is shared like the data that it represents: only by the claims of its part.
+// A note is shared in the same way as the data that it represents: only the claims of its part
+// access it.
 fn halves(delivery: Delivery, tickets: usize) -> (Arc<Halves>, Consumer<Arc<Halves>>) {
     let slots: Box<[_]> = Box::new([Slot::new([Note::default(), Note::default()])]);
     let config = Config::new().parts(2).delivery(delivery);
@@ -23,7 +24,8 @@ fn halves(delivery: Delivery, tickets: usize) -> (Arc<Halves>, Consumer<Arc<Halv
     (ring, consumer)
 }
 
-/// Claims a part and writes the ticket into it; part 1 of ticket `fails` is dropped. Returns whether there was a part.
+/// Claims a part and writes the ticket into it. Part 1 of ticket `fails` is dropped instead.
+/// Returns whether there was a part.
 fn fill(worker: &Worker<Arc<Halves>>, fails: usize) -> bool {
     let Ok(claim) = worker.try_claim(1) else { return false };
     let (ticket, part) = (claim.ticket(), claim.parts().start);
@@ -34,7 +36,7 @@ fn fill(worker: &Worker<Arc<Halves>>, fails: usize) -> bool {
     true
 }
 
-/// The worker that finishes the last part publishes all of them.
+/// Checks that the worker that finishes the last part publishes all parts.
 #[test]
 fn two_workers_fill_the_parts_of_one_slot() {
     explore(2, || {
@@ -49,7 +51,8 @@ fn two_workers_fill_the_parts_of_one_slot() {
     });
 }
 
-/// Two tickets, in sequence in the same slot, are shared by a worker and the consumer's own thread; one part fails.
+/// Two consecutive tickets in the same slot are shared by a worker and the consumer's own thread,
+/// and one part fails.
 fn a_worker_and_the_consumer_share(delivery: Delivery) {
     explore(2, move || {
         let (ring, mut consumer) = halves(delivery, 2);
@@ -83,7 +86,8 @@ fn parts_are_shared_in_arrival_mode() {
     a_worker_and_the_consumer_share(Delivery::Arrival);
 }
 
-/// A ticket of which one part was claimed before the seal is finished after it, in order; then the run ends.
+/// If one part of a ticket was claimed before the seal, the ticket is finished after the seal, in
+/// order; then the run ends.
 #[test]
 fn a_ticket_begun_before_a_seal_is_finished() {
     explore(2, || {
@@ -121,8 +125,9 @@ fn work_until_closed(worker: &Worker<Arc<Halves>>) {
     }
 }
 
-/// A worker claims once and stops, while another worker skips the last ticket as it is begun and waits for the
-/// next run. That worker must still claim the parts that were left.
+/// A worker claims once and stops. Meanwhile another worker skips the last ticket, which is just
+/// being opened, and waits for the next run. That worker must still claim the remaining parts of
+/// the ticket.
 #[test]
 fn parts_left_of_the_last_ticket_are_claimed() {
     explore(1, || {
@@ -140,7 +145,8 @@ fn parts_left_of_the_last_ticket_are_claimed() {
     });
 }
 
-/// The same in the middle of a run, while the worker waits for space, and the consumer has woken it before.
+/// Like the previous model, but in the middle of a run, where the worker waits for space and the
+/// consumer has woken it before.
 #[test]
 fn parts_left_are_claimed_by_a_waiting_worker() {
     explore(1, || {
@@ -161,7 +167,8 @@ fn parts_left_are_claimed_by_a_waiting_worker() {
     });
 }
 
-/// The same where only a consumer that works is left, and the only slot is released by another thread.
+/// Like the previous models, but only a consumer that works is left, and another thread releases
+/// the only slot.
 #[test]
 fn parts_left_are_claimed_by_a_working_consumer() {
     explore(1, || {

@@ -8,7 +8,8 @@ use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, 
 use super::*;
 use crate::support::{Note, explore};
 
-/// A run is sealed half-way and drained, and the same worker continues with the next run on the same slots.
+/// A run is sealed half-way and drained, and the same worker continues with the next run on the
+/// same slots.
 #[test]
 fn a_run_starts_clean_after_a_sealed_one_is_drained() {
     explore(2, || {
@@ -41,7 +42,8 @@ fn a_run_starts_clean_after_a_sealed_one_is_drained() {
     });
 }
 
-/// A seal while the next run is opened ends the old run or the new one, and the consumer learns which.
+/// A seal at the time when the next run is opened ends either the old run or the new one, and the
+/// consumer learns which.
 #[test]
 fn a_seal_while_a_run_is_opened_is_not_lost() {
     explore(2, || {
@@ -61,8 +63,8 @@ fn a_seal_while_a_run_is_opened_is_not_lost() {
     });
 }
 
-/// A worker that has seen one run must not claim beyond the end of the next, shorter one, which starts at the position
-/// that the worker loaded.
+/// A worker that has seen one run must not claim beyond the end of the next, shorter one, which
+/// starts at the position that the worker loaded.
 fn claims_stay_in_their_run(delivery: Delivery, next_run: usize) {
     explore(3, move || {
         let ring = ring(2, Config::new().delivery(delivery));
@@ -95,8 +97,9 @@ fn in_arrival_mode_a_claim_cannot_overrun_the_next_run() {
     claims_stay_in_their_run(Delivery::Arrival, 1);
 }
 
-/// A worker was suspended within a claim until a run has the same number as the one that it saw, at the same position.
-/// It claims in that run if there is a ticket for it, and then sees what was written before, or it does not claim.
+/// A worker was suspended within a claim until there is a run with the same number as the run that
+/// it saw, at the same position. Either it claims a ticket of that run and sees what was written
+/// before, or it does not claim.
 fn claims_begun_long_ago(delivery: Delivery, next_run: usize) {
     explore(2, move || {
         let ring = ring(1, Config::new().delivery(delivery));
@@ -148,7 +151,8 @@ fn in_arrival_mode_a_stale_claim_fails_in_an_empty_run() {
     claims_begun_long_ago(Delivery::Arrival, 0);
 }
 
-/// The same for a row, in a run of which a ticket was taken before: its tickets are those of the run that it is claimed in.
+/// Like the previous model, but with a claim of several tickets, in a run of which a ticket was
+/// taken before. The claimed tickets must be those of the run in which they are claimed.
 #[test]
 fn a_stale_row_has_the_tickets_of_its_new_run() {
     explore(2, || {
@@ -177,9 +181,10 @@ fn a_stale_row_has_the_tickets_of_its_new_run() {
     });
 }
 
-/// `open` writes the limit before it changes the cursor, so one worker may claim between the two. Another worker that
-/// continues from there must also have seen what the consumer wrote before `open`. The previous run reached its limit,
-/// or it had none and was sealed, so that only the cursor shows the new one.
+/// `open` writes the limit before it changes the cursor, so one worker may claim between the two.
+/// Another worker that continues from the resulting cursor must also see what the consumer wrote
+/// before `open`. With `had_a_limit`, the previous run reached its limit; otherwise it had none and
+/// was sealed, so that only the cursor shows the new run.
 fn check_writes_before_open(delivery: Delivery, had_a_limit: bool, workers: usize) {
     explore(3, move || {
         let ring = ring(2, Config::new().delivery(delivery));
@@ -229,8 +234,9 @@ fn in_arrival_mode_workers_see_writes_between_endless_runs() {
     check_writes_before_open(Delivery::Arrival, false, 1);
 }
 
-/// In arrival mode, a worker opens a slot and then finds that its run has ended, while the next one is opened. The slot
-/// must become available to a worker that waits for one, with everything that its last reader did.
+/// In arrival mode, a worker opens a slot and then finds that its run has ended, while the next run
+/// is opened. The slot must become available to a worker that waits for one. That worker must see
+/// everything that the last reader of the slot did.
 #[test]
 fn a_slot_opened_too_late_is_free_for_the_next_run() {
     explore(2, || {
@@ -259,7 +265,7 @@ fn a_slot_opened_too_late_is_free_for_the_next_run() {
     });
 }
 
-/// As above, but no thread waits, so that no fence of `Park` helps.
+/// Like the previous model, but no thread waits, so no fence of `Park` provides the ordering.
 #[test]
 fn a_slot_opened_too_late_synchronises_with_its_reader() {
     explore(3, || {

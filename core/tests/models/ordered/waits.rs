@@ -1,4 +1,5 @@
-//! Models of which side wakes which: consumers that also work, or that wait by other means, and waits with a deadline.
+//! Models of which side wakes which: consumers that also work, consumers that wait by other means,
+//! and waits with a deadline.
 
 use std::cell::Cell;
 
@@ -8,8 +9,9 @@ use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, 
 use super::*;
 use crate::support::{Looks, explore};
 
-/// A consumer alternates between working and waiting, while the only slot is released by another thread. If that
-/// happens after the consumer found nothing to claim, no other thread will claim the slot.
+/// A consumer alternates between working and waiting, while another thread releases the only slot.
+/// If the release happens after the consumer found nothing to claim, no other thread claims the
+/// slot.
 fn a_consumer_that_works(preemptions: usize, delivery: Delivery, workers: usize) {
     explore(preemptions, move || {
         let ring = ring(1, Config::new().delivery(delivery));
@@ -46,7 +48,8 @@ fn in_arrival_mode_a_working_consumer_and_a_worker_share_a_run() {
     a_consumer_that_works(1, Delivery::Arrival, 1);
 }
 
-/// One free slot of two wakes no worker by itself; a thread that waits for the worker by other means calls it.
+/// One free slot of two wakes no worker by itself. A thread that waits for the worker by other
+/// means must call it.
 #[test]
 fn call_workers_wakes_a_worker_with_little_space() {
     explore(2, || {
@@ -74,7 +77,7 @@ fn opening_a_run_wakes_a_waiting_worker() {
     });
 }
 
-/// Without a call, a worker is woken by the release alone, if the ring is configured that way.
+/// If the ring is configured so, a release wakes a worker without a call of the consumer.
 fn a_release_wakes(preemptions: usize, delivery: Delivery) {
     explore(preemptions, move || {
         let ring = ring(2, Config::new().wake_at(1).delivery(delivery));
@@ -83,8 +86,8 @@ fn a_release_wakes(preemptions: usize, delivery: Delivery) {
         let first = consumer.next().unwrap().ticket();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         let mut taken = [0, 1, 2].map(|i| if i == 0 { first } else { consumer.try_next().unwrap().ticket() });
-        // In order of arrival, the first scan may pass over ticket 0 and find ticket 1, if both are finished during the
-        // scan.
+        // In order of arrival, the first scan may pass over ticket 0 and find ticket 1, if both are
+        // finished during the scan.
         if delivery == Delivery::Arrival {
             taken.sort_unstable();
         }
@@ -102,7 +105,7 @@ fn in_arrival_mode_a_release_wakes_a_worker() {
     a_release_wakes(1, Delivery::Arrival);
 }
 
-/// Both sides sometimes time out and try again; nothing is lost by that.
+/// Both sides sometimes time out and try again, which must lose nothing.
 #[test]
 fn waits_that_time_out_lose_nothing() {
     explore(2, || {

@@ -1,4 +1,4 @@
-//! Compares each batch on the device with that of a loader without a device.
+//! Compares each batch on the device with the same batch of a loader without a device.
 
 use anyhow::{Context, Result, bail, ensure};
 use slotline::dataset::{Dataset, Loadable, from_fn, iter_fn};
@@ -19,7 +19,8 @@ static NUMBERS: [f32; 64] = {
     numbers
 };
 
-/// Batches are small, so that there are many, and the last one is not full.
+/// The batch size: small, so that there are many batches, and chosen such that the last batch is
+/// not full.
 const BATCH: usize = 7;
 
 pub(crate) fn run(bench: &Bench) -> Result<String> {
@@ -47,7 +48,8 @@ pub(crate) fn run(bench: &Bench) -> Result<String> {
     ))
 }
 
-/// Compares loaders of a dataset that is read by index, with a shared ring and with one ring per worker.
+/// Compares loaders of a dataset that is read by index, with a shared ring and with one ring per
+/// worker.
 fn by_index<D: Dataset + 'static>(bench: &Bench, workers: usize, data: impl Fn() -> D) -> Result<usize> {
     let builder = |device: Option<&Device>| set(Loader::builder(data()), workers, device).shuffle(true).seed(7);
     let batches = compare(bench, |device| Ok(builder(device).build()?))?;
@@ -62,7 +64,8 @@ fn set<D: Loadable>(builder: Builder<D>, workers: usize, device: Option<&Device>
     }
 }
 
-/// Compares two passes of a loader through the device with those of an equal loader without it, batch by batch.
+/// Compares two passes of a loader on the device with those of an equal loader without a device,
+/// batch by batch.
 fn compare<S>(bench: &Bench, make: impl Fn(Option<&Device>) -> Result<Loader<Batch<S>>>) -> Result<usize> {
     let training = bench.gpu.stream()?;
     let mut host = make(None)?;
@@ -83,13 +86,14 @@ fn compare<S>(bench: &Bench, make: impl Fn(Option<&Device>) -> Result<Loader<Bat
                 let found = (field.dtype(), field.shape(), field.bytes());
                 let like = (wanted.dtype(), wanted.shape(), wanted.bytes().len());
                 ensure!(found == like, "batch {task}, field {i}: {found:?} instead of {like:?}");
-                // SAFETY: the field has this many bytes at this address, and the batch is held until the copy is
-                // done.
+                // SAFETY: the field has this many bytes at this address, and the batch is held
+                // until the copy is done.
                 let bytes = unsafe { training.fetch(field.ptr(), field.bytes()) }?;
                 ensure!(bytes == wanted.bytes(), "batch {task}, field {i}: the bytes differ");
                 if let Some(wanted) = columns.lengths(i).or(columns.offsets(i)) {
                     let (ends, count) = field.ends().context("no lengths or offsets")?;
-                    // SAFETY: as above.
+                    // SAFETY: the values have this many bytes at this address, and the batch is
+                    // held until the copy is done.
                     let bytes = unsafe { training.fetch(ends, count * 8) }?;
                     let found: Vec<_> = bytes.as_chunks().0.iter().map(|&end| i64::from_le_bytes(end)).collect();
                     ensure!(found == wanted, "batch {task}, field {i}: ends {found:?} instead of {wanted:?}");

@@ -9,9 +9,9 @@ use crate::rows::Stamps;
 
 const BATCHES: usize = 20;
 const ROW_BYTES: usize = 1 << 10;
-/// The device memory that a driver may take for itself meanwhile, in bytes.
+/// The device memory that a driver may allocate for itself during a check, in bytes.
 const SLACK: usize = 4 << 20;
-/// How often everything is dropped on a real device, so that a leak is larger than that.
+/// How often everything is dropped on a real device, so that a leak would exceed [`SLACK`].
 const REPEATS: usize = 50;
 /// The time that the device is busy while things are dropped, in nanoseconds.
 const BUSY: u64 = 2_000_000;
@@ -95,7 +95,8 @@ fn loader_alone(bench: &Bench) -> Result<()> {
 /// Checks that each row has its number. The batch must be ready on the stream.
 fn read(training: &Training<'_>, batch: &DeviceBatch) -> Result<()> {
     let rows = batch.field(0).context("a field is missing")?;
-    // SAFETY: the field has this many bytes at this address, and the batch is held until the copy is done.
+    // SAFETY: the field has this many bytes at this address, and the batch is held until the copy
+    // is done.
     let bytes = unsafe { training.fetch(rows.ptr(), rows.bytes()) }?;
     let numbers = bytes.as_chunks::<ROW_BYTES>().0.iter().filter_map(|row| row.first_chunk());
     let found: Vec<_> = numbers.map(|&number| i64::from_le_bytes(number)).collect();

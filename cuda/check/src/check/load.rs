@@ -1,5 +1,5 @@
-//! Kernels read batches slowly, more than once, while the next ones are copied. What the kernels found must match the
-//! host's data.
+//! Checks that batches stay intact: kernels read them slowly and more than once, while the next
+//! batches are copied. The results of the kernels must match the host's data.
 
 use anyhow::{Context, Result, ensure};
 use slotline::Loader;
@@ -76,7 +76,8 @@ fn feed(bench: &Bench, streams: &[&Training<'_>], slots: usize, workers: usize, 
                 batch.ready_on(&stream.seen)?;
                 for i in 0..batch.fields() {
                     let field = batch.field(i).context("a field is missing")?;
-                    // SAFETY: the stream waits for these bytes, and the batch is dropped after this.
+                    // SAFETY: the stream waits for these bytes, and the batch is dropped after
+                    // this.
                     unsafe { stream.fold((field.ptr(), field.bytes()), salt(i), slow, sums, batch.batch_index()) }?;
                 }
             }
@@ -95,7 +96,8 @@ fn feed(bench: &Bench, streams: &[&Training<'_>], slots: usize, workers: usize, 
     Ok(batches)
 }
 
-/// Samples of the second batch size, with labels; the last batch is not full.
+/// Samples whose batches have the second batch size of the bench, with labels. The last batch is
+/// not full.
 fn images(bench: &Bench) -> impl Dataset + use<> {
     let bytes = bench.scale.batches.get(1).map_or(1024, |bytes| bytes / ROWS);
     from_fn(bench.scale.checked * ROWS - ROWS / 2, move |i, _| Ok((vec![i as u8 ^ (i >> 8) as u8; bytes], i as i64)))
@@ -107,7 +109,7 @@ fn expected<S>(batch: &slotline::Batch<S>) -> u64 {
     fields.fold(0, u64::wrapping_add).wrapping_mul(TURNS)
 }
 
-/// The salt of a field.
+/// Returns the number that is mixed into the sum of a field, so that fields are distinguished.
 fn salt(field: usize) -> u64 {
     (field as u64) << 40
 }

@@ -1,4 +1,4 @@
-//! Requests that must fail.
+//! Checks of requests that must fail.
 
 use anyhow::{Result, bail, ensure};
 use slotline::Loader;
@@ -7,12 +7,13 @@ use slotline_cuda::{Device, DeviceLoader, Error, probe};
 use crate::bench::{Bench, ROWS};
 use crate::rows::Stamps;
 
-/// CUDA_ERROR_OUT_OF_MEMORY
+/// The code `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: u32 = 2;
 
 pub(crate) fn out_of_memory(bench: &Bench) -> Result<String> {
     let device = &bench.gpu.device;
-    // Few slots, and little of the host's memory.
+    // A size for which few slots exceed the device's memory, and which needs little memory on the
+    // host.
     let row_bytes = (device.info().memory / 16).min(64 << 20) / ROWS;
     let make = || Loader::builder(Stamps { len: 4 * ROWS, row_bytes }).batch_size(ROWS).memory(device.pinned()).build();
     let slots = device.info().memory / (ROWS * row_bytes) + 1;

@@ -10,14 +10,15 @@ use slotline_cuda_fake::Fake;
 use crate::bench::{Bench, ROWS};
 use crate::rows::Stamps;
 
-/// The driver calls of a loop for each batch: taking it, making it ready on the training stream, and releasing it
-/// there.
+/// The numbers of driver calls for each batch of a loop. They include taking the batch, making it
+/// ready on the training stream, and releasing it there.
 #[derive(Debug, Serialize)]
 pub(crate) struct Calls {
     pub(crate) batches: usize,
-    /// For copies that are done when their batch is taken, as in a loop whose steps take longer than copies.
+    /// The calls if each copy is done when its batch is taken, as in a loop whose steps take longer
+    /// than copies.
     pub(crate) in_time: Count,
-    /// For late copies: the host polls until they are done.
+    /// The calls if copies are late, so that the host polls until they are done.
     pub(crate) late: Count,
     /// The number of copies whose memory was not page-locked.
     pub(crate) pageable: u64,
@@ -42,7 +43,7 @@ const NAMES: [&str; 8] = [
     "cuCtxSetCurrent",
 ];
 
-/// The number of batches at the start that are not counted, until all slots were used once.
+/// The number of batches at the start that are not counted. By then, all slots were used once.
 const FIRST: usize = 8;
 
 /// The number of batches that are counted.
@@ -52,7 +53,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Option<Calls>> {
     let Some(fake) = bench.fake else { return Ok(None) };
     let pageable = fake.pageable_copies();
     let in_time = count(bench, fake, || {
-        // This represents the step: the workers produce the batch that is copied during the next one.
+        // The sleep stands for a training step, during which the workers produce the batch that is
+        // copied during the next one.
         std::thread::sleep(Duration::from_millis(1));
         fake.advance(u64::MAX);
     })?;

@@ -1,5 +1,6 @@
-//! The bandwidth of the link: copies from page-locked memory, back to back, with no other work; and for comparison,
-//! copies from memory that is not locked, which the driver copies once more on the host.
+//! Measures the bandwidth of the link: copies from page-locked memory, back to back, with no other
+//! work. For comparison, it also measures copies from memory that is not page-locked, which the
+//! driver first copies to a buffer on the host.
 
 use anyhow::Result;
 use cudarc::driver::CudaSlice;
@@ -58,9 +59,9 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Copy>> {
     Ok(figures)
 }
 
-/// The bytes of page-locked memory that nothing writes.
+/// Returns the bytes of page-locked memory, which nothing may write meanwhile.
 pub(super) fn bytes_of(memory: &Pinned) -> &[u8] {
-    // SAFETY: the memory is readable and as long, and the caller does not write it.
+    // SAFETY: the memory is readable and has this length, and the caller does not write it.
     unsafe { std::slice::from_raw_parts(memory.start().as_ptr(), memory.len()) }
 }
 
@@ -80,8 +81,9 @@ impl<'a> Link<'a> {
         Ok(Self { training, to: training.memory(most)?, begin, end })
     }
 
-    /// Returns the bandwidth of copies of `bytes` bytes each, in 10⁹ bytes per second. The copies are about `total`
-    /// bytes together, and no more than 1000. They step through the memory, as batches do.
+    /// Returns the bandwidth of copies of `bytes` bytes each, in 10⁹ bytes per second. It makes as
+    /// many copies as `total` bytes need, but at most 1000. They go through the memory from slot to
+    /// slot, as batches do.
     pub(super) fn gb_per_s(&self, source: &[u8], bytes: usize, total: usize) -> Result<f64> {
         let copies = (total / bytes).clamp(1, 1000);
         let places = source.len() / bytes;
@@ -92,14 +94,15 @@ impl<'a> Link<'a> {
                     self.begin.record(&self.training.seen)?;
                 }
                 let from = &source[copy % places * bytes..][..bytes];
-                // SAFETY: both live until the stream has reached this point, which `synchronize` below waits for.
+                // SAFETY: both live until the stream has reached this point, which `synchronize`
+                // below waits for.
                 unsafe { self.training.copy(from, &self.to) }?;
             }
             Ok(self.end.record(&self.training.seen)?)
         };
         let queued = queue();
-        // This is also needed if a copy was refused, since the copies before it still read the memory. If this fails,
-        // nothing runs on the device any more.
+        // Waits also if a copy was refused, since earlier copies still read the memory. If waiting
+        // fails, nothing runs on the device any more.
         let ended = self.training.synchronize();
         queued.and(ended)?;
         let seconds = self.end.elapsed_since(&self.begin)?.as_secs_f64();

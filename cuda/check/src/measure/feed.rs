@@ -1,5 +1,5 @@
-//! The share of the link's bandwidth that a loader reaches: a loop that takes batches, makes them ready on its
-//! stream, and drops them.
+//! Measures the fraction of the link's bandwidth that a loader reaches, with a loop that takes
+//! batches, makes them ready on its stream, and drops them.
 
 use std::time::Instant;
 
@@ -14,11 +14,12 @@ use crate::gpu::Training;
 use crate::rows::{Rows, Stamps};
 use crate::spread::Spread;
 
-/// One loader's bandwidth.
+/// The bandwidth of one loader.
 #[derive(Debug, Serialize)]
 pub(crate) struct Feed {
     pub(crate) loader: &'static str,
-    /// `nothing`: rows that cost nothing to produce. `gather`: rows that workers copy from all over memory.
+    /// The dataset: `nothing` has rows that cost nothing to produce; `gather` has rows that workers
+    /// copy from random places in memory.
     pub(crate) dataset: &'static str,
     /// The size of the samples of a batch, in bytes.
     pub(crate) batch_bytes: usize,
@@ -26,9 +27,11 @@ pub(crate) struct Feed {
     pub(crate) workers: usize,
     /// The number of batches in a pass.
     pub(crate) batches: usize,
-    /// The bandwidth, in 10⁹ bytes of samples per second, from the start of the pass to the end of the last copy.
+    /// The bandwidth, in 10⁹ bytes of samples per second, from the start of the pass to the end of
+    /// the last copy.
     pub(crate) gb_per_s: Spread,
-    /// The bandwidth divided by that of copies of the same size from registered memory, measured right before.
+    /// The bandwidth divided by that of copies of the same size from registered memory, measured
+    /// right before.
     pub(crate) share: Spread,
 }
 
@@ -37,7 +40,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Feed>> {
     let scale = &bench.scale;
     let most = scale.batches.iter().copied().max().unwrap_or_default();
     let link = Link::new(bench, &training, most)?;
-    // As many batches as a loader has, so that the memory is equally cold.
+    // As many batches as a loader has, so that as little of the memory is in the CPU's caches.
     let source = Pinned::registered(&bench.gpu.device, 8 * most)?;
     let mut figures = Vec::new();
     for &batch_bytes in &scale.batches {
@@ -86,7 +89,7 @@ fn feed<D: Dataset + 'static>(
     Ok(Feed { loader: "slotline", dataset, batch_bytes, slots, workers, batches, gb_per_s, share })
 }
 
-/// Runs a pass, to the end of its last copy.
+/// Runs a pass, and waits for the end of its last copy.
 fn pass(loader: &mut DeviceLoader, training: &Training<'_>) -> Result<()> {
     for batch in loader.epoch()? {
         batch?.ready_on(&training.seen)?;

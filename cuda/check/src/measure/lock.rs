@@ -1,4 +1,4 @@
-//! The time that page-locking memory and freeing it takes.
+//! Measures how long it takes to page-lock memory and to free it.
 
 use std::time::Instant;
 

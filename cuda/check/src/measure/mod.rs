@@ -16,10 +16,10 @@ use serde::Serialize;
 use crate::bench::Bench;
 use crate::within::within;
 
-/// The time limit for one part.
+/// The time limit for one measurement.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// All measurements. A part that failed is empty, and `failed` says why.
+/// The results of all measurements. A measurement that failed is empty, and `failed` says why.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Figures {
     copy: Vec<copy::Copy>,
@@ -27,12 +27,12 @@ pub(crate) struct Figures {
     feed: Vec<feed::Feed>,
     step: Vec<step::Step>,
     next: Vec<next::Next>,
-    /// Only the fake driver counts calls.
+    /// The numbers of driver calls. Only the fake driver counts them.
     calls: Option<calls::Calls>,
     pub(crate) failed: Vec<String>,
 }
 
-/// Measures everything. A part that fails is recorded as failed, and the next one runs.
+/// Makes all measurements. If one fails, that is recorded, and the next one is made.
 pub(crate) fn run(bench: &Bench) -> Figures {
     let mut figures = Figures::default();
     let failed = &mut figures.failed;

@@ -1,5 +1,6 @@
-//! How long a loop waits for a batch that is ready: the time of `next` and `ready_on`, in a loop whose steps end before
-//! it asks for the next batch, as if it read its loss.
+//! Measures how long a loop waits for a batch that is ready: the time of `next` and `ready_on`. In
+//! this loop, each step ends before the next batch is requested, as if the loop read the loss after
+//! each step.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use crate::bench::{Bench, ROWS};
 use crate::rows::Rows;
 use crate::spread::Spread;
 
-/// The step's time as a multiple of the time that the loader needs for a batch.
+/// The duration of a step, as a multiple of the time that the loader needs for a batch.
 const EASE: f64 = 1.5;
 const MIN: Duration = Duration::from_millis(1);
 
@@ -21,19 +22,22 @@ pub(crate) struct Next {
     pub(crate) workers: usize,
     pub(crate) batches: usize,
     pub(crate) step_us: f64,
-    /// The time of `next` and `ready_on` together, in microseconds: median, 99th and 99.9th percentile, maximum.
+    /// The time of `next` and `ready_on` together, in microseconds: median, 99th and 99.9th
+    /// percentile, maximum.
     pub(crate) median_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
     pub(crate) max_us: f64,
-    /// How much longer than the step the loop takes for a batch, and how much of that it waits for the device after it has
-    /// slept for the step's time, in microseconds: medians.
+    /// How much longer an iteration of the loop takes than the step alone; and how long the loop
+    /// waits for the device after it has slept for the duration of the step. Medians, in
+    /// microseconds.
     pub(crate) beside_step_us: f64,
     pub(crate) late_us: f64,
-    /// The same for every second batch, during whose step the loop computes instead of sleeping: a host that is idle may be
-    /// slower.
+    /// The median wait of every second batch, during whose step the loop computes instead of
+    /// sleeping: a host that is idle may be slower.
     pub(crate) late_busy_us: f64,
-    /// The device memory that the loader takes, as the driver counts it, and the size of its slots.
+    /// The device memory that the loader takes, as the driver reports it, and the size of its
+    /// slots, both in bytes.
     pub(crate) device_bytes: usize,
     pub(crate) slot_bytes: usize,
 }
@@ -82,7 +86,7 @@ fn next(bench: &Bench, batch_bytes: usize) -> Result<Next> {
         if is_busy { &mut late_busy } else { &mut late }.push(1e6 * slept.elapsed().as_secs_f64());
         laps.push(1e6 * (begin.elapsed() - step).as_secs_f64());
     }
-    // The first ones wait for the workers.
+    // The first batches wait for the workers.
     let first = times.len() / 20;
     let mut times = times.split_off(first);
     times.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! The share of time that a training stream waits for data, in a loop whose steps take a known time that the link and
-//! the workers can keep up with.
+//! Measures the fraction of time in which a training stream waits for data. Steps take a known
+//! time, with which the link and the workers can keep up.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,11 @@ use crate::gpu::Training;
 use crate::rows::Rows;
 use crate::spread::Spread;
 
-/// The ratio of the time of a step to the time that the slower one of link and workers takes for a batch.
+/// The duration of a step, as a multiple of the time that the slower one of link and workers takes
+/// for a batch.
 const EASE: f64 = 1.25;
-/// The minimum time of a step, in seconds. In shorter steps, a kernel's launch is a large part of the wait.
+/// The minimum duration of a step, in seconds. In shorter steps, the launch of a kernel is a large
+/// part of the wait.
 const MIN: f64 = 1e-3;
 
 /// The result of one loop.
@@ -31,13 +33,14 @@ pub(crate) struct Step {
     pub(crate) steps: usize,
     /// The requested run time of a step's kernel, in microseconds.
     pub(crate) step_us: f64,
-    /// The time of one copy of a batch, and the workers' time to produce one, in microseconds.
+    /// The time of one copy of a batch, and the time in which the workers produce one, both in
+    /// microseconds.
     pub(crate) copy_us: f64,
     pub(crate) make_us: f64,
-    /// The share of the time between the start of the first step and the end of the last one in which the stream ran
-    /// no step.
+    /// The fraction of the time, from the start of the first step to the end of the last one, in
+    /// which the stream ran no step.
     pub(crate) wait_share: Spread,
-    /// The same without a loader: the cost of launches and events.
+    /// The same fraction in a loop without a loader, which is the cost of launches and events.
     pub(crate) floor_share: Spread,
 }
 
@@ -79,7 +82,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Step>> {
     Ok(figures)
 }
 
-/// Returns the seconds per batch if the batches are dropped immediately.
+/// Returns how many seconds the workers take for a batch, if batches are dropped immediately.
 fn making(loader: &mut Loader, batches: usize) -> Result<f64> {
     let mut pass = || -> Result<Duration> {
         let begin = Instant::now();
@@ -90,7 +93,7 @@ fn making(loader: &mut Loader, batches: usize) -> Result<f64> {
     Ok(pass()?.as_secs_f64() / batches as f64)
 }
 
-/// An event before and one after each step.
+/// Events before and after each step.
 #[derive(Debug)]
 struct Watch(Vec<[TimedEvent; 2]>);
 
@@ -101,7 +104,7 @@ impl Watch {
         Ok(Self((0..steps).map(pair).collect::<Result<_>>()?))
     }
 
-    /// Returns the share of a pass in which the stream waits.
+    /// Returns the fraction of a pass in which the stream waits.
     fn steps(&self, training: &Training<'_>, loader: &mut DeviceLoader, step: Duration) -> Result<f64> {
         for (batch, events) in loader.epoch()?.zip(&self.0) {
             let batch = batch?;
@@ -112,7 +115,7 @@ impl Watch {
         self.waited(training)
     }
 
-    /// Returns the same without a loader.
+    /// Returns that fraction for the same steps without a loader.
     fn floor(&self, training: &Training<'_>, step: Duration) -> Result<f64> {
         self.0.iter().try_for_each(|events| take(training, events, step))?;
         self.waited(training)

@@ -1,8 +1,9 @@
-//! The error codes of CUDA 13.0, with the names and descriptions that a real driver gives (580.159).
+//! The error codes of CUDA 13.0, with the names and descriptions that a real driver gives
+//! (580.159).
 
 use std::ffi::CStr;
 
-/// The result of a call; the error is a `CUresult`.
+/// The result of a call. The error is the number of a `CUresult`.
 pub(super) type Outcome<T = ()> = Result<T, u32>;
 
 macro_rules! codes {

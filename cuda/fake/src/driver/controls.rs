@@ -1,4 +1,4 @@
-//! The functions that the client calls in the driver's library.
+//! The functions that the client calls in the library.
 
 use std::ffi::c_void;
 

@@ -1,5 +1,5 @@
-//! Events: each record creates a mark that is reached when the stream gets there. A wait refers to the latest mark at
-//! the time of the call.
+//! Events. Each record of an event creates a mark, which is reached when the stream has come to the
+//! record. A wait refers to the latest mark at the time of the call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,8 +15,8 @@ pub(super) struct Event {
     latest: Option<Mark>,
 }
 
-/// The step at which a record was reached; 0 before that. It is only accessed under the driver's lock, and atomic
-/// only to be shared.
+/// The number of the step at which a record was reached, or 0 before that. It is accessed only
+/// under the driver's lock, and is atomic only so that it can be shared.
 #[derive(Clone, Default)]
 pub(super) struct Mark(Arc<AtomicU64>);
 
@@ -92,7 +92,7 @@ impl Driver {
         self.find_event(event).map(drop)
     }
 
-    /// Returns the time in milliseconds; a step counts as a microsecond.
+    /// Returns the time between two events in milliseconds. A step counts as a microsecond.
     pub(super) fn elapsed(&mut self, start: Handle, end: Handle) -> Outcome<f32> {
         self.current()?;
         let reached = |handle| {
@@ -104,7 +104,7 @@ impl Driver {
         Ok((end as f64 - start as f64) as f32 / 1000.0)
     }
 
-    /// Returns the event, for a call that acts on nothing else.
+    /// Returns the event, for a call that uses no other object.
     fn find_event(&self, event: Handle) -> Outcome<&Event> {
         let known = self.events.get(&event);
         self.check_context_for(known.map(Event::device))?;

@@ -6,7 +6,7 @@ use super::code::{self, INVALID_VALUE, Outcome};
 use super::kernel::Request;
 use super::{CURRENT, Driver, Handle, call, call_after_init};
 
-/// A pointer to which a caller wants a result to be written.
+/// A pointer to which the caller wants a result to be written.
 #[repr(transparent)]
 struct Out<T>(*mut T);
 
@@ -88,7 +88,8 @@ exports! { call_after_init:
     cuCtxSynchronize() = |driver| {
         let device = driver.current()?;
         driver.finish_device(device)?;
-        // Errors of the finished work are returned here.
+        // The current context is checked after the wait, so that errors of the finished work are
+        // returned.
         driver.current().map(drop)
     };
 
@@ -169,7 +170,7 @@ exports! { call_after_init:
     };
 }
 
-/// A PCI domain that no machine has, so that the system has no entry for a fake device.
+/// A PCI domain that no machine has, so that the system has no entry for the fake device.
 const PCI_DOMAIN: c_int = 0xfa4e;
 
 fn uuid(device: c_int) -> [u8; 16] {
@@ -178,7 +179,7 @@ fn uuid(device: c_int) -> [u8; 16] {
     uuid
 }
 
-/// Returns an attribute by its number in `cuda.h`; attributes that were not needed so far are 0.
+/// Returns an attribute by its number in `cuda.h`. Attributes that no test has needed are 0.
 fn attribute(attribute: u32, device: c_int) -> c_int {
     match attribute {
         1 => 1024,        // MAX_THREADS_PER_BLOCK
@@ -212,7 +213,8 @@ fn error_text(
 }
 
 fn load_module(driver: &mut Driver, to: Out<Handle>, image: *const u8) -> Outcome {
-    // SAFETY: callers of the driver pass a module: a C string, or a binary whose first byte is not text.
+    // SAFETY: callers of the driver pass a module: a C string, or a binary whose first byte is not
+    // text.
     unsafe { driver.load_module(image) }.and_then(|module| to.set(module))
 }
 

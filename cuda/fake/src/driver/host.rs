@@ -1,4 +1,5 @@
-//! Page-locked host memory: registered or allocated, and optionally write-protected while copies read it.
+//! Page-locked host memory: registered or allocated, and optionally write-protected while copies
+//! read it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +11,8 @@ use super::code::{
 use super::memory::{protect, write};
 
 const PAGE: usize = 4096;
-/// The flag for memory that is page-locked for all contexts, not only the one that it was created in.
+/// The flag for memory that is page-locked for all contexts, not only for the context in which it
+/// was created.
 const PORTABLE: u32 = 1;
 const FILL: u8 = 0xa5;
 
@@ -18,7 +20,7 @@ const FILL: u8 = 0xa5;
 pub(super) struct HostMemory {
     /// Pieces by address. They never overlap.
     pieces: BTreeMap<usize, Piece>,
-    /// The number of copies in flight that read each write-protected page.
+    /// For each write-protected page, the number of copies in progress that read it.
     shut: BTreeMap<usize, u32>,
 }
 
@@ -26,7 +28,7 @@ struct Piece {
     bytes: usize,
     device: usize,
     portable: bool,
-    /// Whether the driver allocated it and must unmap it.
+    /// Whether the driver allocated the piece and must unmap it.
     allocated: bool,
 }
 
@@ -54,7 +56,7 @@ impl HostMemory {
         self.pieces.values().filter(|piece| piece.allocated).map(|piece| piece.bytes).sum()
     }
 
-    /// Removes everything that was created in this device's context, which is being destroyed.
+    /// Removes everything that belongs to this device's context, which is being destroyed.
     pub(super) fn forget(&mut self, device: usize) {
         self.pieces.retain(|&start, piece| {
             let stays = piece.device != device;
@@ -75,11 +77,12 @@ impl HostMemory {
             .map(|(&start, piece)| (start, piece))
     }
 
-    /// Returns the kind of these bytes for a copy by this device.
+    /// Returns the kind of the memory of these bytes, for a copy by this device.
     ///
     /// # Errors
     ///
-    /// Fails if only some of them are page-locked, or by two registrations: no driver copies such memory.
+    /// Fails if only some of the bytes are page-locked, or if they belong to two registrations. A
+    /// real driver refuses to copy such memory.
     pub(super) fn kind(&self, start: usize, bytes: usize, device: usize) -> Result<Host, String> {
         let touches = |at: usize, piece: &Piece| at < start + bytes && start < at + piece.bytes;
         let mut found = self.sharing(start, bytes).filter(|&(at, piece)| touches(at, piece));
@@ -91,7 +94,7 @@ impl HostMemory {
         }
     }
 
-    /// Write-protects the whole pages of these bytes until [`open`](Self::open).
+    /// Write-protects the whole pages in this range until [`open`](Self::open) is called for it.
     pub(super) fn shut(&mut self, start: usize, bytes: usize) {
         let pages = pages_within(start, bytes);
         protect(pages.start, pages.len(), libc::PROT_READ);
@@ -100,7 +103,7 @@ impl HostMemory {
         }
     }
 
-    /// Removes the protection of one copy of these bytes, which is done.
+    /// Ends the protection of this range for one copy, which is done.
     pub(super) fn open(&mut self, start: usize, bytes: usize) {
         for page in pages_within(start, bytes).step_by(PAGE) {
             match self.shut.get_mut(&page) {
@@ -164,7 +167,7 @@ impl Driver {
         self.give_back(start, false, if is_inside { INVALID_VALUE } else { HOST_MEMORY_NOT_REGISTERED })
     }
 
-    /// Returns the start of new memory, or 0 for no bytes, which is not an error.
+    /// Returns the start of new memory. For 0 bytes it returns 0, which is not an error.
     pub(super) fn allocate_host(&mut self, bytes: usize, flags: u32) -> Outcome<usize> {
         let device = self.current()?;
         if bytes == 0 {
@@ -193,8 +196,8 @@ impl Driver {
         self.give_back(start, true, INVALID_VALUE)
     }
 
-    /// Waits for the copies that use the memory, as a driver does, but records a violation, since programs should not
-    /// rely on that.
+    /// Waits for the copies that use the memory, as a real driver does. Such a copy is recorded as
+    /// a violation, since programs should not rely on the wait.
     fn give_back(&mut self, start: usize, allocated: bool, otherwise: u32) -> Outcome {
         let piece = self.host.pieces.get(&start).filter(|piece| piece.allocated == allocated).ok_or(otherwise)?;
         let bytes = piece.bytes;

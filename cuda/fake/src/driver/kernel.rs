@@ -1,5 +1,5 @@
-//! Modules and kernels: parameters as declared in the PTX, host functions instead of device code, and checks of the
-//! memory that kernels read.
+//! Modules and kernels. Their parameters are those declared in the PTX, host functions run in place
+//! of device code, and the memory that kernels read is checked.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -32,7 +32,7 @@ pub(super) struct HostFunction {
     pub(super) user: usize,
 }
 
-/// The parameters that determine what a kernel reads.
+/// The parameters that determine which memory a kernel reads.
 #[derive(Clone, Copy)]
 pub(super) struct Watch {
     pub(super) pointer: usize,
@@ -47,7 +47,7 @@ pub(super) struct Run {
     params: Vec<Vec<u64>>,
     grid: [u32; 3],
     block: [u32; 3],
-    /// Start and length of each range that it reads.
+    /// The start and length of each range that the kernel reads.
     reads: Vec<(usize, usize)>,
     /// The hash of each range when the kernel started.
     seen: Vec<u64>,
@@ -100,7 +100,8 @@ impl Driver {
         if image.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: the caller passes an image with at least one byte, and text that is nul-terminated.
+        // SAFETY: the caller passes an image with at least one byte, and text that is
+        // nul-terminated.
         let text = unsafe {
             if !(*image).is_ascii_graphic() && !(*image).is_ascii_whitespace() {
                 return Err(INVALID_IMAGE);
@@ -154,8 +155,8 @@ impl Driver {
         let mut params = Vec::with_capacity(function.sizes.len());
         for (i, &size) in function.sizes.iter().enumerate() {
             let mut value = vec![0u64; size.div_ceil(8)];
-            // SAFETY: the caller passes the address of a value for each declared parameter; the vector has room for
-            // the size.
+            // SAFETY: the caller passes the address of a value for each declared parameter; the
+            // vector has room for the size.
             unsafe { std::ptr::copy_nonoverlapping(*request.params.add(i), value.as_mut_ptr().cast(), size) };
             params.push(value);
         }
@@ -221,8 +222,8 @@ impl Driver {
     }
 }
 
-/// Returns the kernels that PTX declares, with the sizes of their parameters in bytes, or `None` if it cannot be
-/// parsed.
+/// Returns the kernels that PTX declares, with the sizes of their parameters in bytes, or `None` if
+/// it cannot be parsed.
 fn signatures(ptx: &str) -> Option<BTreeMap<String, Vec<usize>>> {
     let code: String = ptx.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
     let mut kernels = BTreeMap::new();

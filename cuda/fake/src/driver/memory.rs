@@ -1,5 +1,5 @@
-//! Device memory: each device has a separate address space, in which no address is reused. Freed memory is made
-//! inaccessible, so that late accesses are detected.
+//! Device memory: each device has a separate address space, in which no address is reused. Freed
+//! memory is made inaccessible, so that late accesses are detected.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,23 @@ use super::code::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
 use super::stream::Work;
 use super::{Driver, Handle};
 
-/// The address space of a device, in bytes: the total that a device can allocate until a reset.
+/// The size of a device's address space, in bytes. A device can allocate no more than this until it
+/// is reset.
 const SPACE: usize = 1 << 38;
 const PAGE: usize = 4096;
-/// New memory is filled with this byte, so that it is not mistaken for zeros. Large pieces are filled only at their
-/// start, to save time.
+/// The byte that new memory is filled with, so that it is not mistaken for zeros. Large pieces are
+/// filled only at their start, to save time.
 const FILL: u8 = 0xa5;
 const FILLED: usize = 64 << 20;
 
 pub(super) struct DeviceMemory {
     limit: usize,
     used: usize,
-    /// 0 until the first allocation.
+    /// The start of the address space; 0 until the first allocation.
     space: usize,
-    /// The part of the space that was allocated so far.
+    /// The number of bytes of the space that were allocated so far.
     given: usize,
-    /// Pieces by address.
+    /// The allocated pieces by address.
     pieces: BTreeMap<usize, Piece>,
 }
 
@@ -84,7 +85,8 @@ impl DeviceMemory {
         piece.freed = true;
         self.used -= piece.bytes;
         let pages = piece.bytes.next_multiple_of(PAGE);
-        // SAFETY: the pages belong to the driver, their user has freed them, and their contents are not needed.
+        // SAFETY: the pages belong to the driver, their user has freed them, and their contents are
+        // not needed.
         unsafe { libc::madvise(start as *mut libc::c_void, pages, libc::MADV_DONTNEED) };
         protect(start, pages, libc::PROT_NONE);
         Ok(())
@@ -114,24 +116,26 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.space != 0 {
-            // SAFETY: the driver mapped the whole space, and the work of its device is done or discarded.
+            // SAFETY: the driver mapped the whole space, and the work of its device is done or
+            // discarded.
             unsafe { libc::munmap(self.space as *mut libc::c_void, SPACE) };
         }
     }
 }
 
-/// Changes the protection of pages. Returns whether the system did it.
+/// Changes the protection of pages. Returns whether the system call succeeded.
 pub(super) fn protect(start: usize, bytes: usize, protection: libc::c_int) -> bool {
-    // SAFETY: callers pass pages of device memory that belong to the driver, or pages that their user has handed to
-    // the driver.
+    // SAFETY: callers pass pages of device memory that belong to the driver, or pages that their
+    // user has handed to the driver.
     unsafe { libc::mprotect(start as *mut libc::c_void, bytes, protection) == 0 }
 }
 
-/// Returns a copy of bytes that other code may be writing at the same time; detecting this is the purpose of this
-/// driver.
+/// Returns a copy of bytes that other code may be writing at the same time. Detecting such writes
+/// is the purpose of this driver.
 pub(super) fn read(from: usize, bytes: usize) -> Vec<u8> {
     let mut copy = vec![0; bytes];
-    // SAFETY: callers pass device memory that they checked, or host memory that its user handed to the driver.
+    // SAFETY: callers pass device memory that they checked, or host memory that its user handed to
+    // the driver.
     unsafe { std::ptr::copy_nonoverlapping(from as *const u8, copy.as_mut_ptr(), bytes) };
     copy
 }
@@ -159,8 +163,8 @@ impl Driver {
         self.devices[device].memory.allocate(bytes)
     }
 
-    /// Waits for the work that uses the memory, as a driver does, but records a violation, since programs should not
-    /// rely on that.
+    /// Waits for the work that uses the memory, as a real driver does. Such work is recorded as a
+    /// violation, since programs should not rely on the wait.
     pub(super) fn free(&mut self, start: usize) -> Outcome {
         if start == 0 {
             return self.current().map(drop);
@@ -185,7 +189,8 @@ impl Driver {
         }
     }
 
-    /// Returns the device that has these bytes, all of which must be in one allocation.
+    /// Returns the device on which these bytes are allocated. All of them must be in one
+    /// allocation.
     ///
     /// # Errors
     ///
@@ -203,7 +208,7 @@ impl Driver {
         pieces.map(|piece| piece.bytes).next().unwrap_or(0)
     }
 
-    /// Frees the memory when the stream gets there.
+    /// Frees the memory when the stream has done its earlier work.
     pub(super) fn free_on(&mut self, start: usize, stream: Handle) -> Outcome {
         let stream = self.find_stream(stream)?;
         match self.check_range(start, 1) {

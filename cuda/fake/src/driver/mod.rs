@@ -1,5 +1,6 @@
-//! The driver: one state behind one lock. Work progresses only in steps, and only driver calls (and the ticker, if
-//! enabled) make steps, so that a seed and a program's calls determine the schedule.
+//! The state of the driver, behind one lock. Work progresses only in steps, and only driver calls
+//! (and the ticker, if enabled) make steps. So the schedule is determined by the seed and the
+//! program's calls.
 
 mod code;
 mod controls;
@@ -20,14 +21,16 @@ use std::time::Duration;
 use crate::control::{Live, Options, Skip};
 use code::Outcome;
 
-/// The representation of CUDA's handles: numbers that are never reused. They are never dereferenced.
+/// The representation of CUDA's handles: numbers that are never reused. They are never
+/// dereferenced.
 type Handle = usize;
 
-/// The handle of device 0's primary context; those of the other devices follow at this distance.
+/// The handle of device 0's primary context. The handles of the other devices follow with a
+/// difference of this number.
 const FIRST_CONTEXT: Handle = 0xc0_0000;
 const CONTEXTS: Handle = 0x100;
-/// From this version on, some calls need no current context. It is not known which version was the first; `cuda.h`
-/// specifies 201.
+/// The version from which on some calls need no current context. It is not known which version was
+/// the first; `cuda.h` specifies that these calls return 201.
 const NEEDS_NO_CONTEXT: i32 = 13_000;
 /// The maximum number of violations that are kept.
 const MAX_VIOLATIONS: usize = 1000;
@@ -35,9 +38,9 @@ const MAX_VIOLATIONS: usize = 1000;
 pub(crate) struct Driver {
     options: Options,
     random: Random,
-    /// Determines which stream currently makes most of the steps.
+    /// The number from which the stream is derived that currently makes most of the steps.
     ahead: u32,
-    /// The number of the reset; a ticker from an earlier one exits.
+    /// The number of the last reset. A ticker that was started before it exits.
     round: u64,
     initialised: bool,
     held: bool,
@@ -54,7 +57,8 @@ pub(crate) struct Driver {
     watches: BTreeMap<String, Vec<kernel::Watch>>,
     last_handle: Handle,
 
-    /// The number of steps made. This is the driver's only clock; a step counts as a microsecond in reported times.
+    /// The number of steps made. This is the driver's only clock; a step counts as a microsecond in
+    /// reported times.
     now: u64,
     streams_made: u64,
     jobs_made: u64,
@@ -70,7 +74,7 @@ pub(crate) struct Driver {
 struct Device {
     /// The reference count of the primary context.
     retained: u32,
-    /// A sticky error, as after an illegal memory access of a kernel.
+    /// A sticky error, such as after an illegal memory access of a kernel.
     broken: Option<u32>,
     memory: memory::DeviceMemory,
 }
@@ -85,8 +89,8 @@ thread_local! {
     static CURRENT: Cell<Handle> = const { Cell::new(0) };
 }
 
-/// Returns the number of the calling thread's default stream. As with a real driver, a thread that has ended its locals has
-/// another one from then on.
+/// Returns the number of the calling thread's default stream. As with a real driver, a thread that
+/// has destroyed its thread-local variables has another default stream from then on.
 fn own_stream() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     struct End;
@@ -101,7 +105,7 @@ fn own_stream() -> u64 {
     }
     if OWN.get() == 0 {
         OWN.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        // It has ended already if this is an error.
+        // This is an error if the thread-local variable was destroyed already.
         let _ = END.try_with(|_| ());
     }
     OWN.get()
@@ -113,7 +117,8 @@ fn lock() -> MutexGuard<'static, Driver> {
     DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wraps every driver call: counts it, fails it if a failure is injected, and makes some steps of the streams.
+/// Wraps every driver call: counts it, fails it if a failure is injected, and makes some steps of
+/// the streams.
 fn call(name: &'static str, body: impl FnOnce(&mut Driver) -> Outcome) -> u32 {
     let mut driver = lock();
     driver.calls += 1;
@@ -165,8 +170,8 @@ impl Driver {
         }
     }
 
-    /// See [`Fake::reset`](crate::Fake::reset). Handles continue from the last one, so that an old handle is never
-    /// mistaken for a new one.
+    /// See [`Fake::reset`](crate::Fake::reset). Handles continue from the last one, so that an old
+    /// handle is never mistaken for a new one.
     fn reset(&mut self, options: Options) -> Live {
         let left = self.live();
         let next = Self::new(options, self.round + 1, self.last_handle);
@@ -252,8 +257,8 @@ impl Driver {
         }
     }
 
-    /// Checks the context for a call that acts only on objects of this device, whichever context is current, and that
-    /// needs none in newer drivers. `None` stands for an object that does not exist.
+    /// Checks the current context for a call that acts only on objects of this device. Any context
+    /// is sufficient, and newer drivers need none. `None` stands for an object that does not exist.
     fn check_context_for(&self, device: Option<usize>) -> Outcome {
         if CURRENT.get() != 0 || self.options.driver_version < NEEDS_NO_CONTEXT {
             return self.current().map(drop);
@@ -275,8 +280,8 @@ impl Driver {
         Ok(FIRST_CONTEXT + ordinal as usize * CONTEXTS)
     }
 
-    /// Releases a context once. The last release destroys it, after its work is done, with everything that was
-    /// created in it.
+    /// Releases a context once. The last release destroys it, with everything that was created in
+    /// it, after its work is done.
     fn release(&mut self, ordinal: i32) -> Outcome {
         match self.device(ordinal)?.retained {
             0 => return Err(code::INVALID_CONTEXT),
@@ -308,7 +313,8 @@ impl Driver {
     }
 }
 
-/// Makes steps concurrently with the program's calls, until the next reset.
+/// Makes steps concurrently with the program's calls, until the next reset. This is the ticker's
+/// thread.
 fn tick(round: u64) {
     loop {
         let mut driver = lock();
@@ -321,7 +327,7 @@ fn tick(round: u64) {
     }
 }
 
-/// SplitMix64: small, and good enough to generate schedules.
+/// The generator SplitMix64, which is small and good enough for schedules.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Streams: queues of work that is done in small steps; the generator picks the stream of each step.
+//! Streams: queues of work that is done in small steps. A generator picks the stream of each step.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,7 +14,7 @@ pub(super) struct Stream {
     device: usize,
     name: String,
     kind: Kind,
-    /// Whether its handle was destroyed; work that is already enqueued is still done.
+    /// Whether its handle was destroyed. Work that is already in the queue is still done.
     destroyed: bool,
     /// Whether a copy to the device was ever enqueued.
     carries_copies: bool,
@@ -25,18 +25,18 @@ pub(super) struct Stream {
 enum Kind {
     /// Stream 0 of a context. It and the blocking streams wait for each other.
     Legacy,
-    /// The default stream of one thread. Blocking.
+    /// The default stream of one thread. It is a blocking stream.
     PerThread(u64),
     Blocking,
     NonBlocking,
 }
 
-/// A piece of work in a stream's queue.
+/// A unit of work in a stream's queue.
 pub(super) struct Job {
     /// The position in the order in which the jobs of all streams were enqueued, from 1.
     number: u64,
     stream: String,
-    /// The number of its turns that pass before it starts.
+    /// The number of its stream's turns that pass before it starts.
     late: u32,
     started: bool,
     work: Work,
@@ -48,7 +48,7 @@ pub(super) enum Work {
     Record(Mark),
     Wait(Mark),
     Kernel(Run),
-    /// Frees device memory: start and length.
+    /// Frees device memory, given by start and length.
     Free(usize, usize),
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for Job {
     }
 }
 
-/// Identifies a job and its stream.
+/// The names of a job and its stream, for messages.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     number: u64,
@@ -152,7 +152,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the stream that a caller's handle refers to. Default streams are created when they are first used.
+    /// Returns the stream that a caller's handle refers to. Default streams are created when they
+    /// are first used.
     pub(super) fn find_stream(&mut self, stream: Handle) -> Outcome<Handle> {
         let device = self.current()?;
         let kind = match stream {
@@ -164,7 +165,8 @@ impl Driver {
         Ok(known.map(|(&handle, _)| handle).unwrap_or_else(|| self.add_stream(device, kind)))
     }
 
-    /// Does the same for a call that [may need no context](Self::check_context_for) if the stream was created.
+    /// Like [`find_stream`](Self::find_stream), for a call that
+    /// [may need no context](Self::check_context_for) if the stream was created by the user.
     pub(super) fn find_by_handle(&mut self, stream: Handle) -> Outcome<Handle> {
         if stream <= 2 {
             return self.find_stream(stream);
@@ -206,7 +208,7 @@ impl Driver {
 
     pub(super) fn finish_stream(&mut self, stream: Handle) -> Outcome {
         self.run_until(|driver| driver.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty()))?;
-        // Errors of the finished work are returned here.
+        // The context is checked after the wait, so that errors of the finished work are returned.
         self.check_context_for(self.streams.get(&stream).map(Stream::device))
     }
 
@@ -243,7 +245,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// Returns a timeout if no step can be made, since the streams are held.
+    /// Returns a timeout if no step can be made because the streams are held.
     pub(super) fn run_until(&mut self, done: impl Fn(&Self) -> bool) -> Outcome {
         while !done(self) {
             if self.advance(1) == 0 {
@@ -269,8 +271,8 @@ impl Driver {
         steps
     }
 
-    /// Picks one of `ready` streams. For some time one stream makes most steps, then another one: an even
-    /// distribution would hide problems of uneven progress.
+    /// Picks one of `ready` streams. For some time one stream makes most steps, and then another
+    /// one does: an even distribution would hide problems of uneven progress.
     fn choose(&mut self, ready: u32) -> u32 {
         if self.random.up_to(63) == 0 {
             self.ahead = self.random.up_to(u32::MAX);
@@ -308,7 +310,7 @@ impl Driver {
         }
     }
 
-    /// Performs one step of a job. Returns whether it was the last.
+    /// Performs one step of a job. Returns whether it was the last step.
     fn perform(&mut self, job: &mut Job) -> bool {
         let first = !std::mem::replace(&mut job.started, true);
         if first {
@@ -325,16 +327,17 @@ impl Driver {
             Work::Wait(_) => true,
             Work::Kernel(run) => self.run_kernel(run, place, first),
             Work::Free(start, _) => {
-                // A problem was recorded as a violation, and no caller waits for a result.
+                // If it fails, a violation was recorded; no caller waits for the result.
                 let _ = self.free_now(*start);
                 true
             }
         }
     }
 
-    /// Records a violation for each unfinished earlier job that conflicts with this one. Two jobs that access the
-    /// same bytes, at least one of them writing, must be ordered. The earlier one cannot wait for the later one, so
-    /// if the later one starts first or in between, they are not ordered.
+    /// Records a violation for each unfinished earlier job that conflicts with this one. Two jobs
+    /// that access the same bytes, at least one of them writing, must be ordered. The earlier one
+    /// cannot wait for the later one, so if the later one starts first or in between, they are not
+    /// ordered.
     fn find_races(&mut self, job: &Job) {
         let others = self.streams.values().flat_map(Stream::jobs).filter(|other| other.number < job.number);
         let races: Vec<_> = others.filter(|other| other.conflicts(job)).map(ToString::to_string).collect();

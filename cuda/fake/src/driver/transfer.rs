@@ -1,4 +1,5 @@
-//! Copies, piece by piece and the last piece first, to expose code that relies on the order or time of copying.
+//! Copies, which are done piece by piece, the last piece first, in order to expose code that relies
+//! on the order or time of copying.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ pub(super) struct Copy {
     piece: usize,
     /// The number of pieces that are still to be copied.
     left: usize,
-    /// The hash of each piece of the host's bytes when the copy was enqueued.
+    /// The hash of each piece of the host's bytes at the time when the copy was enqueued.
     hashes: Vec<u64>,
     shut: bool,
     changed: bool,
@@ -24,9 +25,9 @@ pub(super) struct Copy {
 
 enum Side {
     Locked(usize),
-    /// The contents of pageable memory, read when the copy was enqueued.
+    /// The contents of pageable memory, which were read when the copy was enqueued.
     Staged(Vec<u8>),
-    /// Other memory of the device, instead of the host's.
+    /// Other memory of the device, in place of host memory.
     Device(usize),
 }
 
@@ -121,8 +122,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks that the range is allocated on the stream's device. To a driver, page-locked host memory is device memory
-    /// too, so that is a violation without an error.
+    /// Checks that the range is allocated on the stream's device. Page-locked host memory is
+    /// accepted, as a real driver treats it as device memory, but it is recorded as a violation.
     fn check_for(&mut self, stream: Handle, start: usize, bytes: usize) -> Outcome {
         let own = self.streams[&stream].device();
         let problem = match self.check_range(start, bytes) {
@@ -186,7 +187,7 @@ impl Driver {
         if copy.left > 0 {
             return false;
         }
-        // A real device may read any piece last, so no piece may change before the end of the copy.
+        // A real device may read any piece last, so no piece may change before the copy ends.
         if let (Side::Locked(host), true) = (&copy.host, copy.to_device) {
             let host = *host;
             for i in 0..copy.hashes.len() {
@@ -200,7 +201,8 @@ impl Driver {
         true
     }
 
-    /// Records a violation if the piece has changed since the copy was enqueued, at most once for each copy.
+    /// Records a violation if the piece has changed since the copy was enqueued. At most one is
+    /// recorded for each copy.
     fn compare(&mut self, copy: &mut Copy, i: usize, now: u64, place: Place<'_>) {
         if now != copy.hashes[i] && !std::mem::replace(&mut copy.changed, true) {
             let (at, len) = copy.piece(i);

@@ -1,4 +1,4 @@
-//! Driver calls as tests write them: by name, with raw handles, and numeric codes.
+//! Driver calls for tests: by name, with raw handles and numeric codes.
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test uses some of it")]
 
 use std::ffi::c_void;
@@ -9,7 +9,8 @@ use sys::{CUdeviceptr, CUevent, CUstream};
 /// Makes a driver call and returns its code, 0 on success.
 macro_rules! cu {
     ($name:ident($($arg:expr),* $(,)?)) => {{
-        // SAFETY: the fake driver checks its arguments, and the memory that tests pass outlives its copies.
+        // SAFETY: the fake driver checks its arguments, and the memory that tests pass outlives its
+        // copies.
         let result = unsafe { crate::support::sys::$name($($arg),*) };
         result as u32
     }};
@@ -22,7 +23,7 @@ pub(crate) const PORTABLE: u32 = 1;
 
 pub(crate) const NOT_READY: u32 = 600;
 
-/// Retains the primary context of a device once more and makes it current.
+/// Retains the primary context of a device once more, and makes it current.
 pub(crate) fn context(ordinal: i32) {
     assert_eq!(cu!(cuInit(0)), 0);
     let mut context = std::ptr::null_mut();

@@ -1,8 +1,10 @@
 //! Several datasets, mixed by weight.
 //!
-//! `turns` says which source's turn it is at a position, `plan` which of its samples is next there, with the sources
-//! arranged at random within blocks of positions and each pass over a source shuffled. Everything is computed from the
-//! position, so a mixture of any length takes no table, and resumes anywhere.
+//! A dataset of the mixture is called a source. `turns` computes how many samples of each source
+//! come before a position. `plan` computes which sample is at a position: it arranges the sources
+//! at random within blocks of positions, and shuffles each pass over a source. Both compute
+//! everything from the position, so a mixture needs no table of its length, and can resume
+//! anywhere.
 
 mod plan;
 mod turns;
@@ -21,31 +23,34 @@ use super::SequenceError;
 /// The sampler's name in errors.
 const NAME: &str = "MixtureSampler";
 
-/// When a pass over a [mixture](MixtureSampler) ends. The first three are those of Hugging Face's
-/// `interleave_datasets` (datasets 5.2.0).
+/// When a pass over a [mixture](MixtureSampler) ends. The first three are the stopping strategies
+/// of Hugging Face's `interleave_datasets` (datasets 5.2.0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stop {
     /// When one dataset has been read to its end. No sample is repeated.
     #[default]
     FirstExhausted,
-    /// When every dataset has been read to its end. Those that end before begin again.
+    /// When every dataset has been read to its end. Datasets that end earlier begin again.
     AllExhausted,
-    /// When each sample of every dataset has been read once. A dataset that ends leaves its turns to the others, in
-    /// proportion to their weights.
+    /// When each sample of every dataset has been read once. When a dataset ends, the others share
+    /// its place, in proportion to their weights.
     AllExhaustedWithoutReplacement,
     /// After this many samples. Datasets that end begin again.
     NumSamples(NonZero<u64>),
 }
 
-/// Mixes several datasets by weight: visits the indices of a [`ConcatDataset`](slotline::dataset::ConcatDataset) of them.
+/// Mixes several datasets by weight. The indices are those of a
+/// [`ConcatDataset`](slotline::dataset::ConcatDataset) of the datasets.
 ///
-/// Weights are relative numbers of samples. A pass has as many samples of each dataset as its weight demands, exactly,
-/// not only on average. So have all blocks of 256 positions, within which the datasets come in random order; with
-/// [`even`](Self::even) they take turns as evenly as possible. A dataset of weight 0 is left out.
+/// Weights are relative numbers of samples. A pass has as many samples of each dataset as its
+/// weight demands, exactly and not only on average. The same is true of each block of 256
+/// positions. Within a block, the datasets come in random order; with [`even`](Self::even) they
+/// take turns as evenly as possible instead. A dataset of weight 0 is left out.
 ///
-/// No sample is visited twice before all samples of its dataset were. A dataset that is used up within a pass begins
-/// again, newly shuffled. [`Stop`] says when a pass ends: by default, when the first dataset does.
+/// No sample is visited twice before all samples of its dataset were. A dataset that is used up
+/// within a pass begins again, newly shuffled. [`Stop`] says when a pass ends: by default, when the
+/// first dataset does.
 ///
 /// ```
 /// use slotline::Loader;
@@ -65,25 +70,26 @@ pub enum Stop {
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
-/// [`locate`](slotline::dataset::ConcatDataset::locate) says which dataset a sample is from, as here. To have it as a field
-/// of the batch, stack the concatenated dataset with one that returns it
-/// ([`StackDataset`](slotline::dataset::StackDataset)).
+/// [`locate`](slotline::dataset::ConcatDataset::locate) says which dataset a sample is from, as
+/// here. To have that number as a field of the batch, stack the concatenated dataset with one that
+/// returns it ([`StackDataset`](slotline::dataset::StackDataset)).
 ///
-/// | elsewhere | here |
+/// | Elsewhere | Here |
 /// |---|---|
-/// | `interleave_datasets` of datasets with `probabilities` | those as weights, and its stopping strategy as [`Stop`] |
-/// | `interleave_datasets` without them | equal weights and [`even`](Self::even) |
+/// | `interleave_datasets` of Hugging Face datasets, with `probabilities` | the probabilities as weights, and the stopping strategy as [`Stop`] |
+/// | `interleave_datasets` without `probabilities` | equal weights and [`even`](Self::even) |
 /// | `Stream(proportion=…)` of Mosaic Streaming | the proportions as weights and [`Stop::NumSamples`] |
 /// | `Stream(repeat=…)`, `Stream(choose=…)` | the numbers of samples as weights, and their sum as `NumSamples` |
-/// | `CombinedStreamingDataset` of LitData | the same; without weights, [`by_size`](Self::by_size) |
+/// | `CombinedStreamingDataset` of LitData | its weights as weights; if it has none, [`by_size`](Self::by_size) |
 /// | Megatron's `BlendedDataset` | [`even`](Self::even) (the same proportions, in an order that is not bit for bit the same), without [`shuffle`](Self::shuffle) |
-/// | `RandomMix` of webdataset | as the first row |
+/// | `RandomMix` of webdataset | its probabilities as weights |
 ///
-/// Each pass draws one `random_()` from the generator, and is a function of it. Ranks share a pass with
-/// [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over). Nothing is kept for each sample: an index is computed
-/// on the worker that needs it, in less than half a microsecond for a few datasets and about two for a hundred
-/// (measured). Only with [`Stop::AllExhaustedWithoutReplacement`] does a mixture of thousands take memory: 12 bytes for
-/// each pair of datasets.
+/// Each pass draws one `random_()` from the generator, and is a function of it. Ranks share a pass
+/// with [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over). No memory is
+/// needed for each sample: an index is computed on the worker that needs it, in less than half a
+/// microsecond for a few datasets and about two for a hundred (measured). Only a mixture with
+/// [`Stop::AllExhaustedWithoutReplacement`] takes 12 bytes for each pair of datasets, which matters
+/// for thousands of datasets.
 #[derive(Clone, Debug)]
 pub struct MixtureSampler {
     lens: Vec<usize>,
@@ -97,15 +103,16 @@ pub struct MixtureSampler {
 
 impl MixtureSampler {
     /// Makes a mixture of datasets of these lengths, with a weight for each
-    /// ([`ConcatDataset::lens`](slotline::dataset::ConcatDataset::lens) returns the lengths). A pass ends with the first
-    /// dataset, and draws from the default generator.
+    /// ([`ConcatDataset::lens`](slotline::dataset::ConcatDataset::lens) returns the lengths). A
+    /// pass ends when the first dataset does, and the sampler draws from the default generator.
     ///
     /// # Errors
     ///
-    /// [`SequenceError::Weights`] if there are not as many weights as lengths, [`SamplerError::Weight`] if a weight is
-    /// negative or not finite, [`SamplerError::WeightSum`] if no weight is above 0 or their sum is not finite,
-    /// [`SequenceError::EmptySource`] if a dataset without samples has a weight above 0, and [`SequenceError::TooLong`] if
-    /// there are more samples than a `usize` counts, or a pass would have more than 2⁶².
+    /// [`SequenceError::Weights`] if the number of weights differs from the number of lengths,
+    /// [`SamplerError::Weight`] if a weight is negative or not finite, [`SamplerError::WeightSum`]
+    /// if no weight is above 0 or their sum is not finite, [`SequenceError::EmptySource`] if a
+    /// dataset without samples has a weight above 0, and [`SequenceError::TooLong`] if there are
+    /// more samples than a `usize` counts, or a pass would have more than 2⁶².
     pub fn new(
         lens: impl IntoIterator<Item = usize>,
         weights: impl IntoIterator<Item = f64>,
@@ -115,8 +122,8 @@ impl MixtureSampler {
         Ok(Self { lens, weights, stop: Stop::default(), even: false, shuffle: true, generator: None, plan })
     }
 
-    /// Makes a mixture of datasets of these lengths that visits each sample once, with every dataset spread over the
-    /// whole pass: the lengths are the weights.
+    /// Makes a mixture of datasets of these lengths that visits each sample once, with the samples
+    /// of every dataset spread over the whole pass. The lengths are the weights.
     ///
     /// # Errors
     ///
@@ -131,7 +138,8 @@ impl MixtureSampler {
     ///
     /// # Errors
     ///
-    /// [`SequenceError::TooLong`] if a pass would have more than 2⁶² samples, as if a long dataset had a tiny weight.
+    /// [`SequenceError::TooLong`] if a pass would have more than 2⁶² samples, for example because a
+    /// long dataset has a tiny weight.
     pub fn stop(mut self, stop: Stop) -> Result<Self, SequenceError> {
         self.plan = Arc::new(plan(&self.lens, &self.weights, stop)?);
         self.stop = stop;
@@ -140,15 +148,17 @@ impl MixtureSampler {
 
     /// Sets whether the datasets take turns as evenly as possible; false by default.
     ///
-    /// Then the first p samples of a pass are, for every p, as the weights demand up to about one sample (at most
-    /// ½ + s·(1 + n/2) for a share of s among n datasets), and every pass has the same sequence of datasets.
+    /// If so, then for every p the first p samples of a pass have as many samples of each dataset
+    /// as its weight demands, up to about one sample (at most ½ + s·(1 + n/2) for a share of s
+    /// among n datasets). Every pass has the same sequence of datasets.
     #[must_use]
     pub fn even(mut self, even: bool) -> Self {
         self.even = even;
         self
     }
 
-    /// Sets whether the samples of each dataset are shuffled, instead of visited from first to last; true by default.
+    /// Sets whether the samples of each dataset are shuffled, instead of visited from first to
+    /// last; true by default.
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
@@ -165,7 +175,7 @@ impl MixtureSampler {
     }
 }
 
-/// Checks the arguments.
+/// Checks the arguments and makes the plan.
 fn plan(lens: &[usize], weights: &[f64], stop: Stop) -> Result<Plan, SequenceError> {
     if lens.len() != weights.len() {
         return Err(SequenceError::Weights { sampler: NAME, sources: lens.len(), weights: weights.len() });

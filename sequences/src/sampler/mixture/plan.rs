@@ -1,4 +1,4 @@
-//! Which sample of a mixture is at a position.
+//! Computes which sample of a mixture is at a position.
 
 use slotline::sampler::{Cipher, GOLDEN, mix};
 
@@ -8,7 +8,7 @@ use super::turns::{Moment, Turns};
 /// The number of positions within which the sources are arranged at random.
 pub(super) const BLOCK: u64 = 256;
 
-/// The samples of a mixture, in the order of their sources' turns.
+/// The sequence of samples of a mixture: which source and which of its samples is at each position.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// The sources with weights above 0.
@@ -21,22 +21,23 @@ pub(super) struct Plan {
 struct Source {
     /// The number of the source.
     number: u64,
-    /// The index of its first sample.
+    /// The index of its first sample in the concatenated dataset.
     start: usize,
-    /// At least 1.
+    /// The number of its samples, at least 1.
     len: usize,
 }
 
-/// A part of a pass with the same sources.
+/// A part of a pass in which the same sources take turns.
 #[derive(Debug)]
 struct Phase {
     start: u64,
     turns: Turns,
-    /// For each, its place among the sources, and the number of its samples before this phase.
+    /// For each source of the phase: its index in [`Plan::sources`], and the number of its samples
+    /// that come before this phase.
     of: Vec<(u32, u64)>,
 }
 
-/// What the arrangement of one pass depends on, besides the plan.
+/// The properties of one pass that its order depends on, besides the plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pass {
     pub(super) seed: u64,
@@ -47,8 +48,8 @@ pub(super) struct Pass {
 }
 
 impl Plan {
-    /// Makes the plan of sources with positive weights: their number, first index, length and weight. `None` if a pass
-    /// would be too long.
+    /// Makes the plan of sources with positive weights, each given by its number, first index,
+    /// length and weight. Returns `None` if a pass would be too long.
     pub(super) fn new(parts: &[(usize, usize, usize, f64)], stop: Stop) -> Option<Self> {
         let sources: Vec<_> =
             parts.iter().map(|&(number, start, len, _)| Source { number: number as u64, start, len }).collect();
@@ -76,7 +77,7 @@ impl Plan {
     }
 
     pub(super) fn len(&self) -> usize {
-        // At most 2⁶².
+        // `len` is at most 2⁶².
         self.len as usize
     }
 
@@ -86,7 +87,7 @@ impl Plan {
         self.sources.len() * size_of::<Source>() + phases.sum::<usize>()
     }
 
-    /// Returns the index at a position, which is below the length.
+    /// Returns the index of the sample at a position, which must be less than the length.
     pub(super) fn index(&self, position: usize, pass: Pass) -> usize {
         let position = position as u64;
         let number = self.phases.partition_point(|phase| phase.start <= position) - 1;
@@ -101,7 +102,8 @@ impl Plan {
 }
 
 impl Phase {
-    /// Returns the source at a position of the phase, and how many of its samples come before in the pass.
+    /// Returns the source at a position of the phase, and the number of its samples that come
+    /// before the position in the pass.
     fn sample(&self, position: u64, len: u64, pass: Pass) -> (u32, u64) {
         let size = if pass.even { 1 } else { BLOCK };
         let start = position / size * size;
@@ -113,7 +115,7 @@ impl Phase {
             block[filled..next].fill(i as u32);
             filled = next;
         }
-        // The start of a shuffle of the block, as far as the position.
+        // Shuffles the block by Fisher and Yates, only as far as the position.
         let (block, at) = (&mut block[..filled], (position - start) as usize);
         let key = mix(pass.seed ^ mix(self.start + start));
         for i in 0..=at {
@@ -128,7 +130,7 @@ impl Phase {
         (place, count + before + earlier)
     }
 
-    /// Returns how many samples of each source come before two moments.
+    /// Returns the number of samples of each source before two moments.
     fn between(&self, [start, end]: [Moment; 2]) -> impl Iterator<Item = (u64, u64)> {
         self.turns.counts(start).zip(self.turns.counts(end))
     }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::sampler::order_of;
 
-/// Returns the source of each sample, and its index there.
+/// Returns the source of each sample, and the sample's index in that source.
 fn located(lens: &[usize], indices: &[usize]) -> Vec<(usize, usize)> {
     let locate = |&index: &usize| {
         let (mut source, mut index) = (0, index);
@@ -30,8 +30,8 @@ fn num_samples(samples: u64) -> Stop {
     Stop::NumSamples(NonZero::new(samples).unwrap())
 }
 
-/// The expected orders are those of `interleave_datasets` (datasets 5.2.0) without probabilities. Only with `all_exhausted`
-/// does it return one more index, since it completes its last round.
+/// The expected orders are those of `interleave_datasets` (datasets 5.2.0) without probabilities.
+/// With `all_exhausted` it returns one more index, since it completes its last round.
 #[test]
 fn equal_weights_are_those_of_interleave_datasets() {
     let lens = [3, 5, 2];
@@ -81,8 +81,9 @@ fn each_pass_and_each_round_is_shuffled_anew() {
     assert_eq!(given.lock().drawn(), 2);
 }
 
-/// Chi-square of the pairs of sources at adjacent positions, with 3 degrees of freedom: 16.3 at one in 1000. A block
-/// of 256 has an exact number of each, so one step in 256 is a little off.
+/// Checks the chi-square of pairs of sources at adjacent positions, with 3 degrees of freedom: it
+/// is above 16.3 in one of 1000 cases. A block of 256 has an exact number of samples of each
+/// source, so the pair at the border of two blocks deviates a little.
 #[test]
 fn sources_come_in_random_order() {
     let mixture = MixtureSampler::new([1 << 40, 1 << 40], [1.0, 1.0]).unwrap().stop(num_samples(1 << 16)).unwrap();
@@ -149,7 +150,7 @@ proptest! {
         };
         let mixture = MixtureSampler::new(lens.clone(), weights.clone()).unwrap().stop(stop).unwrap();
         let samples = located(&lens, &draw(mixture.even(even).shuffle(shuffle), seed));
-        // Rounds over each source.
+        // Counts the passes over each source.
         for (source, &len) in lens.iter().enumerate() {
             let visited: Vec<_> = samples.iter().filter(|sample| sample.0 == source).map(|sample| sample.1).collect();
             for round in visited.chunks(len) {
@@ -167,7 +168,7 @@ proptest! {
             Stop::AllExhaustedWithoutReplacement => prop_assert_eq!(&totals, &lens),
             Stop::NumSamples(samples) => prop_assert_eq!(totals.iter().sum::<usize>() as u64, samples.get()),
         }
-        // At every position (of the first phase, without replacement).
+        // Checks every position of the pass, or of the first phase without replacement.
         if stop != Stop::AllExhaustedWithoutReplacement {
             let sum: f64 = weights.iter().sum();
             for p in (0..=samples.len()).filter(|p| even || p % 256 == 0) {

@@ -1,41 +1,46 @@
-//! Whose turn it is: sources in proportion to their weights, as evenly as possible, by position and without a table.
+//! The sequence of sources: in proportion to their weights, as evenly as possible, computed from
+//! the position without a table.
 //!
-//! Source j has a share sⱼ of the positions, and the shares add up to 1. By the time t = 0, 1, 2, …, ⌊t·sⱼ + ½⌋ samples
-//! of source j are due. About one sample becomes due from t to t + 1: of each source at most one, in the sources' order.
-//! By time t, the number of samples due differs from t by at most half the number of sources, so the time of a position
-//! is found by a binary search over that many. Among the first p positions, the count of source j differs from p·sⱼ by at
-//! most ½ + sⱼ·(1 + n/2), where n is the number of sources. (This rounding is known as that of Webster or Sainte-Laguë. The
-//! order is nearly that of taking the source that is furthest behind its weight, which needs all counts before.)
+//! Source j has a share sⱼ of the positions, and the shares add up to 1. At the times t = 0, 1, 2,
+//! …, ⌊t·sⱼ + ½⌋ samples of source j are due. From t to t + 1, about one sample becomes due in
+//! total, and at most one of each source; they are taken in the sources' order. At time t, the
+//! number of samples that are due differs from t by at most half the number of sources, so the time
+//! of a position is found by a binary search over that range. Among the first p positions, the
+//! count of source j differs from p·sⱼ by at most ½ + sⱼ·(1 + n/2), where n is the number of
+//! sources. (This rounding is known as that of Webster or Sainte-Laguë. The order is nearly the
+//! same as always taking the source that is furthest behind its weight, but that method needs all
+//! previous counts.)
 
-/// 1, as a share.
+/// The share 1, in the unit of shares.
 const ONE: u128 = 1 << 63;
 
-/// The greatest position. A time is not far from it, and its product with a share fits in 128 bits.
+/// The largest position. The time of a position is close to the position, and the product of a time
+/// and a share fits in 128 bits.
 pub(super) const MAX: u64 = 1 << 62;
 
-/// The shares of some sources.
+/// The shares of a set of sources.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
-    /// In units of 2⁻⁶³. They are positive and add up to 1.
+    /// The share of each source, in units of 2⁻⁶³. Shares are positive and add up to 1.
     shares: Box<[u64]>,
 }
 
-/// A position, with what is needed to know the counts before it.
+/// A position, with the values from which the counts before it are computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     time: u64,
-    /// The samples that became due after `time` and come before the position.
+    /// The number of samples that become due right after `time` and come before the position.
     rest: u64,
 }
 
 impl Turns {
-    /// Makes the shares of these weights, which are positive, with a finite sum.
+    /// Computes the shares from the weights, which must be positive with a finite sum.
     pub(super) fn new(weights: &[f64]) -> Self {
         let sum: f64 = weights.iter().sum();
         let share = |weight: &f64| ((weight / sum * ONE as f64) as u64).max(1);
         let mut shares: Box<[u64]> = weights.iter().map(share).collect();
         let total: u128 = shares.iter().map(|&share| u128::from(share)).sum();
-        // The rounding error is negligible for the largest share.
+        // The largest share absorbs the rounding error, which is negligible for it.
         if let Some(largest) = shares.iter_mut().max() {
             *largest = (ONE + u128::from(*largest) - total) as u64;
         }
@@ -46,7 +51,7 @@ impl Turns {
         self.shares.iter().map(|&share| due(share, time)).sum()
     }
 
-    /// Returns the moment of a position of at most [`MAX`].
+    /// Returns the moment of a position, which must be at most [`MAX`].
     pub(super) fn moment(&self, position: u64) -> Moment {
         let slack = self.shares.len() as u64 / 2 + 1;
         let (mut time, mut after) = (position.saturating_sub(slack), position + slack);
@@ -57,7 +62,7 @@ impl Turns {
         Moment { time, rest: position - self.due(time) }
     }
 
-    /// Returns how many samples of each source come before a moment.
+    /// Returns the number of samples of each source before a moment.
     pub(super) fn counts(&self, Moment { time, mut rest }: Moment) -> impl Iterator<Item = u64> {
         self.shares.iter().map(move |&share| {
             let count = due(share, time);
@@ -67,8 +72,8 @@ impl Turns {
         })
     }
 
-    /// Returns the first position by which `is_enough` is true of the counts. It stays true once it is. `None` if there
-    /// is no such position up to [`MAX`].
+    /// Returns the first position at which `is_enough` is true of the counts, or `None` if there is
+    /// none up to [`MAX`]. Once `is_enough` is true, it must stay true for later positions.
     pub(super) fn first(&self, mut is_enough: impl FnMut(&mut dyn Iterator<Item = u64>) -> bool) -> Option<u64> {
         let mut at = |position| is_enough(&mut self.counts(self.moment(position)));
         if !at(MAX) {
@@ -83,7 +88,7 @@ impl Turns {
     }
 }
 
-/// Returns the samples of a source that are due by a time.
+/// Returns the number of samples of a source that are due at a time.
 fn due(share: u64, time: u64) -> u64 {
     ((u128::from(time) * u128::from(share) + ONE / 2) >> 63) as u64
 }

@@ -1,4 +1,4 @@
-//! Tars that are read from front to back, as webdataset does, for those that can't be indexed.
+//! Tars that are read sequentially, as webdataset does, for tars that can't be indexed.
 
 mod shard;
 
@@ -21,23 +21,26 @@ use crate::paths::expand;
 use crate::record::CapacityHint;
 use crate::{Error, FieldKind, Record, RecordFields};
 
-/// How many samples are read to learn the fields, and about how many bytes at most.
+/// How many samples are read to determine the fields, and the approximate maximum number of their
+/// bytes.
 const FIRST: usize = 100;
 const FIRST_BYTES: u64 = 16 << 20;
 
-/// How many bytes a shuffle buffer may have by default.
+/// The default size of a worker's shuffle buffer, in bytes.
 const LIMIT: u64 = 256 << 20;
 
-/// The samples of tars, read from front to back. Made by [`TarOptions::stream`](super::TarOptions::stream) and
+/// The samples of tars that are read sequentially. Created by
+/// [`TarOptions::stream`](super::TarOptions::stream) and
 /// [`stream_reader`](super::TarOptions::stream_reader).
 ///
-/// This is for tars that can't be indexed: packed by gzip, bzip2 or zstd, or from the standard input. For all others [`Tar`](super::Tar)
-/// is better: it shuffles completely, resumes at once, and divides samples evenly among any number of workers and ranks.
-/// Fields, decoding and errors are the same here, except that a damaged tar is found when it is read; the rest of that
-/// tar is then left out.
+/// This is for tars that can't be indexed: those that are compressed by gzip, bzip2 or zstd, or
+/// come from the standard input. For all other tars, [`Tar`](super::Tar) is better: it shuffles
+/// completely, resumes at once, and divides samples evenly among any number of workers and ranks.
+/// Fields, decoding and errors are the same, except that a damaged tar is detected only when it is
+/// read; the rest of that tar is then skipped.
 ///
-/// Each worker reads every n-th tar, so there should be at least as many as workers × ranks, of about equal size. Ranks
-/// may have different numbers of samples.
+/// With n workers in all ranks together, each worker reads every n-th tar. So there should be at
+/// least n tars, of about equal size. Ranks may have different numbers of samples.
 ///
 /// ```
 /// use slotline::Loader;
@@ -65,18 +68,20 @@ const LIMIT: u64 = 256 << 20;
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
-/// A pass that is resumed continues exactly, with the same number of workers. It reads the tar again in which the current
-/// block of the shuffle buffer begins, up to where it was. The tars must have the same names, in the same order, but may be in
-/// another folder. A tar from a reader is read again from its start, so pass a
-/// new reader of the same bytes. A clone shares the reader.
+/// A resumed pass continues with exactly the next sample; the number of workers must be the same.
+/// To do so, it reads again the tar in which the current block of the shuffle buffer begins, up to
+/// the position at which the state was taken. The tars must have the same names, in the same order,
+/// but may be in another folder. A tar from a reader is read again from its start, so pass a new
+/// reader of the same bytes. A clone shares the reader.
 #[derive(Clone)]
 pub struct TarStream {
     shards: Arc<Shards>,
-    /// The digest of the tars' names.
+    /// A digest of the tars' names.
     names: u64,
     fields: RecordFields,
     sources: Vec<Source>,
-    /// Whether the fields are those of the first samples, which must be all.
+    /// Whether the fields are all fields of the first samples, so that later samples must not have
+    /// others.
     all: bool,
     skip_incomplete: bool,
     missing_end: bool,
@@ -86,7 +91,7 @@ pub struct TarStream {
 }
 
 impl TarStream {
-    /// Opens tars, with expanded paths.
+    /// Opens tars, given by paths without patterns.
     pub(crate) fn open(options: &Settings, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Self, Error> {
         Self::new(options, Shards::files(expand(paths)?)?)
     }
@@ -122,18 +127,21 @@ impl TarStream {
         })
     }
 
-    /// Shuffles: the tars of each pass are in random order, and each worker shuffles `buffer` samples at a time, the next
-    /// of which are read while they are delivered. By default, nothing is shuffled.
+    /// Turns shuffling on; it is off by default. The tars of each pass are in random order, and
+    /// each worker shuffles blocks of `buffer` samples. While it delivers a block, it reads the
+    /// next one.
     ///
-    /// With fewer samples than a tar has, samples of one tar stay near each other.
+    /// If `buffer` is smaller than the number of samples of a tar, samples of one tar stay near
+    /// each other.
     #[must_use]
     pub fn shuffle(mut self, buffer: usize) -> Self {
         self.buffer = buffer.max(1);
         self
     }
 
-    /// Sets how many bytes a worker may hold to shuffle them, 256 MiB by default; they may be twice as many while the next
-    /// ones are read. It is also the maximum for one sample, beyond the first ones. A buffer that reaches it has fewer
+    /// Sets how many bytes a worker may hold in order to shuffle them; 256 MiB by default. It holds
+    /// up to twice as many while the next block is read. If a block reaches this size, it has fewer
+    /// samples than `buffer`. This is also the maximum size of one sample, except for the first
     /// samples.
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Self {
@@ -141,8 +149,8 @@ impl TarStream {
         self
     }
 
-    /// Reads only every `num_replicas`-th tar, from number `rank` on. All ranks must have the same
-    /// [seed](slotline::loader::Builder::seed) if tars are shuffled.
+    /// Makes this rank read only every `num_replicas`-th tar, from tar `rank` on. All ranks must
+    /// have the same [seed](slotline::loader::Builder::seed) if tars are shuffled.
     ///
     /// # Errors
     ///
@@ -176,7 +184,7 @@ impl TarStream {
         loop {
             let Some(reader) = &mut cursor.reader else {
                 let Some(&shard) = cursor.shards.get(cursor.at.shard) else { return Ok(None) };
-                // A tar that can't be opened is skipped after its error.
+                // A tar that can't be opened is skipped after its error was returned.
                 let opened = self.shards.open(shard).and_then(|reader| {
                     ShardReader::new(self.shards.path(shard), shard, reader, self.missing_end, self.limit)
                 });
@@ -228,7 +236,7 @@ impl TarStream {
         }
     }
 
-    /// Reads a sample into the block after the current one, unless that is full.
+    /// Reads a sample into the next block, unless that block is full.
     fn read_ahead(&self, cursor: &mut StreamCursor) -> Result<(), Error> {
         if cursor.is_full {
             return Ok(());
@@ -244,7 +252,8 @@ impl TarStream {
         Ok(())
     }
 
-    /// Begins the next block. Its order is a function of the seed and of where it begins.
+    /// Begins the next block. Its order depends only on the seed and on the position where it
+    /// begins.
     fn begin_block(&self, cursor: &mut StreamCursor) -> Result<(), BoxError> {
         while !cursor.is_full {
             self.read_ahead(cursor)?;
@@ -277,7 +286,8 @@ fn is_from(source: &Source, field: &str) -> bool {
     matches!(source, Source::Member(name, _) if alternatives(name).any(|name| name == field))
 }
 
-/// Reads the first samples, and returns them with what was read of a reader.
+/// Reads the first samples. Returns them and, if the tar comes from a reader, the bytes that were
+/// read from it.
 fn first_samples(shards: &Shards, options: &Settings) -> Result<(Vec<Sample>, Option<TeeReader>), Error> {
     let (mut samples, mut bytes) = (Vec::new(), 0);
     let limit = options.memory_limit.unwrap_or(LIMIT).max(LIMIT);
@@ -305,7 +315,8 @@ fn first_samples(shards: &Shards, options: &Settings) -> Result<(Vec<Sample>, Op
     Ok((samples, None))
 }
 
-/// Returns the field that the first samples show. Values of later samples may be longer.
+/// Returns the field of a source, as the first samples show it. Values of later samples may be
+/// longer.
 fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&'a str, FieldKind), Error> {
     Ok(match source {
         Source::Key => {
@@ -330,7 +341,8 @@ fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&
     })
 }
 
-/// A place in the samples of a worker: the number of the tar among its tars, and of the sample in it.
+/// A position in the samples of a worker: the index of the tar among the worker's tars, and the
+/// number of the sample in the tar.
 #[derive(Clone, Copy, Debug, Default)]
 struct At {
     shard: usize,
@@ -341,30 +353,31 @@ struct At {
 #[derive(Default)]
 pub struct StreamCursor {
     worker: Option<WorkerInfo>,
-    /// Set when the first sample is read.
+    /// The seed; set when the first sample is read.
     seed: Option<u64>,
     shards: Vec<usize>,
     reader: Option<ShardReader<Reader>>,
-    /// What is read next, once `skip` samples were skipped.
+    /// The position that is read next, after `skip` samples were skipped.
     at: At,
     skip: u64,
-    /// The current block, of which some samples were delivered, and where it begins.
+    /// The current block, without the samples that were delivered, and the position where it
+    /// begins.
     block: VecDeque<Sample>,
     delivered: usize,
     begin: At,
-    /// The block after it, which is being read.
+    /// The next block, which is being read.
     next: Vec<Sample>,
     next_begin: At,
     next_bytes: u64,
     is_full: bool,
-    /// How many samples of the first block were delivered before the pass was resumed.
+    /// The number of samples of the first block that were delivered before the pass was resumed.
     resumed: usize,
-    /// The sample that was returned last.
+    /// The last sample that was returned.
     current: Option<Sample>,
 }
 
 impl StreamCursor {
-    /// Goes to the next tar.
+    /// Moves to the next tar.
     fn pass_over_shard(&mut self) {
         self.reader = None;
         self.at = At { shard: self.at.shard + 1, sample: 0 };
@@ -396,7 +409,7 @@ impl IterableDataset for TarStream {
 
     fn next<'a>(&'a self, cursor: &'a mut StreamCursor, cx: &'a mut Context) -> Result<Option<Record<'a>>, BoxError> {
         if cursor.seed.is_none() {
-            // All workers of a pass must have the same.
+            // This must be the same for all workers of a pass.
             let base = cursor.worker.map(|worker| worker.seed().wrapping_sub(worker.id() as u64));
             let base = base.unwrap_or_else(|| cx.rng().next_u64());
             let seed = slotline::sampler::digest([base, cx.epoch().into()]);
@@ -471,7 +484,8 @@ impl IterableDataset for TarStream {
 }
 
 impl TarStream {
-    /// Returns what must be the same where a state is resumed from, and what to do if it is not.
+    /// Returns the values that must be the same when a state is loaded: for each a name, the value,
+    /// and advice for the user if it differs.
     fn same(&self) -> [(&'static str, u64, &'static str); 6] {
         const OPTIONS: &str = "open it with the same tars and options";
         const RANKS: &str = "a stream resumes with as many ranks, and each from its own state";
@@ -485,7 +499,8 @@ impl TarStream {
         ]
     }
 
-    /// Takes the next sample of the block out of it, and reads one in its place. An error takes none.
+    /// Removes the next sample from the block, and reads another sample in its place. If reading
+    /// fails, no sample is removed.
     fn deliver(&self, cursor: &mut StreamCursor) -> Result<(), Error> {
         if self.buffer > 1 && !cursor.block.is_empty() {
             self.read_ahead(cursor)?;

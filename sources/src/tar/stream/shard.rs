@@ -1,4 +1,4 @@
-//! One tar, read from front to back, sample by sample.
+//! Reads one tar sequentially, sample by sample.
 
 use std::fmt;
 use std::fs::File;
@@ -25,15 +25,15 @@ const READ: usize = 256 << 10;
 
 pub(in super::super) type Reader = Box<dyn Read + Send>;
 
-/// Where the tars come from.
+/// The source of the tars.
 pub(in super::super) enum Shards {
     Files {
         paths: Vec<PathBuf>,
-        /// The limit for the requests of all workers together, if these are URLs.
+        /// The request limit that all workers share, if the tars are URLs.
         #[cfg(feature = "remote")]
         limit: Option<crate::remote::Shared>,
     },
-    /// One that is read once, with its name.
+    /// A tar that can be read once, with its name.
     Once(PathBuf, Mutex<Option<Reader>>),
 }
 
@@ -63,8 +63,8 @@ impl Shards {
         }
     }
 
-    /// Returns a digest of the names in order, below the folder that all are in: the tars may be moved together. The query
-    /// of a URL is not part of a name.
+    /// Returns a digest of the tars' names in order, relative to the folder that contains all of
+    /// them, so that the tars may be moved together. The query of a URL is not part of the name.
     pub(super) fn digest(&self) -> u64 {
         let paths = || (0..self.len()).map(|shard| without_query(self.path(shard)));
         let mut folder = paths().next().and_then(Path::parent).unwrap_or(Path::new(""));
@@ -98,7 +98,7 @@ impl Shards {
         }
     }
 
-    /// Takes back a reader of which only the beginning was read.
+    /// Makes a reader whose beginning was read start again from its beginning.
     pub(super) fn rewind(&self, kept: TeeReader) {
         if let Self::Once(_, reader) = self {
             let from_the_start = io::Cursor::new(kept.bytes).chain(kept.reader);
@@ -122,7 +122,7 @@ impl Read for OnDisk {
     }
 }
 
-/// A reader that keeps what was read.
+/// A reader that keeps the bytes that were read from it.
 pub(super) struct TeeReader {
     pub(super) reader: Reader,
     pub(super) bytes: Vec<u8>,
@@ -136,7 +136,7 @@ impl Read for TeeReader {
     }
 }
 
-/// The bytes of a tar, which are unpacked if one of these programs packed them.
+/// The bytes of a tar, which are unpacked if they are compressed by one of these programs.
 enum Bytes<R: Read> {
     Plain(Buffered<R>),
     Gzip(Gzip<Buffered<R>>),
@@ -144,7 +144,8 @@ enum Bytes<R: Read> {
     Zstd(Box<zstd::Decoder<'static, Buffered<R>>>),
 }
 
-/// Members of gzip, one after another. Unlike flate2's own, it reads zeros after them, which tapes are padded with.
+/// Consecutive members of gzip. Unlike flate2's own reader, it accepts zeros after them, with which
+/// tapes are padded.
 struct Gzip<R>(Option<Box<GzDecoder<R>>>);
 
 impl<R: BufRead> Read for Gzip<R> {
@@ -172,7 +173,7 @@ impl<R: BufRead> Read for Gzip<R> {
     }
 }
 
-/// A reader whose first bytes were read to tell what it is.
+/// A reader whose first bytes were read in order to recognise the compression.
 type Buffered<R> = BufReader<io::Chain<io::Cursor<Vec<u8>>, R>>;
 
 impl<R: Read> Read for Bytes<R> {
@@ -186,18 +187,19 @@ impl<R: Read> Read for Bytes<R> {
     }
 }
 
-/// The bytes from some position on.
+/// A buffer over the bytes of a tar, from some position on.
 struct Forward<R: Read> {
     path: PathBuf,
     reader: Bytes<R>,
-    /// The position of `memory`.
+    /// The position of `memory` in the tar.
     start: u64,
-    /// What was read, but not consumed.
+    /// The bytes that were read and not consumed yet.
     memory: Vec<u8>,
 }
 
 impl<R: Read> Forward<R> {
-    /// Reads up to `len` bytes from `at` on into memory, which grows with what there is.
+    /// Reads up to `len` bytes from `at` on into memory, which grows with the bytes that were
+    /// actually read.
     fn hold(&mut self, at: u64, len: u64) -> Result<(), Error> {
         let failed = |error| failed(&self.path, error);
         let held = self.start + self.memory.len() as u64;
@@ -214,7 +216,7 @@ impl<R: Read> Forward<R> {
         Ok(())
     }
 
-    /// Reads packed data to their end, where their checksums are.
+    /// Reads compressed data to its end, where its checksum is.
     fn finish(&mut self) -> Result<(), Error> {
         if matches!(self.reader, Bytes::Plain(_)) {
             return Ok(());
@@ -223,10 +225,10 @@ impl<R: Read> Forward<R> {
     }
 }
 
-/// Says why bytes can't be read.
+/// Creates the error for bytes that can't be read.
 fn failed(path: &Path, error: io::Error) -> Error {
     let what = match error.kind() {
-        // Not an I/O error: the packed data end before they are complete.
+        // This is not an I/O error: the compressed data ends too early.
         io::ErrorKind::UnexpectedEof => "not complete",
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => "damaged",
         _ => return Error::io(path, "read", error),
@@ -237,7 +239,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
 
 impl<R: Read> ForwardSource for Forward<R> {
     fn most(&self) -> u64 {
-        // Beyond any file, and far from an overflow.
+        // A number larger than any file, with which sums do not overflow.
         1 << 62
     }
 
@@ -261,9 +263,9 @@ impl<R: Read> ForwardSource for Forward<R> {
 pub(super) struct Sample {
     pub(super) key: Vec<u8>,
     pub(super) shard: usize,
-    /// Name of the field, position, and data.
+    /// For each file the name of its field, its position, and its data.
     pub(super) files: Vec<(String, u64, Vec<u8>)>,
-    /// The names of the fields that were skipped.
+    /// The names of the fields that were not wanted and so not read.
     pub(super) others: Vec<String>,
 }
 
@@ -272,7 +274,8 @@ impl Sample {
         self.files.iter().find(|(name, ..)| name == field)
     }
 
-    /// Returns the file of a field that may stand for several.
+    /// Returns the file of a field. If the field has several alternative names, it is the first
+    /// that the sample has.
     pub(super) fn first_file(&self, field: &str) -> Option<&(String, u64, Vec<u8>)> {
         super::super::alternatives(field).find_map(|name| self.file(name))
     }
@@ -294,7 +297,7 @@ pub(super) struct ShardReader<R: Read> {
 }
 
 impl<R: Read> ShardReader<R> {
-    /// Begins to read a tar. No sample may have more bytes than `limit`.
+    /// Begins to read a tar. A sample may have at most `limit` bytes.
     pub(super) fn new(path: &Path, shard: usize, mut reader: R, missing_end: bool, limit: u64) -> Result<Self, Error> {
         let mut start = Vec::new();
         let failed = |error| Error::io(path, "read", error);
@@ -312,7 +315,8 @@ impl<R: Read> ShardReader<R> {
         Ok(Self { path: path.to_owned(), shard, members, begun: None, ended: false, limit })
     }
 
-    /// Reads the next sample, with the files whose fields are `wanted`; `None` at the end.
+    /// Reads the next sample, with those files whose fields `wanted` accepts. Returns `None` at the
+    /// end.
     pub(super) fn next(&mut self, wanted: impl Fn(&str) -> bool) -> Result<Option<Sample>, Error> {
         while !self.ended {
             let Some(member) = self.members.next()? else {
@@ -334,7 +338,7 @@ impl<R: Read> ShardReader<R> {
         }
     }
 
-    /// Adds a file to the sample that was begun. The rules are those of an index.
+    /// Adds a file to the sample that was begun, by the same rules as an index.
     fn add(&mut self, field: &[u8], member: &Member, wanted: impl Fn(&str) -> bool) -> Result<(), Error> {
         let error = |Problem(problem, advice)| Error::format(self.path.display(), member.start, problem, advice);
         let field = field_name(field).map_err(error)?;
