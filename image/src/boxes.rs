@@ -124,6 +124,15 @@ fn clip(of_box: &mut [f64; 4], [height, width]: [usize; 2]) {
 
 /// Decides which boxes to keep after they were transformed and clipped, with torchvision's name and
 /// defaults.
+///
+/// ```
+/// use slotline_image::SanitizeBoundingBoxes;
+///
+/// let sanitize = SanitizeBoundingBoxes { min_size: 2.0, ..SanitizeBoundingBoxes::default() };
+/// let found = [([0.0_f32, 0.0, 9.0, 5.0], "cat"), ([3.0, 0.0, 4.0, 9.0], "rope")];
+/// let kept: Vec<_> = found.into_iter().filter(|(of_box, _)| sanitize.keeps(of_box)).collect();
+/// assert_eq!(kept, [([0.0, 0.0, 9.0, 5.0], "cat")]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SanitizeBoundingBoxes {
     /// The smallest width and height, in pixels (default: 1). Smaller boxes are not kept.

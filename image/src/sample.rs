@@ -66,7 +66,7 @@ impl<'a, T: Pixel> Image<'a, T> {
     /// use slotline_image::transform::{RandomHorizontalFlip, RandomResizedCrop};
     /// use slotline_image::{Image, Mask, Pipeline, SanitizeBoundingBoxes, Seed};
     ///
-    /// /// A picture, the class of each pixel, and boxes with their classes.
+    /// /// A picture, the class of each pixel, and what is in it: boxes and their classes.
     /// #[derive(Sample)]
     /// struct Scene<'a> {
     ///     image: Image<'a>,
@@ -92,7 +92,7 @@ impl<'a, T: Pixel> Image<'a, T> {
     ///     fn get<'a>(&'a self, _: usize, cx: &'a mut Context) -> Result<Scene<'a>, BoxError> {
     ///         let seed = Seed::from(cx.rng());
     ///         let image = Image::new(&self.image, &self.pipeline).random(seed);
-    ///         // Buffers of the thread, which are reused for each sample.
+    ///         // Memory of the thread, which is used again for each sample.
     ///         let (boxes, labels) = cx.local::<(Vec<[f32; 4]>, Vec<i64>)>();
     ///         boxes.clear();
     ///         labels.clear();

@@ -12,11 +12,11 @@
 //! let mut loader = Loader::builder(digits).batch_size(64).shuffle(true).seed(42).num_workers(2).build()?;
 //! for _epoch in 0..2 {
 //!     for batch in loader.epoch()? {
-//! owns its memory until it is dropped
+//!         let batch = batch?; // a lease on its slot
 //!         let (images, labels) = batch.tensors(); // u8 [64, 8, 8] and i64 [64], in place, where the workers wrote them
 //!         assert_eq!(images.shape()[1..], [8, 8]);
 //!         assert_eq!(labels.len(), images.len());
-//! the memory is free again
+//!     } // dropped: the slot is free again
 //! }
 //! # Ok::<(), slotline::BoxError>(())
 //! ```

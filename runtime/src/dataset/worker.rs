@@ -45,7 +45,7 @@ impl WorkerInfo {
     /// ```
     /// use slotline::WorkerInfo;
     ///
-    /// The lines, of ten, that this worker reads.
+    /// /// Which of ten lines to read here.
     /// fn lines(worker: Option<WorkerInfo>) -> std::ops::Range<usize> {
     ///     worker.map_or(0..10, |worker| worker.share(10))
     /// }

@@ -132,7 +132,7 @@ impl Ranks {
     ///
     /// let files = ["a.txt", "b.txt", "c.txt", "d.txt", "e.txt"];
     /// let ranks = Ranks::new(1, 2)?;
-    /// in a dataset's `iter`
+    /// let mine = ranks.share(files.len(), worker_info()).map(|i| files[i]); // as a dataset's `iter` does it
     /// assert!(mine.eq(["b.txt", "d.txt"]));
     /// # Ok::<(), slotline::ranks::RanksError>(())
     /// ```

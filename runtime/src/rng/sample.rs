@@ -37,7 +37,7 @@ const WORDS: usize = 4;
 /// let mut rng = SampleRng::new(42, 0, 1000);
 /// let flip = rng.next_u32() & 1 == 1;
 ///
-/// on any thread, in any run
+/// let mut again = SampleRng::new(42, 0, 1000); // on any thread, in any run
 /// assert_eq!(again.next_u32() & 1 == 1, flip);
 /// ```
 #[derive(Clone, Debug)]

@@ -61,15 +61,15 @@ use super::Text;
 /// # Ok::<(), BoxError>(())
 /// ```
 ///
-/// The batches of tuple structs are tuple structs. Type parameters are also those of the batch; the struct must declare
-/// the bounds that make its fields samples, and type parameters must be `'static`. Batches are `Debug` if all their
-/// fields are. The crate must have the name `slotline`.
-///
-/// # What does not compile
-///
 /// The batch struct of a tuple struct is a tuple struct. It has the type parameters of the sample,
 /// which must be `'static`, and the struct must declare the bounds that make its fields samples.
 /// Batch structs are `Debug` if all their fields are. The crate `slotline` must not be renamed.
+///
+/// # What does not compile
+///
+/// An enum, since every sample of a batch must have the same fields:
+///
+/// ```compile_fail
 /// #[derive(slotline::Sample)]
 /// enum Either {
 ///     Left(i64),

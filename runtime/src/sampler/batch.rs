@@ -115,7 +115,7 @@ impl SampledBatches {
     /// use slotline::rng::Generator;
     /// use slotline::sampler::{Order, SampledBatches, Sampler, SamplerError, Spans};
     ///
-    /// Chapters of a book as batches, in order.
+    /// /// Chapters as batches, in order.
     /// struct Chapters(Vec<u32>);
     ///
     /// impl Sampler for Chapters {

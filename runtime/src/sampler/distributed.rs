@@ -46,7 +46,7 @@ const OF: &str = "over";
 ///
 /// let sampler = DistributedSampler::new(10, 3, 0)?.seed(42);
 /// let epoch = sampler.epoch();
-/// a loader does the same
+/// let mut owner: Box<dyn Sampler> = Box::new(sampler); // like a loader
 /// assert!(owner.indices()?.eq([2, 8, 0, 7]));
 /// epoch.set(1);
 /// assert!(!owner.indices()?.eq([2, 8, 0, 7]));

@@ -20,7 +20,7 @@ use crate::BoxError;
 ///
 /// let mut batches = Spans::new(vec![2, 3, 7]);
 /// assert!((0..batches.len()).map(|task| batches.of(task)).eq([0..2, 2..3, 3..7]));
-/// The second of two replicas has batches 1, 3, 5, … of the list, which begins again at its end.
+/// // The second of two replicas has batches 1, 3, 5, … of the list, which begins again at its end.
 /// batches = batches.replicas(2.try_into()?, 1, false);
 /// assert!((0..batches.len()).map(|task| batches.of(task)).eq([2..3, 0..2]));
 /// # Ok::<(), slotline::BoxError>(())
