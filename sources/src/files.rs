@@ -151,6 +151,15 @@ impl Files {
 
     /// Maps the files into memory, so that reading copies nothing. Has no effect on files that are
     /// opened for each read.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// Nobody may write to the files or shorten them while the dataset exists. A file may be replaced
+    /// by another one, by renaming.
     pub unsafe fn map(mut self) -> Result<Self, Error> {
         if let List::Open(list) = &mut self.list {
             for open in list.iter_mut().filter(|open| open.len > 0) {
