@@ -71,10 +71,7 @@ struct Report {
     #[arg(long, value_name = "DIR", default_value = env!("CARGO_MANIFEST_DIR"))]
     source: PathBuf,
 
-    /// Python interpreter with torch, for jpeg-crops, pngs and rand-augment the packages of the
-    /// peers (torchvision, Pillow, spdl, nvidia-dali-cuda120, ffcv), for the sections of Python
-    /// slotline, for packing TRL (trl, datasets, accelerate), and for the sections about files
-    /// NumPy and the peers' packages
+    /// Python interpreter with torch, for jpeg-crops, pngs and rand-augment the packages of the peers (torchvision, Pillow, spdl, nvidia-dali-cuda120, ffcv), for the sections of Python slotline (for python-torchvision also the packages for pictures), for packing TRL (trl, datasets, accelerate), and for the sections about files NumPy and the peers' packages
     #[arg(long, value_name = "PYTHON", env = "TORCH_PYTHON", default_value = "python3")]
     torch: String,
 

@@ -11,10 +11,12 @@ and in the workloads of Python:
     slotline     slotline.torch.DataLoader
     threads      the same with worker_method="thread"
     any-worker   the same with round_robin=False
+    unlifted     the same with lift=False
     torch-whole  torch with batch_size=None over a BatchSampler, so that a TensorDataset looks up whole batches
     torchdata    torchdata.stateful_dataloader.StatefulDataLoader
     spdl         spdl.pipeline with threads, whose stages make batches, or samples if these take long
     calls        the calls of __getitem__ alone, without a loader
+    decoding     the same without a transform, so that files are read and decoded
 
 In the workloads of Python, the checksum is the number of samples. For jpegs, torch decodes with torchvision if it is
 installed and with Pillow otherwise, and Grain decodes with Pillow.
@@ -29,7 +31,8 @@ import numpy as np
 import loaders
 import protocol
 from protocol import Absent, Plan
-from samples import CROP, DEVIATION, MEAN, Images, MappedImages, Numbers, Pictures, Tokens, image_bytes
+from samples import CROP, DEVIATION, MEAN, Counted, Images, MappedImages, Numbers, Pictures, Tokens
+from samples import image_bytes, photos
 
 SMALL, LARGE = (60_000, 28, 28), (2_000, 3, 224, 224)
 # The names of the peers in the report.
@@ -37,12 +40,15 @@ PEERS = {name: name for name in ("slotline", "torch", "torch-bulk", "torchdata",
     "threads": "slotline, threads",
     "any-worker": "slotline, round_robin=False",
     "torch-whole": "torch, whole batches",
+    "unlifted": "slotline, lift=False",
     "calls": "bare calls",
+    "decoding": "decoding alone",
 }
 # With threads, there is no context that starts processes.
 OPTIONS = {
     "threads": {"worker_method": "thread", "multiprocessing_context": None},
     "any-worker": {"round_robin": False},
+    "unlifted": {"lift": False},
 }
 
 
@@ -65,19 +71,6 @@ class BulkTokens(Tokens):
             x[row] = self.tokens[start : start + CROP]
             y[row] = self.tokens[start + 1 : start + CROP + 1]
         return self.wrap(x), self.wrap(y)
-
-
-class Counted:
-    """A dataset whose checksum is the number of samples."""
-
-    def __init__(self, dataset):
-        self.dataset, self.verify = dataset, dataset.verify
-
-    def __len__(self):
-        return len(self.dataset)
-
-    def check(self, batch):
-        return len(batch if isinstance(self.dataset, Numbers) else batch[1])
 
 
 def with_torchvision(file, crop=False):
@@ -134,30 +127,73 @@ def file_with_pillow(path):
 
 
 def jpeg_files(args):
-    """python-jpegs: 512 samples, of which two at a time are the same file."""
-    from PIL import Image
-
+    """python-jpegs: pictures that a dataset of Python decodes."""
     if args.workload == "python-jpegs-torchvision":
         import torchvision  # noqa: F401
-    files = [args.data / "photos" / f"{number:03}.jpg" for number in range(256)]
-    if not files[-1].exists():
-        files[0].parent.mkdir(parents=True, exist_ok=True)
-        for number, file in enumerate(files):
-            Image.fromarray(picture(number)).save(file, quality=90)
     decode = file_with_torchvision if args.workload == "python-jpegs-torchvision" else file_with_pillow
-    return Pictures(list(map(str, files)), decode, 512)
+    return Pictures(list(map(str, photos(args.data))), decode)
 
 
-def picture(number):
-    """Returns a picture of about 500 x 375 with waves of several lengths, and edges."""
-    height, width = 365 + number % 21, 490 + number % 23
-    y, x = np.mgrid[:height, :width].astype(np.float32)
-    planes = []
-    for channel in range(3):
-        waves = np.sin((x * (1 + number % 7) + y * channel) / 60) + np.sin((x + y * (1 + number % 5)) / (4 + channel))
-        edges = ((x // 40 + y // 30 + number + channel) % 3) * 30
-        planes.append(100 + 40 * waves + edges)
-    return np.stack(planes, axis=-1).clip(0, 255).astype(np.uint8)
+def half(image):
+    return image / 2
+
+
+def torchvision_dataset(args, lifted):
+    """Returns a dataset of torchvision, or one of Python that opens files for its transforms, which may be lifted."""
+    from PIL import Image
+    from torchvision import datasets, transforms
+
+    case = args.workload.removeprefix("python-torchvision-")
+    crop = transforms.RandomCrop(32, 4) if case == "cifar" else transforms.RandomResizedCrop(224)
+    steps = [crop, transforms.RandomHorizontalFlip()]
+    steps += [transforms.RandAugment()] if case == "rand-augment" else []
+    steps += [transforms.ToTensor(), transforms.Normalize(MEAN, DEVIATION)]
+    steps += [half] if case == "own-transform" else []
+    transform = transforms.Compose(steps)
+    if case == "cifar":
+        dataset = datasets.CIFAR10.__new__(datasets.CIFAR10)  # its files would be downloaded
+        dataset.data = np.resize(image_bytes(), (5_120, 32, 32, 3))
+        dataset.targets = [label % 10 for label in range(5_120)]
+        dataset.transform, dataset.target_transform = transform, None
+        return dataset
+    files = photos(args.data)
+    if case != "own-dataset":
+        # Without a transform, it returns decoded pictures.
+        return datasets.ImageFolder(args.data / "photos", None if args.peer == "decoding" else transform)
+    if lifted:
+        from slotline.torch import lift
+
+        transform = lift(transform)
+
+    def opened(file):
+        with Image.open(file) as image:
+            return transform(image)
+
+    return Pictures(files, opened)
+
+
+class LikeTorch:
+    """Checks that batches have the bits that those of torch's loader have, after the same seed."""
+
+    def __init__(self, dataset, workers, plan):
+        self.size = len(dataset)
+        torch.manual_seed(0)
+        batches = loaders.Torch(torch.utils.data.DataLoader, workers, dataset, plan).batches()
+        self.expected = [self.bits(batch) for batch in batches]
+        torch.manual_seed(0)
+
+    def __len__(self):
+        return self.size
+
+    def bits(self, batch):
+        return [hash(part.numpy().tobytes()) for part in batch]
+
+    def verify(self, batch, take):
+        first = take.count
+        for _ in batch[1]:
+            take(take.count)
+        if self.bits(batch) != self.expected.pop(0):
+            raise ValueError(f"the batch from sample {first} on is not torch's")
 
 
 def images(args, shape, kind=Images, dtype=None):
@@ -206,6 +242,12 @@ def python_workload(args):
     if name.startswith("python-jpegs"):
         dataset = jpeg_files(args)
         return dataset, dataset, Plan(32, shuffle=True)
+    if name.startswith("python-torchvision"):
+        plan = Plan(128 if name.endswith("cifar") else 32, shuffle=True)
+        dataset = torchvision_dataset(args, lifted=args.peer == "slotline")
+        if args.peer in ("calls", "decoding"):
+            return dataset, None, plan
+        return dataset, LikeTorch(torchvision_dataset(args, lifted=False), args.workers, plan), plan
     shape = LARGE if "large" in name or "first" in name else SMALL
     plan = Plan(64 if shape == SMALL else 32, shuffle=True, first_batch=name.startswith("python-first-batch"))
     floats = name.endswith("floats")
@@ -226,7 +268,7 @@ def python_loader(args, dataset, plan):
     from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
     peer, workers = args.peer, args.workers
-    if peer in ("slotline", "threads", "any-worker"):
+    if peer == "slotline" or peer in OPTIONS:
         from slotline.torch import DataLoader as Ours
 
         return loaders.Torch(Ours, workers, dataset, plan, **OPTIONS.get(peer, {}))
@@ -241,7 +283,7 @@ def python_loader(args, dataset, plan):
         return loaders.Torch(StatefulDataLoader, workers, dataset, plan)
     if peer == "spdl":
         return loaders.Spdl(lambda: spdl_pipeline(args, dataset, plan), plan)
-    if peer == "calls":
+    if peer in ("calls", "decoding"):
         return loaders.Calls(dataset, plan)
     return plain_loader(args, dataset, plan)
 
@@ -276,7 +318,7 @@ def make(args):
     if args.peer == "threads" and args.workers == 0:
         raise Absent("the same as slotline: there are no workers")
     is_python = args.workload.startswith("python-")
-    packages = {"threads": "slotline", "any-worker": "slotline", "calls": "torch"}
+    packages = dict.fromkeys(OPTIONS, "slotline") | {"calls": "torch", "decoding": "torch"}
     package = packages.get(args.peer, args.peer.split("-")[0])
     __import__(package)
     release = version(package)
@@ -292,7 +334,8 @@ def make(args):
     dataset, checks, plan = python_workload(args)
     loader = python_loader(args, dataset, plan)
     # Calls without a loader make lists of samples, which are counted.
-    return (release, loader, loader, None) if args.peer == "calls" else (release, loader, Counted(checks), plan)
+    is_bare = isinstance(loader, loaders.Calls)
+    return (release, loader, loader, None) if is_bare else (release, loader, Counted(checks), plan)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Loaders that transform pictures as in training: peers of the sections jpeg-crops, pngs and rand-augment.
+"""Loaders that transform pictures as in training: peers of jpeg-crops, pngs, rand-augment and python-torchvision.
 
 Use: pictures.py --peer PEER --workload W --workers N --data DIR
 
@@ -6,11 +6,12 @@ Use: pictures.py --peer PEER --workload W --workers N --data DIR
     pillow       the same with PIL's decoder and transforms.v2 of its pictures
     spdl         spdl.pipeline with threads, and the functions of torch
     dali         NVIDIA DALI on the CPU, whose threads decode the drawn part only
-    ffcv         FFCV, from its own file of the same JPEGs (jpeg-crops only)
+    ffcv         FFCV, from its own file of the same JPEGs (crops only)
 
-The pictures are DIR/W/*, and their labels are their numbers. All of them are in memory. The program runs a pass in which it
-checks shapes, types and ranges and that there is each label once; the pixels cannot be compared, as each peer draws its own
-crops. The checksum is that of the labels.
+The pictures are DIR/W/*, or in python-torchvision those of samples.photos, and their labels are their numbers. All of
+them are in memory. The program runs a pass in which it checks shapes, types and ranges and that there is each label once;
+the pixels cannot be compared, as each peer draws its own crops. The checksum is that of the labels, or in
+python-torchvision the number of samples.
 """
 
 import io
@@ -23,7 +24,7 @@ import numpy as np
 import loaders
 import protocol
 from protocol import Absent, Loader, Plan
-from samples import DEVIATION, MEAN, Pictures
+from samples import DEVIATION, MEAN, Counted, Pictures, photos
 
 BATCH, SIDE = 32, 224
 
@@ -164,18 +165,21 @@ def make(args):
     import torch
 
     torch_release = protocol.torch_release()
-    files = [np.fromfile(path, np.uint8) for path in sorted((args.data / workload).iterdir())]
+    is_python = workload.startswith("python-")
+    paths = photos(args.data) if is_python else sorted((args.data / workload).iterdir())
+    files = [np.fromfile(path, np.uint8) for path in paths]
     dataset, plan = Drawn(files, None), Plan(BATCH)
+    checks = Counted(dataset) if is_python else dataset
     if peer == "dali":
-        return version("nvidia-dali-cuda120"), Dali(dataset, workload, workers), dataset, plan
+        return version("nvidia-dali-cuda120"), Dali(dataset, workload, workers), checks, plan
     if peer == "ffcv":
-        return version("ffcv"), Ffcv(dataset, args.data, workers), dataset, plan
+        return version("ffcv"), Ffcv(dataset, args.data, workers), checks, plan
     dataset.decode = (with_pillow if peer == "pillow" else with_torchvision)(workload)
     if peer == "spdl":
         pipeline = lambda: loaders.spdl_of_samples(range(len(files)), dataset.__getitem__, workers, BATCH)  # noqa: E731
-        return version("spdl"), loaders.Spdl(pipeline, plan), dataset, plan
+        return version("spdl"), loaders.Spdl(pipeline, plan), checks, plan
     release = version("pillow") if peer == "pillow" else torch_release
-    return release, loaders.Torch(torch.utils.data.DataLoader, workers, dataset, plan), dataset, plan
+    return release, loaders.Torch(torch.utils.data.DataLoader, workers, dataset, plan), checks, plan
 
 
 if __name__ == "__main__":

@@ -76,6 +76,18 @@ const PYTHON: &[&str] = &[
 const BULK: &[&str] = PYTHON.split_at(3).0;
 const CALLED: &[&str] = PYTHON.split_at(4).1;
 const CALLS: &[&str] = CALLED.split_at(4).0;
+/// The workloads with torchvision's pictures. The last one has the loaders for which a program must be rewritten.
+const LIFTED: &[&str] = &[
+    "python-torchvision-folder",
+    "python-torchvision-rand-augment",
+    "python-torchvision-own-transform",
+    "python-torchvision-own-dataset",
+    "python-torchvision-cifar",
+    "python-torchvision-rewritten",
+];
+const FOLDER: &[&str] = LIFTED.split_at(1).0;
+const UNCHANGED: &[&str] = LIFTED.split_at(5).0;
+const REWRITTEN: &[&str] = LIFTED.split_at(5).1;
 /// The workloads with transformed pictures.
 const AUGMENTED: &[&str] = &["jpeg-crops-small", "jpeg-crops-large", "pngs", "rand-augment"];
 /// The workloads with tables: first those that read rows, and then those that read a whole table.
@@ -109,6 +121,14 @@ const PROGRAMS: &[Row] = &[
     peer(PIPELINES, "spdl", "spdl", PYTHON),
     peer(PIPELINES, "grain", "grain", PYTHON),
     (PIPELINES, "calls", "bare calls", Kind::Limit, CALLS),
+    (PIPELINES, "slotline", "slotline", Kind::Ours, LIFTED),
+    (PIPELINES, "unlifted", "slotline, lift=False", Kind::Variant, UNCHANGED),
+    peer(PIPELINES, "torch", "torch", LIFTED),
+    peer(PICTURES, "spdl", "spdl", REWRITTEN),
+    peer(PICTURES, "dali", "dali", REWRITTEN),
+    peer(PICTURES, "ffcv", "ffcv", REWRITTEN),
+    (PIPELINES, "calls", "bare calls", Kind::Limit, UNCHANGED),
+    (PIPELINES, "decoding", "decoding alone", Kind::Limit, FOLDER),
     peer(Script("sequences.py"), "trl", "trl", &["packing"]),
     peer(Script("sequences.py"), "torch", "torch", &["padding"]),
     peer(PICTURES, "torch", "torch", AUGMENTED),

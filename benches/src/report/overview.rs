@@ -6,7 +6,7 @@ use super::tables::{or_dash, quartiles, short, table};
 use crate::record::Kind;
 
 /// The lines: the name, the section and the case.
-const LINES: [(&str, &str, &str); 16] = [
+const LINES: [(&str, &str, &str); 17] = [
     ("Items that cost nothing", "empty-items", ""),
     ("Small images in memory", "small-images", ""),
     ("Large images in memory", "large-images", ""),
@@ -23,6 +23,7 @@ const LINES: [(&str, &str, &str); 16] = [
     ("Python: small images, by index", "python-indexed-images", "NumPy arrays"),
     ("Python: a TensorDataset", "python-small-images", ""),
     ("Python: JPEGs by torchvision", "python-jpegs", "torchvision"),
+    ("Python: torchvision's ImageFolder", "python-torchvision", "ImageFolder, rewritten"),
 ];
 
 /// The title of the chart.

@@ -23,6 +23,7 @@ pub mod waiting;
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use slotline::dataset::Dataset;
@@ -59,7 +60,7 @@ const fn table(name: &'static str, run: fn(&Setup, &mut Recorder) -> Result<()>)
 }
 
 /// All sections, in the order of the report.
-pub const SECTIONS: [Section; 34] = [
+pub const SECTIONS: [Section; 35] = [
     plot("empty-items", loaders::empty_items),
     plot("small-images", loaders::small_images),
     plot("large-images", loaders::large_images),
@@ -86,6 +87,10 @@ pub const SECTIONS: [Section; 34] = [
     plot("python-indexed-images", |setup, to| programs::python(setup, to, Unit::MicrosPerBatch)),
     plot("python-large-images", |setup, to| programs::python(setup, to, Unit::MicrosPerBatch)),
     plot("python-jpegs", |setup, to| programs::python(setup, to, Unit::MillisPerBatch)),
+    plot("python-torchvision", |setup, to| {
+        to.enough = Duration::from_secs(12);
+        programs::python(setup, to, Unit::MillisPerBatch)
+    }),
     plot("python-first-batch", |setup, to| programs::python(setup, to, Unit::MillisPerPass)),
     plot("python-slow-samples", |setup, to| programs::python(setup, to, Unit::MillisPerPass)),
     plot("folders", |setup, to| programs::files(setup, to, Unit::MillisPerBatch)),

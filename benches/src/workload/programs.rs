@@ -82,7 +82,7 @@ const fn whole(case: &'static str, workload: &'static str) -> Case {
     Case { case, workload, workers: &[0, 2], batches, check: Check::Count(WHOLE[0]) }
 }
 
-const CASES: [Case; 25] = [
+const CASES: [Case; 31] = [
     case("", "python-empty-items", &[0, 2], (3_000, 1)),
     case("", "python-small-images", &[0, 2], (60_000, 64)),
     case("tensors", "python-indexed-images-tensor", &[0, 2], (60_000, 64)),
@@ -91,6 +91,12 @@ const CASES: [Case; 25] = [
     case("floats", "python-large-images-floats", &[0, 2], (2_000, 32)),
     case("Pillow", "python-jpegs-pillow", &[0, 2, 8], (512, 32)),
     case("torchvision", "python-jpegs-torchvision", &[0, 2, 8], (512, 32)),
+    case("ImageFolder", "python-torchvision-folder", &[0, 2, 8], (512, 32)),
+    case("ImageFolder, rewritten", "python-torchvision-rewritten", &[2], (512, 32)),
+    case("RandAugment", "python-torchvision-rand-augment", &[2], (512, 32)),
+    case("own transform", "python-torchvision-own-transform", &[2], (512, 32)),
+    case("own dataset", "python-torchvision-own-dataset", &[0, 2], (512, 32)),
+    case("CIFAR-10", "python-torchvision-cifar", &[0, 2], (5_120, 128)),
     case("TensorDataset", "python-first-batch-tensors", &[2], (32, 32)),
     case("Python", "python-first-batch-python", &[2], (32, 32)),
     case("", "python-slow-samples", &[2], (200, 8)),
