@@ -32,7 +32,8 @@ class Dataset:
 
     Its samples have one or more fields. If these have names, a batch is a dict; otherwise it is a tuple. Make one with
     :class:`Arrays`, :func:`open`, :func:`folder`, :func:`tokens`, :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine them
-    with :class:`Subset`, :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`.
+    with :class:`Subset`, :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`, or by the methods, each of which returns
+    another dataset and reads nothing.
 
     ``dataset[i]`` is a sample, as a :class:`Loader` with ``batch_size=None`` and ``seed=0`` loads it in its first pass, random
     pictures among them; ``dataset[i:j]`` is a dataset of these samples; and a ``for`` loop gets the samples in order. A stream
@@ -92,9 +93,73 @@ class Dataset:
     def __add__(self, other: Dataset) -> ConcatDataset:
         return ConcatDataset([self, other])
 
+    def select(self, *fields: str | int) -> Dataset:
+        """Returns the samples with only these fields, in this order: by name, or by number if they have no names.
+
+        The others are not written, and pictures among them not decoded. A part of a :class:`StackDataset` of which no field is
+        left is not read. Records of files are still read whole: ``columns`` of :func:`open` leaves more out.
+        """
+        known = range(len(self.fields)) if self._names is None else self._names
+        for place, field in enumerate(fields):
+            if field not in known or isinstance(field, bool):
+                raise DataError(f"there is no field {field!r}; the dataset has {', '.join(map(repr, known))}")
+            if field in fields[:place]:
+                raise DataError(f"field {field!r} is selected twice")
+        if not fields:
+            raise DataError("no field is selected; pass at least one")
+        source = _part(self)._source.select([known.index(field) for field in fields])  # type: ignore[arg-type]
+        names = None if self._names is None else tuple(map(str, fields))
+        return _Derived(source, names, partial(Dataset.select, self, *fields))
+
+    def rename(self, *all: str, **names: str) -> Dataset:
+        """Returns the samples with other names of fields: ``rename(image="x")`` names field ``image`` ``x``.
+
+        ``rename("x", "y")`` names all fields, which may have had no names.
+        """
+        old = self._names
+        if all and (names or len(all) != len(self.fields)):
+            raise DataError(f"{len(all)} names are given, but a sample has {len(self.fields)} fields; name each, or some by keyword")
+        for name in names:
+            if name not in (old or ()):
+                known = ", ".join(map(repr, old)) if old else "none with a name; name all by position"
+                raise DataError(f"there is no field {name!r}; the dataset has {known}")
+        new = _names([*all] if all else [names.get(name, name) for name in old or ()])
+        return _Derived(_part(self)._source, old if new is None else new, partial(Dataset.rename, self, *all, **names))
+
+    def take(self, count: int) -> Dataset:
+        """Returns the first ``count`` samples, or all if there are fewer."""
+        return self[: _count("count", count)]
+
+    def shard(self, rank: int, world_size: int) -> Dataset:
+        """Returns the samples ``rank``, ``rank + world_size``, and so on. Together, the shards have each sample once, so they may
+        differ in length by one.
+
+        For ranks that train together, pass ``rank`` and ``world_size`` to :class:`Loader` instead: it shuffles before it
+        divides, and gives all ranks equally many batches.
+        """
+        if _count("rank", rank) >= _count("world_size", world_size):
+            raise DataError(f"rank is {rank}, but world_size is {world_size}; ranks count from 0")
+        return self[rank::world_size]
+
+    def repeat(self, times: int) -> Dataset:
+        """Returns the samples this many times, one pass after another. Random pictures differ from pass to pass."""
+        length = len(_part(self))
+        total = length * _count("times", times)
+        if total >= 1 << 63:
+            raise DataError(f"times is {times}, but {length} samples as many times can't be counted")
+        return _Derived(_slotline.Source.every(self._source, 0, 1, total), self._names, partial(Dataset.repeat, self, times))
+
+    def concat(self, *others: Dataset) -> ConcatDataset:
+        """Returns the samples of this dataset and then those of the others, as ``+`` does."""
+        return ConcatDataset([self, *others])
+
+    def zip(self, *others: Dataset) -> StackDataset:
+        """Returns samples with the fields of this dataset and of the others, which must be as long: a :class:`StackDataset`."""
+        return StackDataset(self, *others)
+
     def __repr__(self) -> str:
         fields = ", ".join(f"{'' if f.name is None else f.name + ': '}{f.dtype} {list(f.shape)}" for f in self.fields)
-        kind = "Dataset" if isinstance(self, _Files) else type(self).__name__
+        kind = "Dataset" if isinstance(self, _Derived) else type(self).__name__
         try:
             count = f"{len(self)} samples"
         except TypeError:
@@ -128,8 +193,8 @@ class Arrays(Dataset):
         self._make = partial(Arrays, *arrays, **named)
 
 
-class _Files(Dataset):
-    """A dataset in files."""
+class _Derived(Dataset):
+    """A dataset in files, or one made of another by a method."""
 
     def __init__(self, source: _slotline.Source, names: tuple[str, ...] | None, make: Callable[[], Dataset]) -> None:
         self._source, self._names, self._make = source, names, make
@@ -145,7 +210,7 @@ def from_npy(*paths: Path, mmap: bool = False, **named: Path) -> Dataset:
     """
     names, files = _arguments("files", paths, named)
     source = _slotline.Source.npy([os.fsdecode(file) for file in files], mmap)
-    return _Files(source, names, partial(from_npy, *paths, mmap=mmap, **named))
+    return _Derived(source, names, partial(from_npy, *paths, mmap=mmap, **named))
 
 
 def from_idx(*paths: Path, **named: Path) -> Dataset:
@@ -155,7 +220,7 @@ def from_idx(*paths: Path, **named: Path) -> Dataset:
     """
     names, files = _arguments("files", paths, named)
     source = _slotline.Source.idx([os.fsdecode(file) for file in files])
-    return _Files(source, names, partial(from_idx, *paths, **named))
+    return _Derived(source, names, partial(from_idx, *paths, **named))
 
 
 def digits() -> Dataset:
@@ -164,7 +229,7 @@ def digits() -> Dataset:
     A sample has an ``image`` (uint8, 8 × 8, values 0 to 16) and a ``label`` (int64, 0 to 9). From "Optical Recognition of
     Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998, CC BY 4.0.
     """
-    return _Files(_slotline.Source.digits(), ("image", "label"), digits)
+    return _Derived(_slotline.Source.digits(), ("image", "label"), digits)
 
 
 class Subset(Dataset):
@@ -174,10 +239,19 @@ class Subset(Dataset):
     """
 
     def __init__(self, dataset: Dataset, indices: Iterable[int] | np.ndarray[Any, Any]) -> None:
+        length = len(_part(dataset))
+        self._names = dataset._names
+        if isinstance(indices, range) and indices and -length <= min(indices[0], indices[-1]):
+            # Nothing is stored for each index.
+            least, most = sorted((indices[0], indices[-1]))
+            if most < (length if least >= 0 else 0):
+                start = indices[0] if least >= 0 else indices[0] + length
+                self._source = _slotline.Source.every(dataset._source, start, indices.step, len(indices))
+                self._make = partial(Subset, dataset, indices)
+                return
         chosen = np.asarray(indices if isinstance(indices, np.ndarray | Sequence) else list(indices))
         if chosen.ndim != 1 or (chosen.size > 0 and chosen.dtype.kind not in "iub"):
             raise DataError(f"indices have shape {chosen.shape} and type {chosen.dtype}; pass one integer for each sample")
-        length = len(_checked(dataset))
         if chosen.dtype.kind == "b":
             if len(chosen) != length:
                 raise DataError(f"indices are {len(chosen)} bools, but the dataset has {length} samples")
@@ -187,7 +261,6 @@ class Subset(Dataset):
             if len(chosen) > 0 and chosen.min() < 0:
                 raise DataError(f"index {chosen.min() - length} is out of range; the dataset has {length} samples")
         self._source = _slotline.Source.subset(dataset._source, chosen.tolist())
-        self._names = dataset._names
         self._make = partial(Subset, dataset, chosen)
 
 
@@ -251,10 +324,28 @@ def _arguments(what: str, values: tuple[Any, ...], named: dict[str, Any]) -> tup
     return None, values
 
 
+def _part(dataset: Any) -> Dataset:
+    """Checks a dataset that another one is made of."""
+    return _checked(dataset)
+
+
 def _indexed(dataset: Any) -> Dataset:
-    checked = _checked(dataset)
+    checked = _part(dataset)
     len(checked)  # A stream has none, and says so.
     return checked
+
+
+def _count(name: str, number: Any) -> int:
+    """Checks a number that counts something."""
+    try:
+        if isinstance(number, (bool, np.bool_)):
+            raise TypeError
+        count = operator.index(number)
+    except TypeError:
+        raise TypeError(f"{name} is {number!r}; it must be an integer") from None
+    if count < 0:
+        raise DataError(f"{name} is {count}; it must not be negative")
+    return count
 
 
 def _checked(dataset: Any) -> Dataset:

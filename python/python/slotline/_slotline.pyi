@@ -285,6 +285,13 @@ class Source:
         """Returns the samples with these indices."""
 
     @staticmethod
+    def every(source: Source, start: int, step: int, len: int) -> Source:
+        """Returns ``len`` samples: those at ``start``, ``start + step``, and so on, which continue at the other end."""
+
+    def select(self, fields: Sequence[int]) -> Source:
+        """Returns the same samples with only the fields of these numbers."""
+
+    @staticmethod
     def concat(sources: Sequence[Source]) -> Source:
         """Returns the samples of several datasets, in sequence."""
 
