@@ -45,6 +45,8 @@ class Dataset:
     _source: _slotline.Source
     _names: tuple[str, ...] | None
     _make: Callable[[], Dataset]
+    # What the passes of a loader are made of, if not of the dataset in sequence or shuffled.
+    _plan: _slotline.Plan | None = None
 
     def __init__(self) -> None:
         raise TypeError("Dataset is a base class; make a dataset with Arrays, open, tokens, from_npy, from_idx or digits")

@@ -18,6 +18,7 @@ __all__ = [
     "NotLifted",
     "Pass",
     "Picture",
+    "Plan",
     "Pool",
     "Port",
     "Source",
@@ -316,6 +317,35 @@ class Source:
         """The names of the classes of a folder."""
 
 @final
+class Plan:
+    """What a loader makes its passes of: the native part of a mixture, of batches by length, and of a sampler."""
+
+    @staticmethod
+    def given(batches: bool) -> Plan:
+        """Returns the plan of passes, or of their batches, that are given when each begins."""
+
+    @staticmethod
+    def mixture(
+        lens: Sequence[int],
+        schedule: Sequence[Sequence[float]],
+        stop: str,
+        num_samples: int,
+        even: bool,
+    ) -> Plan:
+        """Returns the plan of a mixture of datasets of these lengths, with weights for each epoch."""
+
+    @staticmethod
+    def token_budget(lengths: bytes, max_tokens: int, padded: bool, limit: int | None) -> Plan:
+        """Returns the plan of batches of as many samples as have ``max_tokens`` tokens. ``lengths`` are 64-bit integers."""
+
+    @staticmethod
+    def buckets(lengths: bytes, boundaries: Sequence[int], batch_sizes: Sequence[int]) -> Plan:
+        """Returns the plan of batches from buckets of lengths."""
+
+    def __len__(self) -> int:
+        """The number of samples of a mixture, or the most samples of a batch."""
+
+@final
 class Engine:
     """The native part of ``slotline.Loader``, which describes the options."""
 
@@ -324,8 +354,10 @@ class Engine:
         source: Source,
         output: str,
         names: Sequence[str] | None,
+        plan: Plan | None,
         *,
         packed: bool,
+        include_index: bool,
         batch_size: int | None,
         shuffle: bool,
         seed: int,
@@ -347,8 +379,10 @@ class Engine:
     ) -> Engine:
         """Builds a loader. ``adopts_seed``: the seed of a state replaces this one."""
 
-    def begin(self) -> Pass:
-        """Begins the next pass."""
+    def begin(self, indices: bytes | None = None, ends: bytes | None = None) -> Pass:
+        """Begins the next pass: of these samples, as 64-bit integers, if a sampler has chosen them, in batches with these ends, as
+        32-bit integers.
+        """
 
     def sample(self, index: int) -> Any:
         """Loads one sample, as the first pass in order does."""

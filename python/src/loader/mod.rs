@@ -2,6 +2,7 @@
 //!
 //! - `field`: what the fields of a sample hold. `column`: an array in memory, whose rows are read where they are; `files`:
 //!   samples in files; `stream`: packed tars; `watched`: opening them; `source`: datasets of these.
+//! - `plan`: mixtures, batches by length, and what a sampler of the program has chosen.
 //! - `options`: the options of a loader, and the engine's builder made of them.
 //! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass; `helper`: a thread that
 //!   loads in place of the loop's.
@@ -25,6 +26,7 @@ mod helper;
 mod options;
 mod output;
 mod pass;
+mod plan;
 pub(crate) mod ranks;
 mod source;
 #[cfg(feature = "files")]
@@ -36,5 +38,6 @@ pub(crate) use self::engine::Engine;
 #[cfg(not(feature = "files"))]
 use self::files as stream;
 pub(crate) use self::pass::Pass;
+pub(crate) use self::plan::Plan;
 pub(crate) use self::source::Source;
 pub(crate) use self::tensor::{Memory, Tensor};

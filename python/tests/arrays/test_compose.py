@@ -176,3 +176,174 @@ DATA = Arrays(x=np.arange(6), y=np.arange(6))
 def test_errors(make, error, words):
     with pytest.raises(error, match=words):
         make()
+
+
+class Drawn:
+    """A sampler that draws from a generator of its own, whose state it has."""
+
+    def __init__(self, seed, batches=False):
+        self.generator, self.batches = random.Random(seed), batches
+
+    def __iter__(self):
+        order = [self.generator.randrange(N) for _ in range(20)]
+        if not self.batches:
+            return iter(order)
+        cuts = sorted(self.generator.sample(range(1, 20), 6))
+        return iter([order[a:b] for a, b in zip([0, *cuts], [*cuts, 20], strict=True)])
+
+    def state_dict(self):
+        return {"state": self.generator.getstate()}
+
+    def load_state_dict(self, state):
+        version, words, gauss = state["state"]
+        self.generator.setstate((version, tuple(words), gauss))
+
+
+NUMBERS = Arrays(i=np.arange(N))
+
+
+def numbers(batches):
+    return [batch["i"].tolist() for batch in batches]
+
+
+def cut(order, size, drop_last=False):
+    batches = [order[at : at + size] for at in range(0, len(order), size)]
+    return [batch for batch in batches if len(batch) == size or not drop_last]
+
+
+@pytest.mark.filterwarnings("ignore:num_workers is")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samplers(workers):
+    order = [3, 1, 4, -1, 5, 9, 2, 6, 5]
+    plain = [i % N for i in order]
+    for sampler in (order, np.array(order), tuple(order), dict.fromkeys(order).keys()):
+        whole = plain if len(sampler) == len(order) else list(dict.fromkeys(plain))
+        for drop_last in (False, True):
+            loader = Loader(NUMBERS, 4, sampler=sampler, num_workers=workers, drop_last=drop_last)
+            for _ in range(2):
+                assert numbers(loader) == cut(whole, 4, drop_last)
+            assert len(loader) == len(cut(whole, 4, drop_last)) and loader.epoch == 2
+    loader = Loader(NUMBERS, None, sampler=order, num_samples=3, include_index=True)
+    assert [(s["i"].item(), s["index"].item()) for s in loader] == [(3, 3), (1, 1), (4, 4)] and len(loader) == 3
+    drawn = Loader(NUMBERS, 4, sampler=Drawn(7), num_workers=workers)
+    model = Drawn(7)
+    assert [numbers(drawn) for _ in range(3)] == [cut(list(model), 4) for _ in range(3)]
+    with pytest.raises(TypeError, match="len"):
+        len(drawn)
+    # Each pass has as many samples as the sampler says then.
+    grown = [1]
+    loader = Loader(NUMBERS, 4, sampler=grown, num_workers=workers)
+    for _ in range(3):
+        assert numbers(loader) == cut(grown, 4)
+        grown.extend(range(7))
+
+
+@pytest.mark.filterwarnings("ignore:num_workers is")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batch_samplers(workers):
+    batches = [[1], [2, 3], [-1, 0, 5]]
+    loader = Loader(NUMBERS, batch_sampler=batches, num_workers=workers, include_index=True)
+    for _ in range(2):
+        passed = iter(loader)
+        assert len(loader) == len(passed) == len(batches)
+        for batch, expected in zip(passed, batches, strict=True):
+            assert batch["index"].tolist() == batch["i"].tolist() == [i % N for i in expected]
+        # A batch that is longer than any before.
+        batches.append([4] * (9 + len(batches)))
+    loader, model = Loader(NUMBERS, batch_sampler=Drawn(3, True), num_workers=workers), Drawn(3, True)
+    assert [numbers(loader) for _ in range(4)] == [list(model) for _ in range(4)]
+    generators = Loader(NUMBERS, batch_sampler=[np.array([1, 2]), range(3), (4,)])
+    assert numbers(generators) == [[1, 2], [0, 1, 2], [4]]
+    assert numbers(Loader(NUMBERS, batch_sampler=[])) == []
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_samplers_resume_at_every_batch(batches):
+    def loader(seed=5, sampler=Drawn):
+        sampler = sampler(seed, batches)
+        return Loader(NUMBERS, batch_sampler=sampler) if batches else Loader(NUMBERS, 4, sampler=sampler)
+
+    whole = [numbers(passes) for passes in [loader()] for _ in range(4)]
+    for epoch in range(2):
+        for done in range(len(whole[epoch]) + 1):
+            first = loader()
+            for _ in range(epoch):
+                list(first)
+            passed = iter(first)
+            for _ in range(done):
+                next(passed)
+            if done == len(whole[epoch]):
+                assert next(passed, None) is None
+            state = json.loads(json.dumps(first.state_dict()))
+            # That of another seed: the state has the sampler's own.
+            second = loader(99)
+            second.load_state_dict(state)
+            assert second.state_dict()["sampler"] == state["sampler"]
+            rest = numbers(second)
+            assert rest == whole[epoch][done:] or done == len(whole[epoch]) and rest == whole[epoch + 1]
+            assert numbers(second) == whole[second.epoch - 1]
+
+    class Fixed(Drawn):
+        """Has no state, and always draws the same."""
+
+        state_dict = load_state_dict = None
+
+        def __init__(self, seed, batches):
+            self.seed, self.batches = seed, batches
+
+        def __iter__(self):
+            return iter(list(Drawn(self.seed, self.batches)))
+
+    first = loader(5, Fixed)
+    next(iter(first))
+    state = first.state_dict()
+    assert "sampler" not in state
+    second = loader(5, Fixed)
+    second.load_state_dict(state)
+    assert numbers(second) == whole[0][1:]
+    other = loader(6, Fixed)
+    other.load_state_dict(state)
+    with pytest.raises(slotline.Error, match="has chosen other samples than in the pass that the state was saved in"):
+        list(other)
+    kinds = [Loader(NUMBERS, 4), Loader(NUMBERS, 4, True), Loader(NUMBERS, 4, sampler=[1]), Loader(NUMBERS, batch_sampler=[[1]])]
+    for another in (kind for place, kind in enumerate(kinds) if place != 2 + batches):
+        with pytest.raises(slotline.StateError, match="saved with"):
+            another.load_state_dict(state)
+
+
+def test_indices_of_samples():
+    tuples = Arrays(np.arange(N) * 10)
+    for batch, index in Loader(tuples, 5, shuffle=True, include_index=True):
+        assert index.dtype == np.int64 and (batch == 10 * index).all()
+    chosen = Loader(tuples[::2], 5, shuffle=True, include_index=True)
+    assert all((batch == 20 * index).all() for batch, index in chosen)
+    copy = pickle.loads(pickle.dumps(Loader(NUMBERS, 2, sampler=[2, 1, 0], include_index=True)))
+    assert [list(batch) for batch in copy] == [["i", "index"]] * 2
+
+
+@pytest.mark.parametrize(
+    "options, error, words",
+    [
+        ({"sampler": [N]}, DataError, f"sampler has index {N}, but the dataset has {N} samples"),
+        ({"sampler": [0, -N - 1]}, DataError, "sampler has index -24"),
+        ({"sampler": [0.5]}, DataError, "type float64"),
+        ({"sampler": [True]}, DataError, "type bool"),
+        ({"sampler": iter([1])}, TypeError, "one pass at most"),
+        ({"sampler": 3}, TypeError, "of type int"),
+        ({"sampler": [1], "shuffle": True}, slotline.OptionError, "sampler and shuffle exclude"),
+        ({"sampler": [1], "rank": 0, "world_size": 2}, slotline.OptionError, "sampler and world_size exclude"),
+        ({"sampler": [1], "replacement": True}, slotline.OptionError, "replacement needs shuffle"),
+        ({"batch_sampler": [[1], []]}, DataError, "batch 1 of batch_sampler has no indices"),
+        ({"batch_sampler": [[1], [2, N]]}, DataError, "batch 1 of batch_sampler has index 23"),
+        ({"batch_sampler": [1]}, TypeError, "iterable"),
+        ({"batch_sampler": [[1]], "batch_size": 2}, slotline.OptionError, "batch_sampler and batch_size exclude"),
+        ({"batch_sampler": [[1]], "sampler": [1]}, slotline.OptionError, "batch_sampler and sampler exclude"),
+        ({"batch_sampler": [[1]], "drop_last": True}, slotline.OptionError, "batch_sampler and drop_last exclude"),
+        ({"batch_sampler": [[1]], "num_samples": 2}, slotline.OptionError, "batch_sampler and num_samples exclude"),
+    ],
+)
+def test_wrong_samplers(options, error, words):
+    with pytest.raises(error, match=words):
+        list(Loader(NUMBERS, **options))
+    with pytest.raises(slotline.OptionError, match="rename"):
+        Loader(NUMBERS.rename(i="index"), include_index=True)
