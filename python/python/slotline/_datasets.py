@@ -6,7 +6,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple, SupportsIndex, overload
+from typing import Any, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
@@ -47,6 +47,10 @@ class Dataset:
     _make: Callable[[], Dataset]
     # What the passes of a loader are made of, if not of the dataset in sequence or shuffled.
     _plan: _slotline.Plan | None = None
+    # What they read, if not the dataset's own samples.
+    _whole: _slotline.Source | None = None
+    # What its ``repr`` says besides the number of samples.
+    _words = ""
 
     def __init__(self) -> None:
         raise TypeError("Dataset is a base class; make a dataset with Arrays, open, tokens, from_npy, from_idx or digits")
@@ -163,7 +167,7 @@ class Dataset:
         fields = ", ".join(f"{'' if f.name is None else f.name + ': '}{f.dtype} {list(f.shape)}" for f in self.fields)
         kind = "Dataset" if isinstance(self, _Derived) else type(self).__name__
         try:
-            count = f"{len(self)} samples"
+            count = f"{len(self)} samples{self._words}"
         except TypeError:
             count = "a stream of samples"
         return f"<slotline.{kind} of {count}: {fields}>"
@@ -298,6 +302,83 @@ class StackDataset(Dataset):
         self._names = _names(fields)
         self._source = _slotline.Source.stack([part._source for part in parts])
         self._make = partial(StackDataset, *datasets, **named)
+
+
+class Mixture(Dataset):
+    """Several datasets, mixed by weight: see :func:`mix`."""
+
+    def __init__(
+        self,
+        datasets: Iterable[Dataset],
+        weights: Iterable[float] | None = None,
+        *,
+        stop: Literal["first_exhausted", "all_exhausted", "all_exhausted_without_replacement"] | int | None = None,
+        even: bool = False,
+        schedule: Iterable[Iterable[float]] | None = None,
+    ) -> None:
+        self.datasets = tuple(datasets)
+        both = ConcatDataset(self.datasets)
+        lens = [len(part) for part in self.datasets]
+        if schedule is None:
+            self.schedule: tuple[tuple[float, ...], ...] = (tuple(map(float, lens if weights is None else weights)),)
+        else:
+            self.schedule = tuple(tuple(map(float, each)) for each in schedule)
+            if weights is not None:
+                raise DataError("weights and schedule exclude each other; a schedule has the weights of each epoch")
+            if not isinstance(stop, int) or not self.schedule:
+                raise DataError("a schedule needs weights for one epoch at least, and stop as the number of samples of each epoch")
+        if stop is None:
+            stop = "all_exhausted_without_replacement" if weights is None else "first_exhausted"
+        if isinstance(stop, str):
+            if stop not in _STOPS:
+                raise DataError(f"stop is {stop!r}; it must be {', '.join(map(repr, _STOPS))}, or a number of samples")
+            self._plan = _slotline.Plan.mixture(lens, self.schedule, stop, 0, even)
+        else:
+            self._plan = _slotline.Plan.mixture(lens, self.schedule, "", _count("stop", stop), even)
+        self._whole = both._source
+        self._source = _slotline.Source.mixed(both._source, self._plan)
+        self._names = both._names
+        self._words = f" by weights {list(self.schedule[0])}" + (f" and {len(self.schedule) - 1} more" if self.schedule[1:] else "")
+        self._make = partial(Mixture, self.datasets, weights, stop=stop, even=even, schedule=schedule and self.schedule)
+
+
+_STOPS = ("first_exhausted", "all_exhausted", "all_exhausted_without_replacement")
+
+
+def mix(
+    datasets: Iterable[Dataset],
+    weights: Iterable[float] | None = None,
+    *,
+    stop: Literal["first_exhausted", "all_exhausted", "all_exhausted_without_replacement"] | int | None = None,
+    even: bool = False,
+    schedule: Iterable[Iterable[float]] | None = None,
+) -> Mixture:
+    """Mixes several datasets by weight, whose fields must have the same names, types and shapes.
+
+    Weights are relative numbers of samples. A pass has as many samples of each dataset as its weight demands, exactly, and so
+    has each block of 256 samples, within which the datasets come in random order. No sample comes twice before all samples of
+    its dataset have come; a dataset that is used up within a pass begins again.
+
+    A :class:`Loader` draws another mixture for each pass, from its seed: with ``shuffle=True`` each dataset is shuffled, and
+    otherwise read from first to last. Each pass begins with another part of a dataset only with ``shuffle``. Ranks share a
+    mixture, and any number of them can load the state of others. With ``include_index``, indices count the datasets' samples one
+    dataset after another.
+
+    As a part of other datasets, and for ``mixture[i]``, a mixture is what a ``for`` loop over it has: that of the first pass with
+    seed 0, not shuffled.
+
+    Args:
+        datasets: The datasets. Each may be one that is packed, or a part of another one.
+        weights: A number for each dataset; 0 leaves it out. ``None``: their lengths, so that each sample comes once.
+        stop: When a pass ends. ``"first_exhausted"``: when one dataset has been read to its end, so that no sample comes twice;
+            ``"all_exhausted"``: when each has been; ``"all_exhausted_without_replacement"``: when each sample of every dataset
+            has come once, where a dataset that ends leaves its turns to the others; a number: after so many samples. ``None``:
+            the first, or without weights the third.
+        even: Whether the datasets take turns as evenly as possible, instead of at random within blocks.
+        schedule: Weights for each epoch instead, of which the last ones go on: ``[[9, 1], [7, 3], [5, 5]]``. Needs ``stop`` as a
+            number, so that all passes are as long.
+    """
+    return Mixture(datasets, weights, stop=stop, even=even, schedule=schedule)
 
 
 def _names(fields: list[str | None]) -> tuple[str, ...] | None:

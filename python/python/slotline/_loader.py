@@ -208,7 +208,8 @@ class Loader:
         if seed is None:
             options["seed"] = 0 if world_size is not None else int.from_bytes(os.urandom(6), "little")
         names = None if dataset._names is None else list(dataset._names)
-        self._engine = _slotline.Engine(dataset._source, output, names, plan, adopts_seed=seed is None, **options)
+        source = dataset._source if dataset._whole is None else dataset._whole
+        self._engine = _slotline.Engine(source, output, names, plan, adopts_seed=seed is None, **options)
         for warning in self._engine.warnings():
             warnings.warn(warning, stacklevel=2)
 

@@ -289,6 +289,24 @@ class Source:
     def every(source: Source, start: int, step: int, len: int) -> Source:
         """Returns ``len`` samples: those at ``start``, ``start + step``, and so on, which continue at the other end."""
 
+    @staticmethod
+    def mixed(source: Source, plan: Plan) -> Source:
+        """Returns the samples of a mixture, as its first pass with seed 0 has them without shuffling."""
+
+    @staticmethod
+    def packed(
+        source: Source,
+        lengths: bytes,
+        capacity: int,
+        whole: bool,
+        drop_last: bool,
+        seed: int | None,
+        padding: Sequence[bytes],
+    ) -> Source:
+        """Returns bins of ``capacity`` tokens, filled with documents of these lengths, given as 64-bit integers. Each field is
+        padded with an element of these bytes.
+        """
+
     def select(self, fields: Sequence[int]) -> Source:
         """Returns the same samples with only the fields of these numbers."""
 

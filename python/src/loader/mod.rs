@@ -2,6 +2,7 @@
 //!
 //! - `field`: what the fields of a sample hold. `column`: an array in memory, whose rows are read where they are; `files`:
 //!   samples in files; `stream`: packed tars; `watched`: opening them; `source`: datasets of these.
+//! - `pack`: rows of one length, filled with documents.
 //! - `plan`: mixtures, batches by length, and what a sampler of the program has chosen.
 //! - `options`: the options of a loader, and the engine's builder made of them.
 //! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass; `helper`: a thread that
@@ -25,6 +26,7 @@ mod files;
 mod helper;
 mod options;
 mod output;
+mod pack;
 mod pass;
 mod plan;
 pub(crate) mod ranks;

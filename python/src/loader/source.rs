@@ -7,16 +7,20 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use slotline::BoxError;
-use slotline::dataset::{ConcatDataset, ConcatError, Context, Dataset, OutOfRange, Subset, Upcoming};
+use slotline::dataset::{ConcatDataset, Context, Dataset, OutOfRange, Subset, Upcoming};
+use slotline::rng::Generator;
 use slotline::sample::{Fields, Row, RowsMut, Sample};
-use slotline::sampler::Order;
+use slotline::sampler::{Order, Sampler};
 use slotline::source::{digits, map_npy, read_idx, read_npy};
 use slotline_python_shielded::shielded;
+use slotline_sequences::packing::PackingOptions;
 
 use super::column::Column;
 use super::failure;
 use super::field::{Field, Form};
 use super::files::{Files, options};
+use super::pack::Packed;
+use super::plan::{self, Passes, Plan};
 use super::stream::Stream;
 use super::watched::watched;
 
@@ -37,6 +41,8 @@ pub(crate) enum Node {
     Stack(Box<[Arc<Node>]>),
     /// Some fields of columns or files, by their numbers.
     Fields(Arc<Node>, Box<[usize]>),
+    /// Rows of one length, filled with samples.
+    Packed(Packed),
 }
 
 impl Node {
@@ -53,20 +59,22 @@ impl Node {
                 let all = node.list();
                 fields.iter().map(|&field| all[field]).collect()
             }
+            Self::Packed(packed) => packed.fields().iter().collect(),
         }
     }
 
     /// Returns the same samples with only these fields, which must exist. What is left out is not written, and a part of a
     /// stack of which nothing is left is not read.
-    fn select(self: &Arc<Self>, fields: &[usize]) -> Result<Arc<Self>, ConcatError> {
+    fn select(self: &Arc<Self>, fields: &[usize]) -> Result<Arc<Self>, String> {
         let node = match &**self {
             Self::Columns { .. } | Self::Files(_) | Self::Stream(_) => Self::Fields(self.clone(), fields.into()),
             Self::Fields(node, of) => Self::Fields(node.clone(), fields.iter().map(|&field| of[field]).collect()),
             Self::Subset(subset) => Self::Subset(subset.of(subset.dataset().select(fields)?)),
             Self::Concat(concat) => {
                 let parts: Result<Vec<_>, _> = concat.datasets().iter().map(|part| part.select(fields)).collect();
-                Self::Concat(ConcatDataset::new(parts?)?)
+                Self::Concat(ConcatDataset::new(parts?).map_err(|error| error.to_string())?)
             }
+            Self::Packed(_) => return Err("packed documents have all of their fields; select before pack".to_owned()),
             Self::Stack(parts) => {
                 // The part of each field, and its number there.
                 let places: Vec<(usize, usize)> = (0..)
@@ -97,7 +105,7 @@ impl Node {
                 forms
             }
             Self::Stack(parts) => parts.iter().flat_map(|part| part.forms()).collect(),
-            Self::Columns { .. } | Self::Files(_) | Self::Stream(_) | Self::Fields(..) => {
+            Self::Columns { .. } | Self::Files(_) | Self::Stream(_) | Self::Fields(..) | Self::Packed(_) => {
                 self.list().iter().map(|field| field.form).collect()
             }
         }
@@ -111,6 +119,7 @@ impl Node {
             Self::Subset(subset) => std::slice::from_ref(subset.dataset()),
             Self::Concat(concat) => concat.datasets(),
             Self::Stack(parts) => parts,
+            Self::Packed(packed) => std::slice::from_ref(packed.documents()),
         };
         let parts: Vec<_> = parts.iter().map(|part| part.outline(of)).collect();
         format!("{}({})", of(self), parts.join(", "))
@@ -126,6 +135,7 @@ impl Node {
             Self::Concat(concat) => concat.datasets().iter().any(|part| part.reads_files(on_servers)),
             Self::Stack(parts) => parts.iter().any(|part| part.reads_files(on_servers)),
             Self::Fields(node, _) => node.reads_files(on_servers),
+            Self::Packed(packed) => packed.documents().reads_files(on_servers),
         }
     }
 
@@ -139,6 +149,7 @@ impl Node {
             Self::Concat(_) => "concat".to_owned(),
             Self::Stack(_) => "stack".to_owned(),
             Self::Fields(node, _) => node.format(),
+            Self::Packed(packed) => packed.format(),
         }
     }
 
@@ -147,6 +158,7 @@ impl Node {
         match self {
             Self::Columns { .. } | Self::Stream(_) => "none".to_owned(),
             Self::Files(files) => files.image().unwrap_or_else(|| "none".to_owned()),
+            Self::Packed(_) => "packed".to_owned(),
             _ => self.format(),
         }
     }
@@ -164,11 +176,12 @@ impl Node {
     }
 
     /// Writes a sample, which must exist.
-    fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
+    pub(crate) fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
         let Record { node, index, cx } = match self {
             Self::Columns { columns, .. } => return columns.iter().try_for_each(|column| column.write(index, row)),
             Self::Files(files) => return files.write(index, row, cx),
             Self::Fields(node, fields) => return node.write_fields(fields, index, row, cx),
+            Self::Packed(packed) => return packed.write(index, row, cx),
             Self::Stream(_) => return Err("a stream has no samples by index".into()),
             Self::Stack(parts) => return parts.iter().try_for_each(|part| part.write(index, row, cx)),
             Self::Subset(subset) => subset.get(index, cx)?,
@@ -233,6 +246,7 @@ impl Dataset for Node {
             Self::Concat(concat) => concat.len(),
             Self::Stack(parts) => parts.first().map_or(0, |part| part.len()),
             Self::Fields(node, _) => node.len(),
+            Self::Packed(packed) => packed.len(),
         }
     }
 
@@ -250,7 +264,7 @@ impl Dataset for Node {
         match self {
             Self::Columns { columns, .. } => columns.iter().for_each(|column| column.prefetch(index)),
             // They are read ahead instead.
-            Self::Files(_) | Self::Stream(_) => {}
+            Self::Files(_) | Self::Stream(_) | Self::Packed(_) => {}
             Self::Subset(subset) => subset.prefetch(index),
             Self::Concat(concat) => concat.prefetch(index),
             Self::Stack(parts) => parts.iter().for_each(|part| part.prefetch(index)),
@@ -270,6 +284,7 @@ impl Dataset for Node {
             Self::Concat(concat) => concat.reads_ahead(),
             Self::Stack(parts) => parts.iter().any(Dataset::reads_ahead),
             Self::Fields(node, _) => node.reads_ahead(),
+            Self::Packed(packed) => packed.documents().reads_ahead(),
         }
     }
 
@@ -280,6 +295,8 @@ impl Dataset for Node {
             Self::Subset(subset) => subset.begin_pass(upcoming),
             Self::Concat(concat) => concat.begin_pass(upcoming),
             Self::Fields(node, _) => node.begin_pass(upcoming),
+            Self::Packed(packed) if self.reads_ahead() => packed.begin_pass(upcoming),
+            Self::Packed(_) => {}
             Self::Stack(parts) => {
                 parts.iter().filter(|part| part.reads_ahead()).for_each(|part| part.begin_pass(upcoming.clone()));
             }
@@ -288,7 +305,7 @@ impl Dataset for Node {
 
     fn reads_many(&self) -> bool {
         match self {
-            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) | Self::Fields(..) => false,
+            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) | Self::Fields(..) | Self::Packed(_) => false,
             Self::Files(files) => files.reads_many(),
             Self::Subset(subset) => subset.reads_many(),
             Self::Concat(concat) => concat.reads_many(),
@@ -297,7 +314,7 @@ impl Dataset for Node {
 
     fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
         let written = match self {
-            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) | Self::Fields(..) => 0,
+            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) | Self::Fields(..) | Self::Packed(_) => 0,
             Self::Files(files) => files.write_some(indices, rows),
             Self::Subset(subset) => return subset.write_many(indices, cx, rows),
             Self::Concat(concat) => return concat.write_many(indices, cx, rows),
@@ -489,13 +506,49 @@ impl Source {
         Self::new(Node::Subset(Subset::ordered(node, Order::computed(len, 0, index))))
     }
 
+    /// The samples of a mixture of the parts of a concatenation, as its first pass with seed 0 has them without shuffling.
+    #[staticmethod]
+    fn mixed(py: Python<'_>, source: &Self, plan: &Plan) -> PyResult<Self> {
+        let Passes::Mixture(mixtures) = &plan.passes else {
+            return Err(failure::invalid(py, "the plan is no mixture"));
+        };
+        let (mut mixture, mut order) = (mixtures[0].clone().shuffle(false), Order::default());
+        let drawn = mixture.order(&mut Generator::from_seed(0), &mut order);
+        drawn.map_err(|error| failure::invalid(py, error.to_string()))?;
+        Ok(Self::new(Node::Subset(Subset::ordered(source.node.clone(), order))))
+    }
+
+    /// Bins of `capacity` tokens, filled with documents of these lengths, given as the bytes of `u64`. Each field is padded
+    /// with an element of these bytes.
+    #[staticmethod]
+    #[pyo3(signature = (source, lengths, capacity, whole, drop_last, seed, padding))]
+    fn packed(
+        py: Python<'_>,
+        source: &Self,
+        lengths: &[u8],
+        capacity: usize,
+        whole: bool,
+        drop_last: bool,
+        seed: Option<u64>,
+        padding: Vec<Vec<u8>>,
+    ) -> PyResult<Self> {
+        let mut options = PackingOptions::new(capacity).drop_last(drop_last);
+        if let Some(seed) = seed {
+            options = options.seed(seed);
+        }
+        let lengths = plan::lengths(lengths);
+        let packing = if whole { options.best_fit(lengths) } else { options.chunks(lengths) };
+        let packing = packing.map_err(|error| failure::invalid(py, error.to_string()))?;
+        Ok(Self::new(Node::Packed(Packed::new(py, source.node.clone(), packing, padding)?)))
+    }
+
     /// The same samples with only the fields of these numbers, which must exist.
     fn select(&self, py: Python<'_>, fields: Vec<usize>) -> PyResult<Self> {
         if let Node::Stream(_) = *self.node {
             let what = "fields of a stream can't be selected; pass columns to slotline.open instead";
             return Err(failure::invalid(py, what));
         }
-        let node = self.node.select(&fields).map_err(|error| failure::invalid(py, error.to_string()))?;
+        let node = self.node.select(&fields).map_err(|what| failure::invalid(py, what))?;
         Ok(Self { node })
     }
 

@@ -347,3 +347,136 @@ def test_wrong_samplers(options, error, words):
         list(Loader(NUMBERS, **options))
     with pytest.raises(slotline.OptionError, match="rename"):
         Loader(NUMBERS.rename(i="index"), include_index=True)
+
+
+# `DistributedSampler::over(MixtureSampler::new([12, 4], [0.75, 0.25])?, 1, 0)` of slotline for Rust with seed 42, in epochs 0 and 1.
+MIXED = {
+    ("first_exhausted", False): [
+        [14, 15, 2, 7, 13, 3, 9, 6, 11, 0, 8, 12, 1, 4, 10],
+        [9, 14, 0, 10, 6, 11, 7, 13, 3, 4, 15, 1, 5, 2, 12],
+    ],
+    ("all_exhausted", False): [
+        [14, 15, 2, 7, 13, 3, 9, 6, 11, 0, 8, 1, 4, 10, 12, 5],
+        [9, 14, 0, 10, 6, 11, 13, 15, 7, 3, 4, 1, 5, 12, 2, 8],
+    ],
+    ("all_exhausted_without_replacement", True): [
+        [2, 7, 14, 3, 9, 6, 15, 11, 0, 8, 13, 1, 4, 10, 12, 5],
+        [9, 0, 14, 10, 6, 11, 13, 7, 3, 4, 15, 1, 5, 2, 12, 8],
+    ],
+    (11, False): [[14, 15, 13, 2, 7, 3, 9, 6, 11, 0, 8], [9, 14, 0, 10, 6, 11, 13, 7, 15, 3, 4]],
+}
+PARTS = [Arrays(i=np.arange(12)), Arrays(i=np.arange(12, 16))]
+
+
+@pytest.mark.filterwarnings("ignore:num_workers is")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_mixtures_are_those_of_rust(workers):
+    for (stop, even), expected in MIXED.items():
+        mixture = slotline.mix(PARTS, [0.75, 0.25], stop=stop, even=even)
+        assert len(mixture) == len(expected[0]) and mixture.datasets == tuple(PARTS)
+        for dataset in (mixture, pickle.loads(pickle.dumps(mixture))):
+            loader = Loader(dataset, 4, shuffle=True, seed=42, num_workers=workers, include_index=True)
+            assert len(loader) == -(-len(expected[0]) // 4)
+            for order in expected:
+                assert [index.tolist() for index in (b["index"] for b in loader)] == cut(order, 4)
+            loader.set_epoch(1)
+            assert numbers(loader) == cut(expected[1], 4)
+    assert repr(mixture) == "<slotline.Mixture of 11 samples by weights [0.75, 0.25]: i: int64 []>"
+
+
+def test_mixtures_in_order_and_as_parts():
+    mixture = slotline.mix([*PARTS, Arrays(i=np.arange(100, 103))], [3, 1, 0.5], stop=30)
+    order = [sample["i"].item() for sample in mixture]
+    counts = [sum(low <= i < high for i in order) for low, high in ((0, 12), (12, 16), (100, 200))]
+    assert counts == [20, 7, 3]
+    for low, high in ((0, 12), (12, 16), (100, 103)):
+        own = [i for i in order if low <= i < high]
+        assert own == [low + k % (high - low) for k in range(len(own))]
+    assert [mixture[i]["i"].item() for i in range(-30, 0)] == order
+    assert sum(numbers(Loader(mixture, 7, seed=0)), []) == order
+    assert sum(numbers(Loader(mixture, 7, seed=1)), []) != order
+    assert [sample["i"].item() for sample in mixture.take(9).concat(mixture[::-1])] == order[:9] + order[::-1]
+    zipped = mixture.zip(Arrays(w=np.arange(30))).rename(i="sample").select("w", "sample")
+    assert samples(zipped) == [{"w": w, "sample": i} for w, i in enumerate(order)]
+    by_size = slotline.mix(PARTS)
+    assert sorted(sum(numbers(Loader(by_size, 5, shuffle=True)), [])) == list(range(16))
+    # A mixture of a mixture.
+    nested = slotline.mix([by_size, PARTS[1]], stop=40)
+    assert set(sum(numbers(Loader(nested, 8, shuffle=True)), [])) == set(range(16))
+
+
+SCHEDULE = [[1, 0], [1, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("options", [{"weights": [2, 1], "stop": 50}, {"schedule": SCHEDULE, "stop": 48}, {"weights": [1, 3]}])
+def test_mixtures_resume_on_any_number_of_ranks(options):
+    mixture = slotline.mix(PARTS, **options)
+
+    def loaders(world_size, size):
+        return [Loader(mixture, size, True, seed=9, rank=r, world_size=world_size) for r in range(world_size)]
+
+    def step(passes):
+        """Returns what all ranks get together, in the order of the pass."""
+        batches = [next(each, None) for each in passes]
+        assert len({batch is None for batch in batches}) == 1
+        return None if batches[0] is None else sum(zip(*(batch["i"].tolist() for batch in batches)), ())
+
+    alone = Loader(mixture, 4, True, seed=9)
+    whole = [sum(numbers(alone), []) for _ in range(4)]
+    if "schedule" in options:
+        firsts = [sum(i < 12 for i in order) for order in whole]
+        assert firsts == [48, 24, 0, 0]
+    for epoch in range(3):
+        for done in range(len(whole[epoch]) // 4):
+            first = loaders(2, 2)
+            for loader in first:
+                loader.set_epoch(epoch)
+            passes = [iter(loader) for loader in first]
+            assert [i for _ in range(done) for i in step(passes)] == whole[epoch][: 4 * done]
+            if done == 0:
+                continue
+            state = slotline.merge_states([loader.state_dict() for loader in first])
+            for resumed in (loaders(2, 2), [Loader(mixture, 2, True, seed=9)], loaders(1, 2)):
+                for loader in resumed:
+                    loader.load_state_dict(json.loads(json.dumps(state)))
+                rest = list(iter(lambda passes=[iter(loader) for loader in resumed]: step(passes), None))
+                rest = [i for some in rest for i in some]
+                assert rest[: len(whole[epoch]) - 4 * done] == whole[epoch][4 * done :]
+                assert sum(numbers(resumed[0]), []) == whole[epoch + 1][:: len(resumed)][: len(whole[epoch + 1]) or None]
+
+
+@pytest.mark.parametrize(
+    "make, error, words",
+    [
+        (lambda: slotline.mix(PARTS, [1]), DataError, "1 weights for 2 datasets"),
+        (lambda: slotline.mix(PARTS, [1, -1]), DataError, "weight.*-1"),
+        (lambda: slotline.mix(PARTS, [0, 0]), DataError, "sum"),
+        (lambda: slotline.mix(PARTS, [1, 1], stop="never"), DataError, "stop is 'never'"),
+        (lambda: slotline.mix(PARTS, [1, 1], stop=0), DataError, "stop is 0"),
+        (lambda: slotline.mix([PARTS[0], PARTS[0].take(0)], [1, 1]), DataError, "dataset 1 is empty"),
+        (lambda: slotline.mix([], []), DataError, "no datasets"),
+        (lambda: slotline.mix([PARTS[0], DATA], [1, 1]), DataError, "fields of dataset 1"),
+        (lambda: slotline.mix(PARTS, schedule=SCHEDULE), DataError, "stop as the number"),
+        (lambda: slotline.mix(PARTS, [1, 1], schedule=SCHEDULE, stop=9), DataError, "exclude each other"),
+        (lambda: Loader(slotline.mix(PARTS), sampler=[1]), slotline.OptionError, "sampler excludes a Mixture"),
+        (lambda: Loader(slotline.mix(PARTS), 2, True, num_samples=3), slotline.OptionError, "num_samples excludes"),
+    ],
+)
+def test_wrong_mixtures(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
+
+
+def test_states_of_other_mixtures():
+    loader = Loader(slotline.mix(PARTS, [2, 1], stop=20), 2, True, seed=1)
+    next(iter(loader))
+    state = loader.state_dict()
+    for other in (slotline.mix(PARTS, [1, 1], stop=20), slotline.mix(PARTS, [2, 1], stop=20, even=True), PARTS[0].take(8).concat(*PARTS).take(20)):
+        with pytest.raises(slotline.StateError):
+            Loader(other, 2, True, seed=1).load_state_dict(state)
+    same = Loader(slotline.mix(PARTS, [2, 1], stop=20), 2, True, seed=1)
+    same.load_state_dict(state)
+    # A state that was refused has changed nothing.
+    with pytest.raises(slotline.StateError):
+        same.load_state_dict({**state, "epoch": 5, "batch_size": 3})
+    assert numbers(same) == numbers(Loader(slotline.mix(PARTS, [2, 1], stop=20), 2, True, seed=1))[1:]

@@ -104,8 +104,12 @@ impl Packing {
         digest([self.0.capacity as u64].into_iter().chain(starts).chain(pieces))
     }
 
-    /// Returns the tokens that a document had when it was packed.
-    pub(super) fn length(&self, document: usize) -> usize {
+    /// Returns the number of tokens that a document had when it was packed.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such document.
+    pub fn length(&self, document: usize) -> usize {
         self.0.lengths[document] as usize
     }
 
