@@ -8,10 +8,12 @@ PyTorch, or anything else that imports DLPack. It needs NumPy only.
 
 from slotline._datasets import (
     Arrays,
+    Batches,
     ConcatDataset,
     Dataset,
     Field,
     Mixture,
+    Packed,
     StackDataset,
     Subset,
     digits,
@@ -39,6 +41,7 @@ from slotline._slotline import Pass, Tensor, __version__
 
 __all__ = [
     "Arrays",
+    "Batches",
     "ConcatDataset",
     "DataError",
     "Dataset",
@@ -50,6 +53,7 @@ __all__ = [
     "Mixture",
     "OptionError",
     "OutOfMemoryError",
+    "Packed",
     "Pass",
     "Ranks",
     "SampleError",

@@ -155,6 +155,87 @@ class Dataset:
             raise DataError(f"times is {times}, but {length} samples as many times can't be counted")
         return _Derived(_slotline.Source.every(self._source, 0, 1, total), self._names, partial(Dataset.repeat, self, times))
 
+    def batch_by_tokens(
+        self,
+        budget: int,
+        *,
+        field: str | int | None = None,
+        lengths: Iterable[int] | np.ndarray[Any, Any] | None = None,
+        padded: bool = True,
+        limit: int | None = None,
+    ) -> Batches:
+        """Returns these samples in batches of similar lengths, with as many samples in each as have ``budget`` tokens.
+
+        For ``Loader(dataset.batch_by_tokens(8192), shuffle=True)``, which leaves out ``batch_size``. Each sample comes once, and
+        with ``shuffle`` the batches of each pass are others, in random order. Otherwise they go from the longest samples to the
+        shortest. All ranks get equally many batches.
+
+        Args:
+            budget: The most tokens of a batch.
+            field: The field of any length whose elements count, or bytes of a text. ``None``: the only one there is.
+            lengths: The length of each sample, if it is known. ``None``: all samples of the field are read now.
+            padded: Whether each sample counts as the longest of its batch, as where they are padded to it.
+            limit: The most samples of a batch. It has memory for as many as the shortest samples would allow.
+        """
+        found = _lengths(self, field, lengths)
+        plan = _slotline.Plan.token_budget(found.tobytes(), _count("budget", budget), padded, limit)
+        words = f" in batches of {budget} tokens"
+        make = partial(Dataset.batch_by_tokens, self, budget, field=field, lengths=found, padded=padded, limit=limit)
+        return Batches._of(self, plan, words, make)
+
+    def bucket(
+        self,
+        boundaries: Iterable[int],
+        batch_sizes: Iterable[int],
+        *,
+        field: str | int | None = None,
+        lengths: Iterable[int] | np.ndarray[Any, Any] | None = None,
+    ) -> Batches:
+        """Returns these samples in batches from buckets of lengths, as TensorFlow's ``bucket_by_sequence_length`` does.
+
+        Bucket i has the lengths from ``boundaries[i - 1]`` on, below ``boundaries[i]``, in batches of ``batch_sizes[i]``: there is
+        one batch size more than boundaries. The last batch of a bucket may be smaller. All else is as with
+        :meth:`batch_by_tokens`; without ``shuffle``, each bucket has the order of the dataset.
+        """
+        edges, sizes = list(boundaries), list(batch_sizes)
+        found = _lengths(self, field, lengths)
+        plan = _slotline.Plan.buckets(found.tobytes(), edges, sizes)
+        make = partial(Dataset.bucket, self, edges, sizes, field=field, lengths=found)
+        return Batches._of(self, plan, f" in buckets of {sizes} samples by lengths {edges}", make)
+
+    def pack(
+        self,
+        length: int,
+        *,
+        field: str | int | Sequence[str | int] | None = None,
+        lengths: Iterable[int] | np.ndarray[Any, Any] | None = None,
+        documents: bool = True,
+        drop_last: bool = False,
+        seed: int | None = None,
+        padding: int | Sequence[int] = 0,
+    ) -> Packed:
+        """Packs samples of any length into rows of one length, each written in place. Every row is a sample.
+
+        A row has the field, of ``length`` elements; ``position_ids``, which count from 0 in each document, and ``document_ids``,
+        which are 1 for the first document of the row, 2 for the second, and 0 for the padding, both int32; and ``cu_seqlens``, where
+        documents begin and the last one ends, of any length. Attention within documents compares ``document_ids``.
+
+        Which documents are in which row depends on their lengths only, so batches, orders, ranks and states are as with any
+        dataset.
+
+        Args:
+            length: The elements of a row.
+            field: The field of any length to pack, or several that have equal lengths in each sample, such as tokens and labels.
+                The other fields are left out. ``None``: the only one of any length.
+            lengths: The length of each sample, if it is known. ``None``: all samples of the field are read now.
+            documents: Whether documents stay whole, and each goes into the fullest row that has room for it; only those that are
+                longer than a row are cut. Otherwise they are concatenated and cut, and no element of a row is left empty.
+            drop_last: Whether to leave out the last row, if it is not full. For documents that are concatenated.
+            seed: Shuffles the documents before they are packed, and the rows after it. A loader shuffles rows only.
+            padding: The number that fills a row, or one for each field.
+        """
+        return Packed(self, length, field, lengths, documents, drop_last, seed, padding)
+
     def concat(self, *others: Dataset) -> ConcatDataset:
         """Returns the samples of this dataset and then those of the others, as ``+`` does."""
         return ConcatDataset([self, *others])
@@ -381,6 +462,109 @@ def mix(
     return Mixture(datasets, weights, stop=stop, even=even, schedule=schedule)
 
 
+class Batches(Dataset):
+    """Samples in batches of similar lengths, by :meth:`Dataset.batch_by_tokens` or :meth:`Dataset.bucket`.
+
+    A :class:`Loader` makes the batches. By index and in a ``for`` loop, it is its samples.
+    """
+
+    dataset: Dataset
+
+    @staticmethod
+    def _of(dataset: Dataset, plan: _slotline.Plan, words: str, make: Callable[[], Dataset]) -> Batches:
+        batches = Batches.__new__(Batches)
+        batches.dataset, batches._plan, batches._words, batches._make = _part(dataset), plan, words, make
+        batches._source, batches._names = dataset._source, dataset._names
+        return batches
+
+    @property
+    def max_batch_size(self) -> int:
+        """The most samples of a batch."""
+        assert self._plan is not None
+        return len(self._plan)
+
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(index) if isinstance(index, slice) else self.dataset[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.dataset)
+
+
+class Packed(Dataset):
+    """Samples of any length in rows of one length: see :meth:`Dataset.pack`."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        length: int,
+        field: str | int | Sequence[str | int] | None = None,
+        lengths: Iterable[int] | np.ndarray[Any, Any] | None = None,
+        documents: bool = True,
+        drop_last: bool = False,
+        seed: int | None = None,
+        padding: int | Sequence[int] = 0,
+    ) -> None:
+        fields = [_ragged(dataset, None)] if field is None else [field] if isinstance(field, str | int) else list(field)
+        chosen = dataset.select(*(_ragged(dataset, each) for each in fields))
+        numbers = [padding] * len(fields) if isinstance(padding, int) else list(padding)
+        if len(numbers) != len(fields):
+            raise DataError(f"padding has {len(numbers)} numbers for {len(fields)} fields; give one for each")
+        if chosen._names is None and len(fields) > 1:
+            raise DataError("several fields without names are packed; name them with rename")
+        elements = []
+        for number, about in zip(numbers, chosen.fields, strict=True):
+            if about.dtype == "str":
+                raise DataError(f"field {about.name!r} is a text; pack numbers, such as its tokens")
+            element = np.array(number).astype(about.dtype)
+            if element != number:
+                raise DataError(f"padding is {number!r}, which is no {about.dtype}; pass a number that is")
+            elements.append(element.tobytes())
+        found = _lengths(chosen, 0 if chosen._names is None else chosen._names[0], lengths)
+        count = _count("length", length)
+        self._source = _slotline.Source.packed(
+            chosen._source, found.tobytes(), count, documents, drop_last, None if seed is None else _count("seed", seed), elements
+        )
+        self._names = _names([*(chosen._names or ("tokens",)), "position_ids", "document_ids", "cu_seqlens"])
+        tokens = min(int(found.sum()), count * len(self))
+        self._words = f" of {count} elements" + (f", {tokens / (count * len(self)):.1%} full" if len(self) else "")
+        self._make = partial(Packed, dataset, count, field, found, documents, drop_last, seed, padding)
+
+
+def _ragged(dataset: Dataset, field: str | int | None) -> str | int:
+    """Returns a field of any length, or the only one there is."""
+    about = _part(dataset).fields
+    found = [place if f.name is None else f.name for place, f in enumerate(about) if f.shape == (None,)]
+    if field is None:
+        if len(found) != 1:
+            raise DataError(f"{len(found)} fields have any length{': ' if found else ''}{', '.join(map(repr, found))}; name one with field")
+        return found[0]
+    texts = [place if f.name is None else f.name for place, f in enumerate(about) if f.dtype == "str"]
+    if field not in [*found, *texts]:
+        raise DataError(f"field {field!r} has no length of its own; those that have are {', '.join(map(repr, [*found, *texts])) or 'none'}")
+    return field
+
+
+def _lengths(
+    dataset: Dataset, field: str | int | None, lengths: Iterable[int] | np.ndarray[Any, Any] | None
+) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Checks the lengths of all samples, or reads them from a field of any length."""
+    count = len(_part(dataset))
+    if lengths is None:
+        from slotline._loader import Loader
+
+        some = dataset.select(_ragged(dataset, field))
+        workers = min(4, len(os.sched_getaffinity(0)))
+        batches = Loader(some, 64, packed=True, num_workers=workers if count > 64 else 0)
+        parts = [np.diff(next(iter(batch.values() if isinstance(batch, dict) else batch))[1]) for batch in batches]
+        return np.concatenate(parts).astype(np.uint64) if parts else np.zeros(0, np.uint64)
+    found = np.asarray(lengths if isinstance(lengths, np.ndarray | Sequence) else list(lengths))
+    if found.shape != (count,) or (count > 0 and (found.dtype.kind not in "iu" or found.min() < 0)):
+        raise DataError(
+            f"lengths have shape {found.shape} and type {found.dtype}; pass an integer from 0 on for each of {count} samples"
+        )
+    return found.astype(np.uint64)
+
+
 def _names(fields: list[str | None]) -> tuple[str, ...] | None:
     """Returns the names of all fields; ``None`` if none has one."""
     names = tuple(name for name in fields if name is not None)
@@ -409,6 +593,8 @@ def _arguments(what: str, values: tuple[Any, ...], named: dict[str, Any]) -> tup
 
 def _part(dataset: Any) -> Dataset:
     """Checks a dataset that another one is made of."""
+    if isinstance(dataset, Batches):
+        raise DataError("a dataset is in batches already; batch it last, after all else that is done with its samples")
     return _checked(dataset)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from slotline import _slotline
 from slotline._checks import ANYTHING, COUNT, COUNTS, DICT, FLAG, TEXT, Kind, check_fields, integer, nullable
-from slotline._datasets import Dataset, _checked
+from slotline._datasets import Batches, Dataset, _checked
 from slotline._errors import DataError, OptionError, StateError
 
 _U32, _U64 = integer(0, (1 << 32) - 1), integer(0, (1 << 64) - 1)
@@ -200,6 +200,8 @@ class Loader:
                 hint = "pass a list, an array, or an object whose __iter__ makes an iterator for each pass"
                 raise TypeError(f"{what} is of type {kind}, which has the indices of one pass at most; {hint}")
             plan = _slotline.Plan.given(self._has_batches)
+        if isinstance(dataset, Batches) and batch_size != 1:
+            raise OptionError("batch_size excludes a Batches, which decides which samples a batch has; leave it out")
         if include_index and "index" in (dataset._names or ()):
             raise OptionError("include_index would add a field 'index', but the dataset has one; rename it")
         self._make = partial(

@@ -92,7 +92,7 @@ def pipeline(draw, lines):
 
 @pytest.mark.filterwarnings("ignore:num_workers is")
 def test_random_pipelines(lines):
-    for seed in cases(60):
+    for seed in cases(40):
         draw = random.Random(seed)
         dataset, model = pipeline(draw, lines)
         assert len(dataset) == len(model), seed
@@ -480,3 +480,203 @@ def test_states_of_other_mixtures():
     with pytest.raises(slotline.StateError):
         same.load_state_dict({**state, "epoch": 5, "batch_size": 3})
     assert numbers(same) == numbers(Loader(slotline.mix(PARTS, [2, 1], stop=20), 2, True, seed=1))[1:]
+
+
+LENGTHS = [len(document) for document in DOCUMENTS]
+# `LengthBatchSampler::token_budget(lengths, 24)` and `buckets(lengths, [4, 8], [5, 3, 2])` of slotline for Rust with generators of
+# seed 42 and 43.
+BUDGETED = [
+    [[16, 8], [10, 19], [13], [6, 17], [7, 22], [3, 15], [11], [1, 2, 0], [20, 4], [14, 18], [21, 5], [9, 12]],
+    [[4, 8], [14, 6], [10], [13, 16], [12, 15, 21], [2, 19, 22, 0], [3, 9], [17, 20], [5], [1, 18, 7], [11]],
+]
+BUCKETED = [
+    [[19, 22], [12, 9], [6, 17], [7, 13], [2, 18, 21], [1, 14], [3, 20], [16, 8, 0, 11, 5], [15, 10, 4]],
+    [[3, 9], [16, 11, 8, 22, 19], [10, 15, 21], [1, 12], [0, 5], [4, 2], [14, 6], [13, 18, 7], [17, 20]],
+]
+# The documents, and the parts of them, of `PackingOptions::new(16).best_fit(lengths)` and `seed(3).chunks(lengths)`.
+BEST = [
+    [(3, 0, 11), (21, 0, 5)],
+    [(14, 0, 11), (10, 0, 5)],
+    [(6, 0, 10), (18, 0, 6)],
+    [(17, 0, 10), (7, 0, 6)],
+    [(9, 0, 9), (15, 0, 7)],
+    [(20, 0, 9), (4, 0, 7)],
+    [(1, 0, 8), (12, 0, 8)],
+    [(2, 0, 4), (13, 0, 4), (5, 0, 3), (16, 0, 3), (8, 0, 2)],
+    [(19, 0, 2), (0, 0, 1), (11, 0, 1), (22, 0, 1)],
+]
+CHUNKS = [
+    [(20, 3, 9), (7, 0, 6), (5, 0, 3), (18, 0, 1)],
+    [(18, 1, 6), (19, 0, 2), (4, 0, 7), (8, 0, 2)],
+    [(1, 6, 8), (16, 0, 3), (15, 0, 7), (14, 0, 4)],
+    [(14, 4, 11), (13, 0, 4), (22, 0, 1), (11, 0, 1), (20, 0, 3)],
+    [(12, 0, 8), (9, 0, 8)],
+    [(9, 8, 9), (0, 0, 1), (10, 0, 5), (6, 0, 9)],
+    [(3, 5, 11), (2, 0, 4), (1, 0, 6)],
+    [(6, 9, 10), (17, 0, 10), (3, 0, 5)],
+    [(21, 0, 5)],
+]
+
+
+@pytest.mark.filterwarnings("ignore:num_workers is")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("given", [False, True])
+def test_batches_by_length_are_those_of_rust(lines, workers, given):
+    options = {"lengths": LENGTHS} if given else {}
+    by_tokens = lines.batch_by_tokens(24, **options)
+    in_buckets = lines.bucket([4, 8], (5, 3, 2), **options)
+    assert repr(in_buckets).startswith("<slotline.Batches of 23 samples in buckets of [5, 3, 2] samples by lengths [4, 8]: i: int64")
+    for dataset, expected in ((by_tokens, BUDGETED), (in_buckets, BUCKETED)):
+        for copy in (dataset, pickle.loads(pickle.dumps(dataset))):
+            loader = Loader(copy, shuffle=True, seed=42, num_workers=workers)
+            for batches in expected:
+                passed = iter(loader)
+                assert len(passed) == len(batches)
+                for batch, indices in zip(passed, batches, strict=True):
+                    assert batch["i"].tolist() == indices
+                    assert [row.tolist() for row in batch["tokens"]] == [DOCUMENTS[i] for i in indices]
+            loader.set_epoch(0)
+            assert numbers(loader) == expected[0]
+            with pytest.raises(TypeError, match="differ in number"):
+                len(loader)
+    assert sorted(sum(numbers(Loader(by_tokens)), [])) == list(range(N))
+    assert [len(batch) for batch in numbers(Loader(lines.batch_by_tokens(10**6, limit=9)))] == [9, 9, 5]
+    assert plain(by_tokens[3]) == plain(lines[3]) and len(list(by_tokens)) == N and by_tokens.max_batch_size >= 4
+    assert [field.name for field in by_tokens.fields] == ["i", "tokens", "text"]
+
+
+@pytest.mark.parametrize("kind", ["tokens", "buckets"])
+def test_batches_by_length_resume_on_any_number_of_ranks(lines, kind):
+    dataset = lines.batch_by_tokens(24) if kind == "tokens" else lines.bucket([4, 8], [5, 3, 2])
+
+    def loaders(world_size):
+        return [Loader(dataset, shuffle=True, seed=42, rank=r, world_size=world_size) for r in range(world_size)]
+
+    whole = BUDGETED[1] if kind == "tokens" else BUCKETED[1]
+    for done in range(1, len(whole) // 2):
+        first = loaders(2)
+        for loader in first:
+            loader.set_epoch(1)
+        passes = [iter(loader) for loader in first]
+        assert [next(each)["i"].tolist() for _ in range(done) for each in passes] == whole[: 2 * done]
+        state = slotline.merge_states([loader.state_dict() for loader in first])
+        for world_size in (1, 2, 3):
+            resumed = loaders(world_size)
+            for loader in resumed:
+                loader.load_state_dict(json.loads(json.dumps(state)))
+            rest = [numbers(loader) for loader in resumed]
+            assert len({len(each) for each in rest}) == 1
+            assert [batch for step in zip(*rest, strict=True) for batch in step][: len(whole) - 2 * done] == whole[2 * done :]
+            # The next pass is that of epoch 2.
+            again = Loader(dataset, shuffle=True, seed=42, rank=0, world_size=world_size)
+            again.set_epoch(2)
+            assert numbers(resumed[0]) == numbers(again)
+
+
+def bins(plan, width, documents=DOCUMENTS, padding=0):
+    """Returns rows of documents as Python makes them."""
+    made = []
+    for pieces in plan:
+        tokens, positions, ids, ends = [], [], [], [0]
+        for number, (document, start, end) in enumerate(pieces, 1):
+            tokens += documents[document][start:end]
+            positions += range(end - start)
+            ids += [number] * (end - start)
+            ends.append(len(tokens))
+        rest = width - len(tokens)
+        made.append((tokens + [padding] * rest, positions + [0] * rest, ids + [0] * rest, ends))
+    return made
+
+
+@pytest.mark.filterwarnings("ignore:num_workers is")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_packed_documents_are_those_of_rust(lines, workers):
+    packed = lines.pack(16, padding=-1)
+    assert repr(packed) == (
+        "<slotline.Packed of 9 samples of 16 elements, 92.4% full: "
+        "tokens: int64 [16], position_ids: int32 [16], document_ids: int32 [16], cu_seqlens: int32 [None]>"
+    )
+    chunks = lines.pack(16, documents=False, seed=3, lengths=np.array(LENGTHS))
+    for dataset, expected in ((packed, bins(BEST, 16, padding=-1)), (chunks, bins(CHUNKS, 16))):
+        for copy in (dataset, pickle.loads(pickle.dumps(dataset))):
+            assert [tuple(row.values()) for row in samples(copy, num_workers=workers)] == expected
+        shuffled = Loader(dataset, 4, shuffle=True, seed=1, num_workers=workers, include_index=True)
+        for batch in shuffled:
+            for place, index in enumerate(batch["index"]):
+                assert tuple(batch[f.name][place].tolist() for f in dataset.fields) == expected[index]
+    assert samples(lines.pack(16, documents=False, drop_last=True)) == samples(lines.pack(16, documents=False))[:-1]
+    assert samples(lines.take(0).pack(16)) == []
+
+
+def test_packing_two_fields(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps({"labels": [-i for i in d], "tokens": d}) + "\n" for d in DOCUMENTS))
+    pairs = slotline.open(path)
+    packed = pairs.pack(16, field=["tokens", "labels"], padding=[0, -100])
+    assert [field.name for field in packed.fields] == ["tokens", "labels", "position_ids", "document_ids", "cu_seqlens"]
+    expected = zip(bins(BEST, 16), bins(BEST, 16, [[-i for i in d] for d in DOCUMENTS], -100), strict=True)
+    assert [tuple(row.values()) for row in samples(packed)] == [(a[0], b[0], *a[1:]) for a, b in expected]
+    path.write_text(json.dumps({"labels": [1, 2], "tokens": [1]}) + "\n")
+    with pytest.raises(slotline.Error, match="document 0 has 2 tokens, but 1 were packed"):
+        list(Loader(slotline.open(path).pack(16, field=["tokens", "labels"])))
+
+
+def test_mixtures_of_packed_documents_and_the_reverse(lines):
+    first, second = lines.take(12), lines[12:]
+    mixture = slotline.mix([first.pack(16), second.pack(16)], [2, 1], stop=12)
+    rows = bins(BEST, 16)  # Some of them are in one part only.
+    loader = Loader(mixture, 4, shuffle=True, seed=5)
+    whole = [batch["tokens"].tolist() for batch in loader]
+    assert len(sum(whole, [])) == 12 and rows[0][0] not in sum(whole, [])
+    for done in range(1, 3):
+        loader = Loader(mixture, 4, shuffle=True, seed=5)
+        passed = iter(loader)
+        for _ in range(done):
+            next(passed)
+        other = Loader(mixture, 4, shuffle=True, seed=5)
+        other.load_state_dict(loader.state_dict())
+        assert [batch["tokens"].tolist() for batch in other] == whole[done:]
+    # A packed mixture, and one batched by tokens, are those of the mixture in order.
+    mixed = slotline.mix([first, second], [2, 1], stop=18)
+    order = [sample["i"].item() for sample in mixed]
+    documents = [DOCUMENTS[i] for i in order]
+    packed = samples(mixed.pack(16, documents=False))
+    assert sum((row["tokens"] for row in packed), [])[: sum(map(len, documents))] == sum(documents, [])
+    batched = numbers(Loader(mixed.batch_by_tokens(24), shuffle=True, seed=2))
+    assert sorted(sum(batched, [])) == sorted(order)
+    assert all(len(batch) == 1 or max(LENGTHS[i] for i in batch) * len(batch) <= 24 for batch in batched)
+    zipped = lines.pack(16).zip(Arrays(w=np.arange(9)))
+    assert [row["w"] for row in samples(zipped)] == list(range(9))
+    assert [row["w"] for row in samples(zipped.select("w"))] == list(range(9))
+    rowed = lines.pack(16).batch_by_tokens(40, lengths=[16] * 9)
+    assert [len(batch["tokens"]) for batch in Loader(rowed)] == [2, 2, 2, 2, 1]
+
+
+def test_what_cannot_be_packed_or_batched(lines):
+    batches = lines.batch_by_tokens(24)
+    for make, error, words in [
+        (lambda: lines.batch_by_tokens(5), DataError, "sample 1 has 8 tokens, but max_tokens is 5"),
+        (lambda: lines.batch_by_tokens(24, field="i"), DataError, "field 'i' has no length of its own"),
+        (lambda: lines.batch_by_tokens(24, lengths=[1]), DataError, "lengths have shape .1,."),
+        (lambda: lines.batch_by_tokens(24, lengths=[-1] * N), DataError, "from 0 on"),
+        (lambda: NUMBERS.batch_by_tokens(24), DataError, "0 fields have any length"),
+        (lambda: lines.zip(lines.select("tokens").rename(tokens="more")).batch_by_tokens(24), DataError, "2 fields .*'tokens', 'more'"),
+        (lambda: lines.bucket([8, 4], [1, 1, 1]), DataError, "boundaries must ascend"),
+        (lambda: lines.bucket([4], [1]), DataError, "one batch size more"),
+        (lambda: lines.pack(0), DataError, "capacity is 0"),
+        (lambda: lines.pack(16, field="text"), DataError, "is a text; pack numbers"),
+        (lambda: lines.pack(16, field=["tokens"], padding=[0, 1]), DataError, "2 numbers for 1 fields"),
+        (lambda: lines.pack(16, padding=[0.5]), DataError, "padding is 0.5"),
+        (lambda: lines.pack(16).select("tokens"), DataError, "select before pack"),
+        (lambda: list(Loader(lines.pack(16, lengths=[3] * N))), slotline.Error, "has 1 tokens, but 3 were packed"),
+        (lambda: batches.take(3), DataError, "batch it last"),
+        (lambda: batches + lines, DataError, "batch it last"),
+        (lambda: batches.pack(9), DataError, "batch it last"),
+        (lambda: batches.rename(i="j"), DataError, "batch it last"),
+        (lambda: slotline.mix([batches, lines]), DataError, "batch it last"),
+        (lambda: batches.batch_by_tokens(9), DataError, "batch it last"),
+        (lambda: Loader(batches, 4), slotline.OptionError, "batch_size excludes a Batches"),
+        (lambda: Loader(batches, batch_sampler=[[1]]), slotline.OptionError, "batch_sampler excludes a Batches"),
+    ]:
+        with pytest.raises(error, match=words):
+            pytest.fail(f"{make()} should be: {words}")
