@@ -156,7 +156,7 @@ impl Options {
                 return Ok(builder.sampler(shared(DistributedSampler::over(mixture, world_size, rank))?));
             }
             Passes::Lengths(sampler) => {
-                let sampler = sampler.clone().shuffle(self.shuffle).drop_last(self.drop_last);
+                let sampler = (**sampler).clone().shuffle(self.shuffle).drop_last(self.drop_last);
                 let sampler = sampler.replicas(world_size, rank)?.generator(handles.own.clone());
                 return Ok(builder.batch_sampler(sampler));
             }

@@ -22,7 +22,7 @@ pub(crate) enum Passes {
     /// Several datasets, mixed by weight: a mixture for each epoch, of which the last one goes on.
     Mixture(Arc<[MixtureSampler]>),
     /// Batches of samples of similar lengths.
-    Lengths(LengthBatchSampler),
+    Lengths(Box<LengthBatchSampler>),
 }
 
 impl Passes {
@@ -267,14 +267,14 @@ impl Plan {
         let sampler = LengthBatchSampler::token_budget(self::lengths(lengths), max_tokens);
         let sampler = sampler.map_err(|error| refused(py, &error))?.padded(padded);
         let sampler = limit.map_or(Ok(sampler.clone()), |limit| sampler.limit(limit));
-        Ok(Self { passes: Passes::Lengths(sampler.map_err(|error| refused(py, &error.into()))?) })
+        Ok(Self { passes: Passes::Lengths(Box::new(sampler.map_err(|error| refused(py, &error.into()))?)) })
     }
 
     /// Batches from buckets of lengths.
     #[staticmethod]
     fn buckets(py: Python<'_>, lengths: &[u8], boundaries: Vec<usize>, batch_sizes: Vec<usize>) -> PyResult<Self> {
         let sampler = LengthBatchSampler::buckets(self::lengths(lengths), boundaries, batch_sizes);
-        Ok(Self { passes: Passes::Lengths(sampler.map_err(|error| refused(py, &error))?) })
+        Ok(Self { passes: Passes::Lengths(Box::new(sampler.map_err(|error| refused(py, &error))?)) })
     }
 
     /// The number of samples of a mixture, or the most samples of a batch.

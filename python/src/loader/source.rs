@@ -521,7 +521,7 @@ impl Source {
     /// Bins of `capacity` tokens, filled with documents of these lengths, given as the bytes of `u64`. Each field is padded
     /// with an element of these bytes.
     #[staticmethod]
-    #[pyo3(signature = (source, lengths, capacity, whole, drop_last, seed, padding))]
+    #[expect(clippy::too_many_arguments, reason = "they are the options")]
     fn packed(
         py: Python<'_>,
         source: &Self,
