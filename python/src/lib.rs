@@ -441,6 +441,7 @@ fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::Source>()?;
     module.add_class::<loader::Engine>()?;
     module.add_class::<loader::Pass>()?;
+    module.add_class::<loader::Plan>()?;
     module.add_class::<loader::Tensor>()?;
     module.add_class::<loader::Memory>()?;
     #[cfg(feature = "files")]

@@ -9,14 +9,18 @@ NumPy.
 
 from slotline._datasets import (
     Arrays,
+    Batches,
     ConcatDataset,
     Dataset,
     Field,
+    Mixture,
+    Packed,
     StackDataset,
     Subset,
     digits,
     from_idx,
     from_npy,
+    mix,
 )
 from slotline._errors import (
     DataError,
@@ -38,6 +42,7 @@ from slotline._slotline import Pass, Tensor, __version__
 
 __all__ = [
     "Arrays",
+    "Batches",
     "ConcatDataset",
     "DataError",
     "Dataset",
@@ -46,8 +51,10 @@ __all__ = [
     "ForkError",
     "Loader",
     "LoaderTimeoutError",
+    "Mixture",
     "OptionError",
     "OutOfMemoryError",
+    "Packed",
     "Pass",
     "Ranks",
     "SampleError",
@@ -64,6 +71,7 @@ __all__ = [
     "from_npy",
     "is_stopping",
     "merge_states",
+    "mix",
     "open",
     "rng",
     "sheet",

@@ -6,7 +6,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple, SupportsIndex, overload
+from typing import Any, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
@@ -30,10 +30,10 @@ class Field(NamedTuple):
 class Dataset:
     """A dataset that a :class:`slotline.Loader` can load.
 
-    Its samples have one or more fields. If the fields have names, a batch is a dict, and otherwise
-    a tuple. Create a dataset with :class:`Arrays`, :func:`open`, :func:`folder`, :func:`tokens`,
-    :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine datasets with :class:`Subset`,
-    :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`.
+    Its samples have one or more fields. If these have names, a batch is a dict; otherwise it is a tuple. Make one with
+    :class:`Arrays`, :func:`open`, :func:`folder`, :func:`tokens`, :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine them
+    with :class:`Subset`, :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`, or by the methods, each of which returns
+    another dataset and reads nothing.
 
     ``dataset[i]`` is one sample. It equals the one that a :class:`Loader` with ``batch_size=None``
     and ``seed=0`` loads in its first pass, including random augmentations. ``dataset[i:j]`` is a
@@ -48,6 +48,12 @@ class Dataset:
     _source: _slotline.Source
     _names: tuple[str, ...] | None
     _make: Callable[[], Dataset]
+    # What the passes of a loader are made of, if not of the dataset in sequence or shuffled.
+    _plan: _slotline.Plan | None = None
+    # What they read, if not the dataset's own samples.
+    _whole: _slotline.Source | None = None
+    # What its ``repr`` says besides the number of samples.
+    _words = ""
 
     def __init__(self) -> None:
         raise TypeError("Dataset is a base class; make a dataset with Arrays, open, tokens, from_npy, from_idx or digits")
@@ -97,11 +103,156 @@ class Dataset:
     def __add__(self, other: Dataset) -> ConcatDataset:
         return ConcatDataset([self, other])
 
+    def select(self, *fields: str | int) -> Dataset:
+        """Returns the samples with only these fields, in this order: by name, or by number if they have no names.
+
+        The others are not written, and pictures among them not decoded. A part of a :class:`StackDataset` of which no field is
+        left is not read. Records of files are still read whole: ``columns`` of :func:`open` leaves more out.
+        """
+        known = range(len(self.fields)) if self._names is None else self._names
+        for place, field in enumerate(fields):
+            if field not in known or isinstance(field, bool):
+                raise DataError(f"there is no field {field!r}; the dataset has {', '.join(map(repr, known))}")
+            if field in fields[:place]:
+                raise DataError(f"field {field!r} is selected twice")
+        if not fields:
+            raise DataError("no field is selected; pass at least one")
+        source = _part(self)._source.select([known.index(field) for field in fields])  # type: ignore[arg-type]
+        names = None if self._names is None else tuple(map(str, fields))
+        return _Derived(source, names, partial(Dataset.select, self, *fields))
+
+    def rename(self, *all: str, **names: str) -> Dataset:
+        """Returns the samples with other names of fields: ``rename(image="x")`` names field ``image`` ``x``.
+
+        ``rename("x", "y")`` names all fields, which may have had no names.
+        """
+        old = self._names
+        if all and (names or len(all) != len(self.fields)):
+            raise DataError(f"{len(all)} names are given, but a sample has {len(self.fields)} fields; name each, or some by keyword")
+        for name in names:
+            if name not in (old or ()):
+                known = ", ".join(map(repr, old)) if old else "none with a name; name all by position"
+                raise DataError(f"there is no field {name!r}; the dataset has {known}")
+        new = _names([*all] if all else [names.get(name, name) for name in old or ()])
+        return _Derived(_part(self)._source, old if new is None else new, partial(Dataset.rename, self, *all, **names))
+
+    def take(self, count: int) -> Dataset:
+        """Returns the first ``count`` samples, or all if there are fewer."""
+        return self[: _count("count", count)]
+
+    def shard(self, rank: int, world_size: int) -> Dataset:
+        """Returns the samples ``rank``, ``rank + world_size``, and so on. Together, the shards have each sample once, so they may
+        differ in length by one.
+
+        For ranks that train together, pass ``rank`` and ``world_size`` to :class:`Loader` instead: it shuffles before it
+        divides, and gives all ranks equally many batches.
+        """
+        if _count("rank", rank) >= _count("world_size", world_size):
+            raise DataError(f"rank is {rank}, but world_size is {world_size}; ranks count from 0")
+        return self[rank::world_size]
+
+    def repeat(self, times: int) -> Dataset:
+        """Returns the samples this many times, one pass after another. Random pictures differ from pass to pass."""
+        length = len(_part(self))
+        total = length * _count("times", times)
+        if total >= 1 << 63:
+            raise DataError(f"times is {times}, but {length} samples as many times can't be counted")
+        return _Derived(_slotline.Source.every(self._source, 0, 1, total), self._names, partial(Dataset.repeat, self, times))
+
+    def batch_by_tokens(
+        self,
+        budget: int,
+        *,
+        field: str | int | None = None,
+        lengths: Iterable[int] | np.ndarray[Any, Any] | None = None,
+        padded: bool = True,
+        limit: int | None = None,
+    ) -> Batches:
+        """Returns these samples in batches of similar lengths, with as many samples in each as have ``budget`` tokens.
+
+        For ``Loader(dataset.batch_by_tokens(8192), shuffle=True)``, which leaves out ``batch_size``. Each sample comes once, and
+        with ``shuffle`` the batches of each pass are others, in random order. Otherwise they go from the longest samples to the
+        shortest. All ranks get equally many batches.
+
+        Args:
+            budget: The most tokens of a batch.
+            field: The field of any length whose elements count, or bytes of a text. ``None``: the only one there is.
+            lengths: The length of each sample, if it is known. ``None``: all samples of the field are read now.
+            padded: Whether each sample counts as the longest of its batch, as where they are padded to it.
+            limit: The most samples of a batch. It has memory for as many as the shortest samples would allow.
+        """
+        found = _lengths(self, field, lengths)
+        plan = _slotline.Plan.token_budget(found.tobytes(), _count("budget", budget), padded, limit)
+        words = f" in batches of {budget} tokens"
+        make = partial(Dataset.batch_by_tokens, self, budget, field=field, lengths=found, padded=padded, limit=limit)
+        return Batches._of(self, plan, words, make)
+
+    def bucket(
+        self,
+        boundaries: Iterable[int],
+        batch_sizes: Iterable[int],
+        *,
+        field: str | int | None = None,
+        lengths: Iterable[int] | np.ndarray[Any, Any] | None = None,
+    ) -> Batches:
+        """Returns these samples in batches from buckets of lengths, as TensorFlow's ``bucket_by_sequence_length`` does.
+
+        Bucket i has the lengths from ``boundaries[i - 1]`` on, below ``boundaries[i]``, in batches of ``batch_sizes[i]``: there is
+        one batch size more than boundaries. The last batch of a bucket may be smaller. All else is as with
+        :meth:`batch_by_tokens`; without ``shuffle``, each bucket has the order of the dataset.
+        """
+        edges, sizes = list(boundaries), list(batch_sizes)
+        found = _lengths(self, field, lengths)
+        plan = _slotline.Plan.buckets(found.tobytes(), edges, sizes)
+        make = partial(Dataset.bucket, self, edges, sizes, field=field, lengths=found)
+        return Batches._of(self, plan, f" in buckets of {sizes} samples by lengths {edges}", make)
+
+    def pack(
+        self,
+        length: int,
+        *,
+        field: str | int | Sequence[str | int] | None = None,
+        lengths: Iterable[int] | np.ndarray[Any, Any] | None = None,
+        documents: bool = True,
+        drop_last: bool = False,
+        seed: int | None = None,
+        padding: int | Sequence[int] = 0,
+    ) -> Packed:
+        """Packs samples of any length into rows of one length, each written in place. Every row is a sample.
+
+        A row has the field, of ``length`` elements; ``position_ids``, which count from 0 in each document, and ``document_ids``,
+        which are 1 for the first document of the row, 2 for the second, and 0 for the padding, both int32; and ``cu_seqlens``, where
+        documents begin and the last one ends, of any length. Attention within documents compares ``document_ids``.
+
+        Which documents are in which row depends on their lengths only, so batches, orders, ranks and states are as with any
+        dataset.
+
+        Args:
+            length: The elements of a row.
+            field: The field of any length to pack, or several that have equal lengths in each sample, such as tokens and labels.
+                The other fields are left out. ``None``: the only one of any length.
+            lengths: The length of each sample, if it is known. ``None``: all samples of the field are read now.
+            documents: Whether documents stay whole, and each goes into the fullest row that has room for it; only those that are
+                longer than a row are cut. Otherwise they are concatenated and cut, and no element of a row is left empty.
+            drop_last: Whether to leave out the last row, if it is not full. For documents that are concatenated.
+            seed: Shuffles the documents before they are packed, and the rows after it. A loader shuffles rows only.
+            padding: The number that fills a row, or one for each field.
+        """
+        return Packed(self, length, field, lengths, documents, drop_last, seed, padding)
+
+    def concat(self, *others: Dataset) -> ConcatDataset:
+        """Returns the samples of this dataset and then those of the others, as ``+`` does."""
+        return ConcatDataset([self, *others])
+
+    def zip(self, *others: Dataset) -> StackDataset:
+        """Returns samples with the fields of this dataset and of the others, which must be as long: a :class:`StackDataset`."""
+        return StackDataset(self, *others)
+
     def __repr__(self) -> str:
         fields = ", ".join(f"{'' if f.name is None else f.name + ': '}{f.dtype} {list(f.shape)}" for f in self.fields)
-        kind = "Dataset" if isinstance(self, _Files) else type(self).__name__
+        kind = "Dataset" if isinstance(self, _Derived) else type(self).__name__
         try:
-            count = f"{len(self)} samples"
+            count = f"{len(self)} samples{self._words}"
         except TypeError:
             count = "a stream of samples"
         return f"<slotline.{kind} of {count}: {fields}>"
@@ -135,8 +286,8 @@ class Arrays(Dataset):
         self._make = partial(Arrays, *arrays, **named)
 
 
-class _Files(Dataset):
-    """A dataset whose samples are read from files."""
+class _Derived(Dataset):
+    """A dataset in files, or one made of another by a method."""
 
     def __init__(self, source: _slotline.Source, names: tuple[str, ...] | None, make: Callable[[], Dataset]) -> None:
         self._source, self._names, self._make = source, names, make
@@ -153,7 +304,7 @@ def from_npy(*paths: Path, mmap: bool = False, **named: Path) -> Dataset:
     """
     names, files = _arguments("files", paths, named)
     source = _slotline.Source.npy([os.fsdecode(file) for file in files], mmap)
-    return _Files(source, names, partial(from_npy, *paths, mmap=mmap, **named))
+    return _Derived(source, names, partial(from_npy, *paths, mmap=mmap, **named))
 
 
 def from_idx(*paths: Path, **named: Path) -> Dataset:
@@ -164,7 +315,7 @@ def from_idx(*paths: Path, **named: Path) -> Dataset:
     """
     names, files = _arguments("files", paths, named)
     source = _slotline.Source.idx([os.fsdecode(file) for file in files])
-    return _Files(source, names, partial(from_idx, *paths, **named))
+    return _Derived(source, names, partial(from_idx, *paths, **named))
 
 
 def digits() -> Dataset:
@@ -173,7 +324,7 @@ def digits() -> Dataset:
     A sample has an ``image`` (uint8, 8 × 8, values 0 to 16) and a ``label`` (int64, 0 to 9). From "Optical Recognition of
     Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998, CC BY 4.0.
     """
-    return _Files(_slotline.Source.digits(), ("image", "label"), digits)
+    return _Derived(_slotline.Source.digits(), ("image", "label"), digits)
 
 
 class Subset(Dataset):
@@ -183,10 +334,19 @@ class Subset(Dataset):
     """
 
     def __init__(self, dataset: Dataset, indices: Iterable[int] | np.ndarray[Any, Any]) -> None:
+        length = len(_part(dataset))
+        self._names = dataset._names
+        if isinstance(indices, range) and indices and -length <= min(indices[0], indices[-1]):
+            # Nothing is stored for each index.
+            least, most = sorted((indices[0], indices[-1]))
+            if most < (length if least >= 0 else 0):
+                start = indices[0] if least >= 0 else indices[0] + length
+                self._source = _slotline.Source.every(dataset._source, start, indices.step, len(indices))
+                self._make = partial(Subset, dataset, indices)
+                return
         chosen = np.asarray(indices if isinstance(indices, np.ndarray | Sequence) else list(indices))
         if chosen.ndim != 1 or (chosen.size > 0 and chosen.dtype.kind not in "iub"):
             raise DataError(f"indices have shape {chosen.shape} and type {chosen.dtype}; pass one integer for each sample")
-        length = len(_checked(dataset))
         if chosen.dtype.kind == "b":
             if len(chosen) != length:
                 raise DataError(f"indices are {len(chosen)} bools, but the dataset has {length} samples")
@@ -196,7 +356,6 @@ class Subset(Dataset):
             if len(chosen) > 0 and chosen.min() < 0:
                 raise DataError(f"index {chosen.min() - length} is out of range; the dataset has {length} samples")
         self._source = _slotline.Source.subset(dataset._source, chosen.tolist())
-        self._names = dataset._names
         self._make = partial(Subset, dataset, chosen)
 
 
@@ -235,6 +394,186 @@ class StackDataset(Dataset):
         self._make = partial(StackDataset, *datasets, **named)
 
 
+class Mixture(Dataset):
+    """Several datasets, mixed by weight: see :func:`mix`."""
+
+    def __init__(
+        self,
+        datasets: Iterable[Dataset],
+        weights: Iterable[float] | None = None,
+        *,
+        stop: Literal["first_exhausted", "all_exhausted", "all_exhausted_without_replacement"] | int | None = None,
+        even: bool = False,
+        schedule: Iterable[Iterable[float]] | None = None,
+    ) -> None:
+        self.datasets = tuple(datasets)
+        both = ConcatDataset(self.datasets)
+        lens = [len(part) for part in self.datasets]
+        if schedule is None:
+            self.schedule: tuple[tuple[float, ...], ...] = (tuple(map(float, lens if weights is None else weights)),)
+        else:
+            self.schedule = tuple(tuple(map(float, each)) for each in schedule)
+            if weights is not None:
+                raise DataError("weights and schedule exclude each other; a schedule has the weights of each epoch")
+            if not isinstance(stop, int) or not self.schedule:
+                raise DataError("a schedule needs weights for one epoch at least, and stop as the number of samples of each epoch")
+        if stop is None:
+            stop = "all_exhausted_without_replacement" if weights is None else "first_exhausted"
+        if isinstance(stop, str):
+            if stop not in _STOPS:
+                raise DataError(f"stop is {stop!r}; it must be {', '.join(map(repr, _STOPS))}, or a number of samples")
+            self._plan = _slotline.Plan.mixture(lens, self.schedule, stop, 0, even)
+        else:
+            self._plan = _slotline.Plan.mixture(lens, self.schedule, "", _count("stop", stop), even)
+        self._whole = both._source
+        self._source = _slotline.Source.mixed(both._source, self._plan)
+        self._names = both._names
+        self._words = f" by weights {list(self.schedule[0])}" + (f" and {len(self.schedule) - 1} more" if self.schedule[1:] else "")
+        self._make = partial(Mixture, self.datasets, weights, stop=stop, even=even, schedule=schedule and self.schedule)
+
+
+_STOPS = ("first_exhausted", "all_exhausted", "all_exhausted_without_replacement")
+
+
+def mix(
+    datasets: Iterable[Dataset],
+    weights: Iterable[float] | None = None,
+    *,
+    stop: Literal["first_exhausted", "all_exhausted", "all_exhausted_without_replacement"] | int | None = None,
+    even: bool = False,
+    schedule: Iterable[Iterable[float]] | None = None,
+) -> Mixture:
+    """Mixes several datasets by weight, whose fields must have the same names, types and shapes.
+
+    Weights are relative numbers of samples. A pass has as many samples of each dataset as its weight demands, exactly, and so
+    has each block of 256 samples, within which the datasets come in random order. No sample comes twice before all samples of
+    its dataset have come; a dataset that is used up within a pass begins again.
+
+    A :class:`Loader` draws another mixture for each pass, from its seed: with ``shuffle=True`` each dataset is shuffled, and
+    otherwise read from first to last. Each pass begins with another part of a dataset only with ``shuffle``. Ranks share a
+    mixture, and any number of them can load the state of others. With ``include_index``, indices count the datasets' samples one
+    dataset after another.
+
+    As a part of other datasets, and for ``mixture[i]``, a mixture is what a ``for`` loop over it has: that of the first pass with
+    seed 0, not shuffled.
+
+    Args:
+        datasets: The datasets. Each may be one that is packed, or a part of another one.
+        weights: A number for each dataset; 0 leaves it out. ``None``: their lengths, so that each sample comes once.
+        stop: When a pass ends. ``"first_exhausted"``: when one dataset has been read to its end, so that no sample comes twice;
+            ``"all_exhausted"``: when each has been; ``"all_exhausted_without_replacement"``: when each sample of every dataset
+            has come once, where a dataset that ends leaves its turns to the others; a number: after so many samples. ``None``:
+            the first, or without weights the third.
+        even: Whether the datasets take turns as evenly as possible, instead of at random within blocks.
+        schedule: Weights for each epoch instead, of which the last ones go on: ``[[9, 1], [7, 3], [5, 5]]``. Needs ``stop`` as a
+            number, so that all passes are as long.
+    """
+    return Mixture(datasets, weights, stop=stop, even=even, schedule=schedule)
+
+
+class Batches(Dataset):
+    """Samples in batches of similar lengths, by :meth:`Dataset.batch_by_tokens` or :meth:`Dataset.bucket`.
+
+    A :class:`Loader` makes the batches. By index and in a ``for`` loop, it is its samples.
+    """
+
+    dataset: Dataset
+
+    @staticmethod
+    def _of(dataset: Dataset, plan: _slotline.Plan, words: str, make: Callable[[], Dataset]) -> Batches:
+        batches = Batches.__new__(Batches)
+        batches.dataset, batches._plan, batches._words, batches._make = _part(dataset), plan, words, make
+        batches._source, batches._names = dataset._source, dataset._names
+        return batches
+
+    @property
+    def max_batch_size(self) -> int:
+        """The most samples of a batch."""
+        assert self._plan is not None
+        return len(self._plan)
+
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(index) if isinstance(index, slice) else self.dataset[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.dataset)
+
+
+class Packed(Dataset):
+    """Samples of any length in rows of one length: see :meth:`Dataset.pack`."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        length: int,
+        field: str | int | Sequence[str | int] | None = None,
+        lengths: Iterable[int] | np.ndarray[Any, Any] | None = None,
+        documents: bool = True,
+        drop_last: bool = False,
+        seed: int | None = None,
+        padding: int | Sequence[int] = 0,
+    ) -> None:
+        fields = [_ragged(dataset, None)] if field is None else [field] if isinstance(field, str | int) else list(field)
+        chosen = dataset.select(*(_ragged(dataset, each) for each in fields))
+        numbers = [padding] * len(fields) if isinstance(padding, int) else list(padding)
+        if len(numbers) != len(fields):
+            raise DataError(f"padding has {len(numbers)} numbers for {len(fields)} fields; give one for each")
+        if chosen._names is None and len(fields) > 1:
+            raise DataError("several fields without names are packed; name them with rename")
+        elements = []
+        for number, about in zip(numbers, chosen.fields, strict=True):
+            if about.dtype == "str":
+                raise DataError(f"field {about.name!r} is a text; pack numbers, such as its tokens")
+            element = np.array(number).astype(about.dtype)
+            if element != number:
+                raise DataError(f"padding is {number!r}, which is no {about.dtype}; pass a number that is")
+            elements.append(element.tobytes())
+        found = _lengths(chosen, 0 if chosen._names is None else chosen._names[0], lengths)
+        count = _count("length", length)
+        self._source = _slotline.Source.packed(
+            chosen._source, found.tobytes(), count, documents, drop_last, None if seed is None else _count("seed", seed), elements
+        )
+        self._names = _names([*(chosen._names or ("tokens",)), "position_ids", "document_ids", "cu_seqlens"])
+        tokens = min(int(found.sum()), count * len(self))
+        self._words = f" of {count} elements" + (f", {tokens / (count * len(self)):.1%} full" if len(self) else "")
+        self._make = partial(Packed, dataset, count, field, found, documents, drop_last, seed, padding)
+
+
+def _ragged(dataset: Dataset, field: str | int | None) -> str | int:
+    """Returns a field of any length, or the only one there is."""
+    about = _part(dataset).fields
+    found = [place if f.name is None else f.name for place, f in enumerate(about) if f.shape == (None,)]
+    if field is None:
+        if len(found) != 1:
+            raise DataError(f"{len(found)} fields have any length{': ' if found else ''}{', '.join(map(repr, found))}; name one with field")
+        return found[0]
+    texts = [place if f.name is None else f.name for place, f in enumerate(about) if f.dtype == "str"]
+    if field not in [*found, *texts]:
+        raise DataError(f"field {field!r} has no length of its own; those that have are {', '.join(map(repr, [*found, *texts])) or 'none'}")
+    return field
+
+
+def _lengths(
+    dataset: Dataset, field: str | int | None, lengths: Iterable[int] | np.ndarray[Any, Any] | None
+) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Checks the lengths of all samples, or reads them from a field of any length."""
+    count = len(_part(dataset))
+    if lengths is None:
+        from slotline._loader import Loader
+
+        some = dataset.select(_ragged(dataset, field))
+        workers = min(4, len(os.sched_getaffinity(0)))
+        batches = Loader(some, 64, packed=True, num_workers=workers if count > 64 else 0)
+        parts = [np.diff(next(iter(batch.values() if isinstance(batch, dict) else batch))[1]) for batch in batches]
+        return np.concatenate(parts).astype(np.uint64) if parts else np.zeros(0, np.uint64)
+    found = np.asarray(lengths if isinstance(lengths, np.ndarray | Sequence) else list(lengths))
+    if found.shape != (count,) or (count > 0 and (found.dtype.kind not in "iu" or found.min() < 0)):
+        raise DataError(
+            f"lengths have shape {found.shape} and type {found.dtype}; pass an integer from 0 on for each of {count} samples"
+        )
+    return found.astype(np.uint64)
+
+
 def _names(fields: list[str | None]) -> tuple[str, ...] | None:
     """Returns the names of all fields, or ``None`` if no field has one."""
     names = tuple(name for name in fields if name is not None)
@@ -262,10 +601,30 @@ def _arguments(what: str, values: tuple[Any, ...], named: dict[str, Any]) -> tup
     return None, values
 
 
+def _part(dataset: Any) -> Dataset:
+    """Checks a dataset that another one is made of."""
+    if isinstance(dataset, Batches):
+        raise DataError("a dataset is in batches already; batch it last, after all else that is done with its samples")
+    return _checked(dataset)
+
+
 def _indexed(dataset: Any) -> Dataset:
-    checked = _checked(dataset)
-    len(checked)  # Raises a TypeError for a stream, which has no length.
+    checked = _part(dataset)
+    len(checked)  # A stream has none, and says so.
     return checked
+
+
+def _count(name: str, number: Any) -> int:
+    """Checks a number that counts something."""
+    try:
+        if isinstance(number, (bool, np.bool_)):
+            raise TypeError
+        count = operator.index(number)
+    except TypeError:
+        raise TypeError(f"{name} is {number!r}; it must be an integer") from None
+    if count < 0:
+        raise DataError(f"{name} is {count}; it must not be negative")
+    return count
 
 
 def _checked(dataset: Any) -> Dataset:

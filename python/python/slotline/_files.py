@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from slotline import _slotline
-from slotline._datasets import Dataset, Path, _Files
+from slotline._datasets import Dataset, Path, _Derived
 from slotline._errors import DataError
 from slotline._loader import _check_integer
 
@@ -272,7 +272,7 @@ def tokens(
 
 def _of(source: _slotline.Source, make: Any) -> Dataset:
     names = source.names
-    return _Files(source, None if names is None else tuple(names), make)
+    return _Derived(source, None if names is None else tuple(names), make)
 
 
 def _reading(given: dict[str, Any], image: tuple[str, str | None, str, bool] | None) -> dict[str, Any]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib.util
+import itertools
 import json
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from slotline import _slotline
-from slotline._checks import COUNT, COUNTS, DICT, FLAG, TEXT, Kind, check_fields, integer, nullable
-from slotline._datasets import Dataset, _checked
-from slotline._errors import OptionError, StateError
+from slotline._checks import ANYTHING, COUNT, COUNTS, DICT, FLAG, TEXT, Kind, check_fields, integer, nullable
+from slotline._datasets import Batches, Dataset, _checked
+from slotline._errors import DataError, OptionError, StateError
 
 _U32, _U64 = integer(0, (1 << 32) - 1), integer(0, (1 << 64) - 1)
 # The entries of a state and their types. The engine compares their values with the loader's.
@@ -31,10 +33,9 @@ _STATE = {
     "batches": COUNT,
     "start": DICT,
 }
-# "fields" is a digest of the fields, in states of older versions, which have no "dataset".
-_OPTIONAL = {"missing": COUNTS, "bad_samples": COUNT, "streams": DICT, "fields": TEXT, "dataset": DICT}
-# The entries of a state about the dataset, each with the words for a difference in an error
-# message.
+# "fields" is the digest of the fields in older states, which have no "dataset".
+_OPTIONAL = {"missing": COUNTS, "bad_samples": COUNT, "streams": DICT, "fields": TEXT, "dataset": DICT, "sampler": ANYTHING}
+# What a state says about the dataset, and what it is in an error.
 _DATASET = {"format": "another format", "fields": "other fields", "lengths": "other lengths", "image": "another image pipeline"}
 # A Loader in Python seeds its own generators, which stay at position 0. To advance another
 # generator to a later position could take minutes.
@@ -67,36 +68,34 @@ class Loader:
         batch_size: The number of samples in a batch. ``None``: the loop gets single samples,
             without the first dimension.
         shuffle: Whether each pass has a new random order.
-        output: The type of a field in a batch: ``"numpy"`` for an array, ``"torch"`` for a tensor,
-            or ``"dlpack"`` for a :class:`slotline.Tensor`, which any library with ``from_dlpack``
-            imports without a copy. A field of varying length is a list of these, one for each
-            sample; text is a ``str``.
-        packed: Whether a field of varying length is a pair instead of a list: the elements of all
-            samples, concatenated (for text its UTF-8), and the offsets of the samples in them, one
-            more than there are samples.
-        seed: The seed of the random order, from 0 to 2**64 - 1. ``None``: a random seed for each
-            loader, or 0 with ``world_size``, since all ranks need the same seed.
-        replacement: Whether to draw samples with replacement, so that some can come more than once.
-            Requires ``shuffle``.
-        num_samples: The number of samples in a pass. ``None``: the length of the dataset. Requires
+        sampler: The indices of each pass, in place of ``shuffle``: a list, an array, or an object whose ``iter()`` makes an
+            iterator over integers, such as a sampler of torch. It is called when a pass begins, in the loop's thread, and read to
+            its end, or for ``num_samples``. Negative indices count from the end. Ranks share it out themselves.
+        batch_sampler: The same, of lists of indices, each a batch, in place of ``batch_size``, ``shuffle``, ``sampler`` and
+            ``drop_last``.
+        output: What a field of a batch is: ``"numpy"``, an array; ``"torch"``, a tensor; ``"dlpack"``, a
+            :class:`slotline.Tensor`, from which any library with ``from_dlpack`` makes its own, without a copy. A field
+            of any length is a list of these, one for each sample, and a text is a ``str``.
+        packed: Whether a field of any length is a pair instead: the elements of all samples one after another, of texts
+            their UTF-8, and the offsets of the samples in them, one more than there are samples.
+        include_index: Whether a batch also has the samples' indices in the dataset, as its last field, ``"index"``.
+        seed: The seed of the random order, from 0 to 2**64 - 1. ``None``: a new one for each loader, or 0 with
+            ``world_size``, where all ranks need the same.
+        replacement: Whether samples are drawn independently of each other, so that some come more than once. Needs
             ``shuffle``.
-        rank: The index of this process among ``world_size`` processes, from 0. Set both or neither:
-            without them this process loads the whole dataset.
-        world_size: The number of processes that each load a share of the dataset, as with torch's
-            ``DistributedSampler``. All ranks get equally many samples: if the dataset does not
-            divide evenly, some samples come twice, or are left out with ``drop_last``.
-        drop_last: Whether to leave out the last batch if it is not full.
-        num_workers: The number of threads. The thread that runs the loop works too instead of
-            waiting (or a further thread in its place) unless there is a ``timeout``. With 0, each
-            batch is loaded when it is requested.
-        prefetch_factor: The number of batches to load ahead for each worker. ``None``: 2, or more
-            if batches are small.
-        in_order: Whether batches come in order. Otherwise each comes as soon as it is finished.
-        hold: The number of batches that the loop keeps while it requests the next one. Their memory
-            is allocated at the start.
-        on_held: What happens if the loop keeps more than ``hold`` batches. ``"grow"``: the loader
-            allocates memory for one more, reuses it, and frees it when the loader ends. ``"wait"``:
-            the loop waits until another thread drops a batch. ``"raise"``: it raises
+        num_samples: The samples of a pass, if not as many as the dataset has. Needs ``shuffle``, or ``sampler``, of which no more
+            are read.
+        rank: With ``world_size``: the share of the dataset to load, from 0. Nothing is shared out unless both are set.
+        world_size: The number of processes that load a share each, as with torch's ``DistributedSampler``. All ranks get
+            equally many samples: some come twice if the dataset cannot be divided, or are left out with ``drop_last``.
+        drop_last: Whether to leave out a last batch that is not full.
+        num_workers: The number of threads. The loop's own thread helps them where it would wait, unless there is a
+            ``timeout``, or another thread in its place. With 0, each batch is loaded when it is asked for.
+        prefetch_factor: Batches that are loaded ahead for each worker. ``None``: 2, or more if batches are small.
+        in_order: Whether batches come in order, or as soon as they are finished.
+        hold: Batches that the loop keeps while it asks for the next one. There is memory for them from the start.
+        on_held: What happens if the loop keeps more. ``"grow"``: the loader takes memory for one more batch, which it
+            uses again and frees at its end. ``"wait"``: the loop waits until another thread drops one. ``"raise"``:
             :class:`slotline.OutOfMemoryError`.
         on_error: What happens if a sample cannot be read: ``"raise"`` an error, ``"skip"`` the
             sample, or ``"replace"`` it. If more than half of 1,000 samples in a row cannot be read,
@@ -127,8 +126,11 @@ class Loader:
         batch_size: int | None = 1,
         shuffle: bool = False,
         *,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Iterable[int]] | None = None,
         output: Literal["numpy", "torch", "dlpack"] = "numpy",
         packed: bool = False,
+        include_index: bool = False,
         seed: int | None = None,
         replacement: bool = False,
         num_samples: int | None = None,
@@ -156,7 +158,14 @@ class Loader:
             "memory_limit": memory_limit,
             "seed": seed,
         }
-        flags = {"shuffle": shuffle, "packed": packed, "replacement": replacement, "drop_last": drop_last, "in_order": in_order}
+        flags = {
+            "shuffle": shuffle,
+            "packed": packed,
+            "include_index": include_index,
+            "replacement": replacement,
+            "drop_last": drop_last,
+            "in_order": in_order,
+        }
         for name, number in numbers.items():
             if number is not None:
                 _check_integer(name, number, 64)
@@ -177,20 +186,84 @@ class Loader:
         }
         self._dataset = _checked(dataset)
         self._outline: dict[str, str] | None = None
-        self._make = partial(Loader, dataset, output=output, **options)
+        plan = dataset._plan
+        self._sampler: Any = sampler if batch_sampler is None else batch_sampler
+        self._has_batches = batch_sampler is not None
+        # What the sampler's state was before the pass of this number.
+        self._before: tuple[int, Any] | None = None
+        if self._sampler is not None:
+            excluded = {
+                **({"batch_size": batch_size != 1, "sampler": sampler is not None, "drop_last": drop_last} if self._has_batches else {}),
+                "shuffle": shuffle,
+                "world_size": world_size is not None,
+                "num_samples": self._has_batches and num_samples is not None,
+            }
+            what = "batch_sampler" if self._has_batches else "sampler"
+            for name in (name for name, is_set in excluded.items() if is_set):
+                hint = "have it choose the samples of one rank" if name == "world_size" else "leave one of them out"
+                raise OptionError(f"{what} and {name} exclude each other; {hint}")
+            if plan is not None:
+                raise OptionError(f"{what} excludes a {type(dataset).__name__}, which decides what a pass has; leave one of them out")
+            if isinstance(self._sampler, Iterator) or not isinstance(self._sampler, Iterable):
+                kind = type(self._sampler).__name__
+                hint = "pass a list, an array, or an object whose __iter__ makes an iterator for each pass"
+                raise TypeError(f"{what} is of type {kind}, which has the indices of one pass at most; {hint}")
+            plan = _slotline.Plan.given(self._has_batches)
+        if isinstance(dataset, Batches) and batch_size != 1:
+            raise OptionError("batch_size excludes a Batches, which decides which samples a batch has; leave it out")
+        if include_index and "index" in (dataset._names or ()):
+            raise OptionError("include_index would add a field 'index', but the dataset has one; rename it")
+        self._make = partial(
+            Loader, dataset, output=output, sampler=sampler, batch_sampler=batch_sampler, **options
+        )
         if seed is None:
             options["seed"] = 0 if world_size is not None else int.from_bytes(os.urandom(6), "little")
         names = None if dataset._names is None else list(dataset._names)
-        self._engine = _slotline.Engine(dataset._source, output, names, adopts_seed=seed is None, **options)
+        source = dataset._source if dataset._whole is None else dataset._whole
+        self._engine = _slotline.Engine(source, output, names, plan, adopts_seed=seed is None, **options)
         for warning in self._engine.warnings():
             warnings.warn(warning, stacklevel=2)
 
     def __iter__(self) -> _slotline.Pass:
-        return self._engine.begin()
+        if self._sampler is None:
+            return self._engine.begin()
+        if self._is_stateful():
+            self._before = self.epoch, copy.deepcopy(self._sampler.state_dict())
+        return self._engine.begin(*self._chosen())
+
+    def _is_stateful(self) -> bool:
+        return all(callable(getattr(self._sampler, name, None)) for name in ("state_dict", "load_state_dict"))
+
+    def _chosen(self) -> tuple[bytes, bytes | None]:
+        """Reads the indices of a pass, and where its batches end."""
+        length = len(self._dataset)
+        if not self._has_batches:
+            count = self._make.keywords["num_samples"]
+            some = self._sampler[:count] if isinstance(self._sampler, np.ndarray) else list(itertools.islice(self._sampler, count))
+            return _indices(some, "sampler", length).tobytes(), None
+        batches = [_indices(batch, f"batch {i} of batch_sampler", length) for i, batch in enumerate(self._sampler)]
+        for i, batch in enumerate(batches):
+            if batch.size == 0:
+                raise DataError(f"batch {i} of batch_sampler has no indices; leave it out")
+        ends = np.cumsum([batch.size for batch in batches], dtype=np.uint64)
+        if batches and ends[-1] >= 1 << 32:
+            raise DataError("the batches of batch_sampler have more than 2**32 - 1 indices; choose fewer")
+        indices = np.concatenate(batches) if batches else np.zeros(0, np.int64)
+        return indices.tobytes(), ends.astype(np.uint32).tobytes()
 
     def __len__(self) -> int:
-        """The number of batches in a pass. Raises a ``TypeError`` for a stream, such as compressed
-        tars, which has no length."""
+        """The number of batches of a pass, if it is known: ``TypeError`` for a stream, as that of packed tars, for batches by
+        length, and for a sampler without a length.
+        """
+        if self._sampler is not None:
+            options = self._make.keywords
+            count: int = len(self._sampler)
+            if self._has_batches:
+                return count
+            if options["num_samples"] is not None:
+                count = min(count, options["num_samples"])
+            size = options["batch_size"] or 1
+            return count // size if options["drop_last"] else -(-count // size)
         return len(self._engine)
 
     def __reduce__(self) -> tuple[Callable[[], Loader], tuple[()]]:
@@ -236,12 +309,17 @@ class Loader:
         """Returns the position in the latest pass, or the start of the next pass if that one has
         ended.
 
-        It is a dict of a few hundred bytes that can be written as JSON. It counts the batches that
-        the loop has received. It is a state of the Rust crate with an additional entry, "dataset",
-        which describes the dataset.
+        It is a plain dict of some hundred bytes, which can be written as JSON. It counts the batches that the loop has
+        got. It is a state of slotline for Rust, and says in addition what the dataset is, by the entry "dataset". A ``sampler``
+        or ``batch_sampler`` that has a ``state_dict`` and a ``load_state_dict`` is in the entry "sampler", as it was before the
+        pass: it must then have chosen nothing of that pass. Of another one, the state has a digest of what it chose.
         """
         state: dict[str, Any] = json.loads(self._engine.state())
-        return {**state, "dataset": self._about()}
+        state["dataset"] = self._about()
+        if self._is_stateful():
+            epoch, before = self._before or (None, None)
+            state["sampler"] = copy.deepcopy(before if epoch == state["epoch"] else self._sampler.state_dict())
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Makes the next pass continue, bit for bit, the pass that a state was saved in.
@@ -252,8 +330,11 @@ class Loader:
         ``batch_size``, ``drop_last``, the kind of order, and ``seed``. A loader created without a
         seed takes the state's. Existing iterators are not affected.
 
-        Raises :class:`slotline.StateError` if the state is damaged or does not fit this loader, and
-        names the difference. This loader is then unchanged.
+        A sampler chooses the whole pass again, and what the loop has got is skipped; if it chooses other samples, the pass is an
+        error.
+
+        Raises :class:`slotline.StateError` if the state is damaged, or of another loader, and names the difference. This
+        loader is then unchanged.
         """
         own = _of_engine(state)
         # States that the Rust crate saved have neither "fields" nor "dataset".
@@ -267,6 +348,9 @@ class Loader:
         if different:
             raise StateError(f"the state was taken with a dataset of {'; and of '.join(different)}: finish the pass with that dataset")
         self._engine.load_state(own)
+        if self._is_stateful() and "sampler" in state:
+            self._before = state["epoch"], copy.deepcopy(state["sampler"])
+            self._sampler.load_state_dict(copy.deepcopy(state["sampler"]))
 
     def _about(self) -> dict[str, str]:
         """Returns the description of the dataset for a state: what determines its samples, without
@@ -349,8 +433,20 @@ def _of_engine(state: dict[str, Any]) -> str:
         check_fields(state["dataset"], dict.fromkeys(_DATASET, TEXT), "dataset.")
     if state["start"]["sampler"] is not None:
         check_fields(state["start"]["sampler"], _SAMPLER, "start.sampler.")
-    known = {**_STATE, **_OPTIONAL}
+    known = {*_STATE, *_OPTIONAL} - {"sampler"}
     return json.dumps({name: value for name, value in state.items() if name in known})
+
+
+def _indices(chosen: Any, what: str, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Checks indices that a sampler has chosen."""
+    indices = np.asarray(chosen if isinstance(chosen, np.ndarray | Sequence) else list(chosen))
+    if indices.ndim != 1 or (indices.size > 0 and indices.dtype.kind not in "iu"):
+        raise DataError(f"{what} has indices of shape {indices.shape} and type {indices.dtype}; it must have integers")
+    indices = indices.astype(np.int64)
+    wrong = np.flatnonzero((indices < -length) | (indices >= length))
+    if wrong.size > 0:
+        raise DataError(f"{what} has index {indices[wrong[0]]}, but the dataset has {length} samples")
+    return np.where(indices < 0, indices + length, indices)
 
 
 def _check_integer(name: str, number: Any, bits: int) -> None:

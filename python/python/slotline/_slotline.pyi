@@ -19,6 +19,7 @@ __all__ = [
     "NotLifted",
     "Pass",
     "Picture",
+    "Plan",
     "Pool",
     "Port",
     "Source",
@@ -310,6 +311,31 @@ class Source:
         """Returns the samples at these indices."""
 
     @staticmethod
+    def every(source: Source, start: int, step: int, len: int) -> Source:
+        """Returns ``len`` samples: those at ``start``, ``start + step``, and so on, which continue at the other end."""
+
+    @staticmethod
+    def mixed(source: Source, plan: Plan) -> Source:
+        """Returns the samples of a mixture, as its first pass with seed 0 has them without shuffling."""
+
+    @staticmethod
+    def packed(
+        source: Source,
+        lengths: bytes,
+        capacity: int,
+        whole: bool,
+        drop_last: bool,
+        seed: int | None,
+        padding: Sequence[bytes],
+    ) -> Source:
+        """Returns bins of ``capacity`` tokens, filled with documents of these lengths, given as 64-bit integers. Each field is
+        padded with an element of these bytes.
+        """
+
+    def select(self, fields: Sequence[int]) -> Source:
+        """Returns the same samples with only the fields of these numbers."""
+
+    @staticmethod
     def concat(sources: Sequence[Source]) -> Source:
         """Returns several datasets one after another."""
 
@@ -335,6 +361,35 @@ class Source:
         """The class names, for a folder of classes."""
 
 @final
+class Plan:
+    """What a loader makes its passes of: the native part of a mixture, of batches by length, and of a sampler."""
+
+    @staticmethod
+    def given(batches: bool) -> Plan:
+        """Returns the plan of passes, or of their batches, that are given when each begins."""
+
+    @staticmethod
+    def mixture(
+        lens: Sequence[int],
+        schedule: Sequence[Sequence[float]],
+        stop: str,
+        num_samples: int,
+        even: bool,
+    ) -> Plan:
+        """Returns the plan of a mixture of datasets of these lengths, with weights for each epoch."""
+
+    @staticmethod
+    def token_budget(lengths: bytes, max_tokens: int, padded: bool, limit: int | None) -> Plan:
+        """Returns the plan of batches of as many samples as have ``max_tokens`` tokens. ``lengths`` are 64-bit integers."""
+
+    @staticmethod
+    def buckets(lengths: bytes, boundaries: Sequence[int], batch_sizes: Sequence[int]) -> Plan:
+        """Returns the plan of batches from buckets of lengths."""
+
+    def __len__(self) -> int:
+        """The number of samples of a mixture, or the most samples of a batch."""
+
+@final
 class Engine:
     """The native part of ``slotline.Loader``, which documents the options."""
 
@@ -343,8 +398,10 @@ class Engine:
         source: Source,
         output: str,
         names: Sequence[str] | None,
+        plan: Plan | None,
         *,
         packed: bool,
+        include_index: bool,
         batch_size: int | None,
         shuffle: bool,
         seed: int,
@@ -367,8 +424,10 @@ class Engine:
         """Builds a loader. With ``adopts_seed``, the seed of a loaded state replaces this
         loader's."""
 
-    def begin(self) -> Pass:
-        """Begins the next pass."""
+    def begin(self, indices: bytes | None = None, ends: bytes | None = None) -> Pass:
+        """Begins the next pass: of these samples, as 64-bit integers, if a sampler has chosen them, in batches with these ends, as
+        32-bit integers.
+        """
 
     def sample(self, index: int) -> Any:
         """Loads one sample, as the first pass in order would."""

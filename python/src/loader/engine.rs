@@ -15,8 +15,6 @@ use serde_json::Value;
 use slotline::dataset::Dataset;
 use slotline::fork::Process;
 use slotline::loader::{BadSample, BuildError, State, StateError, StatsReader, Stopper};
-use slotline::rng::{Generator, SharedGenerator};
-use slotline::sampler::EpochHandle;
 use slotline::{Error, Ranks};
 use slotline_python_shielded::shielded;
 
@@ -25,6 +23,7 @@ use super::helper::HelperThread;
 use super::options::{self, Options};
 use super::output::Output;
 use super::pass::{Next, Pass, SLICE};
+use super::plan::{Chosen, Handles, Passes, Plan};
 use super::source::{Node, Source};
 use super::watched::watched;
 
@@ -53,8 +52,9 @@ pub(crate) struct PassSlot {
     running: Mutex<Running>,
     /// Whether an iterator uses the engine.
     busy: AtomicBool,
-    generator: SharedGenerator,
-    epoch: EpochHandle,
+    handles: Handles,
+    /// The most samples of a batch that it has room for, if a sampler of the program chooses batches.
+    most: Option<usize>,
     process: Process,
     pub(crate) helper: HelperThread,
     /// The engine's answers from before the helper thread began to load a batch, until the loop
@@ -249,33 +249,39 @@ impl Engine {
 
     /// Builds an engine that is ready to begin the first pass.
     fn build(node: &Arc<Node>, options: &Options, seed: u64) -> Result<PassSlot, BuildError> {
-        let (generator, epoch) = (SharedGenerator::from(Generator::from_seed(seed)), EpochHandle::default());
+        let handles = Handles::new(seed);
         let loader = match &**node {
-            Node::Stream(stream) => stream.loader(options, &generator)?,
-            _ => options.builder(node, (&generator, seed), &epoch)?.build()?.untyped(),
+            Node::Stream(stream) => stream.loader(options, &handles.generator)?,
+            _ => options.builder(node, seed, &handles)?.build()?.untyped(),
         };
+        let most = options.batch_size.filter(|_| matches!(options.passes, Passes::Given { batches: true }));
         let (stats, stopper) = (loader.stats_reader(), loader.stopper());
         let is_slow = node.reads_files(false) || loader.batch_bytes() >= LARGE;
         let helper = HelperThread::new(is_slow, node.reads_files(true));
         let running = Mutex::new(Running { loader, due: Some(0) });
         let (busy, process) = (AtomicBool::new(false), Process::this());
         let (kept, returned) = (Mutex::default(), Mutex::default());
-        Ok(PassSlot { running, busy, generator, epoch, process, helper, kept, returned, stats, stopper })
+        Ok(PassSlot { running, busy, handles, most, process, helper, kept, returned, stats, stopper })
     }
 
     /// Moves an engine to the start of a pass.
     fn go_to(&self, slot: &PassSlot, running: &mut Running, epoch: u32, seed: u64) -> Result<(), BuildError> {
         if running.due != Some(epoch) {
             let words = if epoch == 0 { 0 } else { self.words()?.wrapping_mul(epoch.into()) };
-            let mut generator = slot.generator.lock();
+            let mut generator = slot.handles.generator.lock();
             generator.manual_seed(seed);
             generator.discard(words);
             running.due = Some(epoch);
         }
         running.loader.set_next_epoch(epoch);
         slot.forget();
-        slot.epoch.set(epoch.into());
+        slot.handles.set_epoch(seed, epoch);
         Ok(())
+    }
+
+    /// Returns the options, with room for this many samples in a batch if a sampler of the program chooses batches.
+    fn options_for(&self, most: Option<usize>) -> Options {
+        Options { batch_size: most.or(self.options.batch_size), ..self.options.clone() }
     }
 
     fn words(&self) -> Result<u64, BuildError> {
@@ -287,12 +293,20 @@ impl Engine {
         Ok(*self.words.get_or_init(|| words))
     }
 
-    /// Prepares the engine in `slot`, or a new one, to begin a pass.
-    fn prepare(&self, slot: Option<Arc<PassSlot>>, from: &Start) -> Result<Arc<PassSlot>, NotBegun> {
+    /// Gets this engine or a new one ready to begin a pass.
+    fn prepare(
+        &self,
+        slot: Option<Arc<PassSlot>>,
+        from: &Start,
+        chosen: Option<Chosen>,
+    ) -> Result<Arc<PassSlot>, NotBegun> {
         let (taken, slot) = match slot {
             Some(slot) => (true, slot),
-            None => (false, Arc::new(Self::build(&self.node, &self.options, from.seed)?)),
+            None => (false, Arc::new(Self::build(&self.node, &self.options_for(from.most), from.seed)?)),
         };
+        if let Some(chosen) = chosen {
+            *slot.handles.given() = chosen;
+        }
         let mut running = slot.lock();
         match &from.resume {
             Some(state) if !taken => running.loader.load_state(state).map_err(NotBegun::State)?,
@@ -303,9 +317,15 @@ impl Engine {
         Ok(slot)
     }
 
-    /// Begins a pass, in the engine in `slot` or in a new one.
-    fn start(&self, py: Python<'_>, slot: Option<Arc<PassSlot>>, from: &Start) -> Result<Arc<PassSlot>, NotBegun> {
-        let slot = py.detach(|| self.prepare(slot, from))?;
+    /// Begins a pass, in this engine or in a new one.
+    fn start(
+        &self,
+        py: Python<'_>,
+        slot: Option<Arc<PassSlot>>,
+        from: &Start,
+        chosen: Option<Chosen>,
+    ) -> Result<Arc<PassSlot>, NotBegun> {
+        let slot = py.detach(|| self.prepare(slot, from, chosen))?;
         let (begun, timeout) = (Instant::now(), self.options.timeout);
         // Workers may still be making samples of the previous pass, so this may have to wait.
         loop {
@@ -327,9 +347,8 @@ impl Engine {
                 Err(error) => return Err(NotBegun::Run(error)),
             }
         }
-        // The order is drawn now, so a state that is saved after the end of this pass is the start
-        // of the next.
-        slot.epoch.set(from.epoch.wrapping_add(1).into());
+        // The order is drawn. What the loader saves once this pass has ended is the start of the next one.
+        slot.handles.set_epoch(from.seed, from.epoch.wrapping_add(1));
         slot.busy.store(true, Ordering::Relaxed);
         Ok(slot)
     }
@@ -341,6 +360,8 @@ struct Start {
     seed: u64,
     /// The position within the pass, or `None` for its start.
     resume: Option<State>,
+    /// The most samples of a batch, if a sampler of the program chooses batches.
+    most: Option<usize>,
 }
 
 /// The size in bytes from which on copying a batch may take long.
@@ -351,7 +372,7 @@ const LARGE: usize = 64 << 20;
 impl Engine {
     #[new]
     #[pyo3(signature = (
-        source, output, names, *, packed, batch_size, shuffle, seed, adopts_seed, replacement, num_samples, rank, world_size,
+        source, output, names, plan, *, packed, include_index, batch_size, shuffle, seed, adopts_seed, replacement, num_samples, rank, world_size,
         drop_last, num_workers, prefetch_factor, in_order, hold, on_held, on_error, timeout, memory_limit, affinity,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
@@ -360,7 +381,9 @@ impl Engine {
         source: &Source,
         output: &str,
         names: Option<Vec<Py<PyString>>>,
+        plan: Option<PyRef<'_, Plan>>,
         packed: bool,
+        include_index: bool,
         batch_size: Option<usize>,
         shuffle: bool,
         seed: u64,
@@ -387,7 +410,9 @@ impl Engine {
             }
             _ => return Err(failure::option(py, "rank and world_size belong together; set both or neither")),
         };
+        let passes = plan.map_or(Passes::Whole, |plan| plan.passes.clone());
         let options = Options {
+            passes,
             batch_size,
             shuffle,
             replacement,
@@ -411,27 +436,39 @@ impl Engine {
                 "packed tars are read as a stream, whose samples can't be drawn; leave out replacement and num_samples";
             return Err(failure::option(py, what));
         }
-        let output = Arc::new(Output::new(py, output, packed, names, &node, batch_size)?);
+        if matches!(*node, Node::Stream(_)) && (include_index || !matches!(options.passes, Passes::Whole)) {
+            let what =
+                "packed tars are read as a stream, whose samples have no indices; leave out include_index and samplers";
+            return Err(failure::option(py, what));
+        }
+        let output = Arc::new(Output::new(py, output, (packed, include_index), names, &node, &options)?);
         let slot = py.detach(|| Self::build(&node, &options, seed)).map_err(|error| failure::build(py, &error))?;
         let (len, memory_ceiling) = {
             let running = slot.lock();
-            (running.loader.len(), running.loader.memory_ceiling())
+            let is_given = matches!(options.passes, Passes::Given { .. });
+            (running.loader.len().filter(|_| !is_given), running.loader.memory_ceiling())
         };
         let control = Mutex::new(Control { slot: Arc::new(slot), next: 0, resumed: false, seed });
         Ok(Self { node, options, output, adopts_seed, len, memory_ceiling, words: OnceLock::new(), control })
     }
 
-    /// Begins the next pass.
-    fn begin(&self, py: Python<'_>) -> PyResult<Pass> {
+    /// Begins the next pass: of these samples, as the bytes of `u64`, if a sampler of the program has chosen them, in batches
+    /// with these ends, as those of `u32`.
+    #[pyo3(signature = (indices = None, ends = None))]
+    fn begin(&self, py: Python<'_>, indices: Option<&[u8]>, ends: Option<&[u8]>) -> PyResult<Pass> {
+        let chosen = indices.map(|indices| Chosen::new(indices, ends.unwrap_or_default()));
         let mut control = self.control();
-        let (slot, taken) = (control.slot.clone(), control.slot.take());
+        // A batch that is longer than those before needs another engine. A pass that resumes has none.
+        let own = control.slot.most;
+        let most = own.map(|own| if control.resumed { own } else { own.max(chosen.as_ref().map_or(0, Chosen::most)) });
+        let (slot, taken) = (control.slot.clone(), own == most && control.slot.take());
         let resume = std::mem::take(&mut control.resumed);
         let resume = resume.then(|| slot.state()).flatten();
         let resumed = resume.is_some();
-        let from = Start { epoch: control.next, seed: control.seed, resume };
+        let from = Start { epoch: control.next, seed: control.seed, resume, most };
         control.next = control.next.wrapping_add(1);
         drop(control);
-        match self.start(py, taken.then(|| slot.clone()), &from) {
+        match self.start(py, taken.then(|| slot.clone()), &from, chosen) {
             Ok(slot) => {
                 let mut control = self.control();
                 // If `resumed` is set, another thread has loaded a state meanwhile, whose engine is
@@ -459,14 +496,13 @@ impl Engine {
     /// Loads one sample as the first pass in order would, in a new engine without threads.
     fn sample<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         let (node, seed) = (self.node.clone(), self.control().seed);
-        // Rank `index` of as many ranks as samples: then the sample has the random numbers of its
-        // index.
-        let ranks = Ranks::new(index, node.len()).map_err(|error| failure::option(py, error.to_string()))?;
+        // As the share of one of as many ranks as there are samples, it has the random numbers of its place.
+        let ranks = Ranks::new(index, self.options.passes.len(node.len()))
+            .map_err(|error| failure::option(py, error.to_string()))?;
         let options = Options { ranks: Some(ranks), ..self.options.clone() };
         let is_remote = node.reads_files(true);
         let load = move || {
-            let generator = SharedGenerator::from(Generator::from_seed(seed));
-            let builder = options.builder(&node, (&generator, seed), &EpochHandle::default())?;
+            let builder = options.builder(&node, seed, &Handles::new(seed))?;
             let mut loader = builder.build()?.untyped();
             loader.begin_epoch().map_err(NotBegun::Run)?;
             Ok::<_, NotBegun>(loader.next_batch())
@@ -480,7 +516,10 @@ impl Engine {
 
     /// The number of batches in a pass.
     fn __len__(&self) -> PyResult<usize> {
-        self.len.ok_or_else(failure::no_len)
+        match &self.options.passes {
+            Passes::Lengths(_) => Err(failure::differs_in_length()),
+            _ => self.len.ok_or_else(failure::no_len),
+        }
     }
 
     #[getter]
@@ -533,24 +572,29 @@ impl Engine {
         let unreadable = |error| failure::no_state(py, &error);
         let value: Value = serde_json::from_str(state).map_err(unreadable)?;
         self.check_origin(py, &value)?;
+        let most = value["batch_size"].as_u64().map(|most| most as usize);
         let state: State = serde_json::from_value(value).map_err(unreadable)?;
-        let (slot, own) = {
+        let (slot, own, epoch) = {
             let control = self.control();
-            (control.slot.clone(), control.seed)
+            (control.slot.clone(), control.seed, control.next)
         };
         let seed = state.seed().filter(|_| self.adopts_seed).unwrap_or(own);
-        let slot = if seed == own && slot.take() {
+        let most = slot.most.and(most);
+        let slot = if seed == own && most == slot.most && slot.take() {
             slot
         } else {
-            let slot = py.detach(|| Self::build(&self.node, &self.options, seed));
+            let slot = py.detach(|| Self::build(&self.node, &self.options_for(most), seed));
             Arc::new(slot.map_err(|error| failure::build(py, &error))?)
         };
         let loaded = {
             let mut running = slot.lock();
+            slot.handles.set_epoch(seed, state.epoch());
             let loaded = running.loader.load_state(&state);
             if loaded.is_ok() {
                 running.due = None;
                 slot.forget();
+            } else {
+                slot.handles.set_epoch(seed, epoch);
             }
             loaded
         };

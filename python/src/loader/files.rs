@@ -159,6 +159,17 @@ impl Files {
 
     /// Writes a sample.
     pub(crate) fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
+        self.write_fields(0..self.fields.len(), index, row, cx)
+    }
+
+    /// Writes some fields of a sample. A picture that is not among them is not decoded.
+    pub(crate) fn write_fields(
+        &self,
+        chosen: impl Iterator<Item = usize>,
+        index: usize,
+        row: &mut Row<'_>,
+        cx: &mut Context,
+    ) -> Result<(), BoxError> {
         let (plain, picture);
         let (record, decoded) = match &self.pictures {
             None => {
@@ -171,7 +182,7 @@ impl Files {
                 (picture.record(), Some((pictures.field(), &picture)))
             }
         };
-        write_some(&self.fields, record, row, |i, size, row| match decoded.filter(|(place, _)| *place == i) {
+        write_some(&self.fields, chosen, record, row, |i, size, row| match decoded.filter(|(place, _)| *place == i) {
             Some((_, picture)) => {
                 picture.decode(row.fill(&[size])?)?;
                 Ok(true)
@@ -262,18 +273,19 @@ fn parsed(opening: Opening) -> Result<OpenOptions, Error> {
 
 /// Writes the fields of a record.
 pub(crate) fn write_fields(fields: &[Field], record: &Record<'_>, row: &mut Row<'_>) -> Result<(), BoxError> {
-    write_some(fields, record, row, |_, _, _| Ok(false))
+    write_some(fields, 0..fields.len(), record, row, |_, _, _| Ok(false))
 }
 
-/// Writes the fields of a record. `own` is called with the position and size of each field, and
-/// returns whether it has written the field itself.
+/// Writes the chosen fields of a record, of which `own` may write some, by their places and sizes.
 fn write_some(
     fields: &[Field],
+    chosen: impl Iterator<Item = usize>,
     record: &Record<'_>,
     row: &mut Row<'_>,
     own: impl Fn(usize, usize, &mut Row<'_>) -> Result<bool, BoxError>,
 ) -> Result<(), BoxError> {
-    for (i, (field, of)) in fields.iter().zip(record.fields().as_slice()).enumerate() {
+    for i in chosen {
+        let (field, of) = (&fields[i], &record.fields().as_slice()[i]);
         let bytes = record.value(i).unwrap_or_default();
         match field.form {
             Form::Fixed(size) if own(i, size, row)? => {}

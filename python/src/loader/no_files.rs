@@ -94,6 +94,16 @@ impl Files {
         match *self {}
     }
 
+    pub(crate) fn write_fields(
+        &self,
+        _: impl Iterator<Item = usize>,
+        _: usize,
+        _: &mut Row<'_>,
+        _: &mut Context,
+    ) -> Result<(), BoxError> {
+        match *self {}
+    }
+
     pub(crate) fn is_remote(&self) -> bool {
         match *self {}
     }

@@ -7,15 +7,18 @@ use pyo3::prelude::*;
 use slotline::dataset::Dataset;
 use slotline::loader::{Affinity, Budget, BuildError, Builder, OnError, OnHeld};
 use slotline::rng::{Generator, SharedGenerator};
-use slotline::sampler::{DistributedSampler, EpochHandle, Order, RandomSampler, Sampler, SamplerError};
+use slotline::sampler::{DistributedSampler, Order, RandomSampler, SampledBatches, Sampler, SamplerError};
 use slotline::{Loader, Ranks};
 
 use super::failure;
+use super::plan::{GivenSampler, Handles, Passes, Scheduled};
 use super::source::Node;
 
 /// The options of a loader after they were checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
+    pub(crate) passes: Passes,
+    /// If a sampler of the program chooses batches, the most samples of one that it has chosen so far.
     pub(crate) batch_size: Option<usize>,
     pub(crate) shuffle: bool,
     pub(crate) replacement: bool,
@@ -81,8 +84,17 @@ impl Options {
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         let drawn = self.replacement || self.num_samples.is_some();
         let option = if self.replacement { "replacement" } else { "num_samples" };
-        if drawn && !self.shuffle {
+        let is_given = matches!(self.passes, Passes::Given { .. });
+        if drawn && !self.shuffle && (self.replacement || !is_given) {
             return Err(failure::option(py, format!("{option} needs shuffle=True, since it draws samples at random")));
+        }
+        if drawn && !is_given && !matches!(self.passes, Passes::Whole) {
+            return Err(failure::option(
+                py,
+                format!(
+                    "{option} excludes datasets that are mixed, or batched by length, which decide what a pass has"
+                ),
+            ));
         }
         if drawn && self.ranks.is_some() {
             return Err(failure::option(
@@ -96,9 +108,7 @@ impl Options {
     /// Applies the options that all kinds of datasets support to a builder.
     pub(crate) fn apply<D>(&self, builder: Builder<D>, generator: &SharedGenerator) -> Builder<D> {
         let mut builder = builder
-            .batch_size(self.batch_size)
             .generator(generator.clone())
-            .drop_last(self.drop_last)
             .num_workers(self.num_workers)
             .in_order(self.in_order)
             .hold(self.hold)
@@ -106,6 +116,9 @@ impl Options {
             .on_error(self.on_error)
             .timeout(self.timeout)
             .affinity(self.affinity.clone());
+        if !self.passes.has_batches() {
+            builder = builder.batch_size(self.batch_size).drop_last(self.drop_last);
+        }
         if let Some(prefetch_factor) = self.prefetch_factor {
             builder = builder.prefetch_factor(prefetch_factor);
         }
@@ -119,14 +132,39 @@ impl Options {
     pub(crate) fn builder(
         &self,
         node: &Arc<Node>,
-        (generator, seed): (&SharedGenerator, u64),
-        epoch: &EpochHandle,
+        seed: u64,
+        handles: &Handles,
     ) -> Result<Builder<Arc<Node>>, BuildError> {
+        let generator = &handles.generator;
         let builder = self.apply(Loader::builder(node.clone()), generator);
+        let (world_size, rank) = self.ranks.map_or((1, 0), |ranks| (ranks.world_size(), ranks.rank()));
+        let shared = |sampler: Result<DistributedSampler, SamplerError>| {
+            Ok::<_, SamplerError>(sampler?.drop_last(self.drop_last).seed(seed).follow(&handles.epoch))
+        };
+        match &self.passes {
+            Passes::Whole => {}
+            Passes::Given { batches } => {
+                let sampler = GivenSampler::new(handles.given.clone(), *batches);
+                return Ok(match (batches, self.batch_size) {
+                    (true, Some(most)) => builder.batch_sampler(SampledBatches::planned(sampler, most)),
+                    _ => builder.sampler(sampler),
+                });
+            }
+            Passes::Mixture(mixtures) => {
+                let mixtures = mixtures.iter().map(|mixture| mixture.clone().shuffle(self.shuffle)).collect();
+                let mixture = Scheduled { mixtures, epoch: handles.epoch.clone() };
+                return Ok(builder.sampler(shared(DistributedSampler::over(mixture, world_size, rank))?));
+            }
+            Passes::Lengths(sampler) => {
+                let sampler = (**sampler).clone().shuffle(self.shuffle).drop_last(self.drop_last);
+                let sampler = sampler.replicas(world_size, rank)?.generator(handles.own.clone());
+                return Ok(builder.batch_sampler(sampler));
+            }
+        }
         Ok(match self.ranks {
-            Some(ranks) => {
-                let sampler = DistributedSampler::new(node.len(), ranks.world_size(), ranks.rank())?;
-                builder.sampler(sampler.shuffle(self.shuffle).drop_last(self.drop_last).seed(seed).follow(epoch))
+            Some(_) => {
+                let sampler = DistributedSampler::new(node.len(), world_size, rank);
+                builder.sampler(shared(sampler)?.shuffle(self.shuffle))
             }
             None if self.is_drawn() => builder.sampler(self.sampler(node.len())?.generator(generator.clone())),
             None => builder.shuffle(self.shuffle),
@@ -148,7 +186,8 @@ impl Options {
     pub(crate) fn words(&self, len: Option<usize>) -> Result<u64, SamplerError> {
         let generator = SharedGenerator::from(Generator::from_seed(0));
         generator.lock().random_i64();
-        if let Some(len) = len.filter(|_| self.shuffle && self.ranks.is_none()) {
+        let is_drawn = self.shuffle && self.ranks.is_none() && matches!(self.passes, Passes::Whole);
+        if let Some(len) = len.filter(|_| is_drawn) {
             let mut sampler = self.sampler(len)?.generator(generator.clone());
             sampler.order(&mut Generator::from_seed(0), &mut Order::default())?;
         }

@@ -15,6 +15,7 @@ use slotline::sample::Dynamic;
 
 use super::failure;
 use super::field::{self, Form, Kind};
+use super::options::Options;
 use super::source::Node;
 use super::tensor::{Memory, Tensor};
 use crate::dlpack::{DType, Owner, Torch};
@@ -78,17 +79,21 @@ pub(crate) struct Output {
     rows: Option<usize>,
     /// The type of offsets, if fields of varying length become one array with offsets.
     offsets: Option<Elements>,
+    /// The name of the samples' indices, and their type, if a batch has them.
+    index: Option<(Py<PyString>, Elements)>,
 }
 
 impl Output {
     pub(crate) fn new(
         py: Python<'_>,
         library: &str,
-        packed: bool,
+        (packed, include_index): (bool, bool),
         names: Option<Vec<Py<PyString>>>,
         node: &Node,
-        rows: Option<usize>,
+        options: &Options,
     ) -> PyResult<Self> {
+        // Planned batches differ in size; a batch has at least one sample.
+        let rows = if options.passes.has_batches() { Some(usize::MAX) } else { options.batch_size };
         let list = node.list();
         if let Some(names) = names.as_ref().filter(|names| names.len() != list.len()) {
             let (names, fields) = (names.len(), list.len());
@@ -130,11 +135,14 @@ impl Output {
             Ok(Field { elements: Elements::new(py, kind), shape })
         };
         let fields = list.iter().enumerate().map(field).collect::<PyResult<_>>()?;
-        let offsets = match packed {
-            true => Kind::of_engine(py, dtype::DType::I64).transpose()?.map(|kind| Elements::new(py, &kind)),
-            false => None,
+        let integers = || {
+            let kind = Kind::of_engine(py, dtype::DType::I64).transpose();
+            kind.map(|kind| kind.map(|kind| Elements::new(py, &kind)))
         };
-        Ok(Self { library: found, fields, names, rows, offsets })
+        let offsets = if packed { integers()? } else { None };
+        let index = if include_index { integers()? } else { None };
+        let index = index.map(|index| (PyString::intern(py, "index").unbind(), index));
+        Ok(Self { library: found, fields, names, rows, offsets, index })
     }
 
     /// Converts a batch to Python objects.
@@ -147,10 +155,36 @@ impl Output {
                 for (name, field) in names.iter().zip(fields) {
                     dict.set_item(name, field?)?;
                 }
+                if let Some((name, kind)) = &self.index {
+                    dict.set_item(name, self.indices(py, kind, batch.indices())?)?;
+                }
                 Ok(dict.into_any())
             }
-            None => Ok(PyTuple::new(py, fields.by_ref().collect::<PyResult<Vec<_>>>()?)?.into_any()),
+            None => {
+                let mut fields = fields.by_ref().collect::<PyResult<Vec<_>>>()?;
+                if let Some((_, kind)) = &self.index {
+                    fields.push(self.indices(py, kind, batch.indices())?);
+                }
+                Ok(PyTuple::new(py, fields)?.into_any())
+            }
         }
+    }
+
+    /// Makes an array of the samples' indices, or of the index of the only one.
+    fn indices<'py>(&self, py: Python<'py>, kind: &Elements, indices: &[i64]) -> PyResult<Bound<'py, PyAny>> {
+        match self.rows {
+            Some(_) => self.copy(py, kind, indices, &[indices.len() as i64]),
+            None => self.copy(py, kind, &indices[..1], &[]),
+        }
+    }
+
+    /// Makes an array of a copy of integers, since the engine relies on its own.
+    fn copy<'py>(&self, py: Python<'py>, kind: &Elements, from: &[i64], dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = size_of_val(from);
+        // SAFETY: `bytes` is the size of `from`.
+        let copy = Arc::new(unsafe { Copied::new(from.as_ptr().cast(), bytes)? });
+        let memory = NonNull::slice_from_raw_parts(copy.start(), bytes);
+        self.array(py, kind, memory, (dims, None), Owner::Own(copy))
     }
 
     fn field<'py>(
@@ -177,12 +211,7 @@ impl Output {
         if let Some(kind) = &self.offsets {
             let total = offsets.last().copied().unwrap_or_default();
             let values = self.array(py, &field.elements, memory, (&[total], None), owner())?;
-            // A copy, since the engine relies on its own offsets.
-            let bytes = size_of_val(offsets);
-            // SAFETY: `bytes` is the size of `offsets`.
-            let copy = Arc::new(unsafe { Copied::new(offsets.as_ptr().cast(), bytes)? });
-            let memory = NonNull::slice_from_raw_parts(copy.start(), bytes);
-            let offsets = self.array(py, kind, memory, (&[offsets.len() as i64], None), Owner::Own(copy))?;
+            let offsets = self.copy(py, kind, offsets, &[offsets.len() as i64])?;
             return Ok((values, offsets).into_pyobject(py)?.into_any());
         }
         let mut samples = match field.shape {

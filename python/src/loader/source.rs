@@ -8,14 +8,19 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use slotline::BoxError;
 use slotline::dataset::{ConcatDataset, Context, Dataset, OutOfRange, Subset, Upcoming};
+use slotline::rng::Generator;
 use slotline::sample::{Fields, Row, RowsMut, Sample};
+use slotline::sampler::{Order, Sampler};
 use slotline::source::{digits, map_npy, read_idx, read_npy};
 use slotline_python_shielded::shielded;
+use slotline_sequences::packing::PackingOptions;
 
 use super::column::Column;
 use super::failure;
 use super::field::{Field, Form};
 use super::files::{Files, options};
+use super::pack::Packed;
+use super::plan::{self, Passes, Plan};
 use super::stream::Stream;
 use super::watched::watched;
 
@@ -34,6 +39,10 @@ pub(crate) enum Node {
     Concat(ConcatDataset<Arc<Node>>),
     /// Datasets of equal length; a sample has the fields of a sample of each.
     Stack(Box<[Arc<Node>]>),
+    /// Some fields of columns or files, by their numbers.
+    Fields(Arc<Node>, Box<[usize]>),
+    /// Rows of one length, filled with samples.
+    Packed(Packed),
 }
 
 impl Node {
@@ -46,10 +55,44 @@ impl Node {
             Self::Subset(subset) => subset.dataset().list(),
             Self::Concat(concat) => concat.datasets().first().map_or_else(Vec::new, |first| first.list()),
             Self::Stack(parts) => parts.iter().flat_map(|part| part.list()).collect(),
+            Self::Fields(node, fields) => {
+                let all = node.list();
+                fields.iter().map(|&field| all[field]).collect()
+            }
+            Self::Packed(packed) => packed.fields().iter().collect(),
         }
     }
 
-    /// Returns the form of each field, with the room that samples of all parts need.
+    /// Returns the same samples with only these fields, which must exist. What is left out is not written, and a part of a
+    /// stack of which nothing is left is not read.
+    fn select(self: &Arc<Self>, fields: &[usize]) -> Result<Arc<Self>, String> {
+        let node = match &**self {
+            Self::Columns { .. } | Self::Files(_) | Self::Stream(_) => Self::Fields(self.clone(), fields.into()),
+            Self::Fields(node, of) => Self::Fields(node.clone(), fields.iter().map(|&field| of[field]).collect()),
+            Self::Subset(subset) => Self::Subset(subset.of(subset.dataset().select(fields)?)),
+            Self::Concat(concat) => {
+                let parts: Result<Vec<_>, _> = concat.datasets().iter().map(|part| part.select(fields)).collect();
+                Self::Concat(ConcatDataset::new(parts?).map_err(|error| error.to_string())?)
+            }
+            Self::Packed(_) => return Err("packed documents have all of their fields; select before pack".to_owned()),
+            Self::Stack(parts) => {
+                // The part of each field, and its number there.
+                let places: Vec<(usize, usize)> = (0..)
+                    .zip(parts)
+                    .flat_map(|(part, node)| (0..node.list().len()).map(move |field| (part, field)))
+                    .collect();
+                let places: Vec<_> = fields.iter().map(|&field| places[field]).collect();
+                let runs = places.chunk_by(|a, b| a.0 == b.0).map(|run| {
+                    let fields: Vec<_> = run.iter().map(|&(_, field)| field).collect();
+                    parts[run[0].0].select(&fields)
+                });
+                Self::Stack(runs.collect::<Result<_, _>>()?)
+            }
+        };
+        Ok(Arc::new(node))
+    }
+
+    /// Returns the form of each field, with the room that any sample needs.
     fn forms(&self) -> Vec<Form> {
         match self {
             Self::Subset(subset) => subset.dataset().forms(),
@@ -62,7 +105,7 @@ impl Node {
                 forms
             }
             Self::Stack(parts) => parts.iter().flat_map(|part| part.forms()).collect(),
-            Self::Columns { .. } | Self::Files(_) | Self::Stream(_) => {
+            Self::Columns { .. } | Self::Files(_) | Self::Stream(_) | Self::Fields(..) | Self::Packed(_) => {
                 self.list().iter().map(|field| field.form).collect()
             }
         }
@@ -72,9 +115,11 @@ impl Node {
     fn outline(&self, of: &impl Fn(&Self) -> String) -> String {
         let parts = match self {
             Self::Columns { .. } | Self::Files(_) | Self::Stream(_) => return of(self),
+            Self::Fields(node, _) => return node.outline(of),
             Self::Subset(subset) => std::slice::from_ref(subset.dataset()),
             Self::Concat(concat) => concat.datasets(),
             Self::Stack(parts) => parts,
+            Self::Packed(packed) => std::slice::from_ref(packed.documents()),
         };
         let parts: Vec<_> = parts.iter().map(|part| part.outline(of)).collect();
         format!("{}({})", of(self), parts.join(", "))
@@ -90,6 +135,8 @@ impl Node {
             Self::Subset(subset) => subset.dataset().reads_files(on_servers),
             Self::Concat(concat) => concat.datasets().iter().any(|part| part.reads_files(on_servers)),
             Self::Stack(parts) => parts.iter().any(|part| part.reads_files(on_servers)),
+            Self::Fields(node, _) => node.reads_files(on_servers),
+            Self::Packed(packed) => packed.documents().reads_files(on_servers),
         }
     }
 
@@ -102,6 +149,8 @@ impl Node {
             Self::Subset(_) => "subset".to_owned(),
             Self::Concat(_) => "concat".to_owned(),
             Self::Stack(_) => "stack".to_owned(),
+            Self::Fields(node, _) => node.format(),
+            Self::Packed(packed) => packed.format(),
         }
     }
 
@@ -110,6 +159,7 @@ impl Node {
         match self {
             Self::Columns { .. } | Self::Stream(_) => "none".to_owned(),
             Self::Files(files) => files.image().unwrap_or_else(|| "none".to_owned()),
+            Self::Packed(_) => "packed".to_owned(),
             _ => self.format(),
         }
     }
@@ -127,16 +177,33 @@ impl Node {
     }
 
     /// Writes a sample, which must exist.
-    fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
+    pub(crate) fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
         let Record { node, index, cx } = match self {
             Self::Columns { columns, .. } => return columns.iter().try_for_each(|column| column.write(index, row)),
             Self::Files(files) => return files.write(index, row, cx),
+            Self::Fields(node, fields) => return node.write_fields(fields, index, row, cx),
+            Self::Packed(packed) => return packed.write(index, row, cx),
             Self::Stream(_) => return Err("a stream has no samples by index".into()),
             Self::Stack(parts) => return parts.iter().try_for_each(|part| part.write(index, row, cx)),
             Self::Subset(subset) => subset.get(index, cx)?,
             Self::Concat(concat) => concat.get(index, cx)?,
         };
         node.write(index, row, cx)
+    }
+
+    /// Writes some fields of a sample of columns or files.
+    fn write_fields(
+        &self,
+        fields: &[usize],
+        index: usize,
+        row: &mut Row<'_>,
+        cx: &mut Context,
+    ) -> Result<(), BoxError> {
+        match self {
+            Self::Columns { columns, .. } => fields.iter().try_for_each(|&field| columns[field].write(index, row)),
+            Self::Files(files) => files.write_fields(fields.iter().copied(), index, row, cx),
+            _ => Err("only columns and files have fields of their own".into()),
+        }
     }
 }
 
@@ -179,6 +246,8 @@ impl Dataset for Node {
             Self::Subset(subset) => subset.len(),
             Self::Concat(concat) => concat.len(),
             Self::Stack(parts) => parts.first().map_or(0, |part| part.len()),
+            Self::Fields(node, _) => node.len(),
+            Self::Packed(packed) => packed.len(),
         }
     }
 
@@ -195,11 +264,16 @@ impl Dataset for Node {
     fn prefetch(&self, index: usize) {
         match self {
             Self::Columns { columns, .. } => columns.iter().for_each(|column| column.prefetch(index)),
-            // Files are read ahead instead.
-            Self::Files(_) | Self::Stream(_) => {}
+            // They are read ahead instead.
+            Self::Files(_) | Self::Stream(_) | Self::Packed(_) => {}
             Self::Subset(subset) => subset.prefetch(index),
             Self::Concat(concat) => concat.prefetch(index),
             Self::Stack(parts) => parts.iter().for_each(|part| part.prefetch(index)),
+            Self::Fields(node, fields) => {
+                if let Self::Columns { columns, .. } = &**node {
+                    fields.iter().for_each(|&field| columns[field].prefetch(index));
+                }
+            }
         }
     }
 
@@ -210,6 +284,8 @@ impl Dataset for Node {
             Self::Subset(subset) => subset.reads_ahead(),
             Self::Concat(concat) => concat.reads_ahead(),
             Self::Stack(parts) => parts.iter().any(Dataset::reads_ahead),
+            Self::Fields(node, _) => node.reads_ahead(),
+            Self::Packed(packed) => packed.documents().reads_ahead(),
         }
     }
 
@@ -219,6 +295,9 @@ impl Dataset for Node {
             Self::Files(files) => files.begin_pass(upcoming),
             Self::Subset(subset) => subset.begin_pass(upcoming),
             Self::Concat(concat) => concat.begin_pass(upcoming),
+            Self::Fields(node, _) => node.begin_pass(upcoming),
+            Self::Packed(packed) if self.reads_ahead() => packed.begin_pass(upcoming),
+            Self::Packed(_) => {}
             Self::Stack(parts) => {
                 parts.iter().filter(|part| part.reads_ahead()).for_each(|part| part.begin_pass(upcoming.clone()));
             }
@@ -227,7 +306,7 @@ impl Dataset for Node {
 
     fn reads_many(&self) -> bool {
         match self {
-            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) => false,
+            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) | Self::Fields(..) | Self::Packed(_) => false,
             Self::Files(files) => files.reads_many(),
             Self::Subset(subset) => subset.reads_many(),
             Self::Concat(concat) => concat.reads_many(),
@@ -236,7 +315,7 @@ impl Dataset for Node {
 
     fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
         let written = match self {
-            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) => 0,
+            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) | Self::Fields(..) | Self::Packed(_) => 0,
             Self::Files(files) => files.write_some(indices, rows),
             Self::Subset(subset) => return subset.write_many(indices, cx, rows),
             Self::Concat(concat) => return concat.write_many(indices, cx, rows),
@@ -420,7 +499,63 @@ impl Source {
         Ok(Self::new(Node::Subset(subset.map_err(|error| failure::invalid(py, error.to_string()))?)))
     }
 
-    /// Returns several datasets one after another.
+    /// As many samples as `len`: those at `start`, `start + step`, and so on, which continue at the other end. Nothing is
+    /// stored for each of them.
+    #[staticmethod]
+    fn every(source: &Self, start: usize, step: isize, len: usize) -> Self {
+        let node = source.node.clone();
+        let all = node.len() as i128;
+        let index = move |place| (start as i128 + place as i128 * step as i128).rem_euclid(all) as usize;
+        Self::new(Node::Subset(Subset::ordered(node, Order::computed(len, 0, index))))
+    }
+
+    /// The samples of a mixture of the parts of a concatenation, as its first pass with seed 0 has them without shuffling.
+    #[staticmethod]
+    fn mixed(py: Python<'_>, source: &Self, plan: &Plan) -> PyResult<Self> {
+        let Passes::Mixture(mixtures) = &plan.passes else {
+            return Err(failure::invalid(py, "the plan is no mixture"));
+        };
+        let (mut mixture, mut order) = (mixtures[0].clone().shuffle(false), Order::default());
+        let drawn = mixture.order(&mut Generator::from_seed(0), &mut order);
+        drawn.map_err(|error| failure::invalid(py, error.to_string()))?;
+        Ok(Self::new(Node::Subset(Subset::ordered(source.node.clone(), order))))
+    }
+
+    /// Bins of `capacity` tokens, filled with documents of these lengths, given as the bytes of `u64`. Each field is padded
+    /// with an element of these bytes.
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "they are the options")]
+    fn packed(
+        py: Python<'_>,
+        source: &Self,
+        lengths: &[u8],
+        capacity: usize,
+        whole: bool,
+        drop_last: bool,
+        seed: Option<u64>,
+        padding: Vec<Vec<u8>>,
+    ) -> PyResult<Self> {
+        let mut options = PackingOptions::new(capacity).drop_last(drop_last);
+        if let Some(seed) = seed {
+            options = options.seed(seed);
+        }
+        let lengths = plan::lengths(lengths);
+        let packing = if whole { options.best_fit(lengths) } else { options.chunks(lengths) };
+        let packing = packing.map_err(|error| failure::invalid(py, error.to_string()))?;
+        Ok(Self::new(Node::Packed(Packed::new(py, source.node.clone(), packing, padding)?)))
+    }
+
+    /// The same samples with only the fields of these numbers, which must exist.
+    fn select(&self, py: Python<'_>, fields: Vec<usize>) -> PyResult<Self> {
+        if let Node::Stream(_) = *self.node {
+            let what = "fields of a stream can't be selected; pass columns to slotline.open instead";
+            return Err(failure::invalid(py, what));
+        }
+        let node = self.node.select(&fields).map_err(|what| failure::invalid(py, what))?;
+        Ok(Self { node })
+    }
+
+    /// The samples of several datasets, in sequence.
     #[staticmethod]
     fn concat(py: Python<'_>, sources: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
         let parts: Vec<_> = sources.iter().map(|source| source.node.clone()).collect();

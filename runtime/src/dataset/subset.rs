@@ -93,6 +93,25 @@ impl<D: Dataset> Subset<D> {
         Ok(Self::of_table(dataset, Arc::new(table), range))
     }
 
+    /// Selects the samples of `dataset` in this order, which is shared, and may be
+    /// [computed](Order::computed) instead of a table.
+    ///
+    /// Its indices are not checked here: one that is not below the dataset's length is an error when it is read.
+    ///
+    /// ```
+    /// use slotline::Dataset;
+    /// use slotline::dataset::{Subset, from_fn};
+    /// use slotline::sampler::Order;
+    ///
+    /// let squares = from_fn(100, |index, _| Ok((index * index) as i64));
+    /// let twice = Subset::ordered(squares, Order::computed(200, 0, |place| place % 100));
+    /// assert_eq!((twice.len(), twice.indices().nth(103)), (200, Some(3)));
+    /// ```
+    pub fn ordered(dataset: D, order: Order) -> Self {
+        let range = 0..order.len();
+        Self { dataset, table: Arc::new(order), range }
+    }
+
     /// Selects the samples at the indices in a range of a table. The caller has checked that `range` is within the
     /// table and the indices are within the dataset.
     pub(super) fn of_table(dataset: D, table: Arc<Order>, range: Range<usize>) -> Self {
@@ -129,7 +148,13 @@ impl<D> Subset<D> {
         &self.dataset
     }
 
-    /// Returns the indices that the samples have in the dataset, in order.
+    /// Selects the samples with the same indices from another dataset. Those that it does not have are errors when they are
+    /// read.
+    pub fn of<E>(&self, dataset: E) -> Subset<E> {
+        Subset { dataset, table: self.table.clone(), range: self.range.clone() }
+    }
+
+    /// Returns the dataset's indices of the samples, in order.
     pub fn indices(&self) -> impl ExactSizeIterator<Item = usize> + DoubleEndedIterator + FusedIterator + '_ {
         self.range.clone().map(|place| self.table.index(place))
     }

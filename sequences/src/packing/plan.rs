@@ -106,7 +106,11 @@ impl Packing {
     }
 
     /// Returns the number of tokens that a document had when it was packed.
-    pub(super) fn length(&self, document: usize) -> usize {
+    ///
+    /// # Panics
+    ///
+    /// If there is no such document.
+    pub fn length(&self, document: usize) -> usize {
         self.0.lengths[document] as usize
     }
 
