@@ -1,14 +1,17 @@
-"""Fuzzes how samples are collated and sent: any samples, whose code may do anything meanwhile.
+"""Fuzzes how samples are collated and sent, including samples whose own code runs meanwhile.
 
-The bytes of an input are the choices from which some samples are made, twice: torch's ``default_collate`` gets the one, and ours
-the other. Both must give the same batch, or raise the same class of error. Ours collates in this process, and again into a channel
-whose other end is here, too. Then the batch is sent.
+The bytes of an input are choices, from which the same samples are made several times. torch's
+``default_collate`` and slotline's collation must return the same batch, or raise the same class of
+error. slotline collates once in this process, and once into a channel, both of whose ends are in this
+process. Then the batch itself is sent through a channel.
 
-The samples may have code of a program in them, which raises, or resizes tensors and arrays, or changes containers. After a change,
-torch's batch is another one (it copies a part before it looks at the next one), so any batch and any error will do. AddressSanitizer
-says whether memory was read that is not there.
+The samples may contain objects with code, which raises exceptions, resizes tensors and arrays, or
+changes containers. After such a change, torch's batch differs, since torch copies one part before it
+looks at the next, so any batch and any error is accepted. AddressSanitizer reports reads of invalid
+memory.
 
-``proof/python`` runs this with AddressSanitizer and coverage; ``python collate.py FILE`` repeats an input without them.
+``proof/python`` runs this with AddressSanitizer and coverage; ``python collate.py FILE`` repeats an
+input without them.
 """
 
 import collections
@@ -59,7 +62,8 @@ class Sub(torch.Tensor):
 
 
 class Fields(Named):
-    """A tuple that calls the code of the samples that were made last. Batches have its type."""
+    """A named tuple that calls the code of the samples that were made last. A batch of them has this
+    type, too."""
 
     now = None
 
@@ -68,7 +72,7 @@ class Fields(Named):
 
 
 class Choices:
-    """Bytes of which each is a choice. After the last one, the first of all choices is taken."""
+    """Choices, one for each byte of the input. After the last byte, the first option is chosen."""
 
     def __init__(self, data):
         self.data = iter(data)
@@ -81,7 +85,7 @@ class Choices:
 
 
 class World:
-    """Samples, and what their code does."""
+    """Samples, and all objects in them that their code may change."""
 
     def __init__(self, data):
         self.choices = Choices(data)
@@ -97,7 +101,7 @@ class World:
         return thing
 
     def part(self, depth):
-        """Returns a function that makes the same part of each sample."""
+        """Returns a function that makes one part of sample ``k``. The parts of all samples are alike."""
         one_of = self.choices.one_of
         containers = [self.sequence, self.mapping, self.shared] if depth < 4 else []
         return one_of([self.tensor, self.array, self.scalar, self.hook, *containers])(depth)
@@ -111,7 +115,7 @@ class World:
             tensor = (torch.arange(int(np.prod(small)) or 1) % 90 + k)[: int(np.prod(small))].reshape(small)
             try:
                 tensor = tensor.to(dtype)
-            except (RuntimeError, NotImplementedError):  # one that cannot be made of numbers
+            except (RuntimeError, NotImplementedError):  # a dtype to which numbers cannot be converted
                 tensor = torch.zeros(small, dtype=torch.uint8).to(torch.float32)
             match layout:
                 case 1:
@@ -156,7 +160,7 @@ class World:
                 case 1:
                     array = np.asfortranarray(array)
                 case 2:
-                    # Of a dimension of one element, NumPy's buffers do not tell that it is reversed, which torch refuses.
+                    # torch rejects reversed arrays, but in a dimension of one element NumPy's buffers do not show the reversal.
                     array = array[..., ::-1] if min(array.shape, default=0) > 1 else array
                 case 3:
                     array = np.stack([array, array], -1)[..., 0]
@@ -203,7 +207,7 @@ class World:
         return lambda k: self.keep(kind((key, part(k)) for key, part in items))
 
     def shared(self, depth):
-        """An object in two places, or in itself."""
+        """A list with the same object in two places, or with itself as an element."""
         part, is_loop = self.part(depth + 1), self.choices.number(4) == 3
 
         def make(k):
@@ -214,7 +218,7 @@ class World:
         return make
 
     def hook(self, depth):
-        """Code of the program."""
+        """An object whose code does one of ``ACTIONS`` when it is collated or pickled."""
         one_of = self.choices.one_of
         kind = one_of([Copied, Items, lambda run: {Key(run): 1}, Sequence, lambda _: Fields((1,)), Pickled])
         action, which, last = one_of(ACTIONS), self.choices.number(256), self.choices.number(3)
@@ -224,7 +228,8 @@ class World:
 
         def run():
             runs.append(None)
-            # A change comes at once or later, and not so often that a list never ends while it is walked.
+            # Changes begin at the first, second or third call, and stop after the seventh: an iteration over a list that
+            # grows must end.
             if last <= len(runs) < 8 or action not in CHANGES:
                 action(self.things[which % len(self.things)] if self.things else None)
 
@@ -264,7 +269,7 @@ def grow(thing):
 
 def shrink(thing):
     if isinstance(thing, torch.Tensor):
-        # Not its storage: torch itself reads what is no longer there.
+        # Does not shrink the storage, since torch itself would read the freed memory.
         thing.resize_(0)
     elif isinstance(thing, np.ndarray):
         thing.resize(0, refcheck=False)
@@ -289,7 +294,8 @@ ACTIONS = [nothing, fail, stop, interrupt, *CHANGES]
 
 
 def outcome(function, *values):
-    """Returns a result, or the class of an error. None of ours is expected, and no panic."""
+    """Returns a result, or the class of an exception, which must be neither one of slotline's nor a
+    panic."""
     try:
         return function(*values)
     except BaseException as error:
@@ -298,11 +304,11 @@ def outcome(function, *values):
 
 
 def touch(value, depth=0):
-    """Reads all of a batch."""
+    """Reads all elements of a batch."""
     if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided:
         value.clone()
     elif depth > 40:
-        return  # one that has itself in it
+        return  # a container that contains itself
     elif isinstance(value, dict):
         [touch(part, depth + 1) for part in value.values()]
     elif isinstance(value, (list, tuple)):
@@ -331,12 +337,12 @@ def once(data):
             compare(outcome(through_a_channel, "send", batch), wanted)
             return
     touch(outcome(through_a_channel, "collate", World(data).samples))
-    # Objects that are pickled resize tensors that were looked at before.
+    # While objects are pickled, their code may resize tensors that were gathered before.
     touch(outcome(through_a_channel, "send", [*World(data).samples, batch]))
 
 
 def is_plain(batch):
-    """Whether pickle gives a batch back as it was."""
+    """Returns whether a batch stays the same when it is pickled and unpickled."""
     if isinstance(batch, torch.Tensor):
         return type(batch) is torch.Tensor and not batch.requires_grad and batch.device.type == "cpu"
     if isinstance(batch, (list, tuple, collections.abc.Mapping)):

@@ -1,6 +1,7 @@
-"""Runs tests of one class of a module in this process, and writes what happens to a file, a line for each event.
+"""Runs tests of one class of a module in this process, and writes a line to a file for each event.
 
-``one_class.py MODULE`` lists the tests of a module. ``one_class.py MODULE CLASS FILE TEST…`` runs some of a class.
+``one_class.py MODULE`` prints the tests of a module. ``one_class.py MODULE CLASS FILE TEST…`` runs
+these tests of a class, and writes their events to ``FILE``.
 """
 
 import importlib

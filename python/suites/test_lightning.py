@@ -1,8 +1,9 @@
-"""Lightning does the same with slotline's loader as with torch's.
+"""Lightning works with slotline's loader as with torch's.
 
-Lightning's packages come without its tests, so these are tests of our own for what it does to a loader: it makes a new one with another
-sampler, looks at its attributes, wraps its constructor, and fits, validates, predicts and resumes with it. They need
-``pip install lightning``, and run by ``python -m pytest python/suites/test_lightning.py``.
+Lightning's packages do not contain its tests, so these tests do what Lightning does to a loader: make
+a new one with another sampler, read its attributes, wrap its constructor, and fit, validate, predict
+and resume with it. They need ``pip install lightning``; run them with ``python -m pytest
+python/suites/test_lightning.py``.
 """
 
 import logging
@@ -24,7 +25,7 @@ DATA = tud.TensorDataset(torch.arange(42.0).reshape(21, 2))
 
 
 class Numbers(tud.Dataset):
-    """Is read by calls, and draws random numbers."""
+    """A map-style dataset whose samples contain random numbers."""
 
     def __len__(self):
         return 21
@@ -41,7 +42,7 @@ class Stream(tud.IterableDataset):
 
 
 class Halves(tud.BatchSampler):
-    """A batch sampler that Lightning cannot make again without knowing its arguments."""
+    """A batch sampler with an argument of its own, which Lightning must know to create it again."""
 
     def __init__(self, sampler, parts, drop_last=False):
         super().__init__(sampler, 21 // parts, drop_last)
@@ -68,7 +69,7 @@ OPTIONS = {
 
 
 def options_of(loader):
-    """Returns the attributes that torch's loader has, too, with names in the place of objects that are made anew."""
+    """Returns the attributes that torch's loader also has. Objects that each loader creates anew are replaced by names."""
     names = ["batch_size", "drop_last", "num_workers", "prefetch_factor", "persistent_workers", "timeout", "in_order", "collate_fn"]
     context = loader.multiprocessing_context
     samplers = [type(loader.sampler), type(loader.batch_sampler), getattr(loader.batch_sampler, "batch_size", None)]
@@ -143,7 +144,7 @@ class Model(lightning.LightningModule):
 
 
 class ReadsLoaders(Model):
-    """Has hooks that make loaders, which Lightning wraps."""
+    """A module whose hooks create loaders; Lightning wraps the constructor meanwhile."""
 
     kind = DataLoader
 

@@ -84,7 +84,7 @@ fn one_file_for_two_flags_is_rejected_untouched() {
         #[cfg(feature = "trace")]
         "--trace",
     ];
-    // Another name of the same file.
+    // Another path to the same file.
     let other = folder.path().join(".").join("file");
     for (i, first) in flags.iter().enumerate() {
         for second in flags[i + 1..].iter().filter(|second| [*first, **second] != ["--state", "--resume"]) {

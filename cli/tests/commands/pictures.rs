@@ -130,7 +130,7 @@ fn large_pictures_are_bound_by_decoding() {
     for workers in [0, 1] {
         let feed = format!("feed {} --image random_resized_crop(8) --batch-size 2", root.path().display());
         let text = crate::program::stdout(&format!("{feed} --num-workers {workers}"));
-        // Other programs may take the cores meanwhile.
+        // Other programs may occupy the cores during the run.
         assert!(text.contains("bound by decoding") || text.contains("starved of cores"), "{text}");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::program::{failure, slotline, stdout};
 
-/// The indices of all batches that `order` prints.
+/// Returns the indices of all batches from the output of `order`.
 fn indices(text: &str) -> Vec<i64> {
     let batches = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
     let lists = batches.map(|batch| batch["indices"].as_array().expect("a list").clone());

@@ -95,9 +95,9 @@ fn the_report_names_the_bottleneck() {
     let text = stdout("feed digits --num-workers 1 --epochs 2 --batch-size 256 --compute-us 20000");
     assert!(text.contains("epoch 1: 8 batches, 1797 samples") && text.contains("memory ceiling"), "{text}");
     assert!(text.contains("bound by the loop"), "{text}");
-    // Long enough that no sample has a large part of the time because its thread was preempted.
+    // A long run, so that a sample whose thread is preempted does not take a large part of the time.
     let text = stdout("feed digits --epochs 300 --batch-size 1797");
-    // Other programs may take the cores meanwhile.
+    // Other programs may occupy the cores during the run.
     let is_starved = text.contains("starved of cores");
     assert!(is_starved || text.contains("bound by reading") || text.contains("bound by writing"), "{text}");
     assert!(is_starved || text.contains("the loop's own thread loads everything"), "{text}");

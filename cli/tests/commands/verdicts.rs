@@ -8,18 +8,19 @@ use std::thread;
 
 use crate::program::stdout;
 
-/// Keeps the tests here from taking each other's cores.
+/// Runs the tests of this file one at a time, since each of them needs free cores.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a report has these words, unless other programs took the cores meanwhile.
+/// Returns whether a report contains these words, or says that other programs occupied the cores.
 fn says(text: &str, words: &str) -> bool {
     text.contains(words) || text.contains("starved of cores")
 }
 
-/// Runs `slotline` on the first core that this process may use, beside threads that never leave it.
+/// Runs `slotline` on the first core that this process may use, together with threads that spin on
+/// the same core.
 fn beside(threads: usize, arguments: &str) -> Output {
     // SAFETY: an empty set is a valid value.
     let (mut own, mut one): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
@@ -29,7 +30,7 @@ fn beside(threads: usize, arguments: &str) -> Output {
     // SAFETY: the number is below the size of the set.
     let is_own = |core: &usize| unsafe { libc::CPU_ISSET(*core, &own) };
     let core = (0..libc::CPU_SETSIZE as usize).find(is_own).expect("a core");
-    // SAFETY: the same.
+    // SAFETY: the number is below the size of the set.
     unsafe { libc::CPU_SET(core, &mut one) };
     // SAFETY: the system reads no more than the size of the set.
     let pin = move || match unsafe { libc::sched_setaffinity(0, size, &raw const one) } {
@@ -37,7 +38,7 @@ fn beside(threads: usize, arguments: &str) -> Output {
         _ => Err(std::io::Error::last_os_error()),
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_slotline"));
-    // SAFETY: between fork and exec, only a call of the system is made.
+    // SAFETY: between fork and exec, `pin` makes only one system call.
     unsafe { command.args(arguments.split_whitespace()).pre_exec(pin) };
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -68,7 +69,8 @@ fn busy_threads_on_its_core_starve_a_loop() {
 #[test]
 fn batches_of_one_digit_are_small() {
     let _alone = alone();
-    // How long handing over takes depends on where the system runs the two threads.
+    // The time to hand over a batch depends on the cores that the system chooses for the two
+    // threads, so try several times.
     let mut text = String::new();
     let is_found = (0..5).any(|_| {
         text = stdout("feed digits --batch-size 1 --num-workers 1 --no-helping --epochs 20");
@@ -118,7 +120,7 @@ mod server {
                 Some(start.parse::<usize>().ok()?..last.parse::<usize>().ok()? + 1)
             });
             let (status, range) = range.map_or((200, 0..file.len()), |range| (206, range));
-            // The others are those of the header.
+            // Only requests for a row are delayed, not those for the file's header.
             if range.len() == ROW {
                 thread::sleep(pause(range.start));
             }

@@ -162,11 +162,14 @@ class Channel:
 
     @property
     def figures(self) -> tuple[float, float, int, float, int, float]:
-        """What the sender has done: seconds that it was busy, and seconds that it collated and
-        copied.
+        """The sender's statistics, with times in seconds:
 
-        Then the current task (0 if none) and the time when it began; then the slowest task and its
-        seconds.
+        - the time that it was busy
+        - the time that it spent on collating and copying
+        - the current task, or 0
+        - when the current task began
+        - the slowest task
+        - the time that the slowest task took
         """
 
     def want(self, first: int) -> None:

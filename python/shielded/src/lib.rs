@@ -1,4 +1,5 @@
-//! The attribute `shielded` of the Python package's functions.
+//! The attribute macro `shielded`, which turns panics of the Python package's functions into
+//! exceptions.
 //!
 //! It works on tokens, so that it needs no other crate.
 
@@ -6,8 +7,9 @@ use std::str::FromStr;
 
 use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 
-/// Turns the panics of a `#[pyfunction]`, or of all functions of a block of `#[pymethods]`, into exceptions, with
-/// `crate::panics::shielded`. It stands before the attribute of PyO3. A function then returns a `PyResult`.
+/// Turns the panics of a `#[pyfunction]`, or of all functions in a block of `#[pymethods]`, into
+/// exceptions, by calling `crate::panics::shielded`. A function that does not return a `PyResult`
+/// is changed to return one. Place this attribute before that of PyO3.
 #[proc_macro_attribute]
 pub fn shielded(_: TokenStream, item: TokenStream) -> TokenStream {
     let tokens: Vec<TokenTree> = item.into_iter().collect();
@@ -26,7 +28,7 @@ pub fn shielded(_: TokenStream, item: TokenStream) -> TokenStream {
     tokens.into_iter().map(block).collect()
 }
 
-/// Shields each function of a list of items.
+/// Applies [`function`] to each function in a list of items.
 fn functions(items: impl IntoIterator<Item = TokenTree>) -> TokenStream {
     let mut made = TokenStream::new();
     let mut items = items.into_iter();
@@ -52,12 +54,13 @@ fn functions(items: impl IntoIterator<Item = TokenTree>) -> TokenStream {
     made
 }
 
-/// Shields a function, given everything after `fn`.
+/// Wraps the body of a function in `crate::panics::shielded`. `signature` is everything between
+/// `fn` and the body.
 fn function(mut signature: Vec<TokenTree>, body: TokenTree) -> TokenStream {
     let parameters =
         |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis);
     let end = signature.iter().position(parameters).expect("a function has parameters") + 1;
-    // After the arrow, which is two tokens.
+    // Skip the arrow, which is two tokens.
     let returned: TokenStream = signature.drain(end..).skip(2).collect();
     let (returned, is_result) = match returned.clone().into_iter().next() {
         None => (TokenStream::from_str("()").expect("a type"), false),
@@ -72,7 +75,7 @@ fn function(mut signature: Vec<TokenTree>, body: TokenTree) -> TokenStream {
     signature.into_iter().chain(fill(template, &returned, &body)).collect()
 }
 
-/// Puts the type that a function returns, and its body, into a template.
+/// Replaces `RETURNED` and `BODY` in a template by the return type and the body of a function.
 fn fill(template: TokenStream, returned: &TokenStream, body: &TokenTree) -> TokenStream {
     let filled = |token: TokenTree| match token {
         TokenTree::Group(group) => {

@@ -1,7 +1,8 @@
-"""Replaces torch's ``DataLoader`` in every Python process that is started with this folder on its path.
+"""Replaces torch's ``DataLoader`` in every Python process that starts with this folder on its path.
 
-Python imports this module at start, so processes that a test starts, by ``spawn`` or by ``python -c``, get it too.
-``SUITE_LOADER`` names the loader: ``slotline``, or ``torch`` to see what a test does with torch's own.
+Python imports this module when it starts, so it also applies to processes that a test starts by
+``spawn`` or ``python -c``. ``SUITE_LOADER`` selects the loader: ``slotline``, or ``torch`` to run the
+tests with torch's own.
 """
 
 import importlib.util

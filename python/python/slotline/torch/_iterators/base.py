@@ -77,7 +77,7 @@ class BaseIterator(_BaseDataLoaderIter):
         self._is_iterable = self._dataset_kind == _DatasetKind.Iterable
 
     def _disown(self):
-        # A thread of the parent may have held the lock.
+        # A thread of the parent process may have held the lock during the fork.
         self._lock = threading.RLock()
 
     @property
@@ -123,7 +123,8 @@ class BaseIterator(_BaseDataLoaderIter):
         self._pass = loader._pass = PassProgress(self, loader, shared_seed, resumed, self._pass)
         self._index_stream = self._pass.index_stream
         self._num_yielded = self._pass.yielded
-        # The draws that were made with the generators left undisturbed are repeated with an effect.
+        # If `_is_seeded`, the sampler's iterator was created without changing the generators. It is
+        # discarded, and a new one is created whose draws change them.
         self._index_stream.begin(None if self._is_seeded else self._indices, self._before_indices)
         self._is_seeded = False
 

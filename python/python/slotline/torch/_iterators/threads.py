@@ -1,8 +1,8 @@
 """Loading by threads of this process.
 
 Threads help if samples are made without the interpreter's lock: by libraries that release it
-(decoding, decompression, files, large arrays), or by an interpreter without one. They work as
-processes do (:mod:`_processes`), but messages are passed as objects.
+(decoding, decompression, files, large arrays), or by an interpreter that has no such lock. They work
+like the worker processes of :mod:`slotline.torch._iterators.processes`, but pass messages as objects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Datasets of torchvision, read by their own code, with drawings in place of PIL images."""
+"""Datasets of torchvision, whose own code runs with a :class:`Drawing` in place of each PIL image."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _are_unchanged():
 
 
 def _open(path, load):
-    """Returns a drawing of a file, or the image that ``load`` returns if it cannot be decoded
-    natively."""
+    """Returns a drawing of a picture file, or the image that ``load`` returns if the file cannot be
+    decoded natively."""
     steps = Steps.open(path) if isinstance(path, (str, os.PathLike)) else None
     # PIL warns of pictures that are too large, or rejects them.
     if steps is None or steps.size[0] * steps.size[1] > (Image.MAX_IMAGE_PIXELS or float("inf")):
@@ -66,7 +66,8 @@ class _File:
 
 
 class _ImageModule:
-    """A replacement for ``PIL.Image`` that returns drawings instead of images."""
+    """A replacement for the module ``PIL.Image``, which creates a :class:`Drawing` instead of each
+    image that can be decoded natively."""
 
     open = _File
 
@@ -94,7 +95,8 @@ _NAMES = {"Image": _MODULE, "PIL": types.SimpleNamespace(Image=_MODULE), "_Image
 
 
 def _with_drawings(function):
-    """Returns a function of torchvision changed so that it creates drawings."""
+    """Returns a copy of a function of torchvision that creates a :class:`Drawing` instead of an
+    image."""
     return rebound(function, **{name: value for name, value in _NAMES.items() if name in function.__globals__})
 
 

@@ -89,7 +89,7 @@ class _Skipping:
         self._collate_fn = collate_fn
         self._drop_last = drop_last
         self._bad = []
-        # The number of samples since one that was left out, and how many of them were left out.
+        # The number of samples in the current window, which begins with one that was left out, and how many of them were left out.
         self._seen = self._left_out = 0
 
     def _leave_out(self, index, error):

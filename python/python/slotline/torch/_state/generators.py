@@ -74,8 +74,8 @@ class ProcessGenerators(_Generators):
 
     def _pack_numpys(self):
         words = None if self._watch is None else self._watch.numpy
-        # A second number is stored only by a draw that changes the words, so equal words mean that
-        # there is still none.
+        # NumPy stores a second normally distributed number only in a draw that also changes the
+        # words. So if the words are unchanged, there is still no such number.
         if words is not None and words == self._words and not self._is_waiting:
             return words + _WAITING.pack(False, 0.0)
         name, key, position, *waiting = np.random.get_state()

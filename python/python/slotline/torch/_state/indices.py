@@ -75,7 +75,7 @@ class IndexStream:
         self._inner = sampler.sampler if type(sampler) is BatchSampler else sampler
         generator = getattr(self._inner, "generator", None)
         self._generator = generator if isinstance(generator, torch.Generator) else None
-        # Whether that is the loader's generator, and whether it is one whose state is kept here.
+        # Whether the sampler draws from the loader's generator, and whether it draws from another one, whose state is kept here.
         self.is_loaders = self._generator is not None and self._generator is loader_generator
         self.is_random = not self.is_loaders and type(self._inner) not in _FIXED
         # The state of the generator before anything was drawn, or after everything was.

@@ -48,7 +48,8 @@ def before_first(loader):
 
 
 class PassProgress:
-    """The progress of a pass. It outlives the pass's iterator, so it does not refer to it."""
+    """The progress of a pass. It can outlive the iterator of the pass, so it has no reference to the
+    iterator."""
 
     def __init__(self, iterator, loader, shared_seed, resumed, before):
         """``resumed`` is the state to resume from. ``before`` is the previous pass of the same
