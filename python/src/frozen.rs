@@ -19,7 +19,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use slotline_python_shielded::shielded;
 
 use crate::loader::failure;
@@ -330,6 +330,38 @@ impl Columns {
     }
 }
 
+impl Columns {
+    /// Begins to read one of the objects.
+    fn reader<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Reader<'_, 'py>> {
+        let bytes = || {
+            if index >= self.count {
+                return None;
+            }
+            let width = width(self.end);
+            let mut offset = [0; 8];
+            offset[..width].copy_from_slice(self.map.get(self.offsets + index * width..)?.get(..width)?);
+            self.map.get(usize::from_le_bytes(offset)..self.end)
+        };
+        Ok(Reader { py, bytes: bytes().ok_or_else(|| damaged(py))?, shapes: &self.shapes })
+    }
+}
+
+/// Whether an object is a `FrozenList`.
+pub(crate) fn is_list(object: &Bound<'_, PyAny>) -> bool {
+    static LIST: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    LIST.import(object.py(), "slotline._frozen", "FrozenList").is_ok_and(|list| object.get_type().is(list))
+}
+
+/// Returns an integer of a `FrozenList`. No code of Python runs, other than C's.
+pub(crate) fn integer(list: &Bound<'_, PyAny>, index: i64) -> Option<i64> {
+    let py = list.py();
+    let place = list.getattr(intern!(py, "_places")).ok()?.get_item(index).ok()?.extract().ok()?;
+    let columns = list.getattr(intern!(py, "_columns")).ok()?;
+    let columns = columns.cast::<Columns>().ok()?.get();
+    let mut reader = columns.reader(py, place).ok()?;
+    (reader.take(1).ok()? == [INT]).then(|| reader.integer().ok())?
+}
+
 #[shielded]
 #[pymethods]
 impl Columns {
@@ -347,17 +379,7 @@ impl Columns {
 
     /// Makes one of the objects.
     fn get<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
-        let offset = || {
-            if index >= self.count {
-                return None;
-            }
-            let width = width(self.end);
-            let mut offset = [0; 8];
-            offset[..width].copy_from_slice(self.map.get(self.offsets + index * width..)?.get(..width)?);
-            self.map.get(usize::from_le_bytes(offset)..self.end)
-        };
-        let bytes = offset().ok_or_else(|| damaged(py))?;
-        Reader { py, bytes, shapes: &self.shapes }.value(0)
+        self.reader(py, index)?.value(0)
     }
 
     /// Returns the descriptor of the file.
@@ -403,6 +425,11 @@ impl<'a, 'py> Reader<'a, 'py> {
         Err(damaged(self.py))
     }
 
+    fn integer(&mut self) -> PyResult<i64> {
+        let number = self.number()?;
+        Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+    }
+
     fn length(&mut self) -> PyResult<usize> {
         // Each of what is counted has at least a byte.
         usize::try_from(self.number()?).ok().filter(|&len| len <= self.bytes.len()).ok_or_else(|| damaged(self.py))
@@ -422,10 +449,7 @@ impl<'a, 'py> Reader<'a, 'py> {
             NONE => py.None().into_bound(py),
             FALSE => PyBool::new(py, false).to_owned().into_any(),
             TRUE => PyBool::new(py, true).to_owned().into_any(),
-            INT => {
-                let number = self.number()?;
-                PyInt::new(py, (number >> 1).cast_signed() ^ -(number & 1).cast_signed()).into_any()
-            }
+            INT => PyInt::new(py, self.integer()?).into_any(),
             LONG => {
                 let kwargs = PyDict::new(py);
                 kwargs.set_item("signed", true)?;
