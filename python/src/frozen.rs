@@ -222,7 +222,10 @@ impl<'py> Writer<'py> {
         self.next.push(KEYED);
         self.number(items.len() as u64);
         for (key, _) in &items {
-            self.value(key, depth + 1).map_err(|failure| failure.at(" has a key that"))?;
+            self.value(key, depth + 1).map_err(|failure| match failure {
+                Failure::Refused(_, reason) => Failure::Refused(", in a key,".to_owned(), reason),
+                other => other,
+            })?;
         }
         let keys = &self.next[start + 1..];
         let known = self.shapes.get(keys).copied().or_else(|| {
@@ -301,18 +304,12 @@ pub(crate) struct Columns {
 
 impl Columns {
     fn open(py: Python<'_>, file: File) -> PyResult<Option<Self>> {
-        // SAFETY: sets flags of the file. Now nobody can change it.
-        if unsafe {
-            libc::fcntl(
-                file.as_raw_fd(),
-                libc::F_ADD_SEALS,
-                libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW,
-            )
-        } < 0
-        {
+        let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+        // SAFETY: sets flags of the file.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
             return Err(std::io::Error::last_os_error().into());
         }
-        // SAFETY: nobody can change it.
+        // SAFETY: nobody can change the file any more, or make it shorter.
         let map = unsafe { Mmap::map(&file)? };
         let numbers = map.last_chunk::<TAIL>().map(|tail| tail.as_chunks::<8>().0);
         let Some(&[end, offsets, count]) = numbers else { return Ok(None) };
