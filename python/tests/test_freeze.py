@@ -197,7 +197,7 @@ REFUSED = {
     "a named tuple": ([Point(1, 2)], r"objects\[0\] is a test_freeze.Point, a subclass of tuple"),
     "an enumeration": ([Colour.RED], r"objects\[0\] is a test_freeze.Colour, a subclass of int"),
     "an ordered dict": ([collections.OrderedDict()], r"objects\[0\] is a collections.OrderedDict, a subclass of dict"),
-    "a key": ([{"a": {frozenset(): 1}}], r"objects\[0\]\['a'\] , in a key, is a builtins.frozenset"),
+    "a key": ([{"a": {frozenset(): 1}}], r"objects\[0\]\['a'\], in a key, is a builtins.frozenset"),
     "a part of a key": ([{(1, Loud("x")): 1}], r"objects\[0\], in a key, is a test_freeze.Loud"),
     "an array of objects": ([np.array([1, None])], r"objects\[0\] has the type object of NumPy, which freeze does not take"),
     "an array with objects": ([np.zeros(1, [("a", "O")])], r"objects\[0\] has the type .*'O'.* of NumPy"),
