@@ -9,7 +9,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +18,7 @@ use pyo3::sync::MutexExt;
 use slotline_python_shielded::shielded;
 
 use crate::channel::Lease;
+use crate::memory;
 
 /// The number of times that a fork began or ended: odd during a fork.
 static FORKS: AtomicU64 = AtomicU64::new(0);
@@ -83,14 +84,7 @@ struct Mapped {
 
 impl Mapped {
     fn new() -> io::Result<Self> {
-        // SAFETY: creates a file; the name is a string that ends with a zero.
-        let file =
-            unsafe { libc::memfd_create(c"forked-by-slotline".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-        if file < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new.
-        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        let file = memory::file(c"forked-by-slotline")?;
         let (access, place) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
         // SAFETY: maps the file at an unused address. It is empty and never accessed.
         let start = unsafe { libc::mmap(place, 1, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };

@@ -10,6 +10,7 @@ use pyo3::types::{PyDict, PyList, PyRange, PyString, PyTuple};
 
 use crate::collate::{Gathered, TorchApi, stacked, taken};
 use crate::dlpack::View;
+use crate::frozen;
 use crate::numpy::Buffer;
 use crate::rows::RowView;
 use crate::tree::Node;
@@ -128,10 +129,18 @@ impl<'py> Search<'_, 'py> {
             let indices = dataset.getattr(intern!(py, "indices")).ok()?;
             // Other types would run code of the program while tensors are viewed.
             let is_ours = self.api.is_tensor(&indices) || self.api.is_array(&indices);
-            if !is_ours && !indices.is_exact_instance_of::<PyList>() && !indices.is_exact_instance_of::<PyRange>() {
+            let is_frozen = frozen::is_list(&indices);
+            if !is_ours
+                && !is_frozen
+                && !indices.is_exact_instance_of::<PyList>()
+                && !indices.is_exact_instance_of::<PyRange>()
+            {
                 return None;
             }
-            let number = |&k| self.api.row_number(&indices.get_item(k).ok()?);
+            let number = |&k| match is_frozen {
+                true => frozen::integer(&indices, k),
+                false => self.api.row_number(&indices.get_item(k).ok()?),
+            };
             let inner = index.iter().map(number).collect::<Option<Vec<i64>>>()?;
             self.find(found, &dataset.getattr(intern!(py, "dataset")).ok()?, &inner, places, depth + 1)
         } else if is(&self.kinds.concat) {

@@ -18,6 +18,7 @@ mod channel;
 mod collate;
 mod dlpack;
 mod forks;
+mod frozen;
 mod gather;
 mod generators;
 mod keep;
@@ -436,6 +437,8 @@ fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Collator>()?;
     module.add_class::<Gatherer>()?;
     module.add_class::<Channel>()?;
+    module.add_class::<frozen::Columns>()?;
+    module.add_function(wrap_pyfunction!(frozen::freeze, module)?)?;
     module.add_class::<Port>()?;
     module.add_class::<generators::Generators>()?;
     module.add_class::<loader::Source>()?;

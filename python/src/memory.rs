@@ -9,6 +9,7 @@
 //! the readers receive offsets, which they [check](Mapping::find).
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -178,15 +179,8 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Creates a file with a head of `head` bytes.
     pub(crate) fn new(head: usize) -> io::Result<Self> {
-        // SAFETY: creates a file; the name is a string that ends with a zero.
-        let file = unsafe { libc::memfd_create(c"slotline".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-        if file < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new.
-        let file = unsafe { OwnedFd::from_raw_fd(file) };
-        // SAFETY: sets a flag of the file. It must not shrink, since a process that reads beyond
-        // its end would be killed.
+        let file = file(c"slotline")?;
+        // SAFETY: sets a flag of the file. It must not shrink, since a process that then read beyond its end would be killed.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -251,8 +245,19 @@ impl Mapping {
     }
 }
 
-/// Returns an error if the machine has less memory than `len`. A file's memory is allocated only
-/// when it is written, and a process that then exceeds the memory is killed.
+/// Creates an empty file without a name in the file system. `name` is what tools show.
+pub(crate) fn file(name: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: creates a file; the name is a string that ends with a zero.
+    let file = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new.
+    Ok(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+/// Fails if the machine has less memory than that. A file gets its memory only when it is written, and a process that then
+/// wants too much is killed.
 fn admit(len: usize) -> io::Result<()> {
     // SAFETY: the struct contains only numbers, for which zeros are valid.
     let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };

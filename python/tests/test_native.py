@@ -11,6 +11,7 @@ import torch.utils.data as tud
 from conftest import same
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
+from slotline import freeze
 from slotline.torch import DataLoader
 from slotline.torch._iterators.native import NativeIterator
 
@@ -42,6 +43,8 @@ DATASETS = {
     **{f"array of {kind}": StackDataset(np.arange(20).astype(kind)) for kind in ("?", "i1", "u2", "i8", "f2", "f4", "f8", "c8", ">i4", "U3")},
     "memory-mapped": None,
     "subset": Subset(TensorDataset(X, Y), [3, 1, 4, 1, 5, -1, 19]),
+    "subset by a frozen list": Subset(TensorDataset(X, Y), freeze([3, 1, 4, 1, 5, -1, 19])),
+    "subset by frozen floats": Subset(TensorDataset(X, Y), freeze([3.0, 1.0])),
     "subset of a range": Subset(TensorDataset(X, Y), range(5, 15)),
     "subset by an array": Subset(TensorDataset(X, Y), np.array([3, 1, 4])),
     "subset by a tensor": Subset(TensorDataset(X, Y), torch.tensor([3, 1, 4])),

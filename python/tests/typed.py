@@ -8,6 +8,7 @@ import torch
 import torch.utils.data as tud
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+import slotline
 from slotline.torch import DataLoader
 
 
@@ -64,6 +65,14 @@ def torchs() -> None:
     tud.DataLoader(Numbers(), collate_fn=3)  # type: ignore[arg-type]
     tud.DataLoader(Numbers(), worker_init_fn=collate)  # type: ignore[arg-type]
     train(loader)
+
+
+def frozen() -> None:
+    assert_type(slotline.freeze(["a"]), slotline.FrozenList[str])
+    assert_type(slotline.freeze(iter([1])), slotline.FrozenList[int])
+    assert_type(slotline.freeze(Numbers()), Numbers)
+    assert_type(slotline.freeze(["a"])[0], str)
+    assert_type(slotline.freeze(["a"])[1:], slotline.FrozenList[str])
 
 
 def ours() -> None:

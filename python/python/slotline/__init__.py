@@ -34,6 +34,7 @@ from slotline._errors import (
     WorkerError,
 )
 from slotline._files import folder, open, tokens
+from slotline._frozen import FrozenList, freeze
 from slotline._loader import Loader, merge_states
 from slotline._ranks import Ranks, find_ranks
 from slotline._rng import is_stopping, rng
@@ -49,6 +50,7 @@ __all__ = [
     "Error",
     "Field",
     "ForkError",
+    "FrozenList",
     "Loader",
     "LoaderTimeoutError",
     "Mixture",
@@ -67,6 +69,7 @@ __all__ = [
     "digits",
     "find_ranks",
     "folder",
+    "freeze",
     "from_idx",
     "from_npy",
     "is_stopping",

@@ -1,9 +1,9 @@
 """The native extension module. Only ``Pass`` and ``Tensor`` are public, as ``slotline.Pass`` and
 ``slotline.Tensor``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
-from typing import Any, final
+from typing import Any, Self, final
 
 from typing_extensions import disjoint_base
 
@@ -12,6 +12,7 @@ __all__ = [
     "Channel",
     "Closed",
     "Collator",
+    "Columns",
     "Engine",
     "Gatherer",
     "Generators",
@@ -29,6 +30,7 @@ __all__ = [
     "after_fork_in_child",
     "after_fork_in_parent",
     "before_fork",
+    "freeze",
     "merge_states",
     "panic_on_purpose",
     "ranks_from_env",
@@ -177,6 +179,27 @@ class Channel:
 
     def close(self) -> None:
         """Closes the channel for both sides."""
+
+@disjoint_base
+class Columns:
+    """Objects that were frozen, in a file without a name."""
+
+    def __new__(cls, fd: int) -> Self:
+        """Takes the descriptor of a file that ``freeze`` has made, and owns it from then on."""
+
+    def __len__(self) -> int: ...
+    def get(self, index: int) -> Any:
+        """Makes one of the objects."""
+
+    def fileno(self) -> int:
+        """Returns the descriptor of the file."""
+
+    def contents(self) -> bytes:
+        """Returns the file."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has."""
 
 @final
 class Port:
@@ -525,6 +548,9 @@ def ranks_from_env() -> tuple[int, int, int | None, int | None, str] | None:
 
 def merge_states(states: Sequence[str]) -> str:
     """Merges the states of all ranks into one, as JSON."""
+
+def freeze(objects: Iterable[Any]) -> int:
+    """Writes objects into a new file without a name, and returns its descriptor, for ``Columns``."""
 
 def panic_on_purpose(message: str) -> int: ...
 def before_fork() -> None:
