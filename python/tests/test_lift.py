@@ -320,6 +320,112 @@ def test_a_number_is_compared_as_by_torch():
         draws.cancel()
 
 
+def changed_in_a_pass(kind, make, change):
+    """Batches of a pass during which something is changed, and the random numbers behind them."""
+    dataset = make()
+    seed()
+    seen = []
+    for number, batch in enumerate(kind(dataset, 5)):
+        seen.append(batch)
+        if number == 1:
+            change(dataset)
+    return seen, states()
+
+
+def one_cifar(*parts):
+    return made(datasets.CIFAR10, data=arrays((32, 32, 3), 30), targets=list(range(30)), transform=v1.Compose([*parts, v1.ToTensor()]))
+
+
+def with_p(p):
+    flip = v1.RandomHorizontalFlip()
+    flip.p = p
+    return one_cifar(flip)
+
+
+def exchange(apply):
+    del apply.transforms[0]
+    apply.transforms.append(v1.RandomHorizontalFlip(1.0))
+
+
+def zeros(indices):
+    return [(torch.zeros(2), 0) for _ in indices]
+
+
+class Turned(v1.RandomHorizontalFlip):
+    def forward(self, image):
+        return image.rotate(90)
+
+
+def flips():
+    return one_cifar(v1.RandomHorizontalFlip())
+
+
+CHANGES = {
+    "tensor": (lambda: with_p(torch.tensor(0.0)), lambda d: d.transform.transforms[0].p.fill_(1)),
+    "method": (flips, lambda d: setattr(d.transform.transforms[0], "forward", lambda image: image.rotate(90))),
+    "class": (flips, lambda d: setattr(d.transform.transforms[0], "__class__", Turned)),
+    "same place": (lambda: one_cifar(v1.RandomApply([v1.RandomHorizontalFlip(0.0)], 1.0)), lambda d: exchange(d.transform.transforms[0])),
+    "subset": (lambda: tud.Subset(flips(), range(30)), lambda d: setattr(d, "dataset", one_cifar(v1.Pad(2)))),
+    "parts": (lambda: tud.ConcatDataset([flips()]), lambda d: d.datasets.__setitem__(0, one_cifar(v1.Pad(2)))),
+    "batches": (flips, lambda d: setattr(d, "__getitems__", zeros)),
+    "target": (flips, lambda d: setattr(d, "target_transform", lambda k: k + torch.rand(1))),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_in_a_pass_count(name):
+    same(*(changed_in_a_pass(kind, *CHANGES[name]) for kind in (DataLoader, tud.DataLoader)))
+
+
+def test_what_is_changed_in_classes_and_functions_in_a_pass_counts(monkeypatch):
+    def changed(kind, name, holder, function):
+        with monkeypatch.context() as patch:
+            return changed_in_a_pass(kind, flips, lambda _: patch.setattr(holder, name, function))
+
+    rand = torch.rand
+    for change in (
+        ("forward", v1.RandomHorizontalFlip, lambda self, image: image.rotate(90)),
+        ("hflip", v1.functional, lambda image: image.rotate(90)),
+        ("rand", torch, lambda *size: rand(*size) * 0 + 0.1),
+        ("__getitem__", datasets.CIFAR10, lambda self, index: (torch.zeros(2), 0)),
+    ):
+        same(*(changed(kind, *change) for kind in (DataLoader, tud.DataLoader)))
+
+
+def test_datasets_that_read_whole_batches_are_not_guessed(monkeypatch):
+    for dataset in flips(), tud.Subset(flips(), range(20)):
+        dataset.__getitems__ = zeros
+        as_torch(dataset, 4)
+    monkeypatch.setattr(tud.Subset, "__getitems__", functools.wraps(tud.Subset.__getitems__)(lambda self, indices: zeros(indices)))
+    as_torch(tud.Subset(flips(), range(20)), 4)
+
+
+def test_numbers_of_other_types_are_drawn_by_torch(natively):
+    as_torch(flips(), 4)
+    for dtype in torch.float64, torch.float16:
+        torch.set_default_dtype(dtype)
+        try:
+            as_torch(flips(), 4)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    class Least(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, arguments=(), named=None):
+            result = function(*arguments, **(named or {}))
+            return result * 0 if function is torch.rand else result
+
+    with Least():
+        as_torch(flips(), 4)
+
+
+def test_a_colour_for_the_images_of_pil(natively):
+    fill = {Image.Image: 5, "others": 9}
+    pictures = made(datasets.CIFAR10, data=arrays((32, 32, 3)), targets=list(range(12)))
+    for part in v2.Pad(4, fill=fill), v2.RandomCrop(40, padding=8, fill=fill), v2.RandAugment(3, fill=fill):
+        pictures.transform = v2.Compose([part, v1.ToTensor()])
+        as_torch(pictures, 4)
+
+
 def test_targets_may_be_changed_by_the_program(folder):
     dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES["training"](v1)), target_transform=lambda k: k + torch.rand(1))
     as_torch(dataset, 4, num_workers=1)

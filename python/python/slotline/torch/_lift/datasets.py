@@ -108,6 +108,9 @@ class Lifted:
     """A dataset whose ``__getitem__`` runs natively. All other attributes are the original
     dataset's."""
 
+    # Whether it can be read natively, if that is to be asked before each sample.
+    is_current = None
+
     def __init__(self, dataset, getitem, /, **changed):
         self._dataset = dataset
         self._getitem = getitem
@@ -116,6 +119,8 @@ class Lifted:
         self._changed = changed_copy(dataset, properties)
 
     def __getitem__(self, index):
+        if self.is_current is not None and not self.is_current():
+            return self._dataset[index]
         return self._getitem(self._changed, index)
 
     def __len__(self):
@@ -140,8 +145,21 @@ class Recognised:
         self.is_plain = True
         self.lines = []
         self._draws = Draws()
+        # What must stay as it is, and what that was.
+        self._watched = []
         found = self._lifted(dataset)
         self.dataset = found if self.lifters else None
+
+    def _watch(self, holder, *names):
+        def seen():
+            values = [getattr(holder, name, None) for name in ("__getitems__", *names)]
+            return type(holder), getattr(type(holder), "__getitem__", None), [list(it) if type(it) is list else it for it in values]
+
+        self._watched.append((seen, seen()))
+
+    def is_current(self):
+        """Whether the datasets are as they were when this was made."""
+        return all(seen() == before for seen, before in self._watched)
 
     def states(self):
         """Returns the current states of all generators that the lifters draw from."""
@@ -166,19 +184,22 @@ class Recognised:
         return samples
 
     def set_deferred(self, is_deferred):
-        self.is_deferred = is_deferred
         for lifter in self.lifters:
             lifter.run = lifter.later if is_deferred else lifter.now
+        self.dataset.is_current = None if is_deferred else self.is_current
 
     def _lifted(self, dataset):
         kind = type(dataset)
-        if kind is Subset and kind.__getitem__.__module__.startswith("torch."):
+        is_own = "__getitems__" in getattr(dataset, "__dict__", ())
+        if kind is Subset and not is_own and is_of_torch(kind.__getitem__) and is_of_torch(kind.__getitems__):
+            self._watch(dataset, "dataset")
             return Lifted(dataset, kind.__getitem__, dataset=self._lifted(dataset.dataset))
-        if kind is ConcatDataset and kind.__getitem__.__module__.startswith("torch."):
+        if kind is ConcatDataset and not hasattr(dataset, "__getitems__") and is_of_torch(kind.__getitem__):
+            self._watch(dataset, "datasets")
             return Lifted(dataset, kind.__getitem__, datasets=[self._lifted(part) for part in dataset.datasets])
         reason, changed = None, {}
         getitem = getattr(kind, "__getitem__", None)
-        if hasattr(kind, "__getitems__") or "__getitem__" in getattr(dataset, "__dict__", ()):
+        if is_own or hasattr(kind, "__getitems__"):
             reason = "it has a method of its own that reads samples"
         elif getitem not in _READERS or not kind.__module__.startswith("torchvision."):
             reason = "its class is not known"
@@ -204,16 +225,12 @@ class Recognised:
         self.lifters.append(lifter)
         self.is_plain &= lifter.table is not None and not lifter.rest and dataset.target_transform is None
         self.lines.append(f"{kind.__qualname__}: {lifter.describe()}")
-        transform = dataset.transform
+        self._watch(dataset, "transform", "target_transform", "loader")
+        if type(given) is LiftedTransform:
+            self._watch(given, "transform")
 
         def run(img):
-            if type(img) is not Drawing:
-                img = Drawing.of(img)
-            if dataset.transform is not transform:
-                if self.is_deferred:
-                    raise NotLifted("the dataset has another transform now")
-                return img.again() if dataset.transform is None else dataset.transform(img.again())
-            return lifter.run(img)
+            return lifter.run(img if type(img) is Drawing else Drawing.of(img))
 
         changed["transform"] = run
         return Lifted(dataset, _with_drawings(getitem), **changed)

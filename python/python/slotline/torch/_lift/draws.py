@@ -6,6 +6,7 @@ A number that torch draws alone takes longer than all else that is done in Pytho
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 
 # How many words are drawn at once, two of 32 bits in each number.
 _AHEAD = 1024
+_OF_TORCH = torch.rand, torch.randint
 
 
 class _Integer(int):
@@ -30,6 +32,16 @@ def _single(number):
     return float(np.float32(number))
 
 
+def _compared(compare):
+    def method(self, other):
+        if type(other) in (int, float) and 0 <= other <= 1:
+            return compare(float(self), _single(other))
+        # Tensors, which may be changed, and what torch refuses.
+        return compare(torch.tensor([float(self)]), other)
+
+    return method
+
+
 class _Fraction(float):
     """Stands for a tensor of one number."""
 
@@ -38,17 +50,7 @@ class _Fraction(float):
     def item(self):
         return float(self)
 
-    def __lt__(self, other):
-        return float(self) < _single(other)
-
-    def __gt__(self, other):
-        return float(self) > _single(other)
-
-    def __le__(self, other):
-        return float(self) <= _single(other)
-
-    def __ge__(self, other):
-        return float(self) >= _single(other)
+    __lt__, __gt__, __le__, __ge__ = map(_compared, (operator.lt, operator.gt, operator.le, operator.ge))
 
 
 def _words(generator, count):
@@ -75,7 +77,7 @@ class Draws:
 
     def begin(self, state):
         """Begins a batch, with the state of the default generator. Returns false if numbers have to be drawn alone."""
-        self._is_on = threading.current_thread() is threading.main_thread() and _are_as_expected()
+        self._is_on = threading.current_thread() is threading.main_thread() and _is_plain() and _are_as_expected()
         if not self._is_on:
             return False
         if self._state is None or not torch.equal(self._state, state):
@@ -125,6 +127,12 @@ class Draws:
 
     def __getattr__(self, name):
         return getattr(torch, name)
+
+
+def _is_plain():
+    """Whether torch's functions draw numbers of the default type on the CPU, and nobody has changed what they do."""
+    modes = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()
+    return modes == 0 and torch.get_default_dtype() is torch.float32 and (torch.rand, torch.randint) == _OF_TORCH
 
 
 @functools.cache

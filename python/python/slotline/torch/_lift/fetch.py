@@ -53,7 +53,7 @@ class DeferredFetcher:
         return getattr(self._plain, name)
 
     def fetch(self, index):
-        if not all(lifter.is_on and lifter.is_current() for lifter in self._found.lifters):
+        if not (self._found.is_current() and all(lifter.is_on and lifter.is_current() for lifter in self._found.lifters)):
             return self._plain.fetch(index)
         states = self._found.states()
         self._before = states, index

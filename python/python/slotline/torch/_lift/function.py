@@ -21,7 +21,7 @@ class LiftedTransform:
         self._lifter = Lifter(inner)
 
     def __call__(self, *images: Any) -> Any:
-        if not self._lifter.is_current():
+        if self._lifter.transform is not self.transform or not self._lifter.is_current():
             self._lifter = type(self._lifter)(self.transform)
         lifter = self._lifter
         if len(images) != 1 or not lifter.known or not self._drawing.can_be(images[0]):

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torchvision import transforms as v1  # type: ignore[import-untyped]
 from torchvision.transforms import v2  # type: ignore[import-untyped]
+from torchvision.transforms.v2 import _utils as v2_utils  # type: ignore[import-untyped]
 
 from slotline._slotline import ByteTable, Collator, NotLifted
 from slotline.torch._lift import drawing
@@ -68,7 +69,7 @@ class States:
 def is_of_torch(function):
     """Returns whether a function is the original of torchvision or torch."""
     # A wrapper may copy the name of the module, but not its globals.
-    return getattr(function, "__globals__", {}).get("__name__", "").startswith(("torchvision.", "torch.nn."))
+    return getattr(function, "__globals__", {}).get("__name__", "").startswith(("torchvision.", "torch.nn.", "torch.utils.data."))
 
 
 def _has_patches():
@@ -78,15 +79,24 @@ def _has_patches():
     return not all(is_of_torch(function) for function in functions if isinstance(function, types.FunctionType))
 
 
+# The methods of a transform that may be changed.
+_CHANGEABLE = "forward __call__ get_params make_params transform check_inputs _augmentation_space _call_kernel".split()
+# Where functions may be changed that transforms call.
+_FUNCTIONS = [vars(module) for module in (v1.functional, v1._functional_pil, v2.functional)]
+
+
+def _functions():
+    return [functions.get(name) for functions in _FUNCTIONS for name in vars(drawing.V1_FUNCTIONAL)]
+
+
 def _is_own(transform):
     """Returns whether a transform is an unmodified one of torchvision."""
     kind = type(transform)
     own = vars(transform)
-    names = ("forward", "__call__", "get_params", "make_params", "transform", "check_inputs", "_augmentation_space")
-    methods = [getattr(kind, name) for name in names if hasattr(kind, name)]
+    methods = [getattr(kind, name) for name in _CHANGEABLE if hasattr(kind, name)]
     return (
         all(is_of_torch(method) for method in methods)
-        and own.keys().isdisjoint(names)
+        and own.keys().isdisjoint(_CHANGEABLE)
         and not any(own.get(hooks) for hooks in ("_forward_hooks", "_forward_pre_hooks"))
         and not torch.nn.modules.module._global_forward_hooks
         and not torch.nn.modules.module._global_forward_pre_hooks
@@ -94,7 +104,7 @@ def _is_own(transform):
 
 
 # The methods that call functions of torchvision, or draw numbers.
-_METHODS = ("forward", "get_params", "make_params")
+_METHODS = ("forward", "get_params", "make_params", "transform")
 # The method of transforms v2 that converts a magnitude to the degrees of a shear.
 _SHEARING = "_apply_image_or_video_transform"
 
@@ -117,6 +127,11 @@ def _forward_at_random(self, draws, img):
     return img if draws.rand(1) >= self.p else _forward(self, img)
 
 
+def _get_fill(fill, kind):
+    """Returns the colour that is given for this class, or for PIL's if it is that of drawings."""
+    return v2_utils._get_fill(fill, Image.Image if kind is Drawing else kind)
+
+
 def changed_copy(original, changed):
     """Returns an object with the same attributes and other methods or properties."""
     kind = type(original)
@@ -134,7 +149,7 @@ def _with_drawings(part, draws):
         function = getattr(kind, name, None)
         if function is None:
             continue
-        names = {} if is_newer else {"F": drawing.V1_FUNCTIONAL}
+        names: dict[str, object] = {"_get_fill": _get_fill} if is_newer else {"F": drawing.V1_FUNCTIONAL}
         if draws is not None and kind.__name__ not in _DRAWS_OTHERS:
             names["torch"] = draws
         if name == _SHEARING:
@@ -220,7 +235,8 @@ class Lifter:
         self._tail = []
         self.table = None
         parts = _flat(transform)
-        self._of = self._seen()
+        # They are kept, since another object could have the identity of one that is gone.
+        self._of, self._parts = self._seen(), list(_all_parts(transform))
         if _has_patches():
             self.reason, self.rest, parts = "functions of torchvision were changed", parts, []
         for number, part in enumerate(parts):
@@ -265,7 +281,9 @@ class Lifter:
 
     def _seen(self):
         """Returns the properties that must not change after the lifter was created."""
-        return torch.get_default_dtype(), *(seen for part in _flat(self.transform) for seen in _state(part))
+        module = torch.nn.modules.module
+        hooks = len(module._global_forward_hooks), len(module._global_forward_pre_hooks)
+        return torch.get_default_dtype(), hooks, _functions(), [seen for part in _all_parts(self.transform) for seen in _state(part)]
 
     def is_current(self):
         """Returns whether the properties that were inspected only at creation are unchanged."""
@@ -395,18 +413,23 @@ def _same(expected, found):
 
 
 def _state(part):
-    """Yields the properties of a transform that are inspected once: its identity, its hooks, and
-    the parameters of a table."""
-    yield id(part)
+    """Yields the properties of a transform that are inspected once: its identity, its methods, its hooks, and the parameters of a table."""
+    kind = type(part)
     own = getattr(part, "__dict__", {})
+    yield id(part), kind, [getattr(kind, name, None) for name in _CHANGEABLE], own.keys().isdisjoint(_CHANGEABLE)
     yield bool(own.get("_forward_hooks")), bool(own.get("_forward_pre_hooks"))
-    if type(part) in _OF_NUMBERS:
+    if kind in _OF_NUMBERS:
         for name in ("mean", "std", "dtype", "scale"):
             value = own.get(name)
             # A copy, also of tensors and arrays.
             yield value.tolist() if hasattr(value, "tolist") else copy.copy(value)
-    for inner in part.transforms if type(part) in _CONTAINERS else ():
-        yield from _state(inner)
+
+
+def _all_parts(transform):
+    """Returns a transform, and all in it."""
+    yield transform
+    for inner in transform.transforms if type(transform) in _CONTAINERS else ():
+        yield from _all_parts(inner)
 
 
 def _flat(transform):
