@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use slotline::sample::Place;
+use slotline::sample::FieldBytes;
 
 use crate::Device;
 use crate::driver;
@@ -138,7 +138,7 @@ pub(crate) struct Slot {
     /// The last copy into the slot, if there was one.
     pub(crate) copied: Option<Arc<Copied>>,
     /// The places of the batch's fields.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<FieldBytes>,
     pub(crate) indices: Vec<i64>,
     /// How long dropping the slot waits for what uses it.
     close_timeout: Duration,

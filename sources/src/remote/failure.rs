@@ -1,7 +1,7 @@
 //! What to do about requests that failed.
 
 use crate::Error;
-use crate::error::{shortened, shown};
+use crate::error::{sanitized, shortened};
 
 /// How many characters are quoted of what went wrong.
 const MAX: usize = 600;
@@ -56,7 +56,7 @@ pub(super) fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: obj
 
 /// Makes the error for a request, of which a server may have written parts.
 pub(super) fn remote(url: &str, range: Option<std::ops::Range<u64>>, advice: &'static str, text: String) -> Error {
-    Error::Remote { name: shown(url), range, advice, source: shortened(&shown(&text), MAX).into() }
+    Error::Remote { name: sanitized(url), range, advice, source: shortened(&sanitized(&text), MAX).into() }
 }
 
 /// Returns the message of an error with those of its causes, each of which `object_store` repeats in the message of the
