@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use slotline::array::AnyArray;
 use slotline::dataset::TensorDataset;
-use slotline::shown;
+use slotline::sanitized;
 use slotline::source::{ParseSourceError, Source};
 #[cfg(feature = "image")]
 use slotline_sources::pictures::Pictures;
@@ -130,7 +130,7 @@ impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Arrays(source) => source.fmt(f),
-            Self::Path(path) => shown(&path.display().to_string()).fmt(f),
+            Self::Path(path) => sanitized(&path.display().to_string()).fmt(f),
         }
     }
 }

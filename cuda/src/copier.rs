@@ -372,7 +372,7 @@ impl Copier {
         let slot = self.idle.front_mut().expect("the caller ensures that there is room");
         let (columns, task) = (host.columns(), host.batch_index());
         slot.places.clear();
-        slot.places.extend((0..columns.len()).filter_map(|i| columns.place(i)));
+        slot.places.extend((0..columns.len()).filter_map(|i| columns.field_bytes(i)));
         slot.indices.clear();
         slot.indices.extend_from_slice(host.indices());
         if let Some(i) = slot.places.iter().position(|place| place.spilled) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use slotline::sample::Place;
+use slotline::sample::FieldBytes;
 
 use crate::Device;
 use crate::driver;
@@ -143,7 +143,7 @@ pub(crate) struct Slot {
     /// The last copy into the slot, if there was one.
     pub(crate) copied: Option<Arc<Copied>>,
     /// The positions of the batch's fields in the memory.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<FieldBytes>,
     pub(crate) indices: Vec<i64>,
     /// The maximum time that dropping the slot waits for its users.
     close_timeout: Duration,

@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
-use slotline::{is_terminal_control, shown};
+use slotline::{is_terminal_control, sanitized};
 
 use crate::digest::DIGEST_HELP;
 
@@ -120,7 +120,7 @@ pub fn print_error_line(text: impl fmt::Display) {
 /// Returns a text of several lines without terminal control characters, which names of files and
 /// fields could contain.
 pub fn plain(text: impl fmt::Display) -> String {
-    text.to_string().split('\n').map(shown).collect::<Vec<_>>().join("\n")
+    text.to_string().split('\n').map(sanitized).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -398,7 +398,7 @@ fn group_memory() -> Option<u64> {
 
 /// Returns whether a forked process may lack this memory or share it with its parent. The memory
 /// that a loader allocates by default is copied by a fork.
-pub(crate) fn is_given(memory: &dyn Memory) -> bool {
+pub(crate) fn may_be_missing_after_fork(memory: &dyn Memory) -> bool {
     let memory: &dyn Any = memory;
     memory.downcast_ref::<Pages>().map_or(!memory.is::<Heap>(), Memory::is_shared)
 }

@@ -65,8 +65,8 @@ pub mod ranks;
 pub mod rng;
 pub mod sample;
 pub mod sampler;
+mod sanitized;
 pub mod shape;
-mod shown;
 pub mod source;
 mod streaming;
 #[cfg(shuttle)]
@@ -85,8 +85,8 @@ pub use self::loader::{Batch, Error, Loader};
 pub use self::ranks::Ranks;
 pub use self::sample::Sample;
 #[doc(hidden)]
-pub use self::shown::is_terminal_control;
-pub use self::shown::shown;
+pub use self::sanitized::is_terminal_control;
+pub use self::sanitized::sanitized;
 pub use self::wait::WaitStrategy;
 #[cfg(all(target_os = "linux", not(shuttle)))]
 pub use slotline_core::wait::SharedFutex;

@@ -118,14 +118,14 @@ fn wait_timeout<'a, T>(
 /// a bug in this crate.
 #[cfg(shuttle)]
 #[doc(hidden)]
-pub static MISHAP: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+pub static FAULT_HOOK: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
 /// Marks the point between two claims or requests of a worker. In a shuttle test, the worker may
 /// panic here.
 #[inline(always)]
 pub(crate) fn fault_point() {
     #[cfg(shuttle)]
-    if let Some(fault_point) = MISHAP.get() {
+    if let Some(fault_point) = FAULT_HOOK.get() {
         fault_point();
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use slotline::Loader;
 use slotline::loader::{Batch, By, Error};
 
-use crate::support::{Got, OneByOne, Run, alone, chain, items, shared, until};
+use crate::support::{Delivered, OneByOne, Run, alone, chain, items, shared, until};
 
 const RUN: Run = Run { len: 3, batch_size: 2, drop_last: false, shuffle: false, seed: 7 };
 /// The number of moments: the worker's `worker_init`, and the reading of each sample. The last one
@@ -146,13 +146,13 @@ fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> 
     let run = |moment, restarts, act: &mut dyn FnMut(Traced<'_>)| {
         scene.set(moment);
         std::thread::scope(|scope| {
-            let told = scope.spawn(|| {
+            let outcomes = scope.spawn(|| {
                 let mut loader = build(Some(restarts));
                 let pass = loader.epoch().expect("a pass begins");
-                pass.map(|batch| batch.map(|batch| Got::from(&batch))).collect::<Vec<_>>()
+                pass.map(|batch| batch.map(|batch| Delivered::from(&batch))).collect::<Vec<_>>()
             });
             act(scene.trace());
-            told.join().unwrap()
+            outcomes.join().unwrap()
         })
     };
     let (mut instructions, mut tried, mut killed) = (0, 0, 0);
@@ -162,11 +162,11 @@ fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> 
         instructions += all.len();
         for (number, restarts) in (random % every..all.len()).step_by(every).flat_map(|at| [(at, 1), (at, 0)]) {
             let mut was_killed = false;
-            let told = run(moment, restarts, &mut |worker| was_killed = worker.kill(&all, number).is_some());
+            let outcomes = run(moment, restarts, &mut |worker| was_killed = worker.kill(&all, number).is_some());
             let context =
-                format!("{kind}, {restarts} restarts, at instruction {number} after moment {moment}: {told:?}");
+                format!("{kind}, {restarts} restarts, at instruction {number} after moment {moment}: {outcomes:?}");
             let (mut tasks, mut errors) = (Vec::new(), Vec::new());
-            for batch in &told {
+            for batch in &outcomes {
                 match batch {
                     Ok(got) => tasks.push(got.task),
                     Err(Error::Sample { task, by: By::Worker(0), .. }) => tasks.push(*task),
@@ -183,13 +183,13 @@ fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> 
             } else {
                 assert!(tasks.iter().copied().eq(0..tasks.len()), "{context}");
             }
-            assert!(told.iter().flatten().all(|got| *got == expected[got.task]), "{context}");
+            assert!(outcomes.iter().flatten().all(|got| *got == expected[got.task]), "{context}");
             assert!(errors.iter().all(|error| error.contains("was killed by signal 9")), "{context}");
             // Errors are allowed only for the batch that the worker had begun, and to report that
             // there are no more batches.
             assert!(errors.is_empty() && tasks.len() == expected.len() || was_killed && restarts == 0, "{context}");
-            assert!(errors.len() <= 1 + told.len() - tasks.len() && told.len() - tasks.len() <= 1, "{context}");
-            assert!(tasks.len() == expected.len() || told.len() > tasks.len(), "{context}");
+            assert!(errors.len() <= 1 + outcomes.len() - tasks.len() && outcomes.len() - tasks.len() <= 1, "{context}");
+            assert!(tasks.len() == expected.len() || outcomes.len() > tasks.len(), "{context}");
             tried += 1;
             killed += usize::from(was_killed);
         }

@@ -17,7 +17,7 @@ use slotline::dataset::from_fn;
 use slotline::{Error, Loader};
 
 use crate::children::{TO_BE_KILLED, children, kill_again};
-use crate::support::{Got, Run, alone, chain, dawdling, items};
+use crate::support::{Delivered, Run, alone, chain, items, sleeping_sometimes};
 
 #[test]
 fn nothing_is_left_of_dropped_loaders() {
@@ -26,7 +26,7 @@ fn nothing_is_left_of_dropped_loaders() {
     let left = || (children(std::process::id()).len(), std::fs::read_dir("/proc/self/fd").unwrap().count());
     let before = left();
     for i in 0..1000 {
-        let mut loader = run.over(items(run.len, dawdling)).num_workers(2).processes().build().unwrap();
+        let mut loader = run.over(items(run.len, sleeping_sometimes)).num_workers(2).processes().build().unwrap();
         let mut pass = loader.epoch().unwrap();
         let kept: Vec<_> = (0..i % 5).map(|_| pass.next().unwrap().unwrap()).collect();
         drop(pass);
@@ -83,9 +83,10 @@ impl Drop for NoFiles {
 #[test]
 fn a_worker_that_cannot_be_replaced_says_why() {
     let _alone = alone();
-    for deals in [false, true] {
+    for round_robin in [false, true] {
         let run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
-        let builder = run.over(items(run.len, dawdling)).num_workers(1).prefetch_factor(2).round_robin(deals);
+        let builder =
+            run.over(items(run.len, sleeping_sometimes)).num_workers(1).prefetch_factor(2).round_robin(round_robin);
         let mut loader = builder.processes().restart_workers(9).build().unwrap();
         let mut pass = loader.epoch().unwrap();
         pass.next().unwrap().unwrap();
@@ -163,18 +164,18 @@ fn workers_killed_at_random_change_no_batch() {
     let kills = std::env::var("SLOTLINE_KILLS").map_or(0, |kills| kills.parse().expect("a number"));
     let kinds =
         [(true, 8, 2, 1), (false, 8, 2, 1), (true, 1, 1, 1), (false, 1, 5, 3), (true, 37, 4, 2), (false, 200, 2, 1)];
-    for ((in_order, batch_size, prefetch, hold), deals) in
+    for ((in_order, batch_size, prefetch, hold), round_robin) in
         kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
     {
         let run = Run { len: 103, batch_size, drop_last: hold > 1, shuffle: true, seed: batch_size as u64 };
-        let builder = run.over(items(run.len, dawdling)).num_workers(3).prefetch_factor(prefetch).hold(hold);
-        let builder = builder.in_order(in_order).round_robin(deals);
+        let builder = run.over(items(run.len, sleeping_sometimes)).num_workers(3).prefetch_factor(prefetch).hold(hold);
+        let builder = builder.in_order(in_order).round_robin(round_robin);
         let mut loader = builder.processes().restart_workers(usize::MAX).build().unwrap();
         let (killer, stats, begun) = (Killer::start(), loader.stats_reader(), Instant::now());
         for (epoch, expected) in run.expected(1000 + kills as u32).into_iter().enumerate() {
             let most = if epoch % 5 == 3 { epoch % 7 } else { usize::MAX };
             let kept: Vec<_> = loader.epoch().unwrap().take(most).map(|batch| batch.unwrap()).collect();
-            let mut got: Vec<Got> = kept.iter().map(Got::from).collect();
+            let mut got: Vec<Delivered> = kept.iter().map(Delivered::from).collect();
             got.sort_by_key(|got| got.task);
             assert!(got.iter().all(|got| expected[got.task] == *got), "epoch {epoch}");
             assert!(most < usize::MAX || got == expected, "epoch {epoch}");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use slotline::dataset::Dataset;
 use slotline::loader::{Error, Stats};
 use slotline::{Loader, WaitStrategy};
-use support::{Got, Latch, Run, dawdling, items};
+use support::{Delivered, Latch, Run, items, sleeping_sometimes};
 
 /// The offset of the monotonic clock, in nanoseconds. `REALTIME` is that of the wall clock, and
 /// `READS` the number of times that a clock was read.
@@ -45,7 +45,7 @@ const HOUR: i64 = 3600 * NANOS;
 const RUN: Run = Run { len: 300, batch_size: 7, drop_last: false, shuffle: true, seed: 21 };
 
 fn samples() -> impl Dataset {
-    items(RUN.len, dawdling)
+    items(RUN.len, sleeping_sometimes)
 }
 
 /// Runs passes of several loaders while a clock jumps. Returns the number of timeouts and the
@@ -62,7 +62,7 @@ fn passes_while(clock: &AtomicI64, jumps: &[i64]) -> Vec<(usize, Stats)> {
         });
         let mut outcomes = Vec::new();
         let expected = RUN.expected(10);
-        for (workers, timeout, dealt) in [(0, 0, false), (2, 0, false), (2, 600, false), (2, 600, true)] {
+        for (workers, timeout, round_robin) in [(0, 0, false), (2, 0, false), (2, 600, false), (2, 600, true)] {
             let builder = RUN.over(samples()).num_workers(workers).timeout(Duration::from_secs(timeout));
             let builder = builder.watchdog(Duration::from_secs(600)).wait_strategy(WaitStrategy::Park);
             let mut late = 0;
@@ -79,7 +79,7 @@ fn passes_while(clock: &AtomicI64, jumps: &[i64]) -> Vec<(usize, Stats)> {
                         };
                         while got.len() < expected.len() {
                             match pass.next().unwrap() {
-                                Ok(batch) => got.push(Got::from(&batch)),
+                                Ok(batch) => got.push(Delivered::from(&batch)),
                                 Err(Error::Timeout { .. }) if timeout > 0 => late += 1,
                                 Err(error) => panic!("{error}"),
                             }
@@ -89,7 +89,7 @@ fn passes_while(clock: &AtomicI64, jumps: &[i64]) -> Vec<(usize, Stats)> {
                     outcomes.push((late, loader.stats()));
                 }};
             }
-            look!(builder.round_robin(dealt).build())
+            look!(builder.round_robin(round_robin).build())
         }
         ended.store(true, SeqCst);
         outcomes

@@ -15,7 +15,7 @@ use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::loader::{Builder, Error, Overflow};
 use slotline::sample::{Packed, PackedTensor, PackedText, PaddedToMax};
 use slotline::{Batch, BoxError, Loader};
-use support::{OneByOne, dawdle};
+use support::{OneByOne, sleep_sometimes};
 use warnings::Warnings;
 
 /// The alignment of tensors in bytes, in batches and on the heap. Nothing else in this program has
@@ -169,7 +169,7 @@ impl Dataset for Runs {
     }
 
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Sample<'a>, BoxError> {
-        dawdle(index, cx);
+        sleep_sometimes(index, cx);
         self.sample(index)
     }
 }

@@ -56,7 +56,7 @@ fn packed() -> impl Dataset {
 /// The environment variable that is set in the child process. It contains the case, the number of
 /// workers, and the memory limit or 0.
 const CHILD: &str = "SLOTLINE_TEST_RESIDENT";
-const CASES: [&str; 5] = ["fixed", "padded", "packed", "dealt", "iterable"];
+const CASES: [&str; 5] = ["fixed", "padded", "packed", "round_robin", "iterable"];
 
 /// Runs three passes, measures the memory during them, and prints the maximum and the loader's
 /// ceiling.
@@ -95,7 +95,7 @@ fn child() {
         "fixed" => run!(Loader::builder(fixed()).shuffle(true), workers, limit),
         "padded" => run!(Loader::builder(padded()).shuffle(true), workers, limit),
         "packed" => run!(Loader::builder(packed()).shuffle(true), workers, limit),
-        "dealt" => run!(Loader::builder(padded()).shuffle(true).round_robin(true), workers, limit),
+        "round_robin" => run!(Loader::builder(padded()).shuffle(true).round_robin(true), workers, limit),
         "iterable" => run!(Loader::iterable(OneByOne(fixed())), workers, limit),
         other => panic!("{other}"),
     }

@@ -22,7 +22,9 @@ use slotline::{Batch, BoxError, Dataset, Error, Loader, WorkerInfo, worker_info}
 
 use crate::children::{TO_BE_KILLED, children, kill_again};
 use crate::planned::Planned;
-use crate::support::{Forgetful, Got, LONG, OneByOne, Run, alone, chain, dawdling, from_fn, items, told};
+use crate::support::{
+    Delivered, LONG, OneByOne, Run, WithoutSave, alone, chain, describe, from_fn, items, sleeping_sometimes,
+};
 
 const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
 const NUMBERS: [i64; 5] = [3, 1, 4, 1, 5];
@@ -47,8 +49,8 @@ fn words() -> impl Dataset {
 }
 
 /// Returns a dataset of the bytes that the worker received as its argument.
-fn bytes(told: Vec<u8>) -> impl Dataset<Sample<'static> = u8> {
-    slotline::dataset::from_fn(told.len(), move |index, _| Ok(told[index]))
+fn bytes(config: Vec<u8>) -> impl Dataset<Sample<'static> = u8> {
+    slotline::dataset::from_fn(config.len(), move |index, _| Ok(config[index]))
 }
 
 /// Returns a dataset in which some samples fail.
@@ -65,14 +67,14 @@ fn bad() -> impl Dataset<Sample<'static> = i64> {
     })
 }
 
-/// Kills this process at random, and otherwise works like [`dawdling`].
+/// Kills this process at random, and otherwise works like [`sleeping_sometimes`].
 fn mortal(index: usize, cx: &mut Context) -> Result<(), BoxError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos();
     if (now / 1000).is_multiple_of(97) {
         // SAFETY: this sends a signal to this process.
         unsafe { libc::raise(libc::SIGKILL) };
     }
-    dawdling(index, cx)
+    sleeping_sometimes(index, cx)
 }
 
 /// An iterable dataset whose cursors save more bytes than fit into a socket's buffer.
@@ -134,12 +136,12 @@ fn init(info: WorkerInfo) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Returns a dataset of numbers, one of which cannot be read in the way that the argument `told`
+/// Returns a dataset of numbers, one of which cannot be read in the way that the argument `config`
 /// names.
-fn stopping(told: &[u8]) -> impl Dataset<Sample<'static> = i64> + use<> {
-    let told = told.to_vec();
+fn stopping(config: &[u8]) -> impl Dataset<Sample<'static> = i64> + use<> {
+    let config = config.to_vec();
     slotline::dataset::from_fn(40, move |index, _| {
-        match &told[..] {
+        match &config[..] {
             b"abort" if index == 13 => std::process::abort(),
             b"hang" if index == 13 => std::thread::sleep(LONG * 10),
             _ => {}
@@ -154,25 +156,25 @@ fn stopping(told: &[u8]) -> impl Dataset<Sample<'static> = i64> + use<> {
 #[ignore = "the other tests run it, in separate processes"]
 fn worker() {
     match std::env::args().nth(3).as_deref().expect("a name") {
-        "worker" => work_if_spawned(|told| Ok(items(std::str::from_utf8(told)?.parse()?, dawdling))),
+        "worker" => work_if_spawned(|config| Ok(items(std::str::from_utf8(config)?.parse()?, sleeping_sometimes))),
         "mortal_worker" => work_if_spawned(|_| Ok(items(RUN.len, mortal))),
-        "worker_of_a_stream" => {
-            work_if_spawned(|told| Ok(Loader::iterable(OneByOne(items(std::str::from_utf8(told)?.parse()?, dawdling)))))
-        }
+        "worker_of_a_stream" => work_if_spawned(|config| {
+            Ok(Loader::iterable(OneByOne(items(std::str::from_utf8(config)?.parse()?, sleeping_sometimes))))
+        }),
         "mortal_worker_of_a_stream" => work_if_spawned(|_| Ok(Loader::iterable(OneByOne(items(RUN.len, mortal))))),
-        "mortal_worker_of_a_forgetful_stream" => {
-            work_if_spawned(|_| Ok(Loader::iterable(Forgetful(OneByOne(items(RUN.len, mortal))))))
+        "mortal_worker_of_a_stream_without_save" => {
+            work_if_spawned(|_| Ok(Loader::iterable(WithoutSave(OneByOne(items(RUN.len, mortal))))))
         }
         "mortal_worker_of_a_wordy_stream" => {
             work_if_spawned(|_| Ok(Loader::iterable(Wordy(OneByOne(items(RUN.len, mortal))))))
         }
-        "worker_that_forks" => work_if_spawned(|told| {
+        "worker_that_forks" => work_if_spawned(|config| {
             // SAFETY: both processes continue with this thread.
-            if unsafe { libc::fork() } > 0 && told == b"parent ends" {
+            if unsafe { libc::fork() } > 0 && config == b"parent ends" {
                 // SAFETY: this ends the process.
                 unsafe { libc::_exit(0) };
             }
-            Ok(Loader::iterable(OneByOne(items(RUN.len, dawdling))))
+            Ok(Loader::iterable(OneByOne(items(RUN.len, sleeping_sometimes))))
         }),
         "worker_that_collates" => work_if_spawned(|_| Ok(Loader::builder(ninth_missing()).collate(summed))),
         "worker_that_collates_a_stream" => {
@@ -183,14 +185,14 @@ fn worker() {
             work_if_spawned(|_| Ok(Loader::iterable(OneByOne(inits())).worker_init(init)))
         }
         "worker_of_words" => work_if_spawned(|_| Ok(words())),
-        "worker_of_bytes" => work_if_spawned(|told| {
+        "worker_of_bytes" => work_if_spawned(|config| {
             assert_eq!(std::io::stdin().read(&mut [0])?, 0, "the input is empty");
-            Ok(bytes(told.to_vec()))
+            Ok(bytes(config.to_vec()))
         }),
         "worker_of_bad_samples" => work_if_spawned(|_| Ok(bad())),
-        "worker_that_stops" => work_if_spawned(|told| Ok(stopping(told))),
-        "worker_of_a_stream_that_stops" => work_if_spawned(|told| Ok(Loader::iterable(OneByOne(stopping(told))))),
-        "worker_that_fails" => work_if_spawned(|told| match told {
+        "worker_that_stops" => work_if_spawned(|config| Ok(stopping(config))),
+        "worker_of_a_stream_that_stops" => work_if_spawned(|config| Ok(Loader::iterable(OneByOne(stopping(config))))),
+        "worker_that_fails" => work_if_spawned(|config| match config {
             b"panic" => panic!("no such data"),
             b"abort" => std::process::abort(),
             _ => Err::<slotline::dataset::TensorDataset<Vec<i64>>, _>("the file is missing".into()),
@@ -200,9 +202,9 @@ fn worker() {
             work_if_spawned(|_| Ok(words()));
             std::process::exit(5);
         }
-        "worker_with_a_bystander" => work_if_spawned(|told| {
+        "worker_with_a_bystander" => work_if_spawned(|config| {
             assert_eq!(this("bystander").status()?.code(), Some(5));
-            Ok(bytes(told.to_vec()))
+            Ok(bytes(config.to_vec()))
         }),
         // Builds a loader that starts this command again, without first becoming a worker.
         "endless" => {
@@ -220,8 +222,8 @@ fn numbers() -> ProcessBuilder<impl Dataset<Sample<'static> = i64>> {
 }
 
 /// Returns the reason why no worker started by the command could work.
-fn refusal<D: Dataset>(builder: ProcessBuilder<D>, command: Command, told: &str) -> String {
-    why(builder.restart_workers(usize::MAX).spawn(command, told).build().unwrap())
+fn refusal<D: Dataset>(builder: ProcessBuilder<D>, command: Command, config: &str) -> String {
+    why(builder.restart_workers(usize::MAX).spawn(command, config).build().unwrap())
 }
 
 /// Returns the reason why no worker of a loader could work.
@@ -239,18 +241,18 @@ fn why<B: Output>(mut loader: Loader<B>) -> String {
 
 /// Returns a description of each batch of a pass.
 fn read<S>(loader: &mut Loader<Batch<S>>) -> Vec<String> {
-    loader.epoch().unwrap().map(told).collect()
+    loader.epoch().unwrap().map(describe).collect()
 }
 
 /// Returns an iterable dataset, for which the command `worker_of_a_stream` starts workers.
 fn stream() -> OneByOne<impl Dataset> {
-    OneByOne(items(RUN.len, dawdling))
+    OneByOne(items(RUN.len, sleeping_sometimes))
 }
 
 #[test]
 fn spawned_workers_give_the_batches_of_a_plain_loop() {
     let _alone = alone();
-    for (workers, batch_size, in_order, shuffle, deals) in [
+    for (workers, batch_size, in_order, shuffle, round_robin) in [
         (1, 8, true, true, false),
         (2, 8, false, true, false),
         (3, 1, true, false, false),
@@ -260,10 +262,15 @@ fn spawned_workers_give_the_batches_of_a_plain_loop() {
         (3, 1, true, false, true),
     ] {
         let run = Run { batch_size, shuffle, ..RUN };
-        let builder = run.over(items(run.len, dawdling)).num_workers(workers).in_order(in_order).round_robin(deals);
+        let builder = run
+            .over(items(run.len, sleeping_sometimes))
+            .num_workers(workers)
+            .in_order(in_order)
+            .round_robin(round_robin);
         let mut loader = builder.processes().spawn(this("worker"), run.len.to_string()).build().unwrap();
         for expected in run.expected(3) {
-            let mut got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
+            let mut got: Vec<Delivered> =
+                loader.epoch().unwrap().map(|batch| Delivered::from(&batch.unwrap())).collect();
             got.sort_by_key(|got| got.task);
             assert_eq!(got, expected, "{workers} workers");
         }
@@ -273,9 +280,9 @@ fn spawned_workers_give_the_batches_of_a_plain_loop() {
 #[test]
 fn packed_fields_are_the_same() {
     let _alone = alone();
-    for (batch_size, deals) in [(Some(6), false), (None, false), (Some(6), true)] {
+    for (batch_size, round_robin) in [(Some(6), false), (None, false), (Some(6), true)] {
         let builder = || Loader::builder(words()).batch_size(batch_size).shuffle(true).seed(3).num_workers(2);
-        let builder = || builder().round_robin(deals);
+        let builder = || builder().round_robin(round_robin);
         let mut spawned = builder().processes().spawn(this("worker_of_words"), "").build().unwrap();
         assert_eq!(read(&mut spawned), read(&mut builder().build().unwrap()));
     }
@@ -313,7 +320,7 @@ fn a_stream_is_resumed_by_spawned_workers_or_threads() {
     for taken in [0, 1, 5, 12, 13] {
         let mut first = if taken % 2 == 0 { builder().build().unwrap() } else { spawned() };
         let mut pass = first.epoch().unwrap();
-        let mut got: Vec<String> = pass.by_ref().take(taken).map(told).collect();
+        let mut got: Vec<String> = pass.by_ref().take(taken).map(describe).collect();
         let state = pass.state();
         drop(pass);
         let mut second = if taken % 2 == 0 { spawned() } else { builder().build().unwrap() };
@@ -347,9 +354,9 @@ fn collate_functions_are_run_by_spawned_workers() {
     }
     let skip = OnError::Skip(Budget::Samples(50));
     for (batch_size, on_error) in [(Some(6), skip), (Some(6), OnError::Raise), (None, skip)] {
-        for deals in [false, true] {
+        for round_robin in [false, true] {
             let builder = || Loader::builder(ninth_missing()).batch_size(batch_size).shuffle(true).seed(5);
-            let builder = || builder().round_robin(deals).on_error(on_error).num_workers(2).help(false);
+            let builder = || builder().round_robin(round_robin).on_error(on_error).num_workers(2).help(false);
             check!(builder, "worker_that_collates");
         }
         let builder = || Loader::iterable(OneByOne(ninth_missing())).batch_size(batch_size);
@@ -419,33 +426,33 @@ fn worker_init_is_run_by_spawned_workers() {
 fn workers_are_told_any_bytes() {
     let _alone = alone();
     for len in [0, 1, 1000, 1_000_000] {
-        let told: Vec<u8> = (0..=255).cycle().take(len).collect();
-        let builder = Loader::builder(bytes(told.clone())).batch_size(1 << 16).num_workers(1);
-        let mut loader = builder.processes().spawn(this("worker_of_bytes"), told.clone()).build().unwrap();
+        let config: Vec<u8> = (0..=255).cycle().take(len).collect();
+        let builder = Loader::builder(bytes(config.clone())).batch_size(1 << 16).num_workers(1);
+        let mut loader = builder.processes().spawn(this("worker_of_bytes"), config.clone()).build().unwrap();
         let read = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec());
-        assert_eq!(read.collect::<Vec<_>>(), told);
+        assert_eq!(read.collect::<Vec<_>>(), config);
     }
 }
 
 #[test]
 fn memory_of_the_user_is_mapped_by_workers() {
     let _alone = alone();
-    let builder = || RUN.over(items(RUN.len, dawdling)).num_workers(2);
+    let builder = || RUN.over(items(RUN.len, sleeping_sometimes)).num_workers(2);
     let shared = builder().memory(|bytes| Ok(Pages::shared(bytes)?));
     let mut loader = shared.processes().spawn(this("worker"), "103").build().unwrap();
-    let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
+    let got: Vec<Delivered> = loader.epoch().unwrap().map(|batch| Delivered::from(&batch.unwrap())).collect();
     assert_eq!(got, RUN.expected(1)[0]);
 }
 
 #[test]
 fn nobody_can_tell_that_restarted_workers_died() {
     let _alone = alone();
-    for deals in [false, true] {
-        let builder = RUN.over(items(RUN.len, dawdling)).num_workers(2).round_robin(deals);
+    for round_robin in [false, true] {
+        let builder = RUN.over(items(RUN.len, sleeping_sometimes)).num_workers(2).round_robin(round_robin);
         let builder = builder.processes().restart_workers(1_000_000);
         let mut loader = builder.spawn(this("mortal_worker"), "").build().unwrap();
         for expected in RUN.expected(20) {
-            let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
+            let got: Vec<Delivered> = loader.epoch().unwrap().map(|batch| Delivered::from(&batch.unwrap())).collect();
             assert_eq!(got, expected);
         }
     }
@@ -461,7 +468,7 @@ fn nobody_can_tell_that_restarted_workers_died() {
         };
     }
     check!(stream(), "mortal_worker_of_a_stream");
-    check!(Forgetful(stream()), "mortal_worker_of_a_forgetful_stream");
+    check!(WithoutSave(stream()), "mortal_worker_of_a_stream_without_save");
     check!(Wordy(stream()), "mortal_worker_of_a_wordy_stream");
 }
 
@@ -498,13 +505,13 @@ fn workers_that_are_killed_or_interrupted_change_no_batch() {
             unsafe { libc::kill(child as i32, signal) };
         }
     };
-    for deals in [false, true] {
-        let builder = RUN.over(items(RUN.len, dawdling)).num_workers(2).round_robin(deals);
+    for round_robin in [false, true] {
+        let builder = RUN.over(items(RUN.len, sleeping_sometimes)).num_workers(2).round_robin(round_robin);
         let builder = builder.processes().restart_workers(usize::MAX);
         let mut loader = builder.spawn(this("worker"), "103").build().unwrap();
         for (epoch, expected) in RUN.expected(12).into_iter().enumerate() {
             kill(epoch);
-            let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
+            let got: Vec<Delivered> = loader.epoch().unwrap().map(|batch| Delivered::from(&batch.unwrap())).collect();
             assert_eq!(got, expected);
         }
     }
@@ -613,8 +620,12 @@ fn workers_of_another_kind_are_refused() {
 #[test]
 fn a_copy_of_a_worker_that_its_make_forks_does_not_work() {
     let _alone = alone();
-    let streamed =
-        || Loader::iterable(OneByOne(items(RUN.len, dawdling))).batch_size(RUN.batch_size).num_workers(1).processes();
+    let streamed = || {
+        Loader::iterable(OneByOne(items(RUN.len, sleeping_sometimes)))
+            .batch_size(RUN.batch_size)
+            .num_workers(1)
+            .processes()
+    };
     for _ in 0..5 {
         let mut loader = streamed().spawn(this("worker_that_forks"), "").build().unwrap();
         for _ in 0..3 {
@@ -632,7 +643,7 @@ fn no_command_is_started_again_for_a_dropped_loader() {
     let starts = tempfile::NamedTempFile::new().unwrap();
     let mut command = Command::new("sh");
     command.args(["-c", r#"exec 0<&-; echo >> "$0"; exec sleep 600"#]).arg(starts.path());
-    let builder = Loader::iterable(OneByOne(items(RUN.len, dawdling))).num_workers(1);
+    let builder = Loader::iterable(OneByOne(items(RUN.len, sleeping_sometimes))).num_workers(1);
     let builder = builder.timeout(Duration::from_millis(500)).processes();
     let mut loader = builder.spawn(command, "").build().unwrap();
     assert!(loader.epoch().unwrap().next().unwrap().is_err());
@@ -643,7 +654,7 @@ fn no_command_is_started_again_for_a_dropped_loader() {
 #[test]
 fn another_dataset_is_refused() {
     let _alone = alone();
-    let other = || RUN.over(items(RUN.len, dawdling)).num_workers(2).processes();
+    let other = || RUN.over(items(RUN.len, sleeping_sometimes)).num_workers(2).processes();
     let text = refusal(other(), this("worker"), "104");
     assert!(text.contains("could not start: its dataset has 104 samples, and the loader's has 103"), "{text}");
     let text = refusal(numbers(), this("worker"), "20");
@@ -666,16 +677,16 @@ fn a_dataset_that_cannot_be_made_is_an_error() {
     let text = refusal(numbers(), this("worker"), "\u{fffd}");
     assert!(text.contains("could not start: invalid digit"), "{text}");
     for in_order in [true, false] {
-        let dealt = || {
+        let round_robin = || {
             let numbers = slotline::dataset::from_fn(20, |index, _| Ok(index as i64));
             let builder = Loader::builder(numbers).round_robin(true).in_order(in_order).num_workers(2);
             builder.prefetch_factor(if in_order { 1 } else { 2 }).processes()
         };
-        let text = refusal(dealt(), command(), "");
+        let text = refusal(round_robin(), command(), "");
         assert!(text.contains("could not start: the file is missing"), "{text}");
-        let text = refusal(dealt(), command(), "abort");
+        let text = refusal(round_robin(), command(), "abort");
         assert!(text.contains("its process was killed by signal 6 (SIGABRT) before it began to work"), "{text}");
-        let text = refusal(dealt(), Command::new("true"), "");
+        let text = refusal(round_robin(), Command::new("true"), "");
         assert!(text.contains("ended with exit code 0 before it began to work; its main must call"), "{text}");
     }
 }
@@ -715,8 +726,8 @@ fn a_command_that_never_works_is_a_timeout() {
     }
     // The second program closes its socket.
     for line in ["exec sleep 1000", "exec sleep 1000 < /dev/null"] {
-        check!(RUN.over(items(RUN.len, dawdling)), line);
-        check!(RUN.over(items(RUN.len, dawdling)).round_robin(true), line);
+        check!(RUN.over(items(RUN.len, sleeping_sometimes)), line);
+        check!(RUN.over(items(RUN.len, sleeping_sometimes)).round_robin(true), line);
         check!(Loader::iterable(stream()), line);
     }
 }
@@ -733,26 +744,26 @@ fn a_script_must_become_the_worker() {
         script.stdout(Stdio::null());
         script
     };
-    let told = || Loader::builder(bytes(b"ab".to_vec())).num_workers(1).processes();
-    let mut loader = told().spawn(script(r#"exec "$0" "$@""#), "ab").build().unwrap();
+    let builder = || Loader::builder(bytes(b"ab".to_vec())).num_workers(1).processes();
+    let mut loader = builder().spawn(script(r#"exec "$0" "$@""#), "ab").build().unwrap();
     assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), 2);
-    let text = refusal(told(), script(r#""$0" "$@"; exit 3"#), "ab");
+    let text = refusal(builder(), script(r#""$0" "$@"; exit 3"#), "ab");
     assert!(text.contains("it is not a child of the loader's process"), "{text}");
     let deaf = || script(r#"exec "$0" "$@" < /dev/null 2> /dev/null"#);
-    let text = refusal(told(), deaf(), "ab");
+    let text = refusal(builder(), deaf(), "ab");
     assert!(text.contains("its process ended with exit code 1 before"), "{text}");
-    let told = || Loader::builder(bytes(b"ab".to_vec())).num_workers(1).round_robin(true).processes();
-    let text = refusal(told(), deaf(), "ab");
+    let builder = || Loader::builder(bytes(b"ab".to_vec())).num_workers(1).round_robin(true).processes();
+    let text = refusal(builder(), deaf(), "ab");
     assert!(text.contains("its process ended with exit code 1 before"), "{text}");
-    let text = refusal(told(), script(r#""$0" "$@"; exit 3"#), "ab");
+    let text = refusal(builder(), script(r#""$0" "$@"; exit 3"#), "ab");
     assert!(text.contains("it is not a child of the loader's process"), "{text}");
 }
 
 #[test]
 fn a_program_that_a_worker_starts_is_no_worker() {
     let _alone = alone();
-    let told = Loader::builder(bytes(b"abc".to_vec())).num_workers(1).processes();
-    let mut loader = told.spawn(this("worker_with_a_bystander"), "abc").build().unwrap();
+    let builder = Loader::builder(bytes(b"abc".to_vec())).num_workers(1).processes();
+    let mut loader = builder.spawn(this("worker_with_a_bystander"), "abc").build().unwrap();
     assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), 3);
 }
 
@@ -772,7 +783,7 @@ fn nothing_is_left_of_dropped_loaders() {
         };
     }
     for taken in 0..15 {
-        check!(taken, RUN.over(items(RUN.len, dawdling)), "worker");
+        check!(taken, RUN.over(items(RUN.len, sleeping_sometimes)), "worker");
         check!(taken, Loader::iterable(stream()).batch_size(8), "worker_of_a_stream");
     }
     assert_eq!(left(), before);
@@ -798,7 +809,7 @@ fn workers_of_a_stream_end_with_a_program_that_is_killed() {
 fn workers_end_with_a_program_that_is_killed() {
     let _alone = alone();
     if std::env::var_os(TO_BE_KILLED).is_some() {
-        let builder = RUN.over(items(RUN.len, dawdling)).num_workers(3).processes();
+        let builder = RUN.over(items(RUN.len, sleeping_sometimes)).num_workers(3).processes();
         let mut loader = builder.spawn(this("worker"), "103").build().unwrap();
         loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
         println!("\nready");

@@ -28,17 +28,17 @@ fn events_of_worker_processes_come_to_the_programs_subscriber() {
     let mut loader = Loader::builder(dataset).batch_size(4).num_workers(2).processes().build().unwrap();
     drop(subscriber.take());
     assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), 40);
-    let (begun, mut told) = (Instant::now(), Vec::new());
-    while told.len() < 4 {
-        assert!(begun.elapsed() < LONG, "{told:?}");
-        told.extend(subscriber.take());
+    let (begun, mut events) = (Instant::now(), Vec::new());
+    while events.len() < 4 {
+        assert!(begun.elapsed() < LONG, "{events:?}");
+        events.extend(subscriber.take());
         std::thread::sleep(Duration::from_millis(2));
     }
     for index in [3, 13, 23, 33] {
         let event = format!("worker_events: rusty index={index} worker=");
-        assert_eq!(told.iter().filter(|told| told.contains(&event)).count(), 1, "{told:?}");
+        assert_eq!(events.iter().filter(|text| text.contains(&event)).count(), 1, "{events:?}");
     }
-    assert_eq!(told.len(), 4, "{told:?}");
+    assert_eq!(events.len(), 4, "{events:?}");
     drop(loader);
     assert_eq!(subscriber.take(), Vec::<String>::new());
 

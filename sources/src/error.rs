@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-pub use slotline::shown;
+pub use slotline::sanitized;
 use slotline::with_causes;
 
 /// Why a file or a sample can't be used.
@@ -93,7 +93,7 @@ impl Error {
             io::ErrorKind::UnexpectedEof => "the file is shorter than it was, or than its index says; copy it again",
             _ => "check that it can be read on this machine",
         };
-        Self::Io { name: shown(&name.to_string()), action, advice, source }
+        Self::Io { name: sanitized(&name.to_string()), action, advice, source }
     }
 
     /// Creates the error for contents that violate the format, at a position in the file.
@@ -103,7 +103,12 @@ impl Error {
         problem: impl Into<String>,
         advice: &'static str,
     ) -> Self {
-        Self::Format { name: shown(&name.to_string()), offset: offset.into(), problem: shown(&problem.into()), advice }
+        Self::Format {
+            name: sanitized(&name.to_string()),
+            offset: offset.into(),
+            problem: sanitized(&problem.into()),
+            advice,
+        }
     }
 
     /// Creates the error for contents that violate the format, without a position.
@@ -119,7 +124,7 @@ impl Error {
 
     /// Makes the error for an option or a list of files that can't be used.
     pub fn usage(problem: impl Into<String>, advice: &'static str) -> Self {
-        Self::Usage { problem: shown(&problem.into()), advice }
+        Self::Usage { problem: sanitized(&problem.into()), advice }
     }
 }
 

@@ -27,7 +27,7 @@ use slotline::dataset::fetching;
 
 use crate::Error;
 use crate::ahead::Readiness;
-use crate::error::shown;
+use crate::error::sanitized;
 use crate::record::CapacityHint;
 #[cfg(feature = "remote")]
 use crate::remote::Listed;
@@ -290,7 +290,7 @@ impl Files {
         let of_remote = self.remote().and_then(Remote::warning);
         #[cfg(not(feature = "remote"))]
         let of_remote: Option<String> = None;
-        unsaved.chain(of_remote).map(|warning| shown(&warning)).collect()
+        unsaved.chain(of_remote).map(|warning| sanitized(&warning)).collect()
     }
 
     /// Whether the files are in buckets or on servers.

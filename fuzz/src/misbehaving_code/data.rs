@@ -369,7 +369,7 @@ impl Rows for Faulty {
 
     fn rows(&self) -> Result<usize, LengthMismatch> {
         match self.script().ask(Site::Fields, 2) {
-            1 => Err(LengthMismatch { first: 1, place: 0, other: usize::MAX }),
+            1 => Err(LengthMismatch { first: 1, tensor: 0, other: usize::MAX }),
             _ => Ok(self.length()),
         }
     }

@@ -95,7 +95,7 @@ fn read_all(columns: &Columns<'_>, rows: usize) -> u64 {
         if field.dtype() == DType::Bool {
             assert!(tensor.bytes().iter().all(|&byte| byte < 2), "an invalid bool");
         }
-        let place = columns.place(i).expect("a field");
+        let place = columns.field_bytes(i).expect("a field");
         if !place.spilled && !place.data.is_empty() {
             assert_eq!(all[place.data.clone()].as_ptr(), tensor.bytes().as_ptr());
             assert_eq!(place.data.len(), tensor.bytes().len());
@@ -103,7 +103,7 @@ fn read_all(columns: &Columns<'_>, rows: usize) -> u64 {
         // The ends of a field follow its elements, and the next field follows the ends.
         let end = place.ends.as_ref().map_or(place.data.end, |ends| ends.end);
         assert!(place.ends.is_none_or(|ends| place.data.end <= ends.start), "a field overlaps its ends");
-        assert!(columns.place(i + 1).is_none_or(|next| end <= next.data.start), "a field overlaps the next one");
+        assert!(columns.field_bytes(i + 1).is_none_or(|next| end <= next.data.start), "a field overlaps the next one");
         for lengths in columns.lengths(i).into_iter().flatten() {
             assert!((0..=field.shape()[0] as i64).contains(lengths), "a length of {lengths}");
         }

@@ -74,15 +74,15 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
     fn save(&self, at: &Self::Cursor, to: &mut String) -> bool {
         match (&at.cursor, at.next.checked_sub(1).and_then(|i| self.datasets.get(i))) {
             (Some(cursor), Some(dataset)) => save_part(at.next, to, |to| dataset.save(cursor, to)),
-            _ => save_place(at.next, to),
+            _ => save_position(at.next, to),
         }
     }
 
     fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Self::Cursor, BoxError> {
-        let (next, inner) = read_place(saved, self.datasets.len())?;
+        let (next, inner) = read_position(saved, self.datasets.len())?;
         let cursor = match (inner, next.checked_sub(1)) {
             (Some(inner), Some(i)) => Some(self.datasets[i].resume(worker, inner)?),
-            (Some(_), None) => return Err(bad_place(saved)),
+            (Some(_), None) => return Err(bad_position(saved)),
             (None, _) => None,
         };
         Ok(ChainCursor { worker, next, cursor })
@@ -101,27 +101,27 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
 }
 
 /// Writes which dataset of a chain a cursor is at.
-fn save_place(place: usize, to: &mut String) -> bool {
-    write!(to, "{place}").is_ok()
+fn save_position(dataset: usize, to: &mut String) -> bool {
+    write!(to, "{dataset}").is_ok()
 }
 
 /// Writes which dataset of a chain a cursor is at, and the state that this dataset saves.
-fn save_part(place: usize, to: &mut String, save: impl FnOnce(&mut String) -> bool) -> bool {
-    write!(to, "{place}:").is_ok() && save(to)
+fn save_part(dataset: usize, to: &mut String, save: impl FnOnce(&mut String) -> bool) -> bool {
+    write!(to, "{dataset}:").is_ok() && save(to)
 }
 
-/// Parses what [`save_place`] or [`save_part`] wrote. Returns the number of the dataset, which is
+/// Parses what [`save_position`] or [`save_part`] wrote. Returns the number of the dataset, which is
 /// at most `last`, and the state that it saved.
-fn read_place(saved: &str, last: usize) -> Result<(usize, Option<&str>), BoxError> {
-    let (place, inner) = match saved.split_once(':') {
-        Some((place, inner)) => (place, Some(inner)),
+fn read_position(saved: &str, last: usize) -> Result<(usize, Option<&str>), BoxError> {
+    let (dataset, inner) = match saved.split_once(':') {
+        Some((dataset, inner)) => (dataset, Some(inner)),
         None => (saved, None),
     };
-    let place = place.parse().ok().filter(|&place| place <= last).ok_or_else(|| bad_place(saved))?;
-    Ok((place, inner))
+    let dataset = dataset.parse().ok().filter(|&dataset| dataset <= last).ok_or_else(|| bad_position(saved))?;
+    Ok((dataset, inner))
 }
 
-fn bad_place(saved: &str) -> BoxError {
+fn bad_position(saved: &str) -> BoxError {
     format!("{saved:?} is not a position in this chain of datasets").into()
 }
 
@@ -208,22 +208,22 @@ where
     /// Saves the cursor if the current dataset can save its own.
     fn save(&self, cursor: &Self::Cursor, to: &mut String) -> bool {
         match &cursor.at {
-            At::Start => save_place(0, to),
+            At::Start => save_position(0, to),
             At::First(first) => save_part(1, to, |to| self.first.save(first, to)),
-            At::Middle => save_place(2, to),
+            At::Middle => save_position(2, to),
             At::Second(second) => save_part(3, to, |to| self.second.save(second, to)),
-            At::End => save_place(4, to),
+            At::End => save_position(4, to),
         }
     }
 
     fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Self::Cursor, BoxError> {
-        let at = match read_place(saved, 4)? {
+        let at = match read_position(saved, 4)? {
             (0, None) => At::Start,
             (1, Some(first)) => At::First(self.first.resume(worker, first)?),
             (2, None) => At::Middle,
             (3, Some(second)) => At::Second(self.second.resume(worker, second)?),
             (4, None) => At::End,
-            _ => return Err(bad_place(saved)),
+            _ => return Err(bad_position(saved)),
         };
         Ok(Chain2Cursor { worker, at })
     }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn fields_have_the_largest_room_of_the_datasets_that_know_them() {
-        let fields = |room| Some(Fields::of(&PaddedToMax::new(&[0_u8; 0], room)));
+        let fields = |capacity| Some(Fields::of(&PaddedToMax::new(&[0_u8; 0], capacity)));
         assert_eq!(
             ChainDataset::new([Known(None), Known(Some(2)), Known(Some(5)), Known(Some(3))]).fields(),
             fields(5)
@@ -301,7 +301,7 @@ mod tests {
         }
 
         fn fields(&self) -> Option<Fields> {
-            self.0.map(|room| Fields::of(&PaddedToMax::new(&[0_u8; 0], room)))
+            self.0.map(|capacity| Fields::of(&PaddedToMax::new(&[0_u8; 0], capacity)))
         }
     }
 }

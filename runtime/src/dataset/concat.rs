@@ -50,8 +50,8 @@ impl<D: Dataset> ConcatDataset<D> {
             return Err(ConcatError::Empty);
         }
         let mut end = 0_usize;
-        let ends = datasets.iter().enumerate().map(|(place, dataset)| {
-            end = end.checked_add(dataset.len()).ok_or(ConcatError::TooLong { place })?;
+        let ends = datasets.iter().enumerate().map(|(number, dataset)| {
+            end = end.checked_add(dataset.len()).ok_or(ConcatError::TooLong { dataset: number })?;
             Ok(end)
         });
         let ends = ends.collect::<Result<_, _>>()?;
@@ -70,16 +70,16 @@ impl<D> ConcatDataset<D> {
         self.ends
             .iter()
             .enumerate()
-            .map(|(place, end)| end - place.checked_sub(1).map_or(0, |before| self.ends[before]))
+            .map(|(number, end)| end - number.checked_sub(1).map_or(0, |before| self.ends[before]))
     }
 
     /// Returns the dataset that sample `index` is in, and its index there; `None` if `index` is out of range.
     #[inline]
     pub fn locate(&self, index: usize) -> Option<(usize, usize)> {
         // The first dataset that ends after the index. It is never empty.
-        let place = self.ends.partition_point(|&end| end <= index);
-        let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
-        (place < self.ends.len()).then(|| (place, index - start))
+        let dataset = self.ends.partition_point(|&end| end <= index);
+        let start = dataset.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (dataset < self.ends.len()).then(|| (dataset, index - start))
     }
 }
 
@@ -93,14 +93,14 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
     #[inline]
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
         let missing = || OutOfRange { dataset: "ConcatDataset", index, len: self.len() };
-        let (place, index) = self.locate(index).ok_or_else(missing)?;
-        self.datasets[place].get(index, cx)
+        let (dataset, index) = self.locate(index).ok_or_else(missing)?;
+        self.datasets[dataset].get(index, cx)
     }
 
     #[inline]
     fn prefetch(&self, index: usize) {
-        if let Some((place, index)) = self.locate(index) {
-            self.datasets[place].prefetch(index);
+        if let Some((dataset, index)) = self.locate(index) {
+            self.datasets[dataset].prefetch(index);
         }
     }
 
@@ -133,12 +133,12 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
         put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         let locate = |index| self.locate(index).ok_or_else(|| OutOfRange::error("ConcatDataset", index, self.len()));
-        read_runs(indices, cx, locate, |place, run, cx| read_all(&self.datasets[place], run, cx, put))
+        read_runs(indices, cx, locate, |dataset, run, cx| read_all(&self.datasets[dataset], run, cx, put))
     }
 
     fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
         let locate = |index| self.locate(index).ok_or_else(|| OutOfRange::error("ConcatDataset", index, self.len()));
-        read_runs(indices, cx, locate, |place, run, cx| write_all(&self.datasets[place], run, cx, rows))
+        read_runs(indices, cx, locate, |dataset, run, cx| write_all(&self.datasets[dataset], run, cx, rows))
     }
 
     /// Returns the fields that fit the samples of all datasets that are not empty. A packed or
@@ -188,8 +188,8 @@ mod tests {
         ) -> Result<(), BoxError> {
             self.asked.lock().unwrap().push(indices.to_vec());
             let puts = indices.len().saturating_add_signed(self.surplus);
-            for (place, &index) in indices.iter().cycle().take(puts).enumerate() {
-                cx.go_to(place);
+            for (sample, &index) in indices.iter().cycle().take(puts).enumerate() {
+                cx.go_to(sample);
                 put(self.get(index, cx)?)?;
             }
             Ok(())
@@ -257,7 +257,7 @@ mod tests {
         let of = |lens: &[usize]| -> Vec<_> { lens.iter().map(|&len| from_fn(len, |i, _| Ok(i as i64))).collect() };
         assert_eq!(ConcatDataset::new(of(&[])).unwrap_err(), ConcatError::Empty);
         let error = ConcatDataset::new(of(&[1, usize::MAX - 1, 0, 1])).unwrap_err();
-        assert_eq!(error, ConcatError::TooLong { place: 3 });
+        assert_eq!(error, ConcatError::TooLong { dataset: 3 });
         assert!(error.to_string().contains("dataset 3 makes the total exceed 18446744073709551615 samples"));
         assert_eq!(ConcatDataset::new(of(&[1, usize::MAX - 1])).unwrap().len(), usize::MAX);
     }
@@ -267,7 +267,7 @@ mod tests {
         let lens = [0, 3, 0, 0, 1, 2, 0];
         let datasets: Vec<_> = lens.iter().map(|&len| from_fn(len, |i, _| Ok(i as i64))).collect();
         let all = ConcatDataset::new(datasets).unwrap();
-        let want = lens.iter().enumerate().flat_map(|(place, &len)| (0..len).map(move |index| (place, index)));
+        let want = lens.iter().enumerate().flat_map(|(dataset, &len)| (0..len).map(move |index| (dataset, index)));
         assert!((0..all.len()).map(|index| all.locate(index).unwrap()).eq(want));
         assert_eq!((all.len(), all.locate(6), all.locate(usize::MAX)), (6, None, None));
         let error = all.get(6, &mut Context::default()).unwrap_err();

@@ -22,7 +22,7 @@ pub struct Concat2<A, B> {
 impl<A: Dataset, B: Dataset> Concat2<A, B> {
     pub(super) fn new(first: A, second: B) -> Result<Self, ConcatError> {
         let middle = first.len();
-        let len = middle.checked_add(second.len()).ok_or(ConcatError::TooLong { place: 1 })?;
+        let len = middle.checked_add(second.len()).ok_or(ConcatError::TooLong { dataset: 1 })?;
         Ok(Self { first, second, middle, len })
     }
 }
@@ -90,7 +90,7 @@ where
         put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         let locate = |index: usize| Ok(index.checked_sub(self.middle).map_or((0, index), |index| (1, index)));
-        read_runs(indices, cx, locate, |place, run, cx| match place {
+        read_runs(indices, cx, locate, |dataset, run, cx| match dataset {
             0 => read_all(&self.first, run, cx, put),
             _ => read_all(&self.second, run, cx, put),
         })
@@ -98,7 +98,7 @@ where
 
     fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
         let locate = |index: usize| Ok(index.checked_sub(self.middle).map_or((0, index), |index| (1, index)));
-        read_runs(indices, cx, locate, |place, run, cx| match place {
+        read_runs(indices, cx, locate, |dataset, run, cx| match dataset {
             0 => write_all(&self.first, run, cx, rows),
             _ => write_all(&self.second, run, cx, rows),
         })
@@ -125,19 +125,19 @@ pub(super) fn read_runs(
     let mut run = cx.local::<Scratch>().0.pop().unwrap_or_default();
     run.clear();
     ManyError::reserve(&mut run, indices.len())?;
-    let mut place = 0;
+    let mut number = 0;
     let mut outcome = Ok(());
-    while let (Ok(()), Some(&index)) = (&outcome, indices.get(place)) {
+    while let (Ok(()), Some(&index)) = (&outcome, indices.get(number)) {
         outcome = locate(index).and_then(|(dataset, first)| {
             run.clear();
             run.push(first);
             // An index that is out of range is an error only of its own sample, so the samples
             // before it are read first.
-            let others = indices[place + 1..].iter().map_while(|&index| locate(index).ok());
+            let others = indices[number + 1..].iter().map_while(|&index| locate(index).ok());
             run.extend(others.take_while(|&(other, _)| other == dataset).map(|(_, index)| index));
-            cx.with_places_from(place, |cx| read(dataset, &run, cx))
+            cx.with_samples_from(number, |cx| read(dataset, &run, cx))
         });
-        place += run.len();
+        number += run.len();
     }
     cx.local::<Scratch>().0.push(run);
     outcome

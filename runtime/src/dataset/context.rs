@@ -82,20 +82,20 @@ impl Context {
         self.parts.iter_mut().for_each(|part| part.start_sample(position));
     }
 
-    /// Moves to sample `place`, counted from 0, of a [bulk read](super::Dataset::get_many). The
+    /// Moves to sample `number`, counted from 0, of a [bulk read](super::Dataset::get_many). The
     /// position is then that sample's, and its random numbers start from the beginning.
-    pub fn go_to(&mut self, place: usize) {
+    pub fn go_to(&mut self, number: usize) {
         let together = self.together;
-        self.start_sample(together.of(place));
+        self.start_sample(together.of(number));
         self.set_together(together);
     }
 
-    /// Reads a part of the samples of a bulk read. `read` counts places from 0, and its place 0 is
-    /// `place` of this context.
-    pub(crate) fn with_places_from<T>(&mut self, place: usize, read: impl FnOnce(&mut Self) -> T) -> T {
+    /// Reads a part of the samples of a bulk read. `read` counts samples from 0, and its sample 0
+    /// is sample `first` of this context.
+    pub(crate) fn with_samples_from<T>(&mut self, first: usize, read: impl FnOnce(&mut Self) -> T) -> T {
         let together = self.together;
-        self.go_to(place);
-        self.set_together(together.from(place));
+        self.go_to(first);
+        self.set_together(together.from(first));
         let outcome = read(self);
         self.set_together(together);
         outcome
@@ -144,8 +144,8 @@ impl Context {
     pub fn buffer<T: Element>(&mut self, len: usize) -> &mut [T] {
         let words = len.saturating_mul(size_of::<T>()).div_ceil(size_of::<u64>());
         if let Some(more) = words.checked_sub(self.buffer.len()) {
-            let room = self.buffer.try_reserve_exact(more);
-            assert!(room.is_ok(), "cannot allocate {} bytes for a buffer", words.saturating_mul(size_of::<u64>()));
+            let reserved = self.buffer.try_reserve_exact(more);
+            assert!(reserved.is_ok(), "cannot allocate {} bytes for a buffer", words.saturating_mul(size_of::<u64>()));
             self.buffer.resize(words, 0);
         }
         if T::DTYPE == DType::Bool {
@@ -160,11 +160,11 @@ impl Context {
     /// made on first use and kept.
     pub fn local<T: Default + Send + 'static>(&mut self) -> &mut T {
         let known = self.locals.iter().position(|local| local.is::<T>());
-        let place = known.unwrap_or_else(|| {
+        let at = known.unwrap_or_else(|| {
             self.locals.push(Box::<T>::default());
             self.locals.len() - 1
         });
-        self.locals[place].downcast_mut().expect("was found by its type")
+        self.locals[at].downcast_mut().expect("was found by its type")
     }
 
     /// Returns contexts for `N` parts of the sample, so that each part can be read from a separate
@@ -277,12 +277,12 @@ mod tests {
         let mut together = Context::default();
         together.start_pass(7, 1);
         together.start_sample(20);
-        for place in [2, 0, 1, 1] {
-            alone.start_sample(20 + place as u64);
-            together.go_to(place);
+        for sample in [2, 0, 1, 1] {
+            alone.start_sample(20 + sample as u64);
+            together.go_to(sample);
             assert_eq!(draw(&mut together), draw(&mut alone));
         }
-        // The part counts its places from the same first sample.
+        // The part counts its samples from the same first sample.
         let [part] = together.parts();
         part.go_to(2);
         assert_eq!(part.position(), 22);
@@ -291,9 +291,9 @@ mod tests {
     #[test]
     fn memory_is_reused() {
         let mut cx = Context::default();
-        let place = cx.buffer::<f64>(100).as_ptr() as usize;
+        let address = cx.buffer::<f64>(100).as_ptr() as usize;
         cx.buffer::<u8>(800).fill(255);
-        assert_eq!(cx.buffer::<u16>(400).as_ptr() as usize, place);
+        assert_eq!(cx.buffer::<u16>(400).as_ptr() as usize, address);
         assert!(cx.buffer::<bool>(800).iter().all(|&b| !b));
         cx.local::<Vec<String>>().push("kept".into());
         *cx.local::<u32>() += 1;
@@ -347,10 +347,10 @@ mod tests {
         ours.fill(1);
         theirs.fill(2);
         assert_eq!((ours[0], theirs[0]), (1, 2));
-        let place = ours.as_ptr();
+        let start = ours.as_ptr();
         cx.start_sample(1);
         let [a, _, _] = cx.parts();
-        assert_eq!(a.buffer::<u8>(8).as_ptr(), place);
+        assert_eq!(a.buffer::<u8>(8).as_ptr(), start);
         let [] = cx.parts();
     }
 }

@@ -61,9 +61,9 @@ pub enum ConcatError {
     #[error("ConcatDataset: the list of datasets is empty; pass at least one dataset")]
     Empty,
     /// The total number of samples overflows.
-    #[error("ConcatDataset: dataset {place} makes the total exceed {max} samples; use fewer", max = usize::MAX)]
+    #[error("ConcatDataset: dataset {dataset} makes the total exceed {max} samples; use fewer", max = usize::MAX)]
     TooLong {
         /// The dataset at which the total overflows, counted from 0.
-        place: usize,
+        dataset: usize,
     },
 }

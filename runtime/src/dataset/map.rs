@@ -69,9 +69,9 @@ where
         put: &mut dyn FnMut(S) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         let [inner, own] = cx.parts();
-        let mut places = 0..;
+        let mut numbers = 0..;
         self.dataset.get_many(indices, inner, &mut |sample| {
-            own.go_to(places.next().unwrap_or_default());
+            own.go_to(numbers.next().unwrap_or_default());
             put((self.function)(sample, own)?)
         })
     }

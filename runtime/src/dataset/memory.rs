@@ -72,8 +72,8 @@ fn gather<'b>(
 ) -> Result<(), BoxError> {
     fields.expect(dtype, shape)?;
     indices.iter().take(AHEAD).for_each(|&index| prefetch(index));
-    let pieces = indices.iter().enumerate().map(|(place, &index)| {
-        if let Some(&ahead) = indices.get(place + AHEAD) {
+    let pieces = indices.iter().enumerate().map(|(at, &index)| {
+        if let Some(&ahead) = indices.get(at + AHEAD) {
             prefetch(ahead);
         }
         row(index)
@@ -83,12 +83,12 @@ fn gather<'b>(
 
 /// An error for arrays of different lengths, which cannot make samples.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("size mismatch between tensors: the first has {first} rows, number {place} has {other}")]
+#[error("size mismatch between tensors: the first has {first} rows, number {tensor} has {other}")]
 pub struct LengthMismatch {
     /// The number of rows of the first array.
     pub first: usize,
     /// The array whose length differs, counted from 1.
-    pub place: usize,
+    pub tensor: usize,
     /// The number of rows of that array.
     pub other: usize,
 }
@@ -98,7 +98,7 @@ fn same(lengths: impl IntoIterator<Item = usize>) -> Result<usize, LengthMismatc
     let mut lengths = lengths.into_iter();
     let first = lengths.next().unwrap_or(0);
     match lengths.enumerate().find(|&(_, other)| other != first) {
-        Some((i, other)) => Err(LengthMismatch { first, place: i + 2, other }),
+        Some((i, other)) => Err(LengthMismatch { first, tensor: i + 2, other }),
         None => Ok(first),
     }
 }
@@ -195,31 +195,31 @@ impl Rows for Vec<AnyArray> {
 }
 
 macro_rules! tuples {
-    ($($($name:ident $place:tt),*;)*) => {$(
+    ($($($name:ident $field:tt),*;)*) => {$(
         impl<$($name: Rows),*> Rows for ($($name,)*) {
             type Row<'a> = ($($name::Row<'a>,)*);
 
             fn rows(&self) -> Result<usize, LengthMismatch> {
-                same([$(self.$place.rows()?),*])
+                same([$(self.$field.rows()?),*])
             }
 
             #[inline]
             fn row(&self, index: usize) -> Self::Row<'_> {
-                ($(self.$place.row(index),)*)
+                ($(self.$field.row(index),)*)
             }
 
             #[inline]
             fn prefetch(&self, index: usize) {
-                $(self.$place.prefetch(index);)*
+                $(self.$field.prefetch(index);)*
             }
 
             fn writes_rows(&self) -> bool {
-                $(self.$place.writes_rows())&&*
+                $(self.$field.writes_rows())&&*
             }
 
             #[inline]
             fn write_rows(&self, indices: &[usize], fields: &mut FieldsMut<'_, '_>) -> Result<(), BoxError> {
-                $(self.$place.write_rows(indices, fields)?;)*
+                $(self.$field.write_rows(indices, fields)?;)*
                 Ok(())
             }
         }
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn unequal_lengths_name_the_array_that_differs() {
         let error = TensorDataset::new((vec![1, 2, 3], vec![1, 2, 3], vec![1.0, 2.0])).unwrap_err();
-        assert_eq!(error, LengthMismatch { first: 3, place: 3, other: 2 });
+        assert_eq!(error, LengthMismatch { first: 3, tensor: 3, other: 2 });
         assert!(error.to_string().contains("the first has 3 rows, number 3 has 2"));
         let arrays = vec![AnyArray::from(Array::new(vec![0_u8; 4], &[4]).unwrap())];
         assert_eq!(TensorDataset::new(arrays).unwrap().len(), 4);

@@ -202,8 +202,8 @@ pub trait Dataset: Send + Sync + 'static {
         cx: &mut Context,
         put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
-        for (place, &index) in indices.iter().enumerate() {
-            cx.go_to(place);
+        for (number, &index) in indices.iter().enumerate() {
+            cx.go_to(number);
             put(self.get(index, cx)?)?;
         }
         Ok(())

@@ -33,7 +33,7 @@ pub(crate) struct Spent {
     /// The number of calls. Each has read the clock twice.
     pub(crate) calls: u64,
     /// The time in nanoseconds that reading the clock once takes.
-    pub(crate) look: u64,
+    pub(crate) clock_cost: u64,
 }
 
 thread_local! {
@@ -178,9 +178,9 @@ fn record(before: Spent, time: u64, stage: Stage) {
     SPENT.with(|cell| {
         let mut spent = cell.get().unwrap_or(before);
         let inside = spent.sum().saturating_sub(before.sum());
-        let looks = 1 + 2 * spent.calls.saturating_sub(before.calls);
+        let clock_reads = 1 + 2 * spent.calls.saturating_sub(before.calls);
         let sum = &mut spent.times[stage as usize];
-        *sum = sum.saturating_add(time.saturating_sub(inside).saturating_sub(looks * before.look));
+        *sum = sum.saturating_add(time.saturating_sub(inside).saturating_sub(clock_reads * before.clock_cost));
         spent.calls += 1;
         cell.set(Some(spent));
     });
@@ -195,7 +195,7 @@ impl Spent {
 
 /// Sets the measurement from which this thread continues, or stops measuring if it is `None`, and
 /// returns the measurement so far.
-pub(crate) fn watch(from: Option<Spent>) -> Option<Spent> {
+pub(crate) fn replace_timing(from: Option<Spent>) -> Option<Spent> {
     SPENT.with(|spent| spent.replace(from))
 }
 
@@ -205,16 +205,16 @@ mod tests {
 
     #[test]
     fn the_innermost_call_counts() {
-        let begin = Spent { look: 2, ..Spent::default() };
-        watch(Some(begin));
+        let begin = Spent { clock_cost: 2, ..Spent::default() };
+        replace_timing(Some(begin));
         // A read of 51 ns that contains a write of 50 ns, which contains decoding of 20 ns. Reading
         // the clock takes 2 ns.
         record(begin, 20 + 2, Stage::Decoding);
         record(begin, 50 + 3 * 2, Stage::Writing);
         record(begin, 51 + 5 * 2, Stage::Reading);
-        let spent = watch(None).unwrap();
+        let spent = replace_timing(None).unwrap();
         assert_eq!((spent.times, spent.calls), ([0, 1, 30, 20, 0, 0], 3));
         writing(|| reading(|| ()));
-        assert!(watch(None).is_none(), "it was measured although no sample is timed");
+        assert!(replace_timing(None).is_none(), "it was measured although no sample is timed");
     }
 }

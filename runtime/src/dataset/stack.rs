@@ -53,12 +53,14 @@ pub enum StackError {
     #[error("StackDataset: there are no datasets; pass at least one")]
     Empty,
     /// The datasets have different lengths.
-    #[error("StackDataset: size mismatch between datasets: the first has {first} samples, number {place} has {other}")]
+    #[error(
+        "StackDataset: size mismatch between datasets: the first has {first} samples, number {dataset} has {other}"
+    )]
     Length {
         /// The number of samples of the first dataset.
         first: usize,
         /// The dataset whose length differs, counted from 1.
-        place: usize,
+        dataset: usize,
         /// The number of samples of that dataset.
         other: usize,
     },
@@ -109,18 +111,18 @@ mod sealed {
 /// The source of one dataset's sample in a bulk read: a context to read it with, or the sample
 /// itself.
 trait Part<'a, D: Dataset> {
-    /// Returns the sample at `index`, which is sample `place` of the bulk read.
+    /// Returns the sample at `index`, which is sample `number` of the bulk read.
     ///
     /// # Safety
     ///
     /// The sample must be dropped before `dataset` and `self` are, and a context must not be used
     /// before the sample is dropped.
-    unsafe fn sample(&mut self, dataset: &D, index: usize, place: usize) -> Result<D::Sample<'a>, BoxError>;
+    unsafe fn sample(&mut self, dataset: &D, index: usize, number: usize) -> Result<D::Sample<'a>, BoxError>;
 }
 
 impl<'a, D: Dataset> Part<'a, D> for Context {
-    unsafe fn sample(&mut self, dataset: &D, index: usize, place: usize) -> Result<D::Sample<'a>, BoxError> {
-        self.go_to(place);
+    unsafe fn sample(&mut self, dataset: &D, index: usize, number: usize) -> Result<D::Sample<'a>, BoxError> {
+        self.go_to(number);
         // SAFETY: the caller makes sure that the sample outlives neither the dataset nor the
         // context.
         let (dataset, cx) = unsafe { (&*std::ptr::from_ref(dataset), &mut *std::ptr::from_mut(self)) };
@@ -141,43 +143,43 @@ impl<'a, D: Dataset> Part<'a, D> for Ready<D::Sample<'a>> {
 /// the others one by one. The first list contains all datasets, and the second those that were not
 /// yet checked for support: a name for the context, and the number of the dataset.
 macro_rules! get_many {
-    ($self:ident $indices:ident $cx:ident $put:ident [$($name:ident $place:tt)*] []) => {{
-        for (place, &index) in $indices.iter().enumerate() {
-            $cx.go_to(place);
+    ($self:ident $indices:ident $cx:ident $put:ident [$($name:ident $field:tt)*] []) => {{
+        for (number, &index) in $indices.iter().enumerate() {
+            $cx.go_to(number);
             $put($self.get(index, $cx)?)?;
         }
         Ok(())
     }};
     (
-        $self:ident $indices:ident $cx:ident $put:ident [$($name:ident $place:tt)*]
-        [$many:ident $many_place:tt $($rest:tt)*]
+        $self:ident $indices:ident $cx:ident $put:ident [$($name:ident $field:tt)*]
+        [$many:ident $many_field:tt $($rest:tt)*]
     ) => {{
-        if $self.$many_place.reads_many() {
-            let mut places = 0..;
+        if $self.$many_field.reads_many() {
+            let mut numbers = 0..;
             let [$($name),*] = $cx.parts();
-            return $self.$many_place.get_many($indices, $many, &mut |sample| {
-                let place = places.next().unwrap_or_default();
+            return $self.$many_field.get_many($indices, $many, &mut |sample| {
+                let number = numbers.next().unwrap_or_default();
                 // If there are more samples than indices, `put` fails.
-                let index = $indices.get(place).copied().unwrap_or_default();
+                let index = $indices.get(number).copied().unwrap_or_default();
                 let $many = &mut Ready(Some(sample));
                 // SAFETY: `put` accepts samples of any lifetime, so it cannot keep them: they are
                 // dropped when it returns.
-                $put(unsafe { ($(Part::sample(&mut *$name, &$self.$place, index, place)?,)*) })
+                $put(unsafe { ($(Part::sample(&mut *$name, &$self.$field, index, number)?,)*) })
             });
         }
-        get_many!($self $indices $cx $put [$($name $place)*] [$($rest)*])
+        get_many!($self $indices $cx $put [$($name $field)*] [$($rest)*])
     }};
 }
 
 macro_rules! tuples {
-    ($($($name:ident $place:tt),*;)*) => {$(
+    ($($($name:ident $field:tt),*;)*) => {$(
         impl<$($name: Dataset),*> sealed::Sealed for ($($name,)*) {}
 
         impl<$($name: Dataset),*> Datasets for ($($name,)*) {
             type Samples<'a> = ($($name::Sample<'a>,)*);
 
             fn lens(&self) -> impl Iterator<Item = usize> {
-                [$(self.$place.len()),*].into_iter()
+                [$(self.$field.len()),*].into_iter()
             }
 
             #[inline]
@@ -185,17 +187,17 @@ macro_rules! tuples {
             #[allow(non_snake_case)] // Each context has the name of its dataset's type.
             fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Samples<'a>, BoxError> {
                 let [$($name),*] = cx.parts();
-                Ok(($(self.$place.get(index, $name)?,)*))
+                Ok(($(self.$field.get(index, $name)?,)*))
             }
 
             #[inline]
             #[allow(unused_variables)]
             fn prefetch(&self, index: usize) {
-                $(self.$place.prefetch(index);)*
+                $(self.$field.prefetch(index);)*
             }
 
             fn reads_many(&self) -> bool {
-                false $(|| self.$place.reads_many())*
+                false $(|| self.$field.reads_many())*
             }
 
             #[allow(non_snake_case)]
@@ -205,24 +207,24 @@ macro_rules! tuples {
                 cx: &mut Context,
                 put: &mut dyn for<'a> FnMut(Self::Samples<'a>) -> Result<(), BoxError>,
             ) -> Result<(), BoxError> {
-                get_many!(self indices cx put [$($name $place)*] [$($name $place)*])
+                get_many!(self indices cx put [$($name $field)*] [$($name $field)*])
             }
 
             fn reads_ahead(&self) -> bool {
-                false $(|| self.$place.reads_ahead())*
+                false $(|| self.$field.reads_ahead())*
             }
 
             #[allow(unused_variables)]
             fn begin_pass(&self, upcoming: &Upcoming) {
-                $(if self.$place.reads_ahead() {
-                    self.$place.begin_pass(upcoming.clone());
+                $(if self.$field.reads_ahead() {
+                    self.$field.begin_pass(upcoming.clone());
                 })*
             }
 
             #[allow(unused_mut)]
             fn fields(&self) -> Option<Fields> {
                 let mut fields = Fields::new();
-                $(fields.named_fields($place, self.$place.fields()?);)*
+                $(fields.named_fields($field, self.$field.fields()?);)*
                 Some(fields)
             }
         }
@@ -242,7 +244,7 @@ impl<T: Datasets> StackDataset<T> {
         let mut lens = datasets.lens();
         let first = lens.next().ok_or(StackError::Empty)?;
         if let Some((i, other)) = lens.enumerate().find(|&(_, other)| other != first) {
-            return Err(StackError::Length { first, place: i + 2, other });
+            return Err(StackError::Length { first, dataset: i + 2, other });
         }
         Ok(Self { datasets, len: first })
     }

@@ -49,13 +49,13 @@ use crate::placed::Placed;
 #[derive(Clone, Default)]
 pub struct StopToken {
     flag: Placed<CancelFlag>,
-    alarm: Arc<Alarm>,
+    pipe: Arc<StopPipe>,
 }
 
 /// The pipe whose reading end becomes readable when reading should stop. Made when
 /// [`StopToken::fd`] is first called.
 #[derive(Debug, Default)]
-struct Alarm {
+struct StopPipe {
     ends: OnceLock<(io::PipeReader, io::PipeWriter)>,
     process: Process,
     /// Whether the loader is in another process, which does not have the pipe and cannot write to
@@ -80,9 +80,9 @@ impl StopToken {
     /// [`Unsupported`](io::ErrorKind::Unsupported) in a worker process that was started by a
     /// [command](crate::loader::ProcessBuilder::spawn), where only `is_stopping` is available.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
-        let alarm = &*self.alarm;
-        if alarm.ends.get().is_none() {
-            if alarm.is_remote || !alarm.process.is_this() {
+        let pipe = &*self.pipe;
+        if pipe.ends.get().is_none() {
+            if pipe.is_remote || !pipe.process.is_this() {
                 let message = "the loader is in another process, and its file descriptor did not come along";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, message));
             }
@@ -94,22 +94,22 @@ impl StopToken {
                 }
             }
             // Another thread may have set its pipe first.
-            _ = alarm.ends.set(ends);
-            // With the fence in `ring`, either this thread sees the flag, or `ring` sees the pipe.
+            _ = pipe.ends.set(ends);
+            // With the fence in `signal`, either this thread sees the flag, or `signal` sees the pipe.
             fence(Ordering::SeqCst);
             if self.is_stopping() {
-                self.ring();
+                self.signal();
             }
         }
-        Ok(alarm.ends.get().expect("it was just made").0.as_fd())
+        Ok(pipe.ends.get().expect("it was just made").0.as_fd())
     }
 
     /// Makes the file descriptor readable. Allowed in a signal handler.
-    fn ring(&self) {
+    fn signal(&self) {
         fence(Ordering::SeqCst);
         // A forked process must not wake its parent's threads.
-        if let Some((_, end)) = self.alarm.ends.get()
-            && self.alarm.process.is_this()
+        if let Some((_, end)) = self.pipe.ends.get()
+            && self.pipe.process.is_this()
         {
             // If the pipe is full, it is already readable.
             _ = (&*end).write(&[0]);
@@ -118,8 +118,8 @@ impl StopToken {
 
     /// Makes a token from a flag in memory that processes share. A process that is forked later
     /// inherits the file descriptor.
-    pub(crate) fn shared(flag: Placed<CancelFlag>, alarm: SharedAlarm) -> Self {
-        Self { flag, alarm: alarm.0 }
+    pub(crate) fn shared(flag: Placed<CancelFlag>, pipe: SharedStopPipe) -> Self {
+        Self { flag, pipe: pipe.0 }
     }
 
     /// Returns the flag.
@@ -138,12 +138,12 @@ impl StopToken {
     pub(crate) fn set(&self, cancel: bool) {
         self.flag.set(cancel);
         if cancel {
-            self.ring();
-        } else if let Some((end, _)) = self.alarm.ends.get()
-            && self.alarm.process.is_this()
+            self.signal();
+        } else if let Some((end, _)) = self.pipe.ends.get()
+            && self.pipe.process.is_this()
         {
-            let mut rung = [0; 64];
-            while (&*end).read(&mut rung).is_ok_and(|len| len == rung.len()) {}
+            let mut signals = [0; 64];
+            while (&*end).read(&mut signals).is_ok_and(|len| len == signals.len()) {}
         }
     }
 
@@ -151,26 +151,26 @@ impl StopToken {
     /// signal handler.
     pub(crate) fn stop(&self) {
         self.flag.stop();
-        self.ring();
+        self.signal();
     }
 }
 
 /// The pipe of a token whose flag is in memory that processes share.
 #[derive(Clone, Debug)]
-pub(crate) struct SharedAlarm(Arc<Alarm>);
+pub(crate) struct SharedStopPipe(Arc<StopPipe>);
 
-impl SharedAlarm {
+impl SharedStopPipe {
     /// Makes the pipe, in the loader's process before any worker process is forked.
     pub(crate) fn new() -> Self {
         let token = StopToken::default();
         // If the pipe cannot be made, workers can check only the flag.
         _ = token.fd();
-        Self(token.alarm)
+        Self(token.pipe)
     }
 
     /// Makes a value without a pipe, for a process that was not forked from the loader's.
     pub(crate) fn remote() -> Self {
-        Self(Arc::new(Alarm { is_remote: true, ..Alarm::default() }))
+        Self(Arc::new(StopPipe { is_remote: true, ..StopPipe::default() }))
     }
 }
 

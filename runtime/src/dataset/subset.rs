@@ -52,10 +52,10 @@ pub struct Subset<D> {
 #[non_exhaustive]
 pub enum SubsetError {
     /// An index is not below the dataset's length.
-    #[error("Subset: indices[{place}] is {index}, but the dataset has only {len} samples")]
+    #[error("Subset: indices[{position}] is {index}, but the dataset has only {len} samples")]
     Index {
-        /// The place in the list of indices, counted from 0.
-        place: usize,
+        /// The position in the list of indices, counted from 0.
+        position: usize,
         /// The index.
         index: usize,
         /// The number of samples in the dataset.
@@ -130,12 +130,12 @@ fn collect<I: IndexWord>(
         |entries: usize| move |source| SubsetError::Memory { bytes: entries.saturating_mul(size_of::<I>()), source };
     let least = indices.size_hint().0;
     reserve_table(table, least).map_err(memory(least))?;
-    for (place, index) in indices.enumerate() {
+    for (position, index) in indices.enumerate() {
         if index >= len {
-            return Err(SubsetError::Index { place, index, len });
+            return Err(SubsetError::Index { position, index, len });
         }
         if table.len() == table.capacity() {
-            table.try_reserve(1).map_err(memory(place.saturating_add(1)))?;
+            table.try_reserve(1).map_err(memory(position.saturating_add(1)))?;
         }
         table.push(I::from_index(index));
     }
@@ -156,7 +156,7 @@ impl<D> Subset<D> {
 
     /// Returns the dataset's indices of the samples, in order.
     pub fn indices(&self) -> impl ExactSizeIterator<Item = usize> + DoubleEndedIterator + FusedIterator + '_ {
-        self.range.clone().map(|place| self.table.index(place))
+        self.range.clone().map(|position| self.table.index(position))
     }
 
     /// Returns the index that sample `index` has in the dataset, or `None` if `index` is out of
@@ -359,11 +359,11 @@ mod tests {
         let mut kept = Vec::new();
         for _ in 0..3 {
             subset.get_many(&[1, 2, 3], &mut cx, &mut |_| Ok(())).unwrap();
-            let mut places: Vec<usize> = cx.local::<Scratch>().0.iter().map(|one| one.as_ptr() as usize).collect();
-            places.sort_unstable();
-            kept.push(places);
+            let mut addresses: Vec<usize> = cx.local::<Scratch>().0.iter().map(|one| one.as_ptr() as usize).collect();
+            addresses.sort_unstable();
+            kept.push(addresses);
         }
         assert_eq!(kept[0].len(), 3);
-        assert!(kept.iter().all(|places| *places == kept[0]));
+        assert!(kept.iter().all(|addresses| *addresses == kept[0]));
     }
 }

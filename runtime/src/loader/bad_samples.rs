@@ -6,7 +6,7 @@ use crate::loader::collate::cell::Lease;
 use crate::loader::collate::storage::Storage;
 use crate::loader::collate::tag::Tag;
 use crate::loader::error::failure::{Failure, Skipped, SlotErrors};
-use crate::loader::error::guard::{dispose, dispose_each, quietly};
+use crate::loader::error::guard::{catch_panic, dispose, dispose_each};
 use crate::loader::error::run::{By, Error};
 use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::metrics::bad_samples::{BadSample, BadSampleReport};
@@ -231,7 +231,7 @@ impl BadSampleLog {
             }
             Err(error) => {
                 // The panic hook has reported a panic in here; nothing else is done about it.
-                quietly(|| lease.payload().discard());
+                catch_panic(|| lease.payload().discard());
                 stats.fail();
                 Some(Err(error))
             }
@@ -301,7 +301,7 @@ impl BadSampleLog {
         drop(met);
         if is_new {
             trace::tell(|| tracing::warn!(index, position, batch = task, by = %by, error = %cause, "a sample is bad"));
-            self.listener.hear(|| Warning::BadSample { index: *index, batch: task, by: *by, message });
+            self.listener.notify(|| Warning::BadSample { index: *index, batch: task, by: *by, message });
         }
     }
 }

@@ -10,7 +10,7 @@
 use tracing::span::Span;
 
 use crate::loader::error::failure::Cause;
-use crate::loader::error::guard::{dispose, guarded, quietly};
+use crate::loader::error::guard::{catch_panic, dispose, guarded};
 use crate::loader::error::warning::{Warning, Warnings};
 use crate::sync::thread::{self, ThreadId};
 
@@ -99,14 +99,14 @@ pub(crate) fn wait() -> Entered {
 
 /// Runs `say`, which emits a `tracing` event, and catches a panic of the subscriber.
 pub(crate) fn tell(say: impl FnOnce()) {
-    quietly(say);
+    catch_panic(say);
 }
 
 impl Warnings {
     /// Emits a warning through `tracing` and to the user's listener, and adds it to the list.
     pub(crate) fn add(&mut self, warning: Warning) {
         tell(|| tracing::warn!("{warning}"));
-        self.listener.hear(|| warning.clone());
+        self.listener.notify(|| warning.clone());
         self.list.push(warning);
     }
 }

@@ -83,10 +83,10 @@ mod tests {
 
     #[test]
     fn a_position_is_text_and_can_be_read_in_parts() {
-        let place = GeneratorState { seed: u64::MAX, drawn: 1248 };
-        assert_eq!(serde_json::to_string(&place).unwrap(), "\"18446744073709551615:1248\"");
+        let state = GeneratorState { seed: u64::MAX, drawn: 1248 };
+        assert_eq!(serde_json::to_string(&state).unwrap(), "\"18446744073709551615:1248\"");
         for saved in ["\"18446744073709551615:1248\"", r#"{"seed": 18446744073709551615, "drawn": 1248}"#] {
-            assert_eq!(serde_json::from_str::<GeneratorState>(saved).unwrap(), place);
+            assert_eq!(serde_json::from_str::<GeneratorState>(saved).unwrap(), state);
         }
         for saved in ["\"42\"", "\"42:\"", "\"-1:3\"", "\"1:2:3\"", "7", "null", r#"{"seed": 1}"#] {
             assert!(serde_json::from_str::<GeneratorState>(saved).is_err(), "{saved}");
@@ -95,12 +95,12 @@ mod tests {
 
     #[test]
     fn a_generator_can_move_forward_and_back() {
-        let place = GeneratorState { seed: 7, drawn: 1000 };
+        let state = GeneratorState { seed: 7, drawn: 1000 };
         for (seed, drawn) in [(7, 0), (7, 1000), (7, 1001), (8, 5)] {
             let mut generator = Generator::from_seed(seed);
             generator.discard(drawn);
-            place.put(&mut generator);
-            assert_eq!(GeneratorState::of(&generator), place);
+            state.put(&mut generator);
+            assert_eq!(GeneratorState::of(&generator), state);
             let mut other = Generator::from_seed(7);
             other.discard(1000);
             assert_eq!(generator.random_i64(), other.random_i64());

@@ -247,10 +247,10 @@ mod tests {
         let mut generator = Generator::new();
         let mut table: Vec<u32> = Vec::new();
         generator.randperm_into(1000, &mut table).unwrap();
-        let (place, capacity) = (table.as_ptr(), table.capacity());
+        let (start, capacity) = (table.as_ptr(), table.capacity());
         generator.randperm_into(1000, &mut table).unwrap();
         generator.randperm_into(7, &mut table).unwrap();
-        assert_eq!((table.as_ptr(), table.capacity(), table.len()), (place, capacity, 7));
+        assert_eq!((table.as_ptr(), table.capacity(), table.len()), (start, capacity, 7));
     }
 
     #[test]

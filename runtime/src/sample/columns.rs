@@ -18,7 +18,7 @@ use crate::tensor::{AnyTensorView, TensorView};
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
     columns: &'a [Column],
-    slot: *const u8,
+    cell: *const u8,
     /// The number of rows of the batch, at most `layout_rows`.
     rows: usize,
     /// The number of rows of a full batch.
@@ -32,7 +32,7 @@ pub struct Columns<'a> {
 /// The position of a batch's field in [`Columns::bytes`]. Each tensor begins at a multiple of 256
 /// bytes from the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FieldBytes {
     /// The byte range of the elements.
     pub data: Range<usize>,
     /// The shape of the elements, as in [`Columns::get`].
@@ -46,18 +46,18 @@ pub struct Place {
 }
 
 impl<'a> Columns<'a> {
-    /// Makes the columns of the first `rows` rows of a slot.
+    /// Makes the columns of the first `rows` rows of a cell.
     ///
     /// # Safety
     ///
     /// Those of [`Row::new`]. The first `rows` rows must be fully written, and no code may write to
     /// them for `'a`.
     #[inline]
-    pub(crate) unsafe fn new(layout: &'a Layout, slot: *const u8, rows: usize) -> Self {
+    pub(crate) unsafe fn new(layout: &'a Layout, cell: *const u8, rows: usize) -> Self {
         debug_assert!(rows <= layout.rows);
         Self {
             columns: &layout.columns,
-            slot,
+            cell,
             rows,
             layout_rows: layout.rows,
             batched: true,
@@ -72,9 +72,9 @@ impl<'a> Columns<'a> {
     ///
     /// Those of [`new`](Self::new), with one row.
     #[inline]
-    pub(crate) unsafe fn single(layout: &'a Layout, slot: *const u8) -> Self {
+    pub(crate) unsafe fn single(layout: &'a Layout, cell: *const u8) -> Self {
         // SAFETY: the caller upholds the contract of `new` for one row.
-        Self { batched: false, ..unsafe { Self::new(layout, slot, 1) } }
+        Self { batched: false, ..unsafe { Self::new(layout, cell, 1) } }
     }
 
     /// Returns the number of fields.
@@ -135,7 +135,7 @@ impl<'a> Columns<'a> {
     pub fn raw(&self, i: usize) -> Option<(Shape, NonNull<[u8]>)> {
         let column = self.columns.get(i)?;
         let (start, shape, elements) = self.extent(column);
-        let start = NonNull::new(start.cast_mut()).expect("a slot is not null");
+        let start = NonNull::new(start.cast_mut()).expect("a cell is not null");
         Some((shape, NonNull::slice_from_raw_parts(start, elements * column.field.dtype.size())))
     }
 
@@ -146,8 +146,8 @@ impl<'a> Columns<'a> {
     #[inline]
     pub fn raw_rows(&self, i: usize) -> Option<(usize, NonNull<u8>)> {
         let column = self.columns.get(i).filter(|column| self.batched && column.field.kind == Kind::Fixed)?;
-        // SAFETY: the column begins inside the slot.
-        let start = unsafe { self.slot.add(column.offset) };
+        // SAFETY: the column begins inside the cell.
+        let start = unsafe { self.cell.add(column.offset) };
         Some((self.rows, NonNull::new(start.cast_mut())?))
     }
 
@@ -164,17 +164,17 @@ impl<'a> Columns<'a> {
 
     /// Returns the memory of all fields as one slice, so that it can be copied as a whole. It
     /// extends from the start of the first field to the end of the last one, including the gaps
-    /// between them. [`place`](Self::place) returns the position of each field.
+    /// between them. [`field_bytes`](Self::field_bytes) returns the position of each field.
     pub fn bytes(&self) -> &'a [u8] {
         let first = self.first();
-        let end = |i| self.place(i).map_or(0, |place| place.ends.map_or(place.data.end, |ends| ends.end));
+        let end = |i| self.field_bytes(i).map_or(0, |field| field.ends.map_or(field.data.end, |ends| ends.end));
         let len = (0..self.columns.len()).map(end).max().unwrap_or_default();
-        // SAFETY: all positions are within the slot, whose memory is initialised, and no code writes to it for `'a`.
-        unsafe { std::slice::from_raw_parts(self.slot.add(first), len) }
+        // SAFETY: all positions are within the cell, whose memory is initialised, and no code writes to it for `'a`.
+        unsafe { std::slice::from_raw_parts(self.cell.add(first), len) }
     }
 
     /// Returns the position of field `i` in [`bytes`](Self::bytes); `None` if there is no field `i`.
-    pub fn place(&self, i: usize) -> Option<Place> {
+    pub fn field_bytes(&self, i: usize) -> Option<FieldBytes> {
         let column = self.columns.get(i)?;
         let (_, shape, elements) = self.extent(column);
         let from = |offset: usize, len: usize| offset - self.first()..offset - self.first() + len;
@@ -183,7 +183,7 @@ impl<'a> Columns<'a> {
         // If there are no rows, the spill may still have the state of an earlier batch.
         let spilled = elements > 0 && self.spill(column).is_some();
         let bytes = if spilled { 0 } else { elements * column.field.dtype.size() };
-        Some(Place { data: from(column.offset, bytes), shape, ends, spilled })
+        Some(FieldBytes { data: from(column.offset, bytes), shape, ends, spilled })
     }
 
     /// Returns the offset of the first field.
@@ -257,8 +257,8 @@ impl<'a> Columns<'a> {
     /// Returns the dataset index of each row.
     #[inline]
     pub(crate) fn indices(&self) -> &'a [i64] {
-        // SAFETY: the slot starts with an i64 for each row.
-        unsafe { std::slice::from_raw_parts(self.slot.add(INDICES).cast(), self.rows) }
+        // SAFETY: the cell starts with an i64 for each row.
+        unsafe { std::slice::from_raw_parts(self.cell.add(INDICES).cast(), self.rows) }
     }
 
     #[inline]
@@ -273,8 +273,8 @@ impl<'a> Columns<'a> {
     #[inline(always)] // A call would copy the shape through memory twice.
     fn extent(&self, column: &Column) -> (*const u8, Shape, usize) {
         let shape = &column.field.shape;
-        // SAFETY: the column begins inside the slot.
-        let start = unsafe { self.slot.add(column.offset) };
+        // SAFETY: the column begins inside the cell.
+        let start = unsafe { self.cell.add(column.offset) };
         match column.field.kind {
             Kind::PaddedToLongest => self.longest(column),
             Kind::Packed => self.packed(column),
@@ -288,22 +288,22 @@ impl<'a> Columns<'a> {
     /// nothing.
     #[inline(never)]
     fn longest(&self, column: &Column) -> (*const u8, Shape, usize) {
-        // SAFETY: the slot is one of this layout, and no code writes it for `'a`.
-        let (items, _, bytes) = unsafe { longest::rows(column, self.slot.cast_mut(), self.layout_rows, self.rows) };
+        // SAFETY: the cell is one of this layout, and no code writes it for `'a`.
+        let (items, _, bytes) = unsafe { longest::rows(column, self.cell.cast_mut(), self.layout_rows, self.rows) };
         let (row, rows) = (Shape::new(&[bytes / column.field.dtype.size()]).unwrap_or_default(), self.rows);
         let elements = rows * row.rows();
         let shape = if self.batched { row.stack(rows) } else { row };
         (items.cast_const(), shape, elements)
     }
 
-    /// Works like [`extent`](Self::extent), for a packed column. `Row::room` ensures that the total
+    /// Works like [`extent`](Self::extent), for a packed column. `Row::reserve_packed` ensures that the total
     /// is within the memory.
     #[inline(never)]
     fn packed(&self, column: &Column) -> (*const u8, Shape, usize) {
         let shape = &column.field.shape;
         let total = self.ends(column)[self.rows] as usize;
-        // SAFETY: the column begins inside the slot.
-        let start = self.spill(column).unwrap_or_else(|| unsafe { self.slot.add(column.offset) });
+        // SAFETY: the column begins inside the cell.
+        let start = self.spill(column).unwrap_or_else(|| unsafe { self.cell.add(column.offset) });
         (start, shape.row().stack(total), total * shape.row_elements())
     }
 
@@ -311,7 +311,7 @@ impl<'a> Columns<'a> {
     fn spill(&self, column: &Column) -> Option<*const u8> {
         // SAFETY: `Layout::spilling` put a spill at this offset, and no code writes it while the
         // rows are read.
-        let spill = unsafe { &*self.slot.add(column.spill?).cast::<Spill>() };
+        let spill = unsafe { &*self.cell.add(column.spill?).cast::<Spill>() };
         spill.memory().map(|(start, _)| start.cast_const())
     }
 
@@ -343,7 +343,7 @@ impl<'a> Columns<'a> {
         let first = usize::from(column.field.is_packed());
         // SAFETY: the column has an i64 for each row at this offset, and a packed one an additional
         // 0 before them.
-        unsafe { std::slice::from_raw_parts(self.slot.add(column.ends).cast(), first + self.rows) }
+        unsafe { std::slice::from_raw_parts(self.cell.add(column.ends).cast(), first + self.rows) }
     }
 }
 

@@ -10,31 +10,31 @@ use super::longest;
 ///
 /// Those of [`Row::new`](super::Row::new), for the first `rows` rows, to which the caller must have
 /// exclusive access. The empty rows must be among them.
-pub(crate) unsafe fn compact_rows(layout: &Layout, slot: *mut u8, empty: &[usize], rows: usize) {
+pub(crate) unsafe fn compact_rows(layout: &Layout, cell: *mut u8, empty: &[usize], rows: usize) {
     debug_assert!(empty.is_sorted() && empty.iter().all(|&row| row < rows) && rows <= layout.rows);
     let word = size_of::<i64>();
     // SAFETY: each column has one piece of its size for each row. So do the indices and the ends
     // (for a packed field, after an initial 0, which is not moved). The caller has exclusive access
     // to them, and all pieces of a column have one type.
     unsafe {
-        move_down(slot.add(INDICES), word, empty, rows);
+        move_down(cell.add(INDICES), word, empty, rows);
         for column in &layout.columns {
             match column.field.kind {
-                Kind::Fixed | Kind::PaddedToMax => move_down(slot.add(column.offset), column.stride, empty, rows),
+                Kind::Fixed | Kind::PaddedToMax => move_down(cell.add(column.offset), column.stride, empty, rows),
                 Kind::PaddedToLongest => {
                     // Empty rows at the end may lie beyond the memory, so they are not included.
                     let last = (0..rows).rev().find(|row| !empty.contains(row)).map_or(0, |row| row + 1);
-                    let (items, _, width) = longest::rows(column, slot, layout.rows, last);
+                    let (items, _, width) = longest::rows(column, cell, layout.rows, last);
                     move_down(items, width, empty, rows);
                 }
                 Kind::Packed => {}
             }
             match column.field.kind {
                 Kind::Fixed => {}
-                Kind::PaddedToMax | Kind::PaddedToLongest => move_down(slot.add(column.ends), word, empty, rows),
+                Kind::PaddedToMax | Kind::PaddedToLongest => move_down(cell.add(column.ends), word, empty, rows),
                 // A row without items ends where the row before it does, so removing its end does
                 // not affect other rows.
-                Kind::Packed => move_down(slot.add(column.ends + word), word, empty, rows),
+                Kind::Packed => move_down(cell.add(column.ends + word), word, empty, rows),
             }
         }
     }

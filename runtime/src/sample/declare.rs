@@ -41,13 +41,13 @@ impl Fields {
     pub fn named_run(&mut self, parts: impl IntoIterator<Item = (String, impl Sample)>) {
         let first = self.list.len();
         for (name, part) in parts {
-            let place = self.list.len();
+            let start = self.list.len();
             if name.is_empty() {
                 part.declare(self)
             } else {
                 self.named(&name, &part)
             }
-            match &mut self.list[place..] {
+            match &mut self.list[start..] {
                 [field] if field.run == 0 => field.part = Some(name),
                 fields => {
                     let error = LayoutError::Part { name, fields: fields.len() };

@@ -146,19 +146,19 @@ impl<T, F, const N: usize> fmt::Debug for Lazy<T, F, N> {
 }
 
 macro_rules! tuples {
-    ($($($name:ident $place:tt),*;)*) => {$(
+    ($($($name:ident $field:tt),*;)*) => {$(
         impl<$($name: Sample),*> Sample for ($($name,)*) {
             type Schema = ($($name::Schema,)*);
 
             #[allow(unused_variables)]
             fn declare(&self, fields: &mut Fields) {
-                $(fields.named($place, &self.$place);)*
+                $(fields.named($field, &self.$field);)*
             }
 
             #[inline(always)]
             #[allow(unused_variables)]
             fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-                $(self.$place.write(row)?;)*
+                $(self.$field.write(row)?;)*
                 Ok(())
             }
         }

@@ -1,14 +1,14 @@
-//! The fields that samples declare, and their positions in a slot. Here a slot is the memory of one
+//! The fields that samples declare, and their positions in a cell. Here a cell is the memory of one
 //! batch.
 
 use std::fmt;
 
 use super::spill::Spill;
-use super::width::State;
+use super::width::RowWidth;
 use crate::dtype::DType;
 use crate::shape::{Shape, ShapeError};
 
-/// The alignment of tensors in a slot, suitable for GPU copy engines and vector units.
+/// The alignment of tensors in a cell, suitable for GPU copy engines and vector units.
 pub(crate) const FIELD_ALIGN: usize = 256;
 
 /// The way in which the samples of a batch are arranged in a field.
@@ -138,22 +138,22 @@ impl Fields {
     }
 
     /// Adds a field that has any number of elements in each sample, and is padded to the longest
-    /// sample of the batch. A full batch has room for `room` elements per sample, including the
+    /// sample of the batch. A full batch has room for `capacity` elements per sample, including the
     /// padding.
     ///
     /// The longest sample is known only when all have been written, so each batch is filled by one
     /// thread.
-    pub fn padded_to_longest(&mut self, dtype: DType, room: usize) {
-        self.push(dtype, Shape::new(&[room]), Kind::PaddedToLongest);
+    pub fn padded_to_longest(&mut self, dtype: DType, capacity: usize) {
+        self.push(dtype, Shape::new(&[capacity]), Kind::PaddedToLongest);
     }
 
     /// Adds a field that has any number of items of shape `item` in each sample. The samples are
-    /// concatenated. A full batch has room for `room` items per sample.
+    /// concatenated. A full batch has room for `capacity` items per sample.
     ///
     /// The start of a sample is known only when the previous one has been written, so each batch is
     /// filled by one thread.
-    pub fn packed(&mut self, dtype: DType, item: &[usize], room: usize) {
-        self.push(dtype, Shape::new(item).and_then(|item| item.stacked(room)), Kind::Packed);
+    pub fn packed(&mut self, dtype: DType, item: &[usize], capacity: usize) {
+        self.push(dtype, Shape::new(item).and_then(|item| item.stacked(capacity)), Kind::Packed);
     }
 
     /// Lets the packed fields [spill](crate::loader::Overflow::Spill) to the heap regardless of the
@@ -206,9 +206,9 @@ impl Fields {
         let mut datasets = datasets.enumerate().filter(|(_, (is_empty, _))| !is_empty);
         let (first, (_, fields)) = datasets.next()?;
         let mut all = fields()?;
-        for (place, (_, fields)) in datasets {
+        for (dataset, (_, fields)) in datasets {
             if let Some(fields) = fields() {
-                all.include([first, place], fields);
+                all.include([first, dataset], fields);
             }
         }
         Some(all)
@@ -216,9 +216,9 @@ impl Fields {
 
     /// Extends these fields so that the samples of another dataset fit, too: a packed or padded
     /// field gets the larger room of the two, and fields may spill if those of either dataset may.
-    /// Everything else must be equal. `first` and `place` are the numbers of the two datasets, for
+    /// Everything else must be equal. `first` and `dataset` are the numbers of the two datasets, for
     /// the error.
-    fn include(&mut self, [first, place]: [usize; 2], other: Self) {
+    fn include(&mut self, [first, dataset]: [usize; 2], other: Self) {
         let other_len = other.list.len();
         // The lengths of runs can also differ. The fields' texts don't show that, but their names
         // do.
@@ -228,8 +228,8 @@ impl Fields {
         });
         let mut differing = None;
         for (own, other) in self.list.iter_mut().zip(other.list) {
-            let (room, other_room) = (own.shape.dims().first().copied(), other.shape.dims().first().copied());
-            let shape = if own.kind == Kind::Fixed || other_room <= room { &own.shape } else { &other.shape };
+            let (capacity, other_capacity) = (own.shape.dims().first().copied(), other.shape.dims().first().copied());
+            let shape = if own.kind == Kind::Fixed || other_capacity <= capacity { &own.shape } else { &other.shape };
             let merged = Field { shape: shape.clone(), ..own.clone() };
             let fits = |field: &Field| match field.kind {
                 Kind::Fixed => *field == merged,
@@ -250,7 +250,7 @@ impl Fields {
             differing = Some((format!("{other_len} fields ({other})"), format!("{} ({own})", self.list.len())));
         }
         if let Some((found, declared)) = differing {
-            self.fail(LayoutError::Differs { dataset: place, found, first, declared });
+            self.fail(LayoutError::Differs { dataset, found, first, declared });
         }
         self.spills |= other.spills;
         self.error = self.error.take().or(other.error);
@@ -276,11 +276,11 @@ impl Fields {
     }
 }
 
-/// The position of a field in a slot.
+/// The position of a field in a cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) field: Field,
-    /// The number of bytes from the start of the slot to row 0; a multiple of `FIELD_ALIGN`.
+    /// The number of bytes from the start of the cell to row 0; a multiple of `FIELD_ALIGN`.
     pub(crate) offset: usize,
     /// The number of elements in one row (the maximum for a padded field, the room for a packed
     /// field).
@@ -288,29 +288,29 @@ pub(crate) struct Column {
     /// The number of bytes from one row to the next. The rows of a packed field, or of one padded
     /// to the longest, share `rows` times this many bytes.
     pub(crate) stride: usize,
-    /// The number of bytes from the start of the slot to the i64s that describe the rows. For a
-    /// padded field they are each row's length, followed by the [`State`](super::width::State) if
+    /// The number of bytes from the start of the cell to the i64s that describe the rows. For a
+    /// padded field they are each row's length, followed by the [`RowWidth`](super::width::RowWidth) if
     /// it is padded to the longest. For a packed field they are a 0 and then the end of each row,
     /// in items.
     pub(crate) ends: usize,
-    /// The number of bytes from the start of the slot to the column's [`Spill`], if its elements
+    /// The number of bytes from the start of the cell to the column's [`Spill`], if its elements
     /// may spill.
     pub(crate) spill: Option<usize>,
 }
 
-/// The positions of all fields and indices in a slot.
+/// The positions of all fields and indices in a cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) columns: Box<[Column]>,
     /// The number of rows in a full batch.
     pub(crate) rows: usize,
-    /// The size of a slot, in bytes.
+    /// The size of a cell, in bytes.
     pub(crate) size: usize,
     /// Whether long copies into rows [bypass the caches](crate::streaming).
     pub(crate) streaming: bool,
 }
 
-/// The offset of the dataset indices of the rows, one i64 each, at the start of each slot.
+/// The offset of the dataset indices of the rows, one i64 each, at the start of each cell.
 pub(crate) const INDICES: usize = 0;
 
 /// The error for fields that have no valid layout.
@@ -387,7 +387,7 @@ impl Layout {
         if let Some(error) = fields.error {
             return Err(error);
         }
-        let place = |end: &mut usize, bytes: Option<usize>| -> Option<usize> {
+        let reserve = |end: &mut usize, bytes: Option<usize>| -> Option<usize> {
             let start = end.checked_next_multiple_of(FIELD_ALIGN)?;
             // No allocation is larger than isize::MAX, and pointer arithmetic requires that.
             *end = start.checked_add(bytes?).filter(|&end| end <= isize::MAX as usize)?;
@@ -396,7 +396,7 @@ impl Layout {
         let mut end = INDICES;
         let too_large = |field: &str| LayoutError::TooLarge { field: field.to_owned(), rows };
         let words = rows.checked_mul(size_of::<i64>());
-        place(&mut end, words).ok_or_else(|| too_large("indices"))?;
+        reserve(&mut end, words).ok_or_else(|| too_large("indices"))?;
         let mut columns = Vec::with_capacity(fields.list.len());
         for field in fields.list {
             let too_large = || too_large(&field.to_string());
@@ -417,14 +417,14 @@ impl Layout {
             }
             let elements = field.shape.elements().ok_or_else(too_large_sample)?;
             let stride = bytes(elements)?;
-            let offset = place(&mut end, stride.checked_mul(rows)).ok_or_else(too_large)?;
+            let offset = reserve(&mut end, stride.checked_mul(rows)).ok_or_else(too_large)?;
             let ends = match field.kind {
                 Kind::Fixed => 0,
-                Kind::PaddedToMax => place(&mut end, words).ok_or_else(too_large)?,
+                Kind::PaddedToMax => reserve(&mut end, words).ok_or_else(too_large)?,
                 Kind::PaddedToLongest => {
-                    place(&mut end, words.and_then(|n| n.checked_add(size_of::<State>()))).ok_or_else(too_large)?
+                    reserve(&mut end, words.and_then(|n| n.checked_add(size_of::<RowWidth>()))).ok_or_else(too_large)?
                 }
-                Kind::Packed => place(&mut end, words.and_then(|n| n.checked_add(8))).ok_or_else(too_large)?,
+                Kind::Packed => reserve(&mut end, words.and_then(|n| n.checked_add(8))).ok_or_else(too_large)?,
             };
             columns.push(Column { field, offset, elements, stride, ends, spill: None });
         }
@@ -449,21 +449,21 @@ impl Layout {
         self.columns.iter().any(|column| column.spill.is_some())
     }
 
-    /// Frees the heap memory of a slot's columns.
+    /// Frees the heap memory of a cell's columns.
     ///
     /// # Safety
     ///
-    /// `slot` must be the start of a slot with this layout, as for [`Row::new`](super::Row::new),
+    /// `cell` must be the start of a cell with this layout, as for [`Row::new`](super::Row::new),
     /// to which the caller must have exclusive access.
-    pub(crate) unsafe fn free_spills(&self, slot: *mut u8) {
+    pub(crate) unsafe fn free_spills(&self, cell: *mut u8) {
         for at in self.columns.iter().filter_map(|column| column.spill) {
             // SAFETY: `spilling` put an aligned spill at this offset, for which zeros are valid,
-            // and the caller has exclusive access to the slot.
-            unsafe { &mut *slot.add(at).cast::<Spill>() }.free();
+            // and the caller has exclusive access to the cell.
+            unsafe { &mut *cell.add(at).cast::<Spill>() }.free();
         }
     }
 
-    /// Copies a slot into another one, including its heap memory.
+    /// Copies a cell into another one, including its heap memory.
     ///
     /// # Panics
     ///
@@ -471,23 +471,23 @@ impl Layout {
     ///
     /// # Safety
     ///
-    /// At `from` and `to` there must be [`size`](Self::size) bytes, aligned like slots. `from` must
-    /// be a slot with this layout that no code writes during the call. The caller must have
+    /// At `from` and `to` there must be [`size`](Self::size) bytes, aligned like cells. `from` must
+    /// be a cell with this layout that no code writes during the call. The caller must have
     /// exclusive access to `to`, which must have no heap memory.
     pub(crate) unsafe fn copy(&self, from: *const u8, to: *mut u8) {
         // The spills come after everything else, in the order of the columns.
         let spills = self.columns.iter().filter_map(|column| column.spill);
-        // SAFETY: the caller guarantees both slots' sizes, and that `to` does not overlap `from`.
+        // SAFETY: the caller guarantees both cells' sizes, and that `to` does not overlap `from`.
         unsafe { std::ptr::copy_nonoverlapping(from, to, spills.clone().next().unwrap_or(self.size)) };
         for at in spills {
-            // SAFETY: `spilling` put an aligned spill at this offset in each of the slots, and
+            // SAFETY: `spilling` put an aligned spill at this offset in each of the cells, and
             // zeros are a valid spill.
             let (theirs, ours) = unsafe { (&*from.add(at).cast::<Spill>(), &mut *to.add(at).cast::<Spill>()) };
             *ours = theirs.copy().expect("the heap memory can be allocated");
         }
     }
 
-    /// Returns whether the rows of a slot must be written in sequence, by one thread, because the
+    /// Returns whether the rows of a cell must be written in sequence, by one thread, because the
     /// position of a row depends on the rows before it.
     pub(crate) fn is_sequential(&self) -> bool {
         self.columns.iter().any(|column| column.field.shares_room())
@@ -506,8 +506,8 @@ mod tests {
         fields.padded_to_max(DType::U16, 7);
         fields.packed(DType::F32, &[4], 3);
         let layout = Layout::new(fields, 10).unwrap();
-        let places: Vec<_> = layout.columns.iter().map(|c| (c.offset, c.elements, c.stride, c.ends)).collect();
-        assert_eq!(places, [(256, 15, 15, 0), (512, 1, 8, 0), (768, 7, 14, 1024), (1280, 12, 48, 1792)]);
+        let columns: Vec<_> = layout.columns.iter().map(|c| (c.offset, c.elements, c.stride, c.ends)).collect();
+        assert_eq!(columns, [(256, 15, 15, 0), (512, 1, 8, 0), (768, 7, 14, 1024), (1280, 12, 48, 1792)]);
         assert_eq!(layout.size, 1792 + 88);
         let spilling = layout.clone().spilling().unwrap();
         assert_eq!((spilling.size, spilling.columns[3].spill), (layout.size + 16, Some(layout.size)));
@@ -556,9 +556,9 @@ mod tests {
 
     #[test]
     fn packed_fields_that_cannot_fit_are_errors() {
-        let layout = |item: &[usize], room, rows| {
+        let layout = |item: &[usize], capacity, rows| {
             let mut fields = Fields::new();
-            fields.packed(DType::F64, item, room);
+            fields.packed(DType::F64, item, capacity);
             Layout::new(fields, rows)
         };
         let error = layout(&[4, 0], 5, 2).unwrap_err().to_string();

@@ -6,31 +6,31 @@
 //! the longest so far with a probability of 1/i, so that moving costs about as much as writing. If
 //! the longest row comes first, nothing is moved.
 //!
-//! A [`State`], stored after the lengths of the rows, records the current width.
+//! A [`RowWidth`], stored after the lengths of the rows, records the current width.
 
 use super::layout::{Column, Kind};
 use super::mismatch::{Mismatch, Problem};
 use super::row::Row;
 use super::spill::Spill;
-use super::width::State;
+use super::width::RowWidth;
 use crate::dtype::{Element, for_dtype};
 use crate::tensor::AnyTensorView;
 
-/// Returns a pointer to a column's rows, in its slot or on the heap; the size of that memory in
+/// Returns a pointer to a column's rows, in its cell or on the heap; the size of that memory in
 /// bytes; and the distance in bytes from one row to the next. The distance is 0 if `rows` rows
 /// would not fit, which happens only if another process has overwritten the state.
 ///
 /// # Safety
 ///
-/// Those of [`State::of`], with a slot of `all` rows, which no other thread may write during the
+/// Those of [`RowWidth::of`], with a cell of `all` rows, which no other thread may write during the
 /// call.
-pub(super) unsafe fn rows(column: &Column, slot: *mut u8, all: usize, rows: usize) -> (*mut u8, usize, usize) {
+pub(super) unsafe fn rows(column: &Column, cell: *mut u8, all: usize, rows: usize) -> (*mut u8, usize, usize) {
     // SAFETY: the caller guarantees that the column has a state, and `Layout::spilling` put a spill
     // at this offset.
     let (width, start, bytes) = unsafe {
-        let spilled = column.spill.and_then(|at| (*slot.add(at).cast::<Spill>()).memory());
-        let (start, bytes) = spilled.unwrap_or_else(|| (slot.add(column.offset), column.stride * all));
-        ((*State::of(column, slot, all)).width, start, bytes)
+        let spilled = column.spill.and_then(|at| (*cell.add(at).cast::<Spill>()).memory());
+        let (start, bytes) = spilled.unwrap_or_else(|| (cell.add(column.offset), column.stride * all));
+        ((*RowWidth::of(column, cell, all)).width, start, bytes)
     };
     let width = usize::try_from(width).ok().and_then(|width| width.checked_mul(column.field.dtype.size()));
     let fits = |width: &usize| width.checked_mul(rows).is_some_and(|needed| needed <= bytes);
@@ -40,7 +40,7 @@ pub(super) unsafe fn rows(column: &Column, slot: *mut u8, all: usize, rows: usiz
 /// Changes the width of the first `rows` rows from `from` to `to`: moves them, and adds padding if
 /// they become wider.
 #[inline]
-pub(super) fn respread<T: Copy>(items: &mut [T], rows: usize, from: usize, to: usize, padding: T) {
+pub(super) fn change_width<T: Copy>(items: &mut [T], rows: usize, from: usize, to: usize, padding: T) {
     if from < to {
         for row in (0..rows).rev() {
             items.copy_within(row * from..(row + 1) * from, row * to);
@@ -70,11 +70,11 @@ impl Row<'_> {
         let column = self.column_of::<T>(Kind::PaddedToLongest, &[len])?;
         let (row, rows) = (self.row, self.layout.rows);
         // SAFETY: the column has its state after the lengths, and the row has exclusive access to
-        // the slot, as the layout is sequential.
-        let state = unsafe { &mut *State::of(column, self.slot, rows) };
+        // the cell, as the layout is sequential.
+        let state = unsafe { &mut *RowWidth::of(column, self.cell, rows) };
         // SAFETY: the column has an i64 for each row at this offset, and the row has exclusive
-        // access to the slot.
-        let lengths = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows) };
+        // access to the cell.
+        let lengths = unsafe { std::slice::from_raw_parts_mut(self.cell.add(column.ends).cast::<i64>(), rows) };
         let was = state.before(row, &lengths[..row]);
         let width = len.checked_next_multiple_of(multiple.max(1)).map(|own| own.max(was.needed));
         let end = width.and_then(|width| width.checked_mul(row + 1));
@@ -82,29 +82,38 @@ impl Row<'_> {
             return Err(self.wide(column, usize::MAX));
         };
         // Other processes may have written anything into the state, so it is checked.
-        let room = column.field.shape.rows() * rows;
-        if column.spill.is_none() && (end > room || was.stride.checked_mul(row).is_none_or(|before| before > room)) {
+        let capacity = column.field.shape.rows() * rows;
+        if column.spill.is_none()
+            && (end > capacity || was.stride.checked_mul(row).is_none_or(|before| before > capacity))
+        {
             return Err(self.wide(column, width));
         }
         let bytes = size_of::<T>();
-        // SAFETY: the column begins inside the slot, to which the row has exclusive access. The
+        // SAFETY: the column begins inside the cell, to which the row has exclusive access. The
         // rows before this one are at multiples of the stride.
         let items = unsafe {
-            let items = self.slot.add(column.offset);
+            let items = self.cell.add(column.offset);
             match column.spill {
                 Some(at) => {
-                    let spill = &mut *self.slot.add(at).cast::<Spill>();
-                    self.room_for(column, spill, items, row * was.stride * bytes, end.max(row * was.stride), row == 0)?
+                    let spill = &mut *self.cell.add(at).cast::<Spill>();
+                    self.reserve_items(
+                        column,
+                        spill,
+                        items,
+                        row * was.stride * bytes,
+                        end.max(row * was.stride),
+                        row == 0,
+                    )?
                 }
                 None => items,
             }
         };
-        // SAFETY: there is room for this many elements (by the checks above, or `room_for`), which
+        // SAFETY: there is room for this many elements (by the checks above, or `reserve_items`), which
         // are zeros or elements of this column.
         let items = unsafe { std::slice::from_raw_parts_mut(items.cast::<T>(), end.max(row * was.stride)) };
-        respread(items, row, was.stride, width, padding);
+        change_width(items, row, was.stride, width, padding);
         lengths[row] = len as i64;
-        *state = State::new(width, multiple.max(1), row + 1, padding);
+        *state = RowWidth::new(width, multiple.max(1), row + 1, padding);
         self.next += 1;
         let own = &mut items[row * width..end];
         own[len..].fill(padding);
@@ -114,17 +123,17 @@ impl Row<'_> {
     #[cold]
     fn wide(&self, column: &Column, width: usize) -> Mismatch {
         let (declared, rows, all) = (column.field.clone(), self.row + 1, self.layout.rows);
-        Problem::Wide { width, rows, all, room: declared.shape.rows() * all, declared }.into()
+        Problem::Wide { width, rows, all, capacity: declared.shape.rows() * all, declared }.into()
     }
 
     /// Writes the next field from a sample that another row has written, which left `state` behind:
     /// with the same padding and multiple.
-    pub(crate) fn write_padded_like(&mut self, data: &AnyTensorView<'_>, state: State) -> Result<(), Mismatch> {
+    pub(crate) fn write_padded_like(&mut self, data: &AnyTensorView<'_>, state: RowWidth) -> Result<(), Mismatch> {
         fn typed<T: Element>(
             row: &mut Row<'_>,
             column: &Column,
             data: &AnyTensorView<'_>,
-            state: State,
+            state: RowWidth,
         ) -> Result<(), Mismatch> {
             let Some(data) = data.typed::<T>() else { return Err(column.other(data.dtype(), data.shape())) };
             let data = data.as_slice();
@@ -142,11 +151,11 @@ impl Row<'_> {
         for column in layout.columns.iter().filter(|column| column.field.kind == Kind::PaddedToLongest) {
             // SAFETY: see `fill_padded`.
             let (state, lengths) = unsafe {
-                let lengths = std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows);
-                (&mut *State::of(column, self.slot, layout.rows), lengths)
+                let lengths = std::slice::from_raw_parts_mut(self.cell.add(column.ends).cast::<i64>(), layout.rows);
+                (&mut *RowWidth::of(column, self.cell, layout.rows), lengths)
             };
-            // SAFETY: the column has a state, and the row has exclusive access to the slot.
-            let (start, bytes, stride) = unsafe { rows(column, self.slot, layout.rows, row) };
+            // SAFETY: the column has a state, and the row has exclusive access to the cell.
+            let (start, bytes, stride) = unsafe { rows(column, self.cell, layout.rows, row) };
             let was = state.leave_empty(row, &lengths[..row]);
             lengths[row] = 0;
             let needed = was.needed.saturating_mul(column.field.dtype.size());
@@ -154,7 +163,7 @@ impl Row<'_> {
                 // SAFETY: this is the memory of all rows, to which this row has exclusive access,
                 // as the layout is sequential.
                 let items = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
-                respread(items, row, stride, needed, 0);
+                change_width(items, row, stride, needed, 0);
             }
         }
     }
@@ -162,7 +171,7 @@ impl Row<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Slot;
+    use super::super::tests::TestCell;
     use super::super::{Mask, PaddedTensor, PaddedToLongest, PaddedToMax, Schema};
     use super::*;
     use proptest::prelude::*;
@@ -170,12 +179,12 @@ mod tests {
     #[test]
     fn rows_move_apart_and_together() {
         let mut items = [1, 2, 3, 4, 5, 6, 0, 0, 0];
-        respread(&mut items, 3, 2, 3, 9);
+        change_width(&mut items, 3, 2, 3, 9);
         assert_eq!(items, [1, 2, 9, 3, 4, 9, 5, 6, 9]);
-        respread(&mut items, 3, 3, 1, 7);
+        change_width(&mut items, 3, 3, 1, 7);
         assert_eq!(items[..3], [1, 3, 5]);
-        respread(&mut items, 3, 1, 1, 7);
-        respread(&mut items, 2, 0, 2, 7);
+        change_width(&mut items, 3, 1, 1, 7);
+        change_width(&mut items, 2, 0, 2, 7);
         assert_eq!(items[..4], [7; 4]);
     }
 
@@ -185,8 +194,8 @@ mod tests {
         (padded, mask)
     }
 
-    fn read<'b>(slot: &'b Slot, rows: usize) -> (PaddedTensor<'b, u16>, PaddedTensor<'b, i64>) {
-        <(PaddedToLongest<'static, u16>, PaddedToMax<'static, i64>)>::tensors(&mut slot.batch(rows))
+    fn read<'b>(cell: &'b TestCell, rows: usize) -> (PaddedTensor<'b, u16>, PaddedTensor<'b, i64>) {
+        <(PaddedToLongest<'static, u16>, PaddedToMax<'static, i64>)>::tensors(&mut cell.batch(rows))
     }
 
     fn wanted(rows: &[&[u16]]) -> Vec<u16> {
@@ -203,7 +212,7 @@ mod tests {
             spills: bool,
         ) {
             let numbers: Vec<u16> = (0..12).collect();
-            let mut slot = if spills { Slot::spilling(&padded(&[]), 4) } else { Slot::new(&padded(&[]), 4) };
+            let mut cell = if spills { TestCell::spilling(&padded(&[]), 4) } else { TestCell::new(&padded(&[]), 4) };
             for batch in batches {
                 // Each row is written, left empty, written and then left empty, or written twice.
                 let (mut rows, mut empty): (Vec<&[u16]>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -212,26 +221,26 @@ mod tests {
                     let fits = |len: usize| spills || len.max(longest).next_multiple_of(3) * (row + 1) <= 24;
                     let data = &numbers[..len];
                     if how == 2 && fits(11) {
-                        slot.write(row, padded(&numbers[1..])).unwrap();
+                        cell.write(row, padded(&numbers[1..])).unwrap();
                     }
-                    let written = if how == 0 { None } else { Some(slot.write(row, padded(data))) };
+                    let written = if how == 0 { None } else { Some(cell.write(row, padded(data))) };
                     if let Some(Err(error)) = &written {
                         let error = error.to_string();
                         prop_assert!(error.contains("the batch has room for 24; declare room for at least"), "{}", error);
                     }
                     prop_assert!(written.as_ref().is_none_or(|written| written.is_ok() == fits(len)));
                     if how < 2 || written.is_some_and(|written| written.is_err()) {
-                        slot.leave_empty(row);
+                        cell.leave_empty(row);
                         empty.push(row);
                         rows.push(&[]);
                     } else {
                         rows.push(data);
                     }
                 }
-                slot.compact_rows(&empty, rows.len());
+                cell.compact_rows(&empty, rows.len());
                 let rows: Vec<_> =
                     rows.iter().enumerate().filter(|(row, _)| !empty.contains(row)).map(|(_, row)| *row).collect();
-                let (tokens, mask) = read(&slot, rows.len());
+                let (tokens, mask) = read(&cell, rows.len());
                 let want = wanted(&rows);
                 if !rows.is_empty() {
                     prop_assert_eq!(tokens.padded().shape().to_vec(), [rows.len(), want.len() / rows.len()]);

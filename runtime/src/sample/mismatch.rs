@@ -23,17 +23,17 @@ pub(super) enum Problem {
     Run { declared: usize, found: usize },
     #[error(
         "field {declared}: the {} samples before this one in the batch have {before} items, this one has {found}, and \
-         the batch has room for {room}; declare room for at least {} per sample (of files: the option `room`), or let \
+         the batch has room for {capacity}; declare room for at least {} per sample (of files: the option `room`), or let \
          batches spill (on_overflow), which needs threads as workers",
         .row, before.saturating_add(*.found).div_ceil(*.rows)
     )]
-    Full { declared: Field, row: usize, rows: usize, before: usize, found: usize, room: usize },
+    Full { declared: Field, row: usize, rows: usize, before: usize, found: usize, capacity: usize },
     #[error(
-        "field {declared}: {rows} samples padded to {width} have {} elements, and the batch has room for {room}; declare room \
+        "field {declared}: {rows} samples padded to {width} have {} elements, and the batch has room for {capacity}; declare room \
          for at least {} per sample of a full batch, or build the loader with on_overflow(Overflow::Spill)",
         .width.saturating_mul(*.rows), width.saturating_mul(*.rows).div_ceil(*.all)
     )]
-    Wide { declared: Field, width: usize, rows: usize, all: usize, room: usize },
+    Wide { declared: Field, width: usize, rows: usize, all: usize, capacity: usize },
     #[error(
         "field {declared}: the batch has no room for its {bytes} bytes so far, and that much memory cannot be allocated"
     )]

@@ -73,7 +73,7 @@ mod tests;
 mod validate;
 mod width;
 
-pub use self::columns::{Columns, Place};
+pub use self::columns::{Columns, FieldBytes};
 pub(crate) use self::compact_rows::compact_rows;
 #[doc(inline)]
 pub use self::derive::Sample;

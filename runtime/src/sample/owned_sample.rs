@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::layout::{Fields, Kind, Layout, LayoutError};
-use super::width::State;
+use super::width::RowWidth;
 use super::{Columns, Dynamic, Row, Sample};
 use crate::BoxError;
 use crate::arena::{Memory, Pages};
@@ -107,9 +107,11 @@ impl Sample for &OwnedSample {
         for column in &self.layout.columns {
             let field = &column.field;
             match (field.is_padded(), field.is_packed(), field.shape()) {
-                (true, _, &[room]) if field.is_padded_to_longest() => fields.padded_to_longest(field.dtype, room),
+                (true, _, &[capacity]) if field.is_padded_to_longest() => {
+                    fields.padded_to_longest(field.dtype, capacity)
+                }
                 (true, _, &[max]) => fields.padded_to_max(field.dtype, max),
-                (_, true, &[room, ref item @ ..]) => fields.packed(field.dtype, item, room),
+                (_, true, &[capacity, ref item @ ..]) => fields.packed(field.dtype, item, capacity),
                 (_, _, shape) => fields.fixed(field.dtype, shape),
             }
         }
@@ -118,9 +120,9 @@ impl Sample for &OwnedSample {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         for (i, column) in self.layout.columns.iter().enumerate() {
             if column.field.kind == Kind::PaddedToLongest {
-                // SAFETY: the pages are a slot of this layout, which no code writes while `self` is
+                // SAFETY: the pages are a cell of this layout, which no code writes while `self` is
                 // borrowed.
-                let state = unsafe { State::of(column, self.pages.start().as_ptr(), self.layout.rows).read() };
+                let state = unsafe { RowWidth::of(column, self.pages.start().as_ptr(), self.layout.rows).read() };
                 row.write_padded_like(&self.elements(i), state)?;
             } else {
                 row.write_elements(&self.elements(i))?;
@@ -139,7 +141,7 @@ impl fmt::Debug for OwnedSample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Packed, PaddedToMax, Schema, tests::Slot};
+    use crate::sample::{Packed, PaddedToMax, Schema, tests::TestCell};
 
     type Mixed<'a> = ([u8; 2], PaddedToMax<'a, i16>, Packed<'a, f64>, bool);
 
@@ -151,16 +153,16 @@ mod tests {
     fn a_single_sample_is_copied_into_batches() {
         let numbers: Vec<f64> = (0..100).map(f64::from).collect();
         let mut apart = OwnedSample::new(Fields::of(&mixed(&[], &[]))).unwrap();
-        let mut slot = Slot::spilling(&mixed(&[], &[]), 3);
+        let mut cell = TestCell::spilling(&mixed(&[], &[]), 3);
         let runs = [(&[7_i16][..], &numbers[..100]), (&[8, 9, 10], &numbers[..0]), (&[], &numbers[40..43])];
         for (row, (padded, packed)) in runs.into_iter().enumerate() {
             apart.fill(|row| mixed(padded, packed).write(row)).unwrap();
             let (bytes, padded_back, packed_back, yes) = <Mixed<'_> as Sample>::Schema::tensors(&mut apart.columns());
             assert_eq!((bytes.as_slice(), yes.as_slice()), (&[1, 2][..], &[true][..]));
             assert_eq!((padded_back.row(0), packed_back.row(0).as_slice()), (padded, packed));
-            slot.write(row, &apart).unwrap();
+            cell.write(row, &apart).unwrap();
         }
-        let (_, padded, packed, _) = <Mixed<'_> as Sample>::Schema::tensors(&mut slot.batch(3));
+        let (_, padded, packed, _) = <Mixed<'_> as Sample>::Schema::tensors(&mut cell.batch(3));
         assert_eq!(packed.offsets(), [0, 100, 100, 103]);
         for (row, (padded_row, packed_row)) in runs.into_iter().enumerate() {
             assert_eq!((padded.row(row), packed.row(row).as_slice()), (padded_row, packed_row));

@@ -9,8 +9,8 @@ use crate::tensor::{TensorView, no_such_row};
 /// jagged layout of values and offsets).
 ///
 /// An item is an element, or an array of elements; all items have the same shape. The memory of a
-/// batch has room for `room` items per sample of a full batch, and its samples share that room: a
-/// long sample can use what short ones leave. Set `room` to the average number of items per sample
+/// batch has room for `capacity` items per sample of a full batch, and its samples share that room: a
+/// long sample can use what short ones leave. Set `capacity` to the average number of items per sample
 /// in a batch, plus a margin. A batch that needs more is an error that says how much, or takes
 /// memory from the heap ([`Builder::on_overflow`](crate::loader::Builder::on_overflow)).
 ///
@@ -54,24 +54,24 @@ pub struct Packed<'a, T> {
     data: &'a [T],
     /// The shape of an item.
     item: &'a [usize],
-    room: usize,
+    capacity: usize,
 }
 
 impl<'a, T: Element> Packed<'a, T> {
-    /// Makes a sample of these elements. A batch has room for `room` elements per sample of a full
+    /// Makes a sample of these elements. A batch has room for `capacity` elements per sample of a full
     /// batch.
-    pub fn new(data: &'a [T], room: usize) -> Self {
-        Self { data, item: &[], room }
+    pub fn new(data: &'a [T], capacity: usize) -> Self {
+        Self { data, item: &[], capacity }
     }
 
-    /// Makes a sample of these elements, as items of shape `trailing`. A batch has room for `room`
+    /// Makes a sample of these elements, as items of shape `trailing`. A batch has room for `capacity`
     /// items per sample of a full batch. For example, items that are boxes of four numbers have the
     /// shape `[4]`.
     ///
     /// Writing the sample fails if the last item is incomplete. Building the loader fails if
     /// `trailing` contains a 0.
-    pub fn with_shape(data: &'a [T], trailing: &'a [usize], room: usize) -> Self {
-        Self { data, item: trailing, room }
+    pub fn with_shape(data: &'a [T], trailing: &'a [usize], capacity: usize) -> Self {
+        Self { data, item: trailing, capacity }
     }
 
     /// Returns all elements, item by item.
@@ -91,7 +91,7 @@ impl<T: Element> Sample for Packed<'_, T> {
     type Schema = Packed<'static, T>;
 
     fn declare(&self, fields: &mut Fields) {
-        fields.packed(T::DTYPE, self.item, self.room);
+        fields.packed(T::DTYPE, self.item, self.capacity);
     }
 
     #[inline]
@@ -154,14 +154,14 @@ impl<'b, T: Element> PackedTensor<'b, T> {
 #[derive(Clone, Copy, Debug)]
 pub struct PackedText<'a> {
     text: &'a str,
-    room: usize,
+    capacity: usize,
 }
 
 impl<'a> PackedText<'a> {
-    /// Makes a sample of this string. A batch has room for `room` bytes of UTF-8 per sample of a
+    /// Makes a sample of this string. A batch has room for `capacity` bytes of UTF-8 per sample of a
     /// full batch, which its samples share; see [`Packed`].
-    pub fn new(text: &'a str, room: usize) -> Self {
-        Self { text, room }
+    pub fn new(text: &'a str, capacity: usize) -> Self {
+        Self { text, capacity }
     }
 
     /// Returns the string.
@@ -175,7 +175,7 @@ impl Sample for PackedText<'_> {
     type Schema = PackedText<'static>;
 
     fn declare(&self, fields: &mut Fields) {
-        fields.packed(DType::U8, &[], self.room);
+        fields.packed(DType::U8, &[], self.capacity);
     }
 
     #[inline]

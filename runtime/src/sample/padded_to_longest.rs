@@ -9,7 +9,7 @@ use crate::dtype::{Element, element};
 /// Elements of one sample, which are padded to the longest sample of the batch. The sample's own
 /// length is stored, too. (Hugging Face's `DataCollatorWithPadding` pads like this.)
 ///
-/// A batch is a contiguous [`PaddedTensor`] of shape `[B, longest]`. Its memory has room for `room`
+/// A batch is a contiguous [`PaddedTensor`] of shape `[B, longest]`. Its memory has room for `capacity`
 /// elements per sample of a full batch, including the padding. The length of the dataset's longest
 /// sample is enough for every batch. If the samples of a batch have similar lengths, less is
 /// enough, such as the budget of a `LengthBatchSampler` (in `slotline-sequences`) divided by its
@@ -60,16 +60,16 @@ use crate::dtype::{Element, element};
 #[derive(Clone, Debug)]
 pub struct PaddedToLongest<'a, T: Element> {
     data: Cow<'a, [T]>,
-    room: usize,
+    capacity: usize,
     padding: Option<T>,
     multiple: usize,
 }
 
 impl<'a, T: Element> PaddedToLongest<'a, T> {
-    /// Makes a sample of these elements, padded with zeros. A batch has room for `room` elements
+    /// Makes a sample of these elements, padded with zeros. A batch has room for `capacity` elements
     /// per sample of a full batch.
-    pub fn new(data: &'a [T], room: usize) -> Self {
-        Self { data: Cow::Borrowed(data), room, padding: None, multiple: 1 }
+    pub fn new(data: &'a [T], capacity: usize) -> Self {
+        Self { data: Cow::Borrowed(data), capacity, padding: None, multiple: 1 }
     }
 
     /// Sets the element that rows are padded with.
@@ -96,14 +96,14 @@ impl<'a, T: Element> PaddedToLongest<'a, T> {
     /// Makes a mask for this sample, with `present` for each of its elements and zeros for the
     /// padding.
     pub fn mask<M: Element>(&self, present: M) -> Mask<M> {
-        Mask { present, len: self.data.len(), room: self.room, multiple: Some(self.multiple) }
+        Mask { present, len: self.data.len(), capacity: self.capacity, multiple: Some(self.multiple) }
     }
 }
 
 impl<T: Element> PaddedToLongest<'static, T> {
     /// Makes a sample that owns its elements, such as one that was computed; see [`new`](Self::new).
-    pub fn owned(data: Vec<T>, room: usize) -> Self {
-        Self { data: Cow::Owned(data), room, padding: None, multiple: 1 }
+    pub fn owned(data: Vec<T>, capacity: usize) -> Self {
+        Self { data: Cow::Owned(data), capacity, padding: None, multiple: 1 }
     }
 }
 
@@ -111,7 +111,7 @@ impl<T: Element> Sample for PaddedToLongest<'_, T> {
     type Schema = PaddedToLongest<'static, T>;
 
     fn declare(&self, fields: &mut Fields) {
-        fields.padded_to_longest(T::DTYPE, self.room);
+        fields.padded_to_longest(T::DTYPE, self.capacity);
     }
 
     #[inline]
@@ -137,14 +137,14 @@ pub struct Mask<T> {
     present: T,
     len: usize,
     /// The room per sample, or the maximum length, in elements.
-    room: usize,
+    capacity: usize,
     /// The number that padded lengths are a multiple of; `None` if they are padded to the maximum.
     multiple: Option<usize>,
 }
 
 impl<T: Element> Mask<T> {
     pub(super) fn to_maximum(present: T, len: usize, max: usize) -> Self {
-        Self { present, len, room: max, multiple: None }
+        Self { present, len, capacity: max, multiple: None }
     }
 }
 
@@ -153,8 +153,8 @@ impl<T: Element> Sample for Mask<T> {
 
     fn declare(&self, fields: &mut Fields) {
         match self.multiple {
-            Some(_) => fields.padded_to_longest(T::DTYPE, self.room),
-            None => fields.padded_to_max(T::DTYPE, self.room),
+            Some(_) => fields.padded_to_longest(T::DTYPE, self.capacity),
+            None => fields.padded_to_max(T::DTYPE, self.capacity),
         }
     }
 

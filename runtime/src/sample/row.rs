@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use super::layout::{Column, INDICES, Kind, Layout};
 use super::mismatch::{Mismatch, Problem};
 use super::spill::Spill;
-use super::width::State;
+use super::width::RowWidth;
 use crate::BoxError;
 use crate::array::AnyArray;
 use crate::dtype::{DType, Element, for_dtype};
@@ -18,8 +18,8 @@ use crate::tensor::AnyTensorView;
 /// The row of a batch that a sample writes itself into, field by field in declaration order.
 pub struct Row<'a> {
     pub(super) layout: &'a Layout,
-    /// The start of the slot.
-    pub(super) slot: *mut u8,
+    /// The start of the cell.
+    pub(super) cell: *mut u8,
     /// The number of the row, below `layout.rows`.
     pub(super) row: usize,
     /// The number of the next field.
@@ -29,11 +29,11 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Makes the row with number `row` of a slot.
+    /// Makes the row with number `row` of a cell.
     ///
     /// # Safety
     ///
-    /// `slot` must be the start of a slot with this layout, aligned to its fields, with every byte
+    /// `cell` must be the start of a cell with this layout, aligned to its fields, with every byte
     /// initialised by zeros or by rows of this layout. `row` must be below the layout's number of
     /// rows. For `'a`, no other code may read or write that row. If the layout is sequential, no
     /// other code may read or write any other row, either.
@@ -41,17 +41,17 @@ impl<'a> Row<'a> {
     /// The rows of a sequential layout should be written from first to last. In another order they
     /// get wrong items, but every item is one that was written into the field.
     #[inline]
-    pub(crate) unsafe fn new(layout: &'a Layout, slot: *mut u8, row: usize) -> Self {
+    pub(crate) unsafe fn new(layout: &'a Layout, cell: *mut u8, row: usize) -> Self {
         debug_assert!(row < layout.rows);
-        Self { layout, slot, row, next: 0, memory: PhantomData }
+        Self { layout, cell, row, next: 0, memory: PhantomData }
     }
 
     /// Records the dataset index of the row's sample.
     #[inline]
     pub(crate) fn set_index(&mut self, index: i64) {
-        // SAFETY: the indices of all rows come first in the slot, and this index belongs to this
+        // SAFETY: the indices of all rows come first in the cell, and this index belongs to this
         // row.
-        unsafe { self.slot.add(INDICES).cast::<i64>().add(self.row).write(index) }
+        unsafe { self.cell.add(INDICES).cast::<i64>().add(self.row).write(index) }
     }
 
     /// Writes the next field from `data`, in C order, which must have exactly the declared `shape`.
@@ -67,7 +67,7 @@ impl<'a> Row<'a> {
         }
         self.next += 1;
         // SAFETY: see `fill`; the row is exclusive, so `data` is not part of it.
-        unsafe { self.copy(data.as_ptr().cast(), self.place(column), size_of_val(data)) };
+        unsafe { self.copy(data.as_ptr().cast(), self.address(column), size_of_val(data)) };
         Ok(())
     }
 
@@ -146,7 +146,7 @@ impl<'a> Row<'a> {
             return Err(column.otherwise());
         }
         self.next += 1;
-        let start = NonNull::new(self.place(column)).expect("a slot is not null");
+        let start = NonNull::new(self.address(column)).expect("a cell is not null");
         Ok(NonNull::slice_from_raw_parts(start, column.stride))
     }
 
@@ -165,7 +165,7 @@ impl<'a> Row<'a> {
             match column.field.kind {
                 Kind::Fixed => row.write(data.as_slice(), column.field.shape.dims()),
                 Kind::PaddedToMax => row.write_padded_to_max(data.as_slice()),
-                Kind::PaddedToLongest => row.write_padded_like(&AnyTensorView::from(data), State::default()),
+                Kind::PaddedToLongest => row.write_padded_like(&AnyTensorView::from(data), RowWidth::default()),
                 Kind::Packed => row.write_packed(data.as_slice(), column.field.shape.row_dims()),
             }
         }
@@ -186,13 +186,13 @@ impl<'a> Row<'a> {
             return Err(Problem::TooLong { declared: column.field.clone(), found: data.len() }.into());
         }
         self.next += 1;
-        let to = self.place(column);
+        let to = self.address(column);
         // SAFETY: see `fill`. There are at most `elements` elements, and zero bytes are a value of
         // every element type. The lengths, an i64 for each row, are separate from the elements.
         unsafe {
             self.copy(data.as_ptr().cast(), to, size_of_val(data));
             std::ptr::write_bytes(to.add(size_of_val(data)), 0, column.stride - size_of_val(data));
-            self.slot.add(column.ends).cast::<i64>().add(self.row).write(data.len() as i64);
+            self.cell.add(column.ends).cast::<i64>().add(self.row).write(data.len() as i64);
         }
         Ok(())
     }
@@ -210,7 +210,7 @@ impl<'a> Row<'a> {
             return Err(Problem::TooLong { declared: column.field.clone(), found: len }.into());
         }
         // SAFETY: the lengths, an i64 for each row, are separate from the elements.
-        unsafe { self.slot.add(column.ends).cast::<i64>().add(self.row).write(len as i64) };
+        unsafe { self.cell.add(column.ends).cast::<i64>().add(self.row).write(len as i64) };
         Ok(self.elements(column))
     }
 
@@ -254,7 +254,7 @@ impl<'a> Row<'a> {
         let to = match column.field.kind {
             Kind::Fixed if bytes.len() == column.stride => {
                 self.next += 1;
-                self.place(column)
+                self.address(column)
             }
             Kind::Packed if bytes.len().is_multiple_of(dtype.size()) => self.extend(column, elements())?,
             Kind::Fixed | Kind::Packed => return Err(column.other(dtype, &[elements()])),
@@ -279,13 +279,13 @@ impl<'a> Row<'a> {
         let found = elements / size;
         // SAFETY: a packed column has one i64 more than it has rows at this offset, all of them
         // exclusive to this row (`new`).
-        let ends = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows + 1) };
+        let ends = unsafe { std::slice::from_raw_parts_mut(self.cell.add(column.ends).cast::<i64>(), rows + 1) };
         let before = ends[row] as usize;
-        // SAFETY: this row has exclusive access to the slot, as the layout is sequential.
-        let items = unsafe { self.room(column, ends, found)? };
+        // SAFETY: this row has exclusive access to the cell, as the layout is sequential.
+        let items = unsafe { self.reserve_packed(column, ends, found)? };
         self.next += 1;
         ends[row + 1] = (before + found) as i64;
-        // SAFETY: `room` returned memory for `before` items and `found` more.
+        // SAFETY: `reserve_packed` returned memory for `before` items and `found` more.
         Ok(unsafe { items.add(before * column.field.item_bytes()) })
     }
 
@@ -293,35 +293,35 @@ impl<'a> Row<'a> {
     /// before this one, and has room for `found` more items.
     ///
     /// The memory always has room for all items that the column's `ends` count, including those of
-    /// earlier batches: the items counted there were written at some time, room only grows, and
+    /// earlier batches: the items counted there were written at some time, the capacity only grows, and
     /// when heap memory is freed, `ends` are cleared.
     /// # Safety
     ///
-    /// No other code may read or write the slot, and `ends` must be those of the column.
+    /// No other code may read or write the cell, and `ends` must be those of the column.
     #[inline]
-    unsafe fn room(&self, column: &Column, ends: &mut [i64], found: usize) -> Result<*mut u8, Mismatch> {
-        let (before, room) = (ends[self.row] as usize, column.field.shape.rows() * self.layout.rows);
-        // SAFETY: the column begins inside the slot.
-        let items = unsafe { self.slot.add(column.offset) };
+    unsafe fn reserve_packed(&self, column: &Column, ends: &mut [i64], found: usize) -> Result<*mut u8, Mismatch> {
+        let (before, capacity) = (ends[self.row] as usize, column.field.shape.rows() * self.layout.rows);
+        // SAFETY: the column begins inside the cell.
+        let items = unsafe { self.cell.add(column.offset) };
         match column.spill {
-            // SAFETY: the caller has exclusive access to the slot. `Layout::spilling` put a spill
+            // SAFETY: the caller has exclusive access to the cell. `Layout::spilling` put a spill
             // at this offset, and zeros are a valid spill.
             Some(at) => unsafe {
-                let spill = &mut *self.slot.add(at).cast::<Spill>();
-                self.room_or_spill(column, spill, items, ends, found)
+                let spill = &mut *self.cell.add(at).cast::<Spill>();
+                self.reserve_or_spill(column, spill, items, ends, found)
             },
-            None if before > room || found > room - before => Err(self.full(column, before, found, room)),
+            None if before > capacity || found > capacity - before => Err(self.full(column, before, found, capacity)),
             None => Ok(items),
         }
     }
 
-    /// Works like [`room`](Self::room), for a column that may spill: if the items do not fit, moves
-    /// them from the slot to the heap, or to a larger heap allocation.
+    /// Works like [`reserve_packed`](Self::reserve_packed), for a column that may spill: if the items do not fit, moves
+    /// them from the cell to the heap, or to a larger heap allocation.
     ///
     /// # Safety
     ///
-    /// Those of `room`. `spill` must be the column's, and `items` the column's memory in the slot.
-    unsafe fn room_or_spill(
+    /// Those of `reserve_packed`. `spill` must be the column's, and `items` the column's memory in the cell.
+    unsafe fn reserve_or_spill(
         &self,
         column: &Column,
         spill: &mut Spill,
@@ -336,19 +336,19 @@ impl<'a> Row<'a> {
         }
         let kept = before * column.field.item_bytes();
         // SAFETY: the caller upholds the contract, and the items before this row were written there
-        // (see `room`).
-        unsafe { self.room_for(column, spill, items, kept, before.saturating_add(found), false) }
+        // (see `reserve_packed`).
+        unsafe { self.reserve_items(column, spill, items, kept, before.saturating_add(found), false) }
     }
 
-    /// Returns a pointer to memory for `items` items of a column that may spill, in the slot or on
+    /// Returns a pointer to memory for `items` items of a column that may spill, in the cell or on
     /// the heap. The first `kept` bytes of its items are preserved. If `is_first`, these are the
     /// first items of another batch, and the heap memory is freed before.
     ///
     /// # Safety
     ///
-    /// Those of `room`. `spill` must be the column's, and `start` the column's memory in the slot.
+    /// Those of `reserve_packed`. `spill` must be the column's, and `start` the column's memory in the cell.
     /// The first `kept` bytes must have been written there or on the heap.
-    pub(super) unsafe fn room_for(
+    pub(super) unsafe fn reserve_items(
         &self,
         column: &Column,
         spill: &mut Spill,
@@ -361,13 +361,13 @@ impl<'a> Row<'a> {
             spill.free();
         }
         let item = column.field.item_bytes();
-        let (start, room) = match spill.memory() {
+        let (start, capacity) = match spill.memory() {
             Some((memory, bytes)) => (memory, bytes / item),
             None => (start, column.field.shape.rows() * self.layout.rows),
         };
-        // Rows that were left empty may lie beyond the room.
-        let kept = kept.min(room * item);
-        if items <= room {
+        // Rows that were left empty may lie beyond the capacity.
+        let kept = kept.min(capacity * item);
+        if items <= capacity {
             return Ok(start);
         }
         let bytes = items.saturating_mul(item);
@@ -377,9 +377,9 @@ impl<'a> Row<'a> {
     }
 
     #[cold]
-    fn full(&self, column: &Column, before: usize, found: usize, room: usize) -> Mismatch {
+    fn full(&self, column: &Column, before: usize, found: usize, capacity: usize) -> Mismatch {
         let declared = column.field.clone();
-        Problem::Full { declared, row: self.row, rows: self.layout.rows, before, found, room }.into()
+        Problem::Full { declared, row: self.row, rows: self.layout.rows, before, found, capacity }.into()
     }
 
     /// Leaves the row empty in the packed fields, even if items were written. The next row begins
@@ -389,7 +389,7 @@ impl<'a> Row<'a> {
         for column in layout.columns.iter().filter(|column| column.field.kind == Kind::Packed) {
             // SAFETY: see `write_packed`.
             let ends =
-                unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows + 1) };
+                unsafe { std::slice::from_raw_parts_mut(self.cell.add(column.ends).cast::<i64>(), layout.rows + 1) };
             ends[row + 1] = ends[row];
         }
         self.leave_empty_longest();
@@ -470,7 +470,7 @@ impl<'a> Row<'a> {
         // SAFETY: the column has `elements` elements of `T` in each row, aligned by its offset and
         // stride. Only zeros and elements of this column were ever written there. The row is
         // exclusive (`new`).
-        unsafe { std::slice::from_raw_parts_mut(self.place(column).cast(), column.elements) }
+        unsafe { std::slice::from_raw_parts_mut(self.address(column).cast(), column.elements) }
     }
 
     /// Writes the next field from the bytes of a tensor.
@@ -484,7 +484,7 @@ impl<'a> Row<'a> {
         debug_assert_eq!(bytes.len(), column.stride);
         self.next += 1;
         // SAFETY: see `fill`; the field has as many bytes as a tensor of its shape.
-        unsafe { self.copy(bytes.as_ptr(), self.place(column), bytes.len()) };
+        unsafe { self.copy(bytes.as_ptr(), self.address(column), bytes.len()) };
         Ok(())
     }
 
@@ -506,9 +506,9 @@ impl<'a> Row<'a> {
     }
 
     #[inline]
-    pub(super) fn place(&self, column: &Column) -> *mut u8 {
-        // SAFETY: the row is below the layout's number of rows, so the result is inside the slot.
-        unsafe { self.slot.add(column.offset + self.row * column.stride) }
+    pub(super) fn address(&self, column: &Column) -> *mut u8 {
+        // SAFETY: the row is below the layout's number of rows, so the result is inside the cell.
+        unsafe { self.cell.add(column.offset + self.row * column.stride) }
     }
 }
 

@@ -17,8 +17,8 @@ use crate::dtype::DType;
 /// field ([`fields`](Self::fields)).
 pub struct RowsMut<'a> {
     layout: &'a Layout,
-    /// The start of the slot.
-    slot: *mut u8,
+    /// The start of the cell.
+    cell: *mut u8,
     /// The number of the next row. Borrowed, because the caller needs it after a panic.
     next: &'a mut usize,
     /// The number of the row that the first of `indices` belongs to.
@@ -44,7 +44,7 @@ impl<'a> RowsMut<'a> {
     /// Those of [`Row::new`], for each of the rows.
     pub(crate) unsafe fn new(
         layout: &'a Layout,
-        slot: *mut u8,
+        cell: *mut u8,
         next: &'a mut usize,
         indices: &'a [usize],
         watch: Option<&'a dyn Fn(bool)>,
@@ -52,7 +52,7 @@ impl<'a> RowsMut<'a> {
         let first = *next;
         debug_assert!(first + indices.len() <= layout.rows);
         let part = 0..indices.len();
-        Self { layout, slot, next, first, indices, part, untyped: false, watch, memory: PhantomData }
+        Self { layout, cell, next, first, indices, part, untyped: false, watch, memory: PhantomData }
     }
 
     /// Returns the number of rows that were written.
@@ -79,7 +79,7 @@ impl<'a> RowsMut<'a> {
         let index = self.indices[self.written()];
         self.watch.inspect(|watch| watch(true));
         // SAFETY: the row is one of those that `new` received.
-        let mut row = unsafe { Row::new(self.layout, self.slot, *self.next) };
+        let mut row = unsafe { Row::new(self.layout, self.cell, *self.next) };
         row.set_index(index as i64);
         sample.write(&mut row)?;
         row.finish()?;
@@ -170,7 +170,7 @@ impl FieldsMut<'_, '_> {
         if self.taken_as(column, dtype) != column.field.dtype || column.field.kind != Kind::Fixed {
             return Err(column.other(dtype, column.field.shape.dims()));
         }
-        let (start, mut written) = (row.place(column), 0);
+        let (start, mut written) = (row.address(column), 0);
         for piece in pieces {
             if piece.len() > len - written {
                 return other(written + piece.len());
@@ -256,19 +256,19 @@ impl FieldsMut<'_, '_> {
             self.row(0).finish()?;
         }
         let indices = &self.rows.indices[self.rows.written()..];
-        for (place, &index) in indices[..self.len].iter().enumerate() {
-            self.row(place).set_index(index as i64);
+        for (number, &index) in indices[..self.len].iter().enumerate() {
+            self.row(number).set_index(index as i64);
         }
         *self.rows.next += self.len;
         Ok(())
     }
 
-    /// Returns row number `place` of these rows, with the next field as its next.
+    /// Returns row number `number` of these rows, with the next field as its next.
     #[inline]
-    fn row(&self, place: usize) -> Row<'_> {
+    fn row(&self, number: usize) -> Row<'_> {
         // SAFETY: the row is one of those that `RowsMut::new` received. Rows of a packed field are
         // written from first to last.
-        let mut row = unsafe { Row::new(self.rows.layout, self.rows.slot, *self.rows.next + place) };
+        let mut row = unsafe { Row::new(self.rows.layout, self.rows.cell, *self.rows.next + number) };
         row.go_to(self.field);
         row
     }

@@ -1,10 +1,10 @@
-//! Heap memory for the items of a column that do not fit in the slot.
+//! Heap memory for the items of a column that do not fit in the cell.
 //!
-//! If the columns of a slot may spill, the slot ends with a [`Spill`] for each column that is
-//! packed or padded to the longest sample. A zeroed spill, as in a new slot, means that the items
+//! If the columns of a cell may spill, the cell ends with a [`Spill`] for each column that is
+//! packed or padded to the longest sample. A zeroed spill, as in a new cell, means that the items
 //! are in the column. Code that writes rows may move the items to the heap, and must free that
 //! memory before the next batch. Code that reads rows finds the items through the spill. The owner
-//! of the slot frees the heap memory.
+//! of the cell frees the heap memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

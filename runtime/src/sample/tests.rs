@@ -1,4 +1,4 @@
-//! Tests of rows that are written into a slot and read back, without a loader.
+//! Tests of rows that are written into a cell and read back, without a loader.
 
 use super::*;
 use crate::arena::{Memory, Pages};
@@ -6,20 +6,20 @@ use crate::array::{AnyArray, Array};
 use crate::dtype::{DType, Element};
 use crate::tensor::{AnyTensorView, TensorView};
 
-/// A slot for samples with the fields of a given one.
-pub(super) struct Slot {
+/// A cell for samples with the fields of a given one.
+pub(super) struct TestCell {
     layout: Layout,
     pages: Pages,
 }
 
-impl Slot {
+impl TestCell {
     pub(super) fn new(like: &impl Sample, rows: usize) -> Self {
         let layout = Layout::new(Fields::of(like), rows).unwrap();
         let pages = Pages::new(layout.size).unwrap();
         Self { layout, pages }
     }
 
-    /// Makes a slot whose packed fields may spill to the heap.
+    /// Makes a cell whose packed fields may spill to the heap.
     pub(super) fn spilling(like: &impl Sample, rows: usize) -> Self {
         let layout = Layout::new(Fields::of(like), rows).unwrap().spilling().unwrap();
         let pages = Pages::new(layout.size).unwrap();
@@ -28,7 +28,7 @@ impl Slot {
 
     pub(super) fn write(&mut self, row: usize, sample: impl Sample) -> Result<(), BoxError> {
         assert!(row < self.layout.rows);
-        // SAFETY: the pages are zeroed, aligned and exclusive to this slot, which is mutably borrowed.
+        // SAFETY: the pages are zeroed, aligned and exclusive to this cell, which is mutably borrowed.
         let mut row = unsafe { Row::new(&self.layout, self.pages.start().as_ptr(), row) };
         sample.write(&mut row)?;
         Ok(row.finish()?)
@@ -50,30 +50,30 @@ impl Slot {
     /// Returns the first `rows` rows as a batch. Unwritten rows are zeros.
     pub(super) fn batch(&self, rows: usize) -> Columns<'_> {
         assert!(rows <= self.layout.rows);
-        // SAFETY: no code writes while the slot is borrowed.
+        // SAFETY: no code writes while the cell is borrowed.
         unsafe { Columns::new(&self.layout, self.pages.start().as_ptr(), rows) }
     }
 
     /// Returns row 0 as an unbatched sample. An unwritten row is zeros.
     fn single(&self) -> Columns<'_> {
-        // SAFETY: no code writes while the slot is borrowed.
+        // SAFETY: no code writes while the cell is borrowed.
         unsafe { Columns::single(&self.layout, self.pages.start().as_ptr()) }
     }
 }
 
-impl Drop for Slot {
+impl Drop for TestCell {
     fn drop(&mut self) {
-        // SAFETY: the slot is being dropped, so no other code uses it.
+        // SAFETY: the cell is being dropped, so no other code uses it.
         unsafe { self.layout.free_spills(self.pages.start().as_ptr()) };
     }
 }
 
-/// Writes a sample into a slot of its own, and passes it to `look` as an unbatched sample.
+/// Writes a sample into a cell of its own, and passes it to `look` as an unbatched sample.
 #[track_caller]
 fn alone<S: Sample>(sample: S, look: impl FnOnce(TensorsOf<'_, S>, Columns<'_>)) {
-    let mut slot = Slot::new(&sample, 1);
-    slot.write(0, sample).unwrap();
-    let columns = slot.single();
+    let mut cell = TestCell::new(&sample, 1);
+    cell.write(0, sample).unwrap();
+    let columns = cell.single();
     look(S::Schema::tensors(&mut { columns }), columns);
 }
 
@@ -162,81 +162,81 @@ fn packed_rows_out_of_order_stay_in_the_field() {
     type Item<'a> = (Packed<'a, u8>, [u8; 4]);
     let sample = |byte: u8, n: usize| -> (Vec<u8>, [u8; 4]) { (vec![byte; n], [byte; 4]) };
     let like: Item<'_> = (Packed::new(&[], 3), [0; 4]);
-    let mut slot = Slot::new(&like, 4);
-    let write = |slot: &mut Slot, row, byte, n| {
+    let mut cell = TestCell::new(&like, 4);
+    let write = |cell: &mut TestCell, row, byte, n| {
         let (data, fixed) = sample(byte, n);
-        slot.write(row, (Packed::new(&data, 3), fixed)).map_err(|error| error.to_string())
+        cell.write(row, (Packed::new(&data, 3), fixed)).map_err(|error| error.to_string())
     };
     // An earlier batch, whose offsets 0, 3, 6, 9 and 12 remain.
-    (0..4).for_each(|row| write(&mut slot, row, 1, 3).unwrap());
-    assert_eq!(slot.batch(4).offsets(0), Some(&[0, 3, 6, 9, 12][..]));
+    (0..4).for_each(|row| write(&mut cell, row, 1, 3).unwrap());
+    assert_eq!(cell.batch(4).offsets(0), Some(&[0, 3, 6, 9, 12][..]));
     // Write from the last row to the first, each as long as the whole field.
     for row in (1..4).rev() {
-        let error = write(&mut slot, row, 2, 12).unwrap_err();
+        let error = write(&mut cell, row, 2, 12).unwrap_err();
         assert!(
             error.contains(&format!("the {row} samples before this one in the batch have {} items", 3 * row)),
             "{error}"
         );
     }
-    write(&mut slot, 0, 3, 12).unwrap();
+    write(&mut cell, 0, 3, 12).unwrap();
     // Row 1 now begins at the field's end: there is no room, not even for one item.
-    assert!(write(&mut slot, 1, 4, 1).is_err());
-    write(&mut slot, 1, 5, 0).unwrap();
-    let columns = slot.batch(2);
+    assert!(write(&mut cell, 1, 4, 1).is_err());
+    write(&mut cell, 1, 5, 0).unwrap();
+    let columns = cell.batch(2);
     assert_eq!(columns.get(0).unwrap().bytes(), [3; 12]);
     // Check the memory after the field: its offsets, and the next field.
     assert_eq!(columns.offsets(0), Some(&[0, 12, 12][..]));
-    assert_eq!(slot.batch(4).get(1).unwrap().bytes(), [[3; 4], [5; 4], [1; 4], [1; 4]].as_flattened());
+    assert_eq!(cell.batch(4).get(1).unwrap().bytes(), [[3; 4], [5; 4], [1; 4], [1; 4]].as_flattened());
 }
 
 #[test]
 fn packed_rows_spill_in_any_order() {
     let like = (Packed::<u16>::new(&[], 2), Packed::<u64>::new(&[], 1));
-    let mut slot = Slot::spilling(&like, 4);
-    let write = |slot: &mut Slot, row, n: usize| {
+    let mut cell = TestCell::spilling(&like, 4);
+    let write = |cell: &mut TestCell, row, n: usize| {
         let (few, many) = (vec![row as u16 + 1; n], vec![row as u64 + 1; 2 * n]);
-        slot.write(row, (Packed::new(&few, 2), Packed::new(&many, 1))).unwrap();
+        cell.write(row, (Packed::new(&few, 2), Packed::new(&many, 1))).unwrap();
     };
     let offsets =
-        |slot: &Slot| (slot.batch(4).offsets(0).unwrap().to_vec(), slot.batch(4).offsets(1).unwrap().to_vec());
-    let spilled = |slot: &Slot| {
-        slot.batch(4).spilled().map(|(field, items)| (field.name().to_owned(), items)).collect::<Vec<_>>()
+        |cell: &TestCell| (cell.batch(4).offsets(0).unwrap().to_vec(), cell.batch(4).offsets(1).unwrap().to_vec());
+    let spilled = |cell: &TestCell| {
+        cell.batch(4).spilled().map(|(field, items)| (field.name().to_owned(), items)).collect::<Vec<_>>()
     };
     // The second field spills in its second row, and the first one in its last.
-    (0..4).for_each(|row| write(&mut slot, row, if row < 3 { 2 } else { 300 }));
-    assert_eq!(offsets(&slot), (vec![0, 2, 4, 6, 306], vec![0, 4, 8, 12, 612]));
-    assert_eq!(spilled(&slot), [("0".to_owned(), 306), ("1".to_owned(), 612)]);
-    let columns = slot.batch(4);
+    (0..4).for_each(|row| write(&mut cell, row, if row < 3 { 2 } else { 300 }));
+    assert_eq!(offsets(&cell), (vec![0, 2, 4, 6, 306], vec![0, 4, 8, 12, 612]));
+    assert_eq!(spilled(&cell), [("0".to_owned(), 306), ("1".to_owned(), 612)]);
+    let columns = cell.batch(4);
     let numbers = columns.get(0).unwrap();
     assert_eq!(numbers.typed::<u16>().unwrap().as_slice(), [vec![1, 1, 2, 2, 3, 3], vec![4; 300]].concat());
     let numbers = columns.get(1).unwrap();
     let expected = [vec![1_u64; 4], vec![2; 4], vec![3; 4], vec![4; 600]].concat();
     assert_eq!(numbers.typed::<u64>().unwrap().as_slice(), expected);
     // Write row 2 again, longer. The items after it are from before.
-    write(&mut slot, 2, 1_000);
-    assert_eq!(offsets(&slot), (vec![0, 2, 4, 1_004, 306], vec![0, 4, 8, 2_008, 612]));
-    assert_eq!(slot.batch(3).get(0).unwrap().typed::<u16>().unwrap().as_slice()[4..], [3; 1_000]);
-    assert_eq!(slot.batch(4).get(1).unwrap().typed::<u64>().unwrap().len(), 612);
+    write(&mut cell, 2, 1_000);
+    assert_eq!(offsets(&cell), (vec![0, 2, 4, 1_004, 306], vec![0, 4, 8, 2_008, 612]));
+    assert_eq!(cell.batch(3).get(0).unwrap().typed::<u16>().unwrap().as_slice()[4..], [3; 1_000]);
+    assert_eq!(cell.batch(4).get(1).unwrap().typed::<u64>().unwrap().len(), 612);
     // Start another batch: the heap memory is freed, and no offset points beyond the fields.
-    write(&mut slot, 0, 1);
-    assert_eq!(offsets(&slot), (vec![0, 1, 0, 0, 0], vec![0, 2, 0, 0, 0]));
-    assert_eq!(spilled(&slot), []);
-    write(&mut slot, 3, 5);
-    assert_eq!((offsets(&slot).0, spilled(&slot)), (vec![0, 1, 0, 0, 5], vec![("1".to_owned(), 10)]));
+    write(&mut cell, 0, 1);
+    assert_eq!(offsets(&cell), (vec![0, 1, 0, 0, 0], vec![0, 2, 0, 0, 0]));
+    assert_eq!(spilled(&cell), []);
+    write(&mut cell, 3, 5);
+    assert_eq!((offsets(&cell).0, spilled(&cell)), (vec![0, 1, 0, 0, 5], vec![("1".to_owned(), 10)]));
 }
 
 #[test]
 fn long_rows_written_past_the_caches_are_those_written_through_them() {
     const LEN: usize = crate::streaming::MIN + 77;
     let rows: Vec<Vec<u8>> = (0..3).map(|row| (0..LEN).map(|i| (row * 13 + i * 7 % 251) as u8).collect()).collect();
-    let mut slot = Slot::new(&(rows[0].as_slice(), 0_i64), rows.len());
-    slot.layout.streaming = true;
+    let mut cell = TestCell::new(&(rows[0].as_slice(), 0_i64), rows.len());
+    cell.layout.streaming = true;
     // From last to first, so that a row that is written beyond its end would change one that was
     // written before.
     for (i, row) in rows.iter().enumerate().rev() {
-        slot.write(i, (row.as_slice(), i as i64)).unwrap();
+        cell.write(i, (row.as_slice(), i as i64)).unwrap();
     }
-    let batch = slot.batch(rows.len());
+    let batch = cell.batch(rows.len());
     let (pixels, labels) = (batch.get(0).unwrap(), batch.get(1).unwrap());
     assert!(pixels.bytes() == rows.concat());
     assert_eq!(labels.typed::<i64>().unwrap().as_slice(), [0, 1, 2]);

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::sample::layout::{Column, Kind, Layout};
-use crate::sample::width::State;
+use crate::sample::width::RowWidth;
 
 impl Layout {
     /// Returns whether rows of this layout can contain bytes that must not be read.
@@ -10,17 +10,17 @@ impl Layout {
         self.columns.iter().any(|column| column.field.kind != Kind::Fixed || column.field.dtype == DType::Bool)
     }
 
-    /// Returns whether the first `rows` rows of a slot can be read, for any bytes that were written
-    /// there: the ends of rows are within the slot, and each `bool` is 0 or 1.
+    /// Returns whether the first `rows` rows of a cell can be read, for any bytes that were written
+    /// there: the ends of rows are within the cell, and each `bool` is 0 or 1.
     ///
     /// # Safety
     ///
-    /// `slot` must be the start of a slot with this layout and at least this many rows, and without
+    /// `cell` must be the start of a cell with this layout and at least this many rows, and without
     /// spills. No code may write it during the call.
-    pub(crate) unsafe fn is_valid(&self, slot: *const u8, rows: usize) -> bool {
+    pub(crate) unsafe fn is_valid(&self, cell: *const u8, rows: usize) -> bool {
         debug_assert!(rows <= self.rows);
         // SAFETY: the caller upholds the contract.
-        self.columns.iter().all(|column| unsafe { self.is_column_sound(column, slot, rows) })
+        self.columns.iter().all(|column| unsafe { self.is_column_sound(column, cell, rows) })
     }
 
     /// Returns whether the first `rows` rows of one column can be read.
@@ -28,10 +28,10 @@ impl Layout {
     /// # Safety
     ///
     /// Those of [`is_valid`](Self::is_valid).
-    unsafe fn is_column_sound(&self, column: &Column, slot: *const u8, rows: usize) -> bool {
+    unsafe fn is_column_sound(&self, column: &Column, cell: *const u8, rows: usize) -> bool {
         // SAFETY: a column that is not fixed has an i64 for each row at this offset, and a packed
         // one another i64 before them.
-        let ends = |count| unsafe { std::slice::from_raw_parts(slot.add(column.ends).cast::<i64>(), count) };
+        let ends = |count| unsafe { std::slice::from_raw_parts(cell.add(column.ends).cast::<i64>(), count) };
         let elements = match column.field.kind {
             Kind::Fixed => rows * column.elements,
             Kind::PaddedToMax => {
@@ -43,20 +43,20 @@ impl Layout {
             }
             Kind::PaddedToLongest => {
                 // SAFETY: the column has its state after the lengths.
-                let state = unsafe { State::of(column, slot.cast_mut(), self.rows).read() };
-                let (lengths, room) = (ends(rows), column.field.shape.rows() * self.rows);
+                let state = unsafe { RowWidth::of(column, cell.cast_mut(), self.rows).read() };
+                let (lengths, capacity) = (ends(rows), column.field.shape.rows() * self.rows);
                 // Rows at the end that were left empty need no memory.
                 let last = lengths.iter().rposition(|&length| length != 0).map_or(0, |row| row + 1);
                 let needed = usize::try_from(state.width).ok().and_then(|width| width.checked_mul(last));
                 let are_lengths = lengths.iter().all(|&length| (0..=state.width).contains(&length));
-                if !are_lengths || needed.is_none_or(|needed| needed > room) {
+                if !are_lengths || needed.is_none_or(|needed| needed > capacity) {
                     return false;
                 }
-                room.min(rows.saturating_mul(state.width as usize))
+                capacity.min(rows.saturating_mul(state.width as usize))
             }
             Kind::Packed => {
-                let (ends, room) = (ends(rows + 1), column.field.shape.rows() * self.rows);
-                let total = usize::try_from(ends[rows]).ok().filter(|&total| total <= room);
+                let (ends, capacity) = (ends(rows + 1), column.field.shape.rows() * self.rows);
+                let total = usize::try_from(ends[rows]).ok().filter(|&total| total <= capacity);
                 match total {
                     Some(total) if ends[0] == 0 && ends.is_sorted() => total * column.field.shape.row_elements(),
                     _ => return false,
@@ -64,7 +64,7 @@ impl Layout {
             }
         };
         // SAFETY: the column has this many elements, of one byte each.
-        let bytes = || unsafe { std::slice::from_raw_parts(slot.add(column.offset), elements) };
+        let bytes = || unsafe { std::slice::from_raw_parts(cell.add(column.offset), elements) };
         column.field.dtype != DType::Bool || bytes().iter().all(|&byte| byte <= 1)
     }
 }
@@ -83,16 +83,16 @@ mod tests {
         fields.padded_to_longest(DType::U16, 5);
         let layout = Layout::new(fields, 3).unwrap();
         assert!(layout.can_be_invalid());
-        let mut slot = vec![0_u64; layout.size.div_ceil(8)];
+        let mut cell = vec![0_u64; layout.size.div_ceil(8)];
         let [bools, padded, packed, longest] = &layout.columns[..] else { panic!() };
         let mut check = |at: usize, bytes: &[u8], rows: usize| {
-            // SAFETY: the bytes are in the slot, which no other code uses.
+            // SAFETY: the bytes are in the cell, which no other code uses.
             unsafe {
-                let slot = slot.as_mut_ptr().cast::<u8>();
-                let before = std::slice::from_raw_parts(slot.add(at), bytes.len()).to_vec();
-                slot.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-                let sound = layout.is_valid(slot, rows);
-                slot.add(at).copy_from_nonoverlapping(before.as_ptr(), before.len());
+                let cell = cell.as_mut_ptr().cast::<u8>();
+                let before = std::slice::from_raw_parts(cell.add(at), bytes.len()).to_vec();
+                cell.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                let sound = layout.is_valid(cell, rows);
+                cell.add(at).copy_from_nonoverlapping(before.as_ptr(), before.len());
                 sound
             }
         };

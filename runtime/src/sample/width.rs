@@ -6,7 +6,7 @@ use crate::dtype::Element;
 /// The common width of the rows that were written so far.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub(crate) struct State {
+pub(crate) struct RowWidth {
     /// The distance from one row to the next, in elements.
     pub(crate) width: i64,
     /// The number that the width is a multiple of.
@@ -19,7 +19,7 @@ pub(crate) struct State {
 
 /// The width of the rows before the row that is written next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Width {
+pub(super) struct WidthBefore {
     /// The current distance from one row to the next, in elements.
     pub(super) stride: usize,
     /// The distance that these rows need. It is smaller than `stride` if a row that failed has
@@ -27,7 +27,7 @@ pub(super) struct Width {
     pub(super) needed: usize,
 }
 
-impl State {
+impl RowWidth {
     pub(super) fn new<T: Element>(width: usize, unit: usize, written: usize, padding: T) -> Self {
         let mut bytes = [0; 8];
         bytes[..size_of::<T>()].copy_from_slice(crate::dtype::bytes_of(std::slice::from_ref(&padding)));
@@ -38,12 +38,12 @@ impl State {
     ///
     /// # Safety
     ///
-    /// The column must be padded to the longest row, and `slot` must be the start of a slot of its
+    /// The column must be padded to the longest row, and `cell` must be the start of a cell of its
     /// layout, which has this many rows.
     #[inline]
-    pub(crate) unsafe fn of(column: &Column, slot: *mut u8, rows: usize) -> *mut Self {
+    pub(crate) unsafe fn of(column: &Column, cell: *mut u8, rows: usize) -> *mut Self {
         // SAFETY: `Layout::new` placed the state after the lengths, which have the same alignment.
-        unsafe { slot.add(column.ends).cast::<i64>().add(rows).cast() }
+        unsafe { cell.add(column.ends).cast::<i64>().add(rows).cast() }
     }
 
     /// Returns the padding that the last row was written with, as an element of type `T`. Zeros if
@@ -57,14 +57,14 @@ impl State {
     /// Returns the width of the rows before `row`, which have these lengths. If the state is one
     /// that no row can have written, the width is too large for any batch.
     #[inline]
-    pub(super) fn before(&self, row: usize, lengths: &[i64]) -> Width {
+    pub(super) fn before(&self, row: usize, lengths: &[i64]) -> WidthBefore {
         if row == 0 {
-            return Width { stride: 0, needed: 0 };
+            return WidthBefore { stride: 0, needed: 0 };
         }
         let stride = usize::try_from(self.width).unwrap_or(usize::MAX);
         // A row that failed may have widened the rows.
         let needed = if self.written == row as i64 { stride } else { self.needed(lengths) };
-        Width { stride, needed }
+        WidthBefore { stride, needed }
     }
 
     #[cold]
@@ -76,7 +76,7 @@ impl State {
 
     /// Records that `row`, which may have been written already, is left empty. Returns the width of
     /// the rows before it.
-    pub(super) fn leave_empty(&mut self, row: usize, lengths: &[i64]) -> Width {
+    pub(super) fn leave_empty(&mut self, row: usize, lengths: &[i64]) -> WidthBefore {
         let was = self.before(row, lengths);
         if row == 0 {
             *self = Self::default();

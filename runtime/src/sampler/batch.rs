@@ -244,11 +244,11 @@ mod tests {
         let mut sampler = BatchSampler::new(RandomSampler::new(100).unwrap(), 7, false).unwrap();
         let (mut default, mut batch) = (Generator::new(), Vec::with_capacity(7));
         assert_eq!(sampler.batches_by(&mut default).unwrap().count(), 15);
-        let (memory, place) = (sampler.order.memory(), batch.as_ptr());
+        let (memory, start) = (sampler.order.memory(), batch.as_ptr());
         assert_eq!(memory, sampler.memory());
         let mut batches = sampler.batches_by(&mut default).unwrap();
         while batches.next_into(&mut batch) {}
-        assert_eq!((sampler.order.memory(), batch.as_ptr(), batch.capacity()), (memory, place, 7));
+        assert_eq!((sampler.order.memory(), batch.as_ptr(), batch.capacity()), (memory, start, 7));
     }
 
     #[test]

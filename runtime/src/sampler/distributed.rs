@@ -27,7 +27,7 @@ use crate::rng::{Generator, IndexWord, fill_table, randperm_prefix};
 /// The sampler's name in errors.
 const NAME: &str = "DistributedSampler";
 /// The name of the wrapped sampler's state in the saved state.
-const OF: &str = "over";
+const INNER: &str = "over";
 
 /// Visits one replica's share of a dataset (`torch.utils.data.DistributedSampler`).
 ///
@@ -60,10 +60,10 @@ const OF: &str = "over";
 /// and some were skipped.) The epoch is then that of the state, and must not be changed for the
 /// rest of that pass.
 ///
-/// The random numbers of a sample depend on its *place*, which is its position in the list before
-/// that is distributed ([`places`](Sampler::places)). So they are the same for any number of
+/// The random numbers of a sample depend on its *global position*, which is its position in the list
+/// before that is distributed ([`global_positions`](Sampler::global_positions)). So they are the same for any number of
 /// replicas, if all loaders have the same [`seed`](crate::loader::Builder::seed). A repeated sample
-/// has a place of its own, and so different random numbers.
+/// has a global position of its own, and so different random numbers.
 ///
 /// [`over`](Self::over) distributes the order of another sampler in the same way.
 ///
@@ -76,7 +76,7 @@ pub struct DistributedSampler {
     dataset_len: usize,
     /// The sampler that makes the list; `None` if the list is 0 .. `dataset_len`, or its
     /// permutation.
-    of: Option<Inner>,
+    inner: Option<Inner>,
     num_replicas: NonZero<usize>,
     /// The number of this replica, below `num_replicas`.
     rank: usize,
@@ -89,7 +89,7 @@ pub struct DistributedSampler {
     /// The state of the next pass, if it was restored in the middle.
     resumed: Option<Resumed>,
     /// How the list of the last drawn pass is distributed.
-    drawn: Deal,
+    drawn: Distributed,
     /// The epoch of the last drawn pass.
     drawn_epoch: Option<u64>,
     /// Whether the warning that two passes have the same epoch was logged.
@@ -116,18 +116,18 @@ impl std::fmt::Debug for Inner {
 #[derive(Clone, Copy, Debug)]
 struct Resumed {
     epoch: u64,
-    deal: Deal,
+    distributed: Distributed,
 }
 
 /// How much of the list had already been distributed, among any numbers of replicas, when it was
 /// last distributed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Deal {
+struct Distributed {
     /// The position in this replica's pass at which the current share begins.
     position: usize,
     /// The number of entries of the list that were distributed before, including entries repeated
     /// at its end.
-    dealt: usize,
+    entries: usize,
 }
 
 /// The epoch of a [`DistributedSampler`], which can be set while a loader owns the sampler.
@@ -166,7 +166,7 @@ impl DistributedSampler {
         }
         Ok(Self {
             dataset_len,
-            of: None,
+            inner: None,
             num_replicas: replicas,
             rank,
             shuffle: true,
@@ -175,7 +175,7 @@ impl DistributedSampler {
             epoch: EpochHandle::default(),
             advances: false,
             resumed: None,
-            drawn: Deal::default(),
+            drawn: Distributed::default(),
             drawn_epoch: None,
             warned: false,
         })
@@ -205,7 +205,7 @@ impl DistributedSampler {
     /// Those of [`new`](Self::new).
     pub fn over(sampler: impl Sampler + 'static, num_replicas: usize, rank: usize) -> Result<Self, SamplerError> {
         let made = Self::new(sampler.len(), num_replicas, rank)?;
-        Ok(Self { of: Some(Inner(Arc::new(Mutex::new(sampler)))), ..made })
+        Ok(Self { inner: Some(Inner(Arc::new(Mutex::new(sampler)))), ..made })
     }
 
     /// Sets whether the dataset is permuted before it is distributed; true by default. Has no
@@ -263,14 +263,15 @@ impl DistributedSampler {
     }
 
     /// Returns the number of entries that each of `replicas` replicas gets of the rest of the list.
-    fn share(&self, deal: Deal, replicas: NonZero<usize>) -> usize {
-        let left = self.dataset_len.saturating_sub(deal.dealt);
+    fn share(&self, distributed: Distributed, replicas: NonZero<usize>) -> usize {
+        let left = self.dataset_len.saturating_sub(distributed.entries);
         if self.drop_last { left / replicas } else { left.div_ceil(replicas.get()) }
     }
 
     /// Returns the position in the list of the share's last entry, or `None` if the share is empty.
-    fn last_place(&self, deal: Deal) -> Option<usize> {
-        let before = self.share(deal, self.num_replicas).checked_sub(1)? * self.num_replicas.get() + deal.dealt;
+    fn last_position(&self, distributed: Distributed) -> Option<usize> {
+        let before =
+            self.share(distributed, self.num_replicas).checked_sub(1)? * self.num_replicas.get() + distributed.entries;
         // At least 1: in the rounds before `before` all ranks have entries of the list, and at
         // least one rank has one after them.
         let left = self.dataset_len - before;
@@ -278,7 +279,7 @@ impl DistributedSampler {
     }
 
     /// Draws a pass of the wrapped sampler, and returns this replica's share.
-    fn draw_over(&self, deal: Deal, sampler: &mut dyn Sampler) -> Result<Order, SamplerError> {
+    fn draw_over(&self, distributed: Distributed, sampler: &mut dyn Sampler) -> Result<Order, SamplerError> {
         let mut list = Order::default();
         sampler.order(&mut Generator::from_seed(self.seed.wrapping_add(self.epoch.get())), &mut list)?;
         if list.len() != self.dataset_len {
@@ -286,18 +287,19 @@ impl DistributedSampler {
             let error = format!("{NAME}: the sampler {name:?} had {len} samples, but its pass has {}", list.len());
             return Err(BoxError::from(error).into());
         }
-        Ok(self.share_of(deal, list))
+        Ok(self.share_of(distributed, list))
     }
 
     /// Returns this replica's share of a list as an order that computes each entry's position in
     /// the list.
-    fn share_of(&self, deal: Deal, list: Order) -> Order {
-        let (start, share, step) = (deal.position, self.share(deal, self.num_replicas), self.num_replicas.get());
+    fn share_of(&self, distributed: Distributed, list: Order) -> Order {
+        let (start, share, step) =
+            (distributed.position, self.share(distributed, self.num_replicas), self.num_replicas.get());
         // A damaged state may contain any number here. Then there is no last entry, and `first` is
         // not used.
-        let (first, last_place) = (deal.dealt.saturating_add(self.rank), self.last_place(deal));
+        let (first, last_position) = (distributed.entries.saturating_add(self.rank), self.last_position(distributed));
         let (end, memory) = (start + share, list.memory());
-        Order::computed(end, memory, move |position| match (position.checked_sub(start), last_place) {
+        Order::computed(end, memory, move |position| match (position.checked_sub(start), last_position) {
             (Some(_), Some(last)) if position + 1 == end => list.index(last),
             (Some(j), Some(_)) => list.index(first + j * step),
             // This position was delivered before the pass was resumed.
@@ -307,17 +309,18 @@ impl DistributedSampler {
 
     /// Draws a permutation into a table, which then contains placeholders for positions that were
     /// delivered before, followed by this replica's share of the rest.
-    fn draw<I: IndexWord>(&self, deal: Deal, table: &mut Vec<I>) -> Result<(), SamplerError> {
-        let (start, share, step) = (deal.position, self.share(deal, self.num_replicas), self.num_replicas.get());
+    fn draw<I: IndexWord>(&self, distributed: Distributed, table: &mut Vec<I>) -> Result<(), SamplerError> {
+        let (start, share, step) =
+            (distributed.position, self.share(distributed, self.num_replicas), self.num_replicas.get());
         make_room(NAME, table, self.dataset_len.max(start + share))?;
-        let Some(last_place) = self.last_place(deal) else {
+        let Some(last_position) = self.last_position(distributed) else {
             table.extend((0..start).map(|_| I::from_index(0)));
             return Ok(());
         };
         fill_table(table, 1, self.dataset_len);
         let mut generator = Generator::from_seed(self.seed.wrapping_add(self.epoch.get()));
         randperm_prefix(&mut generator, table, self.dataset_len);
-        let (first, last) = (deal.dealt + self.rank, table[last_place]);
+        let (first, last) = (distributed.entries + self.rank, table[last_position]);
         for j in 0..share - 1 {
             table[start + j] = table[first + j * step];
         }
@@ -329,12 +332,12 @@ impl DistributedSampler {
 
 impl Sampler for DistributedSampler {
     fn len(&self) -> usize {
-        self.share(Deal::default(), self.num_replicas)
+        self.share(Distributed::default(), self.num_replicas)
     }
 
     fn memory(&self) -> usize {
-        if let Some(of) = &self.of {
-            return of.lock().memory();
+        if let Some(inner) = &self.inner {
+            return inner.lock().memory();
         }
         if !self.shuffle {
             return 0;
@@ -351,20 +354,22 @@ impl Sampler for DistributedSampler {
                 format!("{NAME}: the resumed pass has epoch {was}, but {epoch} was set; set the epoch to {was}");
             return Err(BoxError::from(error).into());
         }
-        let deal = self.resumed.map_or(Deal::default(), |resumed| resumed.deal);
-        if let Some(of) = &self.of {
-            *order = self.draw_over(deal, &mut *of.lock())?;
+        let distributed = self.resumed.map_or(Distributed::default(), |resumed| resumed.distributed);
+        if let Some(inner) = &self.inner {
+            *order = self.draw_over(distributed, &mut *inner.lock())?;
         } else if !self.shuffle {
-            *order = self.share_of(deal, Order::Range(self.dataset_len));
+            *order = self.share_of(distributed, Order::Range(self.dataset_len));
         } else if self.is_narrow() {
-            self.draw(deal, order.u32_table())?
+            self.draw(distributed, order.u32_table())?
         } else {
-            self.draw(deal, order.u64_table())?
+            self.draw(distributed, order.u64_table())?
         }
-        (self.resumed, self.drawn) = (None, deal);
+        (self.resumed, self.drawn) = (None, distributed);
         if self.advances {
             self.epoch.set(epoch.wrapping_add(1));
-        } else if self.drawn_epoch.replace(epoch) == Some(epoch) && (self.shuffle || self.of.is_some()) && !self.warned
+        } else if self.drawn_epoch.replace(epoch) == Some(epoch)
+            && (self.shuffle || self.inner.is_some())
+            && !self.warned
         {
             self.warned = true;
             tell(|| {
@@ -378,10 +383,10 @@ impl Sampler for DistributedSampler {
         Ok(())
     }
 
-    /// Returns the places, which are positions in the list of all replicas.
-    fn places(&self) -> ReplicaStride {
-        let (Deal { position, dealt }, step) = (self.drawn, self.num_replicas.get() as u64);
-        let first = dealt.saturating_add(self.rank) as u64;
+    /// Returns the positions in the list of all replicas.
+    fn global_positions(&self) -> ReplicaStride {
+        let (Distributed { position, entries }, step) = (self.drawn, self.num_replicas.get() as u64);
+        let first = entries.saturating_add(self.rank) as u64;
         ReplicaStride { first: first.wrapping_sub((position as u64).wrapping_mul(step)), step }
     }
 
@@ -390,26 +395,26 @@ impl Sampler for DistributedSampler {
     }
 
     fn save(&self, to: &mut String) -> bool {
-        let deal = self.resumed.map_or(Deal::default(), |resumed| resumed.deal);
+        let distributed = self.resumed.map_or(Distributed::default(), |resumed| resumed.distributed);
         put(to, "dataset_len", self.dataset_len);
         put(to, "shuffle", self.shuffle);
         put(to, "drop_last", self.drop_last);
         put(to, "seed", self.seed);
         put(to, "epoch", self.epoch.get());
         put(to, "num_replicas", self.num_replicas);
-        put(to, "position", deal.position);
-        put(to, "dealt", deal.dealt);
-        let Some(of) = &self.of else { return true };
-        let (mut inner, of) = (String::new(), of.lock());
-        let saves = of.save(&mut inner);
-        put(to, OF, format_args!("{}:{inner}", of.name()));
+        put(to, "position", distributed.position);
+        put(to, "dealt", distributed.entries);
+        let Some(inner) = &self.inner else { return true };
+        let (mut state, inner) = (String::new(), inner.lock());
+        let saves = inner.save(&mut state);
+        put(to, INNER, format_args!("{}:{state}", inner.name()));
         saves
     }
 
     fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
         // The wrapped sampler's own state comes last.
-        let (saved, inner) = match saved.split_once(&format!(" {OF}=")) {
-            Some((saved, inner)) => (saved, Some(inner)),
+        let (saved, inner_state) = match saved.split_once(&format!(" {INNER}=")) {
+            Some((saved, state)) => (saved, Some(state)),
             None => (saved, None),
         };
         let saved = Saved { sampler: NAME, text: saved };
@@ -418,45 +423,46 @@ impl Sampler for DistributedSampler {
         saved.check("drop_last", self.drop_last)?;
         saved.check("seed", self.seed)?;
         let replicas: NonZero<usize> = saved.get("num_replicas")?;
-        let (epoch, position, dealt) = (saved.get("epoch")?, saved.get("position")?, saved.get("dealt")?);
+        let (epoch, position, entries) = (saved.get("epoch")?, saved.get("position")?, saved.get("dealt")?);
         // At least one entry was distributed for each position.
-        if position > dealt || position > self.dataset_len || (position == 0) != (dealt == 0) {
-            return Err(saved.impossible("dealt", dealt, "that contradicts the saved position"));
+        if position > entries || position > self.dataset_len || (position == 0) != (entries == 0) {
+            return Err(saved.impossible("dealt", entries, "that contradicts the saved position"));
         }
-        let mut deal = Deal { position, dealt };
+        let mut distributed = Distributed { position, entries };
         // `seen` is in whole batches, but the last batch of a pass may be smaller.
-        let end = position + self.share(deal, replicas);
+        let end = position + self.share(distributed, replicas);
         let (first, next) = (seen.start.min(end), seen.end.min(end));
         if first < position {
             return Err(saved.impossible("position", position, "fewer samples were delivered"));
         }
         if first == next {
-            let dealt = dealt.saturating_add((next - position).saturating_mul(replicas.get()));
+            let entries = entries.saturating_add((next - position).saturating_mul(replicas.get()));
             // A finished pass has nothing left, not even samples to drop.
-            let dealt = if next == end { dealt.max(self.dataset_len) } else { dealt };
-            deal = Deal { position: next, dealt };
+            let entries = if next == end { entries.max(self.dataset_len) } else { entries };
+            distributed = Distributed { position: next, entries };
         } else if replicas != self.num_replicas {
             let reason = "another number of replicas can resume only if no batch was skipped (in_order)";
             return Err(saved.impossible("num_replicas", replicas, reason));
         }
-        match (&self.of, inner) {
+        match (&self.inner, inner_state) {
             (None, None) => {}
-            (Some(of), Some(inner)) => {
-                let mut of = of.lock();
-                let (name, inner) = inner.split_once(':').unwrap_or((inner, ""));
-                if name != of.name() {
-                    return Err(saved.impossible(OF, name, format!("it is over {:?}", of.name())));
+            (Some(inner), Some(state)) => {
+                let mut inner = inner.lock();
+                let (name, state) = state.split_once(':').unwrap_or((state, ""));
+                if name != inner.name() {
+                    return Err(saved.impossible(INNER, name, format!("it is over {:?}", inner.name())));
                 }
-                of.restore(inner, 0..0)?;
+                inner.restore(state, 0..0)?;
             }
-            (of, _) => {
-                let reason = if of.is_some() { "it is over another sampler" } else { "it is not over another sampler" };
-                return Err(saved.impossible(OF, if of.is_some() { "none" } else { "set" }, reason));
+            (inner, _) => {
+                let reason =
+                    if inner.is_some() { "it is over another sampler" } else { "it is not over another sampler" };
+                return Err(saved.impossible(INNER, if inner.is_some() { "none" } else { "set" }, reason));
             }
         }
         self.epoch.set(epoch);
         self.drawn_epoch = None;
-        self.resumed = (deal.position > 0).then_some(Resumed { epoch, deal });
+        self.resumed = (distributed.position > 0).then_some(Resumed { epoch, distributed });
         Ok(())
     }
 }
@@ -518,10 +524,10 @@ mod tests {
             let (memory, len) = (order.memory(), order.len());
             assert_eq!((memory, len), (sampler.memory(), sampler.len()));
             assert_eq!(memory, 100 * 4);
-            let place = order.u32_table().as_ptr();
+            let table = order.u32_table().as_ptr();
             sampler.set_epoch(9);
             sampler.order(&mut default, &mut order).unwrap();
-            assert_eq!((order.memory(), order.u32_table().as_ptr()), (memory, place));
+            assert_eq!((order.memory(), order.u32_table().as_ptr()), (memory, table));
         }
     }
 
@@ -547,7 +553,7 @@ mod tests {
             for rank in [0, replicas - 1] {
                 for drop_last in [false, true] {
                     let sampler = DistributedSampler::new(n, replicas, rank).unwrap().drop_last(drop_last);
-                    assert!(sampler.last_place(Deal::default()).is_none_or(|place| place < n));
+                    assert!(sampler.last_position(Distributed::default()).is_none_or(|position| position < n));
                 }
             }
         }
@@ -586,7 +592,7 @@ mod tests {
             prop_assert_eq!(order_of(&mut sampler), want.clone());
             if shuffle {
                 let mut wide = Vec::<u64>::new();
-                sampler.draw(Deal::default(), &mut wide).unwrap();
+                sampler.draw(Distributed::default(), &mut wide).unwrap();
                 prop_assert_eq!(Order::from(wide).iter().collect::<Vec<_>>(), want);
             }
         }

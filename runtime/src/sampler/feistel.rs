@@ -116,11 +116,11 @@ impl Cipher {
     }
 }
 
-/// Returns `(place + f) mod side`, where f is `random` mapped to 0 .. `side`. `place` must be below
+/// Returns `(value + f) mod side`, where f is `random` mapped to 0 .. `side`. `value` must be below
 /// `side`.
 #[inline]
-fn shift(place: u64, random: u64, side: u64) -> u64 {
-    let sum = place + below(side, random);
+fn shift(value: u64, random: u64, side: u64) -> u64 {
+    let sum = value + below(side, random);
     // If the sum is below `side`, the difference wraps to a large number. (No branch, and fewer instructions than an
     // `if`.)
     sum.min(sum.wrapping_sub(side))
@@ -187,7 +187,7 @@ mod tests {
     /// Returns the position of `index`, by inverting the rounds from last to first.
     fn position_of(cipher: &Cipher, index: usize) -> usize {
         let Cipher { len, key, rows, columns, pairs } = *cipher;
-        let back = |place: u64, random: u64, side: u64| (place + side - below(side, random)) % side;
+        let back = |value: u64, random: u64, side: u64| (value + side - below(side, random)) % side;
         let (mut row, mut column) = (index as u64 / columns, index as u64 % columns);
         loop {
             for round in (0..u64::from(pairs)).rev().map(|pair| 2 * pair) {

@@ -125,13 +125,13 @@ pub trait Sampler: Send {
     /// unspecified.
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError>;
 
-    /// Returns the *places* of the last drawn order, which are the positions of its entries in the
-    /// pass over all replicas.
+    /// Returns the *global positions* of the last drawn order, which are the positions of its
+    /// entries in the pass over all replicas.
     ///
-    /// The random numbers of a sample depend on its place, so that they are the same for any number
-    /// of replicas. The default is right for a sampler that does not distribute samples among
+    /// The random numbers of a sample depend on its global position, so that they are the same for any
+    /// number of replicas. The default is right for a sampler that does not distribute samples among
     /// replicas.
-    fn places(&self) -> ReplicaStride {
+    fn global_positions(&self) -> ReplicaStride {
         ReplicaStride::default()
     }
 
@@ -212,8 +212,8 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
         (**self).order(default, order)
     }
 
-    fn places(&self) -> ReplicaStride {
-        (**self).places()
+    fn global_positions(&self) -> ReplicaStride {
+        (**self).global_positions()
     }
 
     fn spans(&self) -> Option<Spans> {
@@ -237,25 +237,25 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
     }
 }
 
-/// Maps the positions of one replica's pass to places, which are positions in the pass over all
-/// replicas: position `p` is at place `first + p × step`, with wrapping.
+/// Maps the positions of one replica's pass to global positions, which are positions in the pass
+/// over all replicas: position `p` has the global position `first + p × step`, with wrapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)] // Worker processes share this type.
 pub struct ReplicaStride {
-    /// The place of position 0.
+    /// The global position of position 0.
     pub first: u64,
-    /// The distance between the places of consecutive positions: the number of replicas.
+    /// The distance between the global positions of consecutive positions: the number of replicas.
     pub step: u64,
 }
 
 impl ReplicaStride {
-    /// Returns the place of a position.
+    /// Returns the global position of a position.
     #[inline]
     pub fn of(self, position: usize) -> u64 {
         self.first.wrapping_add((position as u64).wrapping_mul(self.step))
     }
 
-    /// Returns the places of the positions from `position` on.
+    /// Returns the global positions of the positions from `position` on.
     #[inline]
     pub(crate) fn from(self, position: usize) -> Self {
         Self { first: self.of(position), ..self }

@@ -272,9 +272,9 @@ mod tests {
     fn a_table_of_the_same_width_keeps_its_memory() {
         let mut order = Order::Range(3);
         order.u32_table().extend(0..100);
-        let (place, memory) = (order.u32_table().as_ptr(), order.memory());
+        let (table, memory) = (order.u32_table().as_ptr(), order.memory());
         assert!(memory >= 400 && order.is_empty());
-        assert_eq!((order.u32_table().as_ptr(), order.memory()), (place, memory));
+        assert_eq!((order.u32_table().as_ptr(), order.memory()), (table, memory));
         order.u64_table().push(u64::from(u32::MAX) + 1);
         assert_eq!(order.len(), 1);
     }

@@ -205,9 +205,9 @@ mod tests {
             sampler.order(&mut default, &mut order).unwrap();
             let (first, memory) = (order.clone(), order.memory());
             assert_eq!(memory, sampler.memory(), "{sampler:?}");
-            let place = order.u32_table().as_ptr();
+            let table = order.u32_table().as_ptr();
             sampler.order(&mut default, &mut order).unwrap();
-            assert_eq!((order.u32_table().as_ptr(), order.memory()), (place, memory));
+            assert_eq!((order.u32_table().as_ptr(), order.memory()), (table, memory));
             assert_eq!(first.len(), k);
         }
     }

@@ -97,11 +97,11 @@ impl<'a> Saved<'a> {
         if saved == "none" {
             return Err(differs(name, saved, generator.initial_seed()));
         }
-        let place: GeneratorState = self.get(name)?;
-        if place.seed != generator.initial_seed() {
-            return Err(differs("generator's seed", &place.seed.to_string(), generator.initial_seed()));
+        let state: GeneratorState = self.get(name)?;
+        if state.seed != generator.initial_seed() {
+            return Err(differs("generator's seed", &state.seed.to_string(), generator.initial_seed()));
         }
-        place.put(&mut generator);
+        state.put(&mut generator);
         Ok(())
     }
 }

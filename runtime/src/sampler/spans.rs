@@ -36,10 +36,10 @@ pub struct Spans {
     replicas: NonZero<usize>,
     rank: usize,
     drop_last: bool,
-    /// The number of this replica's first batch after a pass was resumed. `dealt` is the number of
+    /// The number of this replica's first batch after a pass was resumed. `distributed` is the number of
     /// batches of the list that were distributed before.
     position: usize,
-    dealt: usize,
+    distributed: usize,
 }
 
 impl Default for Spans {
@@ -53,7 +53,7 @@ impl Spans {
     /// first at position 0, and ends before its entry of `ends`. All batches belong to one replica.
     pub fn new(ends: Vec<u32>) -> Self {
         let (len, replicas) = (ends.len(), NonZero::<usize>::MIN);
-        Self { ends: Arc::new(ends), len, replicas, rank: 0, drop_last: false, position: 0, dealt: 0 }
+        Self { ends: Arc::new(ends), len, replicas, rank: 0, drop_last: false, position: 0, distributed: 0 }
     }
 
     /// Restricts the batches to those of replica `rank`: `rank`, `rank + replicas`, and so on. All
@@ -66,16 +66,16 @@ impl Spans {
     }
 
     /// Restricts the batches to the rest of a pass that is resumed, possibly with another number of
-    /// replicas. Each replica had `position` batches before, and `dealt` batches of the list were
+    /// replicas. Each replica had `position` batches before, and `distributed` batches of the list were
     /// distributed in all. The numbers of the remaining batches continue from `position`.
     #[must_use]
-    pub fn after(mut self, position: usize, dealt: usize) -> Self {
-        (self.position, self.dealt) = (position, dealt);
+    pub fn after(mut self, position: usize, distributed: usize) -> Self {
+        (self.position, self.distributed) = (position, distributed);
         self.counted()
     }
 
     fn counted(mut self) -> Self {
-        let left = self.ends.len().saturating_sub(self.dealt);
+        let left = self.ends.len().saturating_sub(self.distributed);
         let share = if self.drop_last { left / self.replicas } else { left.div_ceil(self.replicas.get()) };
         self.len = self.position + share;
         self
@@ -100,9 +100,9 @@ impl Spans {
     /// Returns the positions of batch `task`. The range is empty if there is no such batch, or it
     /// was delivered before the pass was [resumed](Self::after).
     pub fn of(&self, task: usize) -> Range<usize> {
-        let Some(place) = task.checked_sub(self.position).filter(|_| task < self.len) else { return 0..0 };
+        let Some(nth) = task.checked_sub(self.position).filter(|_| task < self.len) else { return 0..0 };
         // After the end of the list, its batches are repeated from the start.
-        let batch = (self.dealt + self.rank + place * self.replicas.get()) % self.ends.len();
+        let batch = (self.distributed + self.rank + nth * self.replicas.get()) % self.ends.len();
         let start = batch.checked_sub(1).map_or(0, |before| self.ends[before]);
         start as usize..self.ends[batch] as usize
     }

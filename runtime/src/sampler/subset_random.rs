@@ -132,7 +132,7 @@ mod tests {
         for _ in 0..3 {
             let mut permutation: Vec<u32> = Vec::new();
             twin.randperm_into(4, &mut permutation).unwrap();
-            let want: Vec<usize> = permutation.iter().map(|&place| [5, 5, 7, 9][place as usize]).collect();
+            let want: Vec<usize> = permutation.iter().map(|&position| [5, 5, 7, 9][position as usize]).collect();
             assert_eq!(order_of(&mut sampler, &mut default), want);
         }
         assert_eq!((given.lock().drawn(), default.drawn()), (9, 0));
@@ -165,9 +165,9 @@ mod tests {
         sampler.order(&mut default, &mut order).unwrap();
         let memory = order.memory();
         assert_eq!(memory, sampler.memory());
-        let place = order.u32_table().as_ptr();
+        let table = order.u32_table().as_ptr();
         sampler.order(&mut default, &mut order).unwrap();
-        assert_eq!((order.memory(), order.u32_table().as_ptr()), (memory, place));
+        assert_eq!((order.memory(), order.u32_table().as_ptr()), (memory, table));
     }
 
     #[test]

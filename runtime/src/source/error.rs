@@ -4,14 +4,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::causes::with_causes;
-use crate::shown::shown;
+use crate::sanitized::sanitized;
 
 /// The error for a file that can't be used as an array.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
     /// The file can't be opened, read or mapped.
-    #[error("cannot {action} {}; {advice}: {}", shown(&path.to_string_lossy()), with_causes(source))]
+    #[error("cannot {action} {}; {advice}: {}", sanitized(&path.to_string_lossy()), with_causes(source))]
     Io {
         /// The file.
         path: PathBuf,
@@ -23,7 +23,7 @@ pub enum SourceError {
         r#source: io::Error,
     },
     /// The file can be read, but its contents can't be used.
-    #[error("{}: {problem}", shown(&path.to_string_lossy()))]
+    #[error("{}: {problem}", sanitized(&path.to_string_lossy()))]
     Format {
         /// The file.
         path: PathBuf,

@@ -10,7 +10,7 @@ use super::{map_npy, read_npy};
 use crate::array::AnyArray;
 use crate::causes::with_causes;
 use crate::dataset::{LengthMismatch, TensorDataset};
-use crate::shown::shown;
+use crate::sanitized::sanitized;
 
 /// A source of arrays of equal length. Its text form is `digits`, `idx:FILE[,FILE...]` or
 /// `npy:FILE[,FILE...]`.
@@ -137,7 +137,7 @@ impl fmt::Display for Source {
             Self::Idx(files) => ("idx", files),
             Self::Npy(files) => ("npy", files),
         };
-        let list: Vec<String> = files.iter().map(|file| shown(&file.to_string_lossy())).collect();
+        let list: Vec<String> = files.iter().map(|file| sanitized(&file.to_string_lossy())).collect();
         write!(f, "{kind}:{}", list.join(","))
     }
 }

@@ -14,7 +14,7 @@ use slotline::rng::{Generator, SampleRng};
 use slotline::sample::{Dynamic, Fields, Packed, PaddedToMax, Row, Sample, Text};
 use slotline::{BoxError, Dataset, Error, Loader};
 
-use crate::support::{Item, chain, dawdle, from_fn, items, pixels, sampler_fn};
+use crate::support::{Item, chain, from_fn, items, pixels, sampler_fn, sleep_sometimes};
 
 /// Passes every batch of several shuffled passes to `look`, with and without workers, and checks
 /// that each index occurs once per pass.
@@ -49,7 +49,7 @@ fn items_are<S>(batch: &Batch<S>, of: impl Fn(usize) -> usize) {
 /// Returns a dataset whose sample `i` is item `first + i`. Some samples take longer.
 fn from(first: usize, len: usize) -> impl Dataset + for<'a> crate::support::DatasetOf<'a, Item> {
     from_fn(len, move |index, cx| {
-        dawdle(index, cx);
+        sleep_sometimes(index, cx);
         Ok((index as i64 + first as i64, pixels(index + first), cx.rng().next_u64()))
     })
 }
@@ -216,7 +216,7 @@ fn stacked_samples_can_borrow_from_their_contexts() {
 fn stacked_datasets_draw_independent_random_numbers() {
     let noise = || {
         from_fn(50, |index, cx| {
-            dawdle(index, cx);
+            sleep_sometimes(index, cx);
             Ok(cx.rng().next_u64())
         })
     };
@@ -295,11 +295,11 @@ fn prefetching_and_fields_reach_the_parts() {
 fn invalid_parts_are_errors_that_name_them() {
     let some = |len| from_fn(len, |index, _| Ok(index as i64));
     let error = Subset::new(some(10), [3, 9, 10, 11]).unwrap_err();
-    assert_eq!(error, SubsetError::Index { place: 2, index: 10, len: 10 });
+    assert_eq!(error, SubsetError::Index { position: 2, index: 10, len: 10 });
     assert!(Subset::new(some(0), []).unwrap().is_empty());
     assert_eq!(StackDataset::new(()).unwrap_err(), StackError::Empty);
     let error = StackDataset::new((some(3), some(3), some(2))).unwrap_err();
-    assert_eq!(error, StackError::Length { first: 3, place: 3, other: 2 });
+    assert_eq!(error, StackError::Length { first: 3, dataset: 3, other: 2 });
     assert!(error.to_string().contains("size mismatch between datasets: the first has 3 samples, number 3 has 2"));
 }
 

@@ -12,13 +12,13 @@ use slotline::rng::rand_core::Rng;
 use slotline::sample::Text;
 use slotline::{BoxError, Error, Loader};
 
-use crate::support::{Bulk, OneByOne, ReadsMany, dawdle, from_fn};
+use crate::support::{Bulk, OneByOne, ReadsMany, from_fn, sleep_sometimes};
 
 /// Returns a dataset whose samples are the index, a random number drawn by the dataset, and two
 /// drawn by mapped functions.
 fn noisy(len: usize) -> impl for<'a> Dataset<Sample<'a> = (i64, [u64; 3])> {
     let dataset = from_fn(len, |index, cx| {
-        dawdle(index, cx);
+        sleep_sometimes(index, cx);
         Ok((index as i64, cx.rng().next_u64()))
     });
     let twice = dataset.map(|(index, drawn), cx| Ok((index, [drawn, cx.rng().next_u64()])));
@@ -193,7 +193,7 @@ fn a_panic_in_a_mapped_stream_is_its_samples_alone() {
 fn mapped_iterable_datasets_save_and_resume() {
     let mapped = || {
         let numbers = OneByOne(from_fn(30, |index, cx| {
-            dawdle(index, cx);
+            sleep_sometimes(index, cx);
             Ok((index as i64, cx.rng().next_u64()))
         }));
         numbers.map(|(index, drawn), cx| Ok((2 * index, [drawn, cx.rng().next_u64()])))

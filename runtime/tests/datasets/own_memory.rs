@@ -61,11 +61,11 @@ fn numbers() -> impl slotline::Dataset {
 #[test]
 fn batches_keep_the_given_memory_alive() {
     let alive = Arc::new(AtomicUsize::new(0));
-    for (dealt, workers) in [(false, 0), (false, 2), (true, 0), (true, 2)] {
+    for (round_robin, workers) in [(false, 0), (false, 2), (true, 0), (true, 2)] {
         let made = alive.clone();
         let builder = Loader::builder(numbers()).batch_size(4).num_workers(workers).pin_memory(true);
         let builder = builder.memory(move |bytes| Heap::new(bytes, &made));
-        hold_one(builder.round_robin(dealt).build().unwrap(), &alive);
+        hold_one(builder.round_robin(round_robin).build().unwrap(), &alive);
     }
     let made = alive.clone();
     let stream = OneByOne(numbers());
@@ -153,29 +153,29 @@ fn places_locate_each_field_in_a_batch() {
     assert!(spilled > 0, "a batch of long samples must spill");
 }
 
-/// Compares the bytes of each [`Place`](slotline::sample::Place) with the column, and returns the
+/// Compares the bytes of each [`FieldBytes`](slotline::sample::FieldBytes) with the column, and returns the
 /// number of fields that have spilled.
 fn check_places(columns: &slotline::sample::Columns<'_>) -> usize {
     let bytes = columns.bytes();
     let mut spilled = 0;
     for i in 0..columns.len() {
-        let (place, tensor) = (columns.place(i).unwrap(), columns.get(i).unwrap());
-        assert_eq!(place.shape.dims(), tensor.shape());
-        if place.spilled {
-            assert!(place.data.is_empty());
+        let (field, tensor) = (columns.field_bytes(i).unwrap(), columns.get(i).unwrap());
+        assert_eq!(field.shape.dims(), tensor.shape());
+        if field.spilled {
+            assert!(field.data.is_empty());
             spilled += 1;
         } else {
-            assert_eq!(&bytes[place.data.clone()], tensor.bytes());
-            assert_eq!(place.data.start % 256, 0);
+            assert_eq!(&bytes[field.data.clone()], tensor.bytes());
+            assert_eq!(field.data.start % 256, 0);
         }
         let ends = columns.lengths(i).or(columns.offsets(i));
-        assert_eq!(place.ends.is_some(), ends.is_some());
-        if let (Some(place), Some(ends)) = (place.ends, ends) {
+        assert_eq!(field.ends.is_some(), ends.is_some());
+        if let (Some(field), Some(ends)) = (field.ends, ends) {
             let words: Vec<_> = ends.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            assert_eq!(&bytes[place], words);
+            assert_eq!(&bytes[field], words);
         }
     }
-    assert_eq!(columns.place(columns.len()), None);
+    assert_eq!(columns.field_bytes(columns.len()), None);
     spilled
 }
 

@@ -6,7 +6,7 @@ use slotline::loader::{BatchOf, Budget, BuildError, Error, OnError, Overflow};
 use slotline::sample::{Mask, PaddedToLongest, PaddedToMax};
 use slotline::{BoxError, Sample};
 
-use crate::support::{Crew, crews};
+use crate::support::{Workers, worker_kinds};
 
 #[derive(Sample)]
 struct Text<'a> {
@@ -80,10 +80,10 @@ fn check(batch: &BatchOf<Texts>) {
 
 #[test]
 fn rows_are_as_wide_as_the_longest_for_any_workers() {
-    for crew in crews([0, 1, 3]) {
+    for kind in worker_kinds([0, 1, 3]) {
         for round_robin in [false, true] {
             let builder = Loader::builder(Texts { room: 40, fails: false }).batch_size(7).shuffle(true).seed(3);
-            let mut loader = crew.build(builder.round_robin(round_robin)).unwrap();
+            let mut loader = kind.build(builder.round_robin(round_robin)).unwrap();
             for _ in 0..2 {
                 let mut widths = Vec::new();
                 for batch in loader.epoch().unwrap() {
@@ -100,10 +100,10 @@ fn rows_are_as_wide_as_the_longest_for_any_workers() {
 
 #[test]
 fn bad_samples_leave_no_trace_in_the_width() {
-    for crew in crews([0, 2]) {
+    for kind in worker_kinds([0, 2]) {
         for on_error in [OnError::Skip(Budget::Samples(1000)), OnError::Replace(Budget::Samples(1000))] {
             let builder = Loader::builder(Texts { room: 41, fails: true }).batch_size(5).seed(3).shuffle(true);
-            let mut loader = crew.build(builder.on_error(on_error)).unwrap();
+            let mut loader = kind.build(builder.on_error(on_error)).unwrap();
             let mut samples = 0;
             for batch in loader.epoch().unwrap() {
                 let batch = batch.unwrap();
@@ -139,7 +139,7 @@ fn a_batch_without_room_is_an_error_or_spills() {
         }
         assert!(loader.stats().spilled_batches > 0);
     }
-    let error = Crew { workers: 1, processes: true };
+    let error = Workers { workers: 1, processes: true };
     if crate::support::HAS_PROCESSES {
         let refused = error.build(texts().on_overflow(Overflow::Spill));
         assert!(matches!(refused, Err(BuildError::Clash { .. })));

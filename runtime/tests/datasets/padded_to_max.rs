@@ -10,7 +10,7 @@ use slotline::sample::{Packed, PackedText, PaddedToMax, Text};
 use slotline::{BoxError, Loader};
 
 use crate::samples::Dishonest;
-use crate::support::{chain, dawdle};
+use crate::support::{chain, sleep_sometimes};
 
 /// The unit of the `room` that packed fields declare.
 const ROOM: usize = 6;
@@ -44,7 +44,7 @@ impl Dataset for Mixed {
     }
 
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
-        dawdle(index, cx);
+        sleep_sometimes(index, cx);
         if (self.bad)(index) {
             return Err("a bad sample".into());
         }

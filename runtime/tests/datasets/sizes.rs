@@ -80,12 +80,12 @@ fn product(dims: &[usize], zeros: bool) -> u128 {
 /// Returns the size of a slot in bytes, summed field by field as `runtime/DESIGN.md` describes;
 /// `None` if no such batch is possible.
 fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
-    fn place(end: &mut u128, bytes: u128) -> Option<()> {
+    fn reserve(end: &mut u128, bytes: u128) -> Option<()> {
         *end = end.next_multiple_of(256) + bytes;
         (*end <= MAX).then_some(())
     }
     let (mut end, rows_wide, mut spills) = (0, rows as u128, 0);
-    place(&mut end, rows_wide * 8)?;
+    reserve(&mut end, rows_wide * 8)?;
     for Declared { kind, dtype, dims } in fields {
         let size = dtype.size() as u128;
         let dims = match kind {
@@ -100,11 +100,11 @@ fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
         if !countable || item.contains(&0) {
             return None;
         }
-        place(&mut end, product(&dims, true) * rows_wide * size)?;
+        reserve(&mut end, product(&dims, true) * rows_wide * size)?;
         match kind {
             Kind::Fixed => {}
-            Kind::PaddedToMax => place(&mut end, rows_wide * 8)?,
-            Kind::Packed => place(&mut end, rows_wide * 8 + 8)?,
+            Kind::PaddedToMax => reserve(&mut end, rows_wide * 8)?,
+            Kind::Packed => reserve(&mut end, rows_wide * 8 + 8)?,
         }
         spills += usize::from(spill && *kind == Kind::Packed);
     }
@@ -139,7 +139,7 @@ proptest! {
         fields in proptest::collection::vec(field(), 0..3),
         rows in length().prop_map(|rows| rows.max(1)),
         (hold, limit) in (prop_oneof![3 => 1_usize..5, 1 => length()], proptest::option::of(length())),
-        (spill, dealt) in any::<(bool, bool)>(),
+        (spill, round_robin) in any::<(bool, bool)>(),
     ) {
         let asked = Arc::new(Mutex::new(None));
         let note = asked.clone();
@@ -150,8 +150,8 @@ proptest! {
         });
         let builder = builder.on_overflow(if spill { Overflow::Spill } else { Overflow::Error });
         let builder = if let Some(limit) = limit { builder.memory_limit(limit) } else { builder };
-        let error = builder.round_robin(dealt).build().unwrap_err();
-        let slots = if dealt { (hold as u128) + 1 } else { (hold as u128 + 1).next_multiple_of(2) };
+        let error = builder.round_robin(round_robin).build().unwrap_err();
+        let slots = if round_robin { (hold as u128) + 1 } else { (hold as u128 + 1).next_multiple_of(2) };
         let expected = slot(&fields, rows, spill).map(|slot| slot * slots);
         match (error, expected) {
             (BuildError::Allocate { bytes, .. }, Some(expected)) => {

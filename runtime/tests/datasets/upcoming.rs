@@ -6,16 +6,16 @@ use slotline::dataset::{ConcatDataset, Context, Dataset, StackDataset, Subset, U
 use slotline::sample::{Fields, Packed};
 use slotline::{BoxError, Loader};
 
-/// A dataset whose samples are their index plus `first`. It records the announcements in `told`.
+/// A dataset whose samples are their index plus `first`. It records the announcements in `announcements`.
 struct Ahead {
     len: usize,
     first: i64,
-    told: Arc<Mutex<Vec<Upcoming>>>,
+    announcements: Arc<Mutex<Vec<Upcoming>>>,
 }
 
 impl Ahead {
     fn new(len: usize) -> Self {
-        Self { len, first: 0, told: Arc::default() }
+        Self { len, first: 0, announcements: Arc::default() }
     }
 }
 
@@ -35,13 +35,13 @@ impl Dataset for Ahead {
     }
 
     fn begin_pass(&self, upcoming: Upcoming) {
-        self.told.lock().unwrap().push(upcoming);
+        self.announcements.lock().unwrap().push(upcoming);
     }
 }
 
 /// Returns the samples of an announced pass. The sample at index 0 is `first`.
-fn announced(told: &Mutex<Vec<Upcoming>>, pass: usize, first: i64) -> Vec<Option<i64>> {
-    let upcoming = told.lock().unwrap()[pass].clone();
+fn announced(announcements: &Mutex<Vec<Upcoming>>, pass: usize, first: i64) -> Vec<Option<i64>> {
+    let upcoming = announcements.lock().unwrap()[pass].clone();
     upcoming.positions().map(|position| upcoming.index(position).map(|index| first + index as i64)).collect()
 }
 
@@ -55,7 +55,7 @@ fn every_backend_announces_the_order_that_it_delivers() {
     for (workers, round_robin, processes) in [(0, false, false), (2, false, false), (2, true, false), (2, false, true)]
     {
         let dataset = Ahead::new(23);
-        let told = dataset.told.clone();
+        let announcements = dataset.announcements.clone();
         let builder = Loader::builder(dataset).batch_size(4).shuffle(true).drop_last(true).num_workers(workers);
         let mut loader = match (round_robin, processes) {
             (_, true) => builder.processes().build(),
@@ -65,29 +65,29 @@ fn every_backend_announces_the_order_that_it_delivers() {
         for number in 0..3 {
             let got = pass(&mut loader);
             assert_eq!(got.len(), 20);
-            assert_eq!(got, announced(&told, number, 0), "{workers} {round_robin} {processes}");
+            assert_eq!(got, announced(&announcements, number, 0), "{workers} {round_robin} {processes}");
         }
-        assert_eq!(told.lock().unwrap().len(), 3);
+        assert_eq!(announcements.lock().unwrap().len(), 3);
     }
 }
 
 #[test]
 fn datasets_of_others_pass_it_on() {
     let dataset = Ahead::new(10);
-    let told = dataset.told.clone();
+    let announcements = dataset.announcements.clone();
     let some = Subset::new(dataset, [9, 4, 4, 0]).unwrap();
     let mapped = some.map(|sample, _| Ok(sample));
     let stacked = StackDataset::new((from_fn(4, |_, _| Ok(())), mapped)).unwrap();
     let only = stacked.map(|(_, sample), _| Ok(sample));
     let mut loader = Loader::builder(Arc::new(only)).shuffle(true).batch_size(3).build().unwrap();
     let got = pass(&mut loader);
-    assert_eq!(got, announced(&told, 0, 0));
+    assert_eq!(got, announced(&announcements, 0, 0));
 
     let (first, second) = (Ahead::new(5), Ahead { first: 5, ..Ahead::new(4) });
-    let told = [first.told.clone(), second.told.clone()];
+    let announcements = [first.announcements.clone(), second.announcements.clone()];
     let check = |loader: &mut Loader<slotline::Batch<i64>>, number| {
         let got = pass(loader);
-        let parts = [announced(&told[0], number, 0), announced(&told[1], number, 5)];
+        let parts = [announced(&announcements[0], number, 0), announced(&announcements[1], number, 5)];
         let both = parts[0].iter().zip(&parts[1]).map(|(a, b)| {
             assert!(a.is_none() || b.is_none());
             a.or(*b)
@@ -105,28 +105,28 @@ fn datasets_of_others_pass_it_on() {
 fn a_resumed_pass_announces_what_is_left() {
     let build = || {
         let dataset = Ahead::new(11);
-        let told = dataset.told.clone();
-        (Loader::builder(dataset).shuffle(true).seed(3).batch_size(2).build().unwrap(), told)
+        let announcements = dataset.announcements.clone();
+        (Loader::builder(dataset).shuffle(true).seed(3).batch_size(2).build().unwrap(), announcements)
     };
     let (mut loader, _) = build();
     let mut begun = loader.epoch().unwrap();
     begun.by_ref().take(2).for_each(|batch| drop(batch.unwrap()));
     let state = begun.state();
     let rest: Vec<_> = begun.flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec()).map(Some).collect();
-    let (mut resumed, told) = build();
+    let (mut resumed, announcements) = build();
     resumed.load_state(&state).unwrap();
     assert_eq!(pass(&mut resumed), rest);
-    assert_eq!(announced(&told, 0, 0), rest);
-    assert_eq!(told.lock().unwrap()[0].positions(), 4..11);
+    assert_eq!(announced(&announcements, 0, 0), rest);
+    assert_eq!(announcements.lock().unwrap()[0].positions(), 4..11);
 }
 
 #[test]
 fn an_iterator_of_indices_is_not_announced() {
     let dataset = Ahead::new(8);
-    let told = dataset.told.clone();
+    let announcements = dataset.announcements.clone();
     let mut loader = Loader::builder(dataset).sampler_iter(|| [7, 1].into_iter()).build().unwrap();
     assert_eq!(pass(&mut loader), [Some(7), Some(1)]);
-    assert!(told.lock().unwrap().is_empty());
+    assert!(announcements.lock().unwrap().is_empty());
 }
 
 /// A dataset of samples of growing length, in batches with room for few items.

@@ -26,10 +26,10 @@ where
         passes.iter().for_each(|pass| assert_eq!(batches(shared.epoch().unwrap()), *pass, "{workers} workers"));
         assert_eq!(default_generator().random_i64(), next, "{workers} workers");
         manual_seed(42);
-        let mut dealt = builder().num_workers(workers).round_robin(true).build().unwrap();
-        passes
-            .iter()
-            .for_each(|pass| assert_eq!(batches(dealt.epoch().unwrap()), *pass, "{workers} workers, round_robin"));
+        let mut round_robin = builder().num_workers(workers).round_robin(true).build().unwrap();
+        passes.iter().for_each(|pass| {
+            assert_eq!(batches(round_robin.epoch().unwrap()), *pass, "{workers} workers, round_robin")
+        });
         assert_eq!(default_generator().random_i64(), next, "{workers} workers, round_robin");
     }
 }

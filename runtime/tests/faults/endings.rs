@@ -80,7 +80,7 @@ fn begin(
     };
     match kind {
         "shared" => begin!(Loader::builder(from_fn(1000, at)).num_workers(workers).help(false).build()),
-        "dealt" => begin!(Loader::builder(from_fn(1000, at)).num_workers(workers).round_robin(true).build()),
+        "round_robin" => begin!(Loader::builder(from_fn(1000, at)).num_workers(workers).round_robin(true).build()),
         "collate" => {
             let builder = Loader::builder(from_fn(1000, at)).num_workers(workers).help(false);
             begin!(builder.collate(|samples| samples.next().unwrap()).build())
@@ -182,7 +182,7 @@ pub(crate) fn slow_watchdog(_: &[&str]) {
 
 #[test]
 fn a_worker_can_drop_its_own_loader() {
-    for kind in ["shared", "dealt", "collate", "iterable"] {
+    for kind in ["shared", "round_robin", "collate", "iterable"] {
         child::run(format!("endings::drop_in_worker {kind}"));
         child::run(format!("endings::drop_in_thread_local {kind}"));
     }
@@ -190,7 +190,7 @@ fn a_worker_can_drop_its_own_loader() {
 
 #[test]
 fn slow_thread_locals_do_not_hold_up_a_drop() {
-    for kind in ["shared", "dealt", "iterable"] {
+    for kind in ["shared", "round_robin", "iterable"] {
         child::run(format!("endings::slow_locals {kind}"));
     }
 }

@@ -19,13 +19,13 @@ use slotline::{Batch, Error, Loader};
 
 use self::forked::{exit, is_child};
 use crate::child;
-use crate::support::{LONG, OneByOne, Run, dawdling, from_fn, items};
+use crate::support::{LONG, OneByOne, Run, from_fn, items, sleeping_sometimes};
 
 const RUN: Run = Run { len: 150, batch_size: 7, drop_last: false, shuffle: false, seed: 13 };
 const PASSES: usize = 30;
 
 fn samples() -> impl Dataset {
-    items(RUN.len, dawdling)
+    items(RUN.len, sleeping_sometimes)
 }
 
 /// Returns the samples of a batch and their random numbers.
@@ -113,7 +113,9 @@ pub(crate) fn forked(words: &[&str]) {
         "gated" => {
             forks(|| set(Loader::builder(samples()), workers).worker_init(|_| Ok(())).build().unwrap(), workers > 0)
         }
-        "dealt" => forks(|| set(Loader::builder(samples()), workers).round_robin(true).build().unwrap(), workers > 0),
+        "round_robin" => {
+            forks(|| set(Loader::builder(samples()), workers).round_robin(true).build().unwrap(), workers > 0)
+        }
         "stream" => forks(|| set(Loader::iterable(OneByOne(samples())), workers).build().unwrap(), workers > 0),
         _ => panic!("{words:?}"),
     }
@@ -281,7 +283,7 @@ pub(crate) fn dropped(words: &[&str]) {
             let build = || set!(Loader::builder(spilling())).worker_init(|_| Ok(())).build().unwrap();
             drops(build, workers, given, occupied);
         }
-        "dealt" => {
+        "round_robin" => {
             drops(|| set!(Loader::builder(spilling())).round_robin(true).build().unwrap(), workers, given, occupied)
         }
         "stream" => drops(|| set!(Loader::iterable(OneByOne(spilling()))).build().unwrap(), workers, given, occupied),
@@ -375,21 +377,21 @@ fn a_forked_process_does_not_wait_for_a_lost_workers_lock() {
 
 #[test]
 fn a_forked_loader_reports_that_its_workers_are_lost() {
-    for kind in ["shared", "waiting", "gated", "dealt", "stream"] {
+    for kind in ["shared", "waiting", "gated", "round_robin", "stream"] {
         child::run(format!("forks::forked {kind} 2"));
     }
 }
 
 #[test]
 fn a_forked_loader_without_workers_continues() {
-    for kind in ["shared", "dealt", "stream"] {
+    for kind in ["shared", "round_robin", "stream"] {
         child::run(format!("forks::forked {kind} 0"));
     }
 }
 
 #[test]
 fn a_forked_process_frees_nothing_of_its_parent() {
-    for kind in ["shared", "gated", "dealt", "stream"] {
+    for kind in ["shared", "gated", "round_robin", "stream"] {
         for workers in if kind == "gated" { [1, 2] } else { [0, 2] } {
             for memory in ["own free", "locked free", "given free", "given occupied"] {
                 child::run(format!("forks::dropped {kind} {workers} {memory}"));

@@ -4,7 +4,7 @@ use slotline::Loader;
 use slotline::loader::{Affinity, Warning};
 
 use crate::child::{self, NOT_PROVOKED, Process};
-use crate::support::{LONG, Run, dawdling, items, pass};
+use crate::support::{LONG, Run, items, pass, sleeping_sometimes};
 use crate::system::refuse;
 
 /// Refuses the system calls that the arguments name, and asserts that passes deliver the same
@@ -33,7 +33,7 @@ pub(crate) fn refused(words: &[&str]) {
         let listed = words.contains(&"getaffinity") && help;
         let affinity = if listed { Affinity::Cores(vec![0]) } else { Affinity::Spread };
         // Samples are slow, so that every thread sometimes parks and must be woken up.
-        let builder = run.over(items(run.len, dawdling)).num_workers(workers).help(help);
+        let builder = run.over(items(run.len, sleeping_sometimes)).num_workers(workers).help(help);
         let mut loader = builder.pin_memory(words.contains(&"mlock")).affinity(affinity).build().unwrap();
         let warnings = loader.warnings().to_vec();
         let count = |which: fn(&Warning) -> bool| warnings.iter().filter(|&warning| which(warning)).count();

@@ -8,13 +8,13 @@ use slotline::loader::Error;
 use slotline::{Dataset, Loader};
 
 use crate::child::{self, Process};
-use crate::support::{Got, LONG, Latch, Run, dawdling, items, pass};
+use crate::support::{Delivered, LONG, Latch, Run, items, pass, sleeping_sometimes};
 use crate::system::{handle, signal, threads, worker};
 
 const RUN: Run = Run { len: 300, batch_size: 7, drop_last: false, shuffle: true, seed: 3 };
 
 fn samples() -> impl Dataset {
-    items(RUN.len, dawdling)
+    items(RUN.len, sleeping_sometimes)
 }
 
 /// Interrupts all threads repeatedly during passes.
@@ -127,7 +127,7 @@ pub(crate) fn halted(words: &[&str]) {
                 })
             });
             match pass.next().unwrap() {
-                Ok(batch) => got.push(Got::from(&batch)),
+                Ok(batch) => got.push(Delivered::from(&batch)),
                 Err(Error::Timeout { task, busy, .. }) => {
                     assert!(timed && (got.len()..expected.len()).contains(&task));
                     late += 1;
@@ -172,7 +172,7 @@ pub(crate) fn stopped(_: &[&str]) {
         };
         while got.len() < expected.len() {
             match pass.next().unwrap() {
-                Ok(batch) => got.push(Got::from(&batch)),
+                Ok(batch) => got.push(Delivered::from(&batch)),
                 Err(Error::Timeout { .. }) => late += 1,
                 Err(error) => panic!("{error}"),
             }

@@ -9,11 +9,11 @@ use crate::child::{self, not_provoked};
 use crate::support::{LONG, from_fn, items, pass};
 use crate::system::{limit, refuse, threads};
 
-/// Builds a loader, with `round_robin` if `dealt` is set, and returns the worker that could not be
+/// Builds a loader, with `round_robin` if that is set, and returns the worker that could not be
 /// started, if any.
-fn build(workers: usize, dealt: bool) -> Option<usize> {
+fn build(workers: usize, round_robin: bool) -> Option<usize> {
     let builder = Loader::builder(items(50, |_, _| Ok(()))).num_workers(workers).affinity(Affinity::Spread);
-    let outcome = builder.round_robin(dealt).build();
+    let outcome = builder.round_robin(round_robin).build();
     match outcome {
         Ok(_) => None,
         Err(BuildError::Thread { worker, source }) => {
@@ -50,13 +50,13 @@ pub(crate) fn some(_: &[&str]) {
     }
     let there = || threads().len() as u64;
     for workers in [1, 2, 3, 5] {
-        for dealt in [false, true] {
+        for round_robin in [false, true] {
             for allowed in 0..=workers {
                 // The system may count a thread for a moment after its loader was dropped.
                 let begun = std::time::Instant::now();
                 loop {
                     limit(libc::RLIMIT_NPROC, there() + allowed);
-                    let refused = build(workers as usize, dealt);
+                    let refused = build(workers as usize, round_robin);
                     if refused == (allowed < workers).then_some(allowed as usize) {
                         break;
                     }

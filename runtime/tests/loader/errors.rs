@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::misbehaving_code::Bomb;
-use crate::support::{Crew, Got, HAS_PROCESSES, Run, WithFields, chain, crews, from_fn, items, sampler_fn};
+use crate::support::{
+    Delivered, HAS_PROCESSES, Run, WithFields, Workers, chain, from_fn, items, sampler_fn, worker_kinds,
+};
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::DType;
 use slotline::loader::{BuildError, By, Error};
@@ -26,7 +28,7 @@ fn parts(error: &Error) -> (usize, usize, usize, By, String) {
 /// Runs two passes in which the samples for which `bad` returns true fail by `fail`, and checks
 /// each batch and each error.
 fn check(bad: fn(usize) -> bool, fail: fn(usize) -> Result<(), BoxError>, panics: bool) {
-    for (workers, part_size, in_order, processes, dealt) in [
+    for (workers, part_size, in_order, processes, round_robin) in [
         (0, None, true, false, false),
         (0, Some(3), true, false, false),
         (1, Some(1), true, false, false),
@@ -40,24 +42,24 @@ fn check(bad: fn(usize) -> bool, fail: fn(usize) -> Result<(), BoxError>, panics
         (3, None, true, false, true),
     ] {
         let dataset = items(RUN.len, move |index, _| if bad(index) { fail(index) } else { Ok(()) });
-        let mut builder = RUN.over(WithFields(dataset, known())).in_order(in_order).round_robin(dealt);
+        let mut builder = RUN.over(WithFields(dataset, known())).in_order(in_order).round_robin(round_robin);
         if let Some(part_size) = part_size {
             builder = builder.part_size(part_size);
         }
-        let mut loader = Crew { workers, processes }.build(builder).unwrap();
+        let mut loader = Workers { workers, processes }.build(builder).unwrap();
         for expected in RUN.expected(2) {
             let mut pass = loader.epoch().unwrap();
             for _ in 0..expected.len() {
                 match pass.next().expect("each batch or its error") {
-                    Ok(batch) => assert_eq!(Got::from(&batch), expected[batch.batch_index()]),
+                    Ok(batch) => assert_eq!(Delivered::from(&batch), expected[batch.batch_index()]),
                     Err(error) => {
                         assert_eq!(matches!(error, Error::Panic { .. }), panics);
                         let (index, position, task, by, message) = parts(&error);
                         let row = expected[task].indices.iter().position(|&index| bad(index as usize)).unwrap();
                         assert_eq!((index as i64, position), (expected[task].indices[row], task * 8 + row));
                         match by {
-                            By::Worker(id) => assert!(id < workers && (!dealt || id == task % workers), "{by}"),
-                            By::Consumer => assert!(!dealt || workers == 0),
+                            By::Worker(id) => assert!(id < workers && (!round_robin || id == task % workers), "{by}"),
+                            By::Consumer => assert!(!round_robin || workers == 0),
                         }
                         assert_eq!(message, format!("no {index}"));
                         let text = chain(&error);
@@ -95,7 +97,7 @@ fn a_panic_names_the_sample_and_the_next_batch_comes() {
 
 #[test]
 fn workers_survive_panics_with_any_payload() {
-    for crew in crews([0, 1, 2]) {
+    for kind in worker_kinds([0, 1, 2]) {
         let dataset = items(8, |index, _| match index {
             1 => panic!("a literal"),
             2 => panic!("a String of {index}"),
@@ -103,7 +105,7 @@ fn workers_survive_panics_with_any_payload() {
             5 => std::panic::panic_any(Bomb(true)),
             _ => Ok(()),
         });
-        let mut loader = crew.build(Loader::builder(dataset).help(false)).unwrap();
+        let mut loader = kind.build(Loader::builder(dataset).help(false)).unwrap();
         for _ in 0..3 {
             let messages: Vec<_> =
                 loader.epoch().unwrap().map(|batch| batch.err().map(|error| parts(&error).4)).collect();
@@ -172,9 +174,9 @@ fn a_sample_that_differs_from_its_declaration_is_an_error() {
     ];
     for (i, (write, expected)) in cases.into_iter().enumerate() {
         let good: Write = |row| ([1_i32, 2, 3], Text::new("ok", 2)).write(row);
-        for crew in crews([i % 2]) {
+        for kind in worker_kinds([i % 2]) {
             let dataset = from_fn(6, move |index, _| Ok(Odd(if index == 3 { write } else { good })));
-            let mut loader = crew.build(Loader::builder(dataset).batch_size(2)).unwrap();
+            let mut loader = kind.build(Loader::builder(dataset).batch_size(2)).unwrap();
             let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|_| ())).collect();
             assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
             let error = outcomes[1].as_ref().unwrap_err();
@@ -207,13 +209,13 @@ fn reading_a_batch_with_the_wrong_schema_panics() {
 #[test]
 fn fields_that_a_dataset_declares_are_used_and_enforced() {
     let unread = |index, _: &mut Context| if index == 0 { Err("never read".into()) } else { Ok(()) };
-    for crew in crews([0, 1]) {
-        let mut loader = crew.build(Loader::builder(WithFields(items(3, unread), known()))).unwrap();
+    for kind in worker_kinds([0, 1]) {
+        let mut loader = kind.build(Loader::builder(WithFields(items(3, unread), known()))).unwrap();
         assert_eq!(loader.epoch().unwrap().filter(|batch| batch.is_ok()).count(), 2);
     }
     let wrong = || from_fn(2, |index, _| Ok((index as i64, 0.5_f32)));
-    for crew in crews([0, 1]) {
-        let mut loader = crew.build(Loader::builder(WithFields(wrong(), Fields::of(&(0_i64, 0_f64))))).unwrap();
+    for kind in worker_kinds([0, 1]) {
+        let mut loader = kind.build(Loader::builder(WithFields(wrong(), Fields::of(&(0_i64, 0_f64))))).unwrap();
         for batch in loader.epoch().unwrap() {
             let error = chain(&batch.err().unwrap());
             assert!(error.contains("1: f64 [] was declared, but the sample has f32 []"), "{error}");
@@ -223,17 +225,17 @@ fn fields_that_a_dataset_declares_are_used_and_enforced() {
 
 #[test]
 fn build_needs_a_readable_sample_among_the_first_16() {
-    for crew in crews([0, 1]) {
+    for kind in worker_kinds([0, 1]) {
         let dataset = items(20, |index, _| Err(format!("no {index}").into()));
-        let error = crew.build(Loader::builder(dataset)).unwrap_err();
+        let error = kind.build(Loader::builder(dataset)).unwrap_err();
         assert!(matches!(&error, BuildError::Probe { index: 15, source } if source.to_string() == "no 15"), "{error}");
-        let error = crew.build(Loader::builder(items(2, |_, _| panic!("no")))).unwrap_err();
+        let error = kind.build(Loader::builder(items(2, |_, _| panic!("no")))).unwrap_err();
         assert!(
             matches!(&error, BuildError::Probe { index: 1, source } if source.to_string() == "panicked: no"),
             "{error}"
         );
         let bad = |index, _: &mut Context| if index < 9 { Err("no".into()) } else { Ok(()) };
-        let mut loader = crew.build(Loader::builder(items(20, bad))).unwrap();
+        let mut loader = kind.build(Loader::builder(items(20, bad))).unwrap();
         assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 11);
     }
 }
@@ -241,14 +243,14 @@ fn build_needs_a_readable_sample_among_the_first_16() {
 #[test]
 fn a_sampler_may_draw_another_number_of_indices_than_len() {
     let dataset = || items(10, |_, _| Ok(()));
-    for crew in crews([0, 2]) {
+    for kind in worker_kinds([0, 2]) {
         let tasks = |drawn: u64, len, batch_size| {
             let sampler = sampler_fn(len, move |order| {
                 order.u64_table().extend(0..drawn);
                 Ok(())
             });
             let builder = Loader::builder(dataset()).sampler(sampler).batch_size(batch_size);
-            let mut loader = crew.build(builder).unwrap();
+            let mut loader = kind.build(builder).unwrap();
             let pass = loader.epoch().map(|pass| pass.map(|batch| batch.unwrap().len()).collect::<Vec<_>>());
             pass.map_err(|error| error.to_string())
         };
@@ -316,10 +318,10 @@ impl Dataset for PanicsInPrefetch {
 
 #[test]
 fn a_panic_in_prefetch_names_the_sample_being_read() {
-    let dealt = |workers| (Crew { workers, processes: false }, true);
-    for (crew, dealt) in crews([0, 2]).map(|crew| (crew, false)).chain([0, 1, 2].map(dealt)) {
-        let (task, index) = if crew.workers == 0 { (3, 12) } else { (5, 20) };
-        let mut loader = crew.build(Loader::builder(PanicsInPrefetch).batch_size(4).round_robin(dealt)).unwrap();
+    let round_robin = |workers| (Workers { workers, processes: false }, true);
+    for (kind, round_robin) in worker_kinds([0, 2]).map(|kind| (kind, false)).chain([0, 1, 2].map(round_robin)) {
+        let (task, index) = if kind.workers == 0 { (3, 12) } else { (5, 20) };
+        let mut loader = kind.build(Loader::builder(PanicsInPrefetch).batch_size(4).round_robin(round_robin)).unwrap();
         for _ in 0..2 {
             let outcomes = loader.epoch().unwrap().enumerate();
             let failed = outcomes.filter_map(|(place, outcome)| match outcome {
@@ -333,7 +335,7 @@ fn a_panic_in_prefetch_names_the_sample_being_read() {
                     Some((place, task, index))
                 }
             });
-            assert_eq!(failed.collect::<Vec<_>>(), [(task, task, index)], "{crew:?}, dealt: {dealt}");
+            assert_eq!(failed.collect::<Vec<_>>(), [(task, task, index)], "{kind:?}, round_robin: {round_robin}");
         }
     }
 }

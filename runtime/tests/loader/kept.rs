@@ -10,7 +10,7 @@ use slotline::loader::{BuildError, Collated, OnHeld, Overflow, Warning};
 use slotline::sample::{Dynamic, Packed, PaddedToMax};
 use slotline::{Batch, BoxError, Error, Loader, WorkerInfo};
 
-use crate::support::{HAS_PROCESSES, InProcesses, chain, crews, from_fn};
+use crate::support::{HAS_PROCESSES, InProcesses, chain, from_fn, worker_kinds};
 
 /// The size of a sample in bytes. A batch has `ROWS` samples, which are 1 MiB.
 const BYTES: usize = 64 << 10;
@@ -144,10 +144,10 @@ fn a_collected_epoch_can_be_dropped_on_another_thread() {
 
 #[test]
 fn thousands_of_small_batches_can_be_kept() {
-    for crew in crews([0, 2]) {
+    for kind in worker_kinds([0, 2]) {
         // With worker processes, at most 1,024 extra batches can be kept.
-        let len = if crew.processes { 1000 } else { 5000 };
-        let mut loader = crew.build(Loader::builder(from_fn(len, |index, _| Ok(index as i64)))).unwrap();
+        let len = if kind.processes { 1000 } else { 5000 };
+        let mut loader = kind.build(Loader::builder(from_fn(len, |index, _| Ok(index as i64)))).unwrap();
         for round in 0..3 {
             let kept: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
             assert!(kept.iter().enumerate().all(|(task, batch)| batch.tensors().as_slice() == [task as i64]));
@@ -209,8 +209,8 @@ fn memory_limit_holds_until_any_batch_is_dropped() {
 
 #[test]
 fn next_or_held_reports_held_batches_instead_of_growing() {
-    for crew in crews([0, 1]) {
-        let mut loader = crew.build(Loader::builder(from_fn(9, |index, _| Ok(index as i64)))).unwrap();
+    for kind in worker_kinds([0, 1]) {
+        let mut loader = kind.build(Loader::builder(from_fn(9, |index, _| Ok(index as i64)))).unwrap();
         let most = loader.most_held();
         let mut pass = loader.epoch().unwrap();
         let mut kept: Vec<_> = pass.by_ref().take(most + 1).map(Result::unwrap).collect();

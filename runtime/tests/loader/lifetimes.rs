@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 
 use crate::support::{
-    Crew, Got, HAS_PROCESSES, How, OneByOne, Run, crews, dawdle, dawdling, from_fn, items, pass, plain, prefetch,
-    shared,
+    Delivered, HAS_PROCESSES, How, OneByOne, Run, Workers, from_fn, items, pass, plain, prefetch, shared,
+    sleep_sometimes, sleeping_sometimes, worker_kinds,
 };
 use slotline::arena::{Memory, Pages};
 use slotline::loader::{Error, OnHeld};
@@ -21,8 +21,8 @@ fn fine() -> impl Dataset {
 
 #[test]
 fn batches_outlive_their_pass_and_loader_on_any_thread() {
-    for crew in crews([0, 2]) {
-        let mut loader = crew.build(RUN.over(fine()).hold(12)).unwrap();
+    for kind in worker_kinds([0, 2]) {
+        let mut loader = kind.build(RUN.over(fine()).hold(12)).unwrap();
         let mut batches: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
         drop(loader);
         let expected = RUN.expected(1).remove(0);
@@ -32,7 +32,7 @@ fn batches_outlive_their_pass_and_loader_on_any_thread() {
             .into_iter()
             .map(|batch| {
                 let expected = expected[batch.batch_index()].clone();
-                std::thread::spawn(move || assert_eq!(Got::from(&batch), expected))
+                std::thread::spawn(move || assert_eq!(Delivered::from(&batch), expected))
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -103,7 +103,7 @@ fn keeping_too_many_is_an_error_until_one_is_dropped() {
     ] {
         for which in 0..3 {
             let builder = prefetch(RUN.over(fine()), workers, 1).hold(hold).in_order(in_order);
-            let mut loader = Crew { workers, processes }.build(builder.on_held(OnHeld::Fail)).unwrap();
+            let mut loader = Workers { workers, processes }.build(builder.on_held(OnHeld::Fail)).unwrap();
             let (ahead, most) = (workers.max(1), loader.most_held());
             let slots = if processes { ahead.next_power_of_two() + hold } else { (ahead + hold).next_multiple_of(2) };
             assert_eq!(loader.depth(), slots);
@@ -118,14 +118,14 @@ fn keeping_too_many_is_an_error_until_one_is_dropped() {
                 );
                 assert!(error.to_string().contains(&format!("hold = {}", most + 1)), "{error}");
             }
-            let mut got: Vec<Got> = held.iter().map(Got::from).collect();
+            let mut got: Vec<Delivered> = held.iter().map(Delivered::from).collect();
             drop(held.remove(which * most / 2));
             let next = pass.next().unwrap().unwrap();
-            got.push(Got::from(&next));
+            got.push(Delivered::from(&next));
             assert!(matches!(pass.next(), Some(Err(Error::Held { .. }))));
             held.clear();
             drop(next);
-            got.extend(pass.map(|batch| Got::from(&batch.unwrap())));
+            got.extend(pass.map(|batch| Delivered::from(&batch.unwrap())));
             if !in_order {
                 got.sort_by_key(|got| got.task);
             }
@@ -157,9 +157,9 @@ fn sent<S: 'static, T: Send>(mut loader: Loader<Batch<S>>, read: impl Fn(&Batch<
 
 #[test]
 fn a_loop_can_wait_until_another_thread_drops_batches() {
-    for (crew, in_order) in crews([0, 2]).flat_map(|crew| [(crew, true), (crew, crew.workers == 0)]) {
-        let builder = prefetch(RUN.over(fine()), crew.workers, 1).in_order(in_order);
-        let mut got = sent(crew.build(builder.on_held(OnHeld::Wait)).unwrap(), Got::from);
+    for (kind, in_order) in worker_kinds([0, 2]).flat_map(|kind| [(kind, true), (kind, kind.workers == 0)]) {
+        let builder = prefetch(RUN.over(fine()), kind.workers, 1).in_order(in_order);
+        let mut got = sent(kind.build(builder.on_held(OnHeld::Wait)).unwrap(), Delivered::from);
         got.sort_by_key(|got| if in_order { 0 } else { got.task });
         assert_eq!(got, RUN.expected(1)[0]);
     }
@@ -175,9 +175,9 @@ fn a_loop_can_wait_until_another_thread_drops_batches() {
 
 #[test]
 fn a_leaked_batch_costs_its_memory() {
-    for crew in crews([0, 2]) {
+    for kind in worker_kinds([0, 2]) {
         let expected = RUN.expected(3);
-        let mut loader = crew.build(prefetch(RUN.over(fine()), crew.workers, 2)).unwrap();
+        let mut loader = kind.build(prefetch(RUN.over(fine()), kind.workers, 2)).unwrap();
         let most = loader.most_held();
         for _ in 0..=most {
             std::mem::forget(loader.epoch().unwrap().next().unwrap().unwrap());
@@ -185,7 +185,7 @@ fn a_leaked_batch_costs_its_memory() {
         assert!(loader.epoch().unwrap().map(|batch| batch.unwrap().batch_index()).eq(0..expected[0].len()));
         assert_eq!(loader.stats().extra_batches, 1);
 
-        let mut loader = crew.build(prefetch(RUN.over(fine()), crew.workers, 2).on_held(OnHeld::Fail)).unwrap();
+        let mut loader = kind.build(prefetch(RUN.over(fine()), kind.workers, 2).on_held(OnHeld::Fail)).unwrap();
         for _ in 0..=most {
             std::mem::forget(loader.epoch().unwrap().next().unwrap().unwrap());
         }
@@ -198,16 +198,16 @@ fn a_leaked_batch_costs_its_memory() {
 
 #[test]
 fn a_leaked_pass_ends_when_the_next_begins() {
-    for crew in crews([0, 2]) {
-        let mut loader = crew.build(RUN.over(fine())).unwrap();
+    for kind in worker_kinds([0, 2]) {
+        let mut loader = kind.build(RUN.over(fine())).unwrap();
         let expected = RUN.expected(3);
         for (epoch, expected) in expected.iter().enumerate() {
             let mut left = loader.epoch().unwrap();
             if epoch < 2 {
-                assert_eq!(Got::from(&left.next().unwrap().unwrap()), expected[0]);
+                assert_eq!(Delivered::from(&left.next().unwrap().unwrap()), expected[0]);
                 std::mem::forget(left);
             } else {
-                assert!(left.map(|batch| Got::from(&batch.unwrap())).eq(expected.iter().cloned()));
+                assert!(left.map(|batch| Delivered::from(&batch.unwrap())).eq(expected.iter().cloned()));
             }
         }
     }
@@ -217,7 +217,7 @@ fn a_leaked_pass_ends_when_the_next_begins() {
 /// passes. Later no sample fails.
 fn failing_at_first(passes: u32) -> impl Dataset {
     items(RUN.len, move |index, cx| {
-        dawdle(index, cx);
+        sleep_sometimes(index, cx);
         match (index + cx.epoch() as usize) % 7 {
             _ if cx.epoch() >= passes || cx.worker().is_none() && cx.position() == 0 => Ok(()),
             0 => panic!("no {index}"),
@@ -247,7 +247,7 @@ fn a_pass_dropped_at_any_batch_leaves_no_failures() {
                 let mut left = loader.epoch().unwrap();
                 for outcome in left.by_ref().take(seen as usize) {
                     match outcome {
-                        Ok(batch) => assert_eq!(Got::from(&batch), expected[seen as usize][batch.batch_index()]),
+                        Ok(batch) => assert_eq!(Delivered::from(&batch), expected[seen as usize][batch.batch_index()]),
                         Err(error) => assert!(matches!(error, Error::Sample { .. } | Error::Panic { .. }), "{error}"),
                     }
                 }
@@ -265,7 +265,7 @@ fn a_pass_dropped_at_any_batch_leaves_no_failures() {
 #[test]
 fn a_failure_in_an_unfinished_batch_does_not_reappear() {
     let run = Run { len: 64, batch_size: 64, drop_last: false, shuffle: false, seed: 0 };
-    for (crew, in_order) in crews([1]).flat_map(|crew| [(crew, true), (crew, false)]) {
+    for (kind, in_order) in worker_kinds([1]).flat_map(|kind| [(kind, true), (kind, false)]) {
         let begun = shared::<AtomicBool>();
         let dataset = items(run.len, move |index, cx| {
             if cx.epoch() == 0 && cx.worker().is_some() {
@@ -275,7 +275,7 @@ fn a_failure_in_an_unfinished_batch_does_not_reappear() {
             }
             Ok(())
         });
-        let mut loader = crew.build(run.over(dataset).part_size(1).in_order(in_order)).unwrap();
+        let mut loader = kind.build(run.over(dataset).part_size(1).in_order(in_order)).unwrap();
         let left = loader.epoch().unwrap();
         while !begun.load(Ordering::SeqCst) {
             std::thread::yield_now();
@@ -292,10 +292,10 @@ fn a_failure_in_an_unfinished_batch_does_not_reappear() {
 fn thousands_of_short_passes_deliver_their_batches() {
     let run = Run { len: 6, batch_size: 2, drop_last: false, shuffle: true, seed: 5 };
     let expected = run.expected(3000);
-    for crew in crews([0, 1, 3]) {
-        let mut loader = crew.build(run.over(items(run.len, |_, _| Ok(())))).unwrap();
+    for kind in worker_kinds([0, 1, 3]) {
+        let mut loader = kind.build(run.over(items(run.len, |_, _| Ok(())))).unwrap();
         for (epoch, expected) in expected.iter().enumerate() {
-            let left = loader.epoch().unwrap().take(epoch % 4).map(|batch| Got::from(&batch.unwrap()));
+            let left = loader.epoch().unwrap().take(epoch % 4).map(|batch| Delivered::from(&batch.unwrap()));
             assert!(left.eq(expected[..(epoch % 4).min(3)].iter().cloned()));
         }
     }
@@ -303,9 +303,9 @@ fn thousands_of_short_passes_deliver_their_batches() {
 
 #[test]
 fn an_empty_pass_ends_immediately() {
-    for crew in crews([0, 2]) {
+    for kind in worker_kinds([0, 2]) {
         let builder = Loader::builder(items(5, |_, _| Ok(()))).batch_size(8).drop_last(true);
-        let mut loader = crew.build(builder).unwrap();
+        let mut loader = kind.build(builder).unwrap();
         for _ in 0..20 {
             assert!(loader.is_empty() && loader.epoch().unwrap().next().is_none());
         }
@@ -314,14 +314,14 @@ fn an_empty_pass_ends_immediately() {
 
 #[test]
 fn batches_survive_a_loader_dropped_during_a_pass() {
-    for crew in crews([0, 1, 3]) {
+    for kind in worker_kinds([0, 1, 3]) {
         for seen in 0..4 {
-            let mut loader = crew.build(RUN.over(items(RUN.len, dawdling)).hold(4)).unwrap();
+            let mut loader = kind.build(RUN.over(items(RUN.len, sleeping_sometimes)).hold(4)).unwrap();
             let mut pass = loader.epoch().unwrap();
             let held: Vec<_> = pass.by_ref().take(seen).map(Result::unwrap).collect();
             std::mem::forget(pass);
             drop(loader);
-            assert!(held.iter().map(Got::from).eq(RUN.expected(1)[0][..seen].iter().cloned()));
+            assert!(held.iter().map(Delivered::from).eq(RUN.expected(1)[0][..seen].iter().cloned()));
         }
     }
 }
@@ -330,13 +330,13 @@ fn batches_survive_a_loader_dropped_during_a_pass() {
 fn two_loaders_at_once_do_not_affect_each_other() {
     let other = Run { seed: 77, shuffle: true, ..RUN };
     let (expected, others) = (RUN.expected(2), other.expected(2));
-    for (one, two) in crews([2]).flat_map(|one| crews([1]).map(move |two| (one, two))) {
+    for (one, two) in worker_kinds([2]).flat_map(|one| worker_kinds([1]).map(move |two| (one, two))) {
         let (mut first, mut second) = (one.build(RUN.over(fine())).unwrap(), two.build(other.over(fine())).unwrap());
         for epoch in 0..2 {
             let pairs = first.epoch().unwrap().zip(second.epoch().unwrap());
             for (task, (a, b)) in pairs.enumerate() {
-                assert_eq!(Got::from(&a.unwrap()), expected[epoch][task]);
-                assert_eq!(Got::from(&b.unwrap()), others[epoch][task]);
+                assert_eq!(Delivered::from(&a.unwrap()), expected[epoch][task]);
+                assert_eq!(Delivered::from(&b.unwrap()), others[epoch][task]);
             }
         }
     }
@@ -344,8 +344,8 @@ fn two_loaders_at_once_do_not_affect_each_other() {
 
 #[test]
 fn a_loader_moves_to_another_thread_between_passes() {
-    for crew in crews([2]) {
-        let mut loader = crew.build(RUN.over(fine())).unwrap();
+    for kind in worker_kinds([2]) {
+        let mut loader = kind.build(RUN.over(fine())).unwrap();
         let expected = RUN.expected(2);
         assert_eq!(pass(&mut loader), expected[0]);
         let mut loader = std::thread::spawn(move || {
@@ -432,14 +432,14 @@ fn the_next_pass_drops_collated_batches_of_a_dropped_one() {
 
 #[test]
 fn dropping_a_loader_drops_its_dataset_once() {
-    for crew in crews([0, 3]) {
+    for kind in worker_kinds([0, 3]) {
         let token = Arc::new(());
         let weak = Arc::downgrade(&token);
         let dataset = from_fn(20, move |index, _| {
             let _ = &token;
             Ok(index as i64)
         });
-        let mut loader = crew.build(Loader::builder(dataset)).unwrap();
+        let mut loader = kind.build(Loader::builder(dataset)).unwrap();
         let batch = loader.epoch().unwrap().nth(3).unwrap().unwrap();
         assert_eq!(weak.strong_count(), 1);
         drop(loader);
@@ -450,15 +450,15 @@ fn dropping_a_loader_drops_its_dataset_once() {
 
 #[test]
 fn a_pass_after_one_with_too_many_kept_is_complete() {
-    for crew in crews([0, 2]) {
-        let mut loader = crew.build(prefetch(RUN.over(fine()), crew.workers, 2).on_held(OnHeld::Fail)).unwrap();
+    for kind in worker_kinds([0, 2]) {
+        let mut loader = kind.build(prefetch(RUN.over(fine()), kind.workers, 2).on_held(OnHeld::Fail)).unwrap();
         let most = loader.most_held();
         let all: Vec<_> = loader.epoch().unwrap().take(most + 5).collect();
         assert!(all[..=most].iter().all(Result::is_ok));
         assert!(all[most + 1..].iter().all(|outcome| matches!(outcome, Err(Error::Held { .. }))));
         drop(all);
         assert_eq!(
-            loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect::<Vec<_>>(),
+            loader.epoch().unwrap().map(|batch| Delivered::from(&batch.unwrap())).collect::<Vec<_>>(),
             RUN.expected(2)[1]
         );
     }
@@ -466,11 +466,11 @@ fn a_pass_after_one_with_too_many_kept_is_complete() {
 
 #[test]
 fn end_epoch_ends_a_pass_begun_with_begin_epoch() {
-    let dealt = Crew { workers: 2, processes: false };
-    for (crew, round_robin) in crews([0, 2]).map(|crew| (crew, false)).chain([(dealt, true)]) {
+    let threads = Workers { workers: 2, processes: false };
+    for (kind, round_robin) in worker_kinds([0, 2]).map(|kind| (kind, false)).chain([(threads, true)]) {
         let builder = || RUN.over(fine()).round_robin(round_robin);
         let expected = RUN.expected(3);
-        let mut loader = crew.build(builder()).unwrap();
+        let mut loader = kind.build(builder()).unwrap();
         loader.end_epoch();
         assert!(loader.next_batch().is_none(), "no pass had begun");
         loader.begin_epoch().unwrap();
@@ -480,8 +480,8 @@ fn end_epoch_ends_a_pass_begun_with_begin_epoch() {
         assert!(loader.next_batch().is_none() && loader.is_ready());
         let state = loader.state();
         assert_eq!(pass(&mut loader), expected[1]);
-        assert_eq!(Got::from(&kept), expected[0][0]);
-        let mut other = crew.build(builder()).unwrap();
+        assert_eq!(Delivered::from(&kept), expected[0][0]);
+        let mut other = kind.build(builder()).unwrap();
         other.load_state(&state).unwrap();
         assert_eq!(pass(&mut other), expected[0][1..], "the state has the position of the pass");
         assert_eq!(pass(&mut other), expected[1]);
@@ -490,15 +490,15 @@ fn end_epoch_ends_a_pass_begun_with_begin_epoch() {
 
 #[test]
 fn a_failed_begin_epoch_or_a_drop_ends_the_pass() {
-    for crew in crews([0, 2]) {
-        let mut loader = crew.build(RUN.over(fine())).unwrap();
+    for kind in worker_kinds([0, 2]) {
+        let mut loader = kind.build(RUN.over(fine())).unwrap();
         loader.begin_epoch().unwrap();
         drop(loader.next_batch().unwrap().unwrap());
         loader.stopper().stop();
         assert!(matches!(loader.begin_epoch(), Err(Error::Stopped)));
         assert!(loader.next_batch().is_none());
 
-        let mut loader = crew.build(RUN.over(fine())).unwrap();
+        let mut loader = kind.build(RUN.over(fine())).unwrap();
         loader.begin_epoch().unwrap();
         drop(loader.next_batch().unwrap().unwrap());
         let reader = loader.stats_reader();
@@ -511,7 +511,7 @@ fn a_failed_begin_epoch_or_a_drop_ends_the_pass() {
 
 #[test]
 fn a_pass_that_was_left_begins_no_more_batches() {
-    for crew in crews([2]) {
+    for kind in worker_kinds([2]) {
         let read = shared::<AtomicUsize>();
         let dataset = items(100, move |_, cx| {
             if cx.epoch() == 0 && cx.worker().is_some() {
@@ -521,7 +521,7 @@ fn a_pass_that_was_left_begins_no_more_batches() {
             Ok(())
         });
         let builder = Loader::builder(dataset).num_workers(2).prefetch_factor(16).help(false);
-        let mut loader = crew.build(builder).unwrap();
+        let mut loader = kind.build(builder).unwrap();
         drop(loader.epoch().unwrap().next().unwrap().unwrap());
         let before = read.load(Ordering::SeqCst);
         drop(loader.epoch().unwrap());

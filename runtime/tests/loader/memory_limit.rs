@@ -1,7 +1,7 @@
 //! Tests of the limit of a loader's memory. If the limit is too low, the error must say which
 //! options would fit.
 
-use crate::support::{HAS_PROCESSES, InProcesses, OneByOne, ReadsMany, crews, from_fn};
+use crate::support::{HAS_PROCESSES, InProcesses, OneByOne, ReadsMany, from_fn, worker_kinds};
 use slotline::Loader;
 use slotline::dataset::{Dataset, iter_fn};
 use slotline::loader::{BuildError, Builder, Fits};
@@ -212,9 +212,9 @@ fn advice_keeps_the_workers_that_an_option_requires() {
 
 #[test]
 fn limits_apply_to_single_samples_and_absurd_batch_sizes() {
-    for crew in crews([2]) {
-        let single = |limit| crew.build(Loader::builder(data()).batch_size(None).memory_limit(limit));
-        let limit = if crew.processes { 60_000 } else { 8_192 };
+    for kind in worker_kinds([2]) {
+        let single = |limit| kind.build(Loader::builder(data()).batch_size(None).memory_limit(limit));
+        let limit = if kind.processes { 60_000 } else { 8_192 };
         let loader = single(limit).unwrap();
         assert!((3..66).contains(&loader.depth()) && loader.memory_ceiling() <= limit);
         let error = single(1_000).unwrap_err();

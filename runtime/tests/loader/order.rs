@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use crate::support::{
-    Crew, Got, HAS_PROCESSES, How, LONG, Latch, Run, crews, dawdling, from_fn, items, pass, sampler_fn, stuck,
+    Delivered, HAS_PROCESSES, How, LONG, Latch, Run, Workers, from_fn, items, pass, sampler_fn, sleeping_sometimes,
+    stuck, worker_kinds,
 };
 use proptest::prelude::*;
 use slotline::WaitStrategy::{Backoff, Park, Spin};
@@ -15,7 +16,7 @@ use slotline::{Loader, WaitStrategy};
 /// Builds a loader, and compares its passes with those of a plain loop.
 #[track_caller]
 fn check(run: Run, how: &How, epochs: u32) {
-    let mut loader = how.build(run.over(items(run.len, dawdling))).unwrap();
+    let mut loader = how.build(run.over(items(run.len, sleeping_sometimes))).unwrap();
     for (epoch, expected) in run.expected(epochs).into_iter().enumerate() {
         assert_eq!(loader.len(), Some(expected.len()));
         assert_eq!(pass(&mut loader), expected, "epoch {epoch} of {run:?} by {how:?}");
@@ -100,7 +101,7 @@ proptest! {
 
     #[test]
     fn out_of_order_each_batch_arrives_once_and_complete(run in run(), how in how()) {
-        let mut loader = how.build(run.over(items(run.len, dawdling)).in_order(false)).unwrap();
+        let mut loader = how.build(run.over(items(run.len, sleeping_sometimes)).in_order(false)).unwrap();
         for expected in run.expected(2) {
             let mut got = pass(&mut loader);
             got.sort_by_key(|got| got.task);
@@ -110,9 +111,9 @@ proptest! {
 
     #[test]
     fn a_pass_dropped_early_does_not_affect_the_next(run in run(), how in how(), seen in 0_usize..5, in_order: bool) {
-        let mut loader = how.build(run.over(items(run.len, dawdling)).in_order(in_order)).unwrap();
+        let mut loader = how.build(run.over(items(run.len, sleeping_sometimes)).in_order(in_order)).unwrap();
         let expected = run.expected(3);
-        let left: Vec<Got> = loader.epoch().unwrap().take(seen).map(|batch| Got::from(&batch.unwrap())).collect();
+        let left: Vec<Delivered> = loader.epoch().unwrap().take(seen).map(|batch| Delivered::from(&batch.unwrap())).collect();
         prop_assert_eq!(left.len(), seen.min(expected[0].len()));
         prop_assert!(left.iter().all(|got| *got == expected[0][got.task]));
         for expected in &expected[1..] {
@@ -131,10 +132,10 @@ fn with_straggler(len: usize, latch: &Latch) -> impl slotline::Dataset {
 
 #[test]
 fn out_of_order_a_straggler_delays_only_its_batch() {
-    for (crew, part_size) in crews([2]).flat_map(|crew| [(crew, 1), (crew, 4)]) {
+    for (kind, part_size) in worker_kinds([2]).flat_map(|kind| [(kind, 1), (kind, 4)]) {
         let latch = Latch::default();
         let builder = Loader::builder(with_straggler(400, &latch)).batch_size(4).part_size(part_size);
-        let mut loader = crew.build(builder.in_order(false).help(false)).unwrap();
+        let mut loader = kind.build(builder.in_order(false).help(false)).unwrap();
         let mut pass = loader.epoch().unwrap();
         let mut tasks: Vec<usize> = (1..100).map(|_| pass.next().unwrap().unwrap().batch_index()).collect();
         tasks.sort_unstable();
@@ -149,7 +150,7 @@ fn out_of_order_a_straggler_delays_only_its_batch() {
 /// free. When another thread releases a slot, one of them must wake up.
 #[test]
 fn out_of_order_a_slot_freed_by_another_thread_is_used() {
-    for crew @ Crew { workers, .. } in crews([1, 2]).filter(|crew| !crew.processes || crew.workers > 1) {
+    for kind @ Workers { workers, .. } in worker_kinds([1, 2]).filter(|kind| !kind.processes || kind.workers > 1) {
         let latch = Latch::default();
         let dataset = with_straggler(40, &latch);
         let builder = Loader::builder(dataset).batch_size(4).num_workers(workers).prefetch_factor(3 - workers);
@@ -157,7 +158,7 @@ fn out_of_order_a_slot_freed_by_another_thread_is_used() {
         // slots.
         let builder = builder.in_order(false).hold(if workers == 1 { 2 } else { 3 });
         let builder = if workers == 1 { builder.help(true) } else { builder.timeout(LONG) };
-        let mut loader = crew.build(builder).unwrap();
+        let mut loader = kind.build(builder).unwrap();
         let depth = loader.depth();
         let mut pass = loader.epoch().unwrap();
         if workers == 1 {
@@ -180,13 +181,13 @@ fn out_of_order_a_slot_freed_by_another_thread_is_used() {
 #[test]
 fn a_sampler_may_run_another_loader() {
     let numbers = || from_fn(10, |index, _| Ok(index as i64));
-    for crew in crews([0, 2]) {
+    for kind in worker_kinds([0, 2]) {
         let nested = sampler_fn(10, move |order| {
             let mut inner = Loader::builder(numbers()).shuffle(true).build().unwrap();
             order.u32_table().extend(inner.epoch().unwrap().map(|batch| batch.unwrap().indices()[0] as u32));
             Ok(())
         });
-        let mut loader = crew.build(Loader::builder(numbers()).sampler(nested)).unwrap();
+        let mut loader = kind.build(Loader::builder(numbers()).sampler(nested)).unwrap();
         let mut seen: Vec<i64> = loader.epoch().unwrap().map(|batch| batch.unwrap().indices()[0]).collect();
         seen.sort_unstable();
         assert!(seen.into_iter().eq(0..10));
@@ -202,11 +203,11 @@ fn a_dataset_that_takes_its_context_affects_no_other_sample() {
             Ok(drawn)
         })
     };
-    let all = |crew: Crew| -> Vec<u64> {
-        let mut loader = crew.build(Loader::builder(taking()).batch_size(16).seed(1)).unwrap();
+    let all = |kind: Workers| -> Vec<u64> {
+        let mut loader = kind.build(Loader::builder(taking()).batch_size(16).seed(1)).unwrap();
         loader.epoch().unwrap().flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec()).collect()
     };
-    let all: Vec<_> = crews([0, 2]).map(all).collect();
+    let all: Vec<_> = worker_kinds([0, 2]).map(all).collect();
     assert!(all.iter().all(|numbers| *numbers == all[0]));
 }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::support::{Crew, LONG, Latch, ReadsMany, crews, from_fn, items, stuck};
+use crate::support::{LONG, Latch, ReadsMany, Workers, from_fn, items, stuck, worker_kinds};
 use slotline::dataset::iter_fn;
 use slotline::loader::{By, Stats};
 use slotline::sample::Packed;
@@ -25,13 +25,13 @@ fn read(stats: &Stats) -> u64 {
 
 #[test]
 fn batches_samples_bytes_and_errors_are_counted() {
-    for crew in crews([0, 1, 3]) {
+    for kind in worker_kinds([0, 1, 3]) {
         let dataset = items(50, |index, cx| match index {
             17 if cx.epoch() == 0 => Err("not this one".into()),
             _ => Ok(()),
         });
-        let mut loader = crew.build(Loader::builder(dataset).batch_size(8)).unwrap();
-        let workers = crew.workers;
+        let mut loader = kind.build(Loader::builder(dataset).batch_size(8)).unwrap();
+        let workers = kind.workers;
         assert_eq!(counts(&loader.stats()), [0; 5]);
         loader.epoch().unwrap().for_each(drop);
         let stats = loader.stats();
@@ -51,15 +51,15 @@ fn batches_samples_bytes_and_errors_are_counted() {
 
 #[test]
 fn out_of_order_passes_and_iterators_are_counted() {
-    for crew in crews([0, 2]) {
+    for kind in worker_kinds([0, 2]) {
         let builder = Loader::builder(items(50, |_, _| Ok(()))).batch_size(8).in_order(false);
-        let mut loader = crew.build(builder).unwrap();
+        let mut loader = kind.build(builder).unwrap();
         loader.epoch().unwrap().for_each(drop);
         assert_eq!(counts(&loader.stats()), [1, 7, 50, 50 * ITEM, 0]);
         assert!(!loader.stats().in_order);
         let buckets = || [vec![7], vec![], vec![1, 2, 3]];
         let builder = Loader::builder(items(50, |_, _| Ok(()))).batch_sampler_iter(3, buckets);
-        let mut loader = crew.build(builder).unwrap();
+        let mut loader = kind.build(builder).unwrap();
         loader.epoch().unwrap().for_each(drop);
         assert_eq!(counts(&loader.stats()), [1, 3, 4, 4 * ITEM, 0]);
     }
@@ -69,12 +69,13 @@ fn out_of_order_passes_and_iterators_are_counted() {
 fn per_worker_backends_count_like_the_shared_ring() {
     for workers in [0, 2] {
         let dataset = items(50, |index, _| if index == 17 { Err("not this one".into()) } else { Ok(()) });
-        let mut dealt = Loader::builder(dataset).batch_size(8).num_workers(workers).round_robin(true).build().unwrap();
+        let mut round_robin =
+            Loader::builder(dataset).batch_size(8).num_workers(workers).round_robin(true).build().unwrap();
         for pass in 1..=2 {
-            dealt.epoch().unwrap().for_each(drop);
-            assert_eq!(counts(&dealt.stats()), [pass, 6 * pass, 42 * pass, 42 * pass * ITEM, pass]);
+            round_robin.epoch().unwrap().for_each(drop);
+            assert_eq!(counts(&round_robin.stats()), [pass, 6 * pass, 42 * pass, 42 * pass * ITEM, pass]);
         }
-        assert_eq!(read(&dealt.stats()), 100);
+        assert_eq!(read(&round_robin.stats()), 100);
         let dataset = iter_fn(|worker| {
             let numbers = worker.map_or(0..20, |worker| worker.share(20));
             Ok(numbers.map(|number| if number == 3 { Err(BoxError::from("no")) } else { Ok(number as i32) }))
@@ -97,9 +98,9 @@ fn per_worker_backends_count_like_the_shared_ring() {
 #[test]
 fn packed_bytes_are_counted_and_collated_ones_are_not() {
     let words = ["a", "", "bcd", "ef", "ghij"];
-    for crew in crews([1]) {
+    for kind in worker_kinds([1]) {
         let dataset = from_fn(words.len(), move |index, _| Ok((Packed::new(words[index].as_bytes(), 8), index as u16)));
-        let mut loader = crew.build(Loader::builder(dataset).batch_size(2)).unwrap();
+        let mut loader = kind.build(Loader::builder(dataset).batch_size(2)).unwrap();
         loader.epoch().unwrap().for_each(drop);
         assert_eq!(counts(&loader.stats()), [1, 3, 5, 10 + 5 * 2, 0]);
     }
@@ -110,12 +111,12 @@ fn packed_bytes_are_counted_and_collated_ones_are_not() {
 }
 
 /// Runs a pass over slow samples, and returns the loader's statistics and the duration of the pass.
-fn slowly(crew: Crew, bulk: bool) -> (Stats, Duration) {
+fn slowly(kind: Workers, bulk: bool) -> (Stats, Duration) {
     let dataset = from_fn(12, |index, _| {
         std::thread::sleep(Duration::from_millis(if index == 7 { 40 } else { 2 }));
         Ok(index as i64)
     });
-    let mut loader = crew.build(Loader::builder(ReadsMany(dataset, bulk)).batch_size(3).help(false)).unwrap();
+    let mut loader = kind.build(Loader::builder(ReadsMany(dataset, bulk)).batch_size(3).help(false)).unwrap();
     let begun = Instant::now();
     loader.epoch().unwrap().for_each(drop);
     let took = begun.elapsed();
@@ -187,8 +188,8 @@ fn collate_time_before_the_first_sample_is_writing() {
 
 #[test]
 fn slow_samples_are_listed_and_times_add_up() {
-    for crew in crews([0, 1, 2]) {
-        let ((stats, took), workers) = (slowly(crew, false), crew.workers);
+    for kind in worker_kinds([0, 1, 2]) {
+        let ((stats, took), workers) = (slowly(kind, false), kind.workers);
         // On a busy machine another sample may take even longer.
         let slowest = stats.slowest.iter().find(|slow| slow.index == 7).unwrap();
         assert!(slowest.time >= Duration::from_millis(40) && slowest.time <= took);
@@ -208,8 +209,8 @@ fn slow_samples_are_listed_and_times_add_up() {
 
 #[test]
 fn bulk_reads_list_no_slow_samples() {
-    for crew in crews([1]) {
-        let (stats, _) = slowly(crew, true);
+    for kind in worker_kinds([1]) {
+        let (stats, _) = slowly(kind, true);
         assert!(stats.slowest.is_empty(), "{stats:?}");
         assert!(stats.workers[0].reading >= Duration::from_millis(11 * 2 + 40));
     }
@@ -256,8 +257,8 @@ fn finished_batches_count_as_ready() {
 
 #[test]
 fn the_watchdog_reports_a_stuck_sample_once() {
-    let dealt = Crew { workers: 1, processes: false };
-    for (crew, round_robin) in crews([1]).map(|crew| (crew, false)).chain([(dealt, true)]) {
+    let thread = Workers { workers: 1, processes: false };
+    for (kind, round_robin) in worker_kinds([1]).map(|kind| (kind, false)).chain([(thread, true)]) {
         let latch = Latch::default();
         let dataset = stuck(12, &latch, |index, cx| index == 5 && cx.epoch() == 0);
         let builder = Loader::builder(dataset).batch_size(2).num_workers(1).prefetch_factor(4).help(false);
@@ -278,7 +279,7 @@ fn the_watchdog_reports_a_stuck_sample_once() {
             assert!(reported.time >= Duration::from_millis(20));
             latch.open();
         };
-        let mut loader = crew.build(builder.round_robin(round_robin)).unwrap();
+        let mut loader = kind.build(builder.round_robin(round_robin)).unwrap();
         let mut pass = loader.epoch().unwrap();
         latch.until_waiting(1);
         check(&mut || pass.stats());
@@ -317,9 +318,9 @@ fn the_watchdog_reports_a_stream_that_does_not_start() {
 fn a_watchdog_with_any_duration_ends_with_its_loader() {
     let begun = Instant::now();
     for patience in [Duration::ZERO, Duration::from_secs(3600), Duration::MAX] {
-        for crew in crews([1]) {
+        for kind in worker_kinds([1]) {
             let builder = Loader::builder(items(4, |_, _| Ok(()))).watchdog(patience);
-            let mut loader = crew.build(builder).unwrap();
+            let mut loader = kind.build(builder).unwrap();
             loader.epoch().unwrap().for_each(drop);
             assert!(loader.stats().stuck.is_empty());
         }
@@ -329,7 +330,7 @@ fn a_watchdog_with_any_duration_ends_with_its_loader() {
 
 #[test]
 fn statistics_serialize_with_times_in_seconds() {
-    let (stats, _) = slowly(Crew { workers: 1, processes: false }, false);
+    let (stats, _) = slowly(Workers { workers: 1, processes: false }, false);
     let json = serde_json::to_value(&stats).unwrap();
     assert_eq!(json["elapsed"], stats.elapsed.as_secs_f64());
     assert_eq!(json["workers"][0]["samples"], 12);

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::{Dropped, HAS_PROCESSES, InProcesses, Latch, OneByOne, crews, from_fn, items, stuck};
+use crate::support::{Dropped, HAS_PROCESSES, InProcesses, Latch, OneByOne, from_fn, items, stuck, worker_kinds};
 use slotline::Loader;
 use slotline::loader::{Batch, Error, Warning};
 
 #[test]
 fn after_a_timeout_the_next_call_waits_for_the_same_batch() {
-    for crew in crews([2]) {
+    for kind in worker_kinds([2]) {
         let latch = Latch::default();
         let dataset = stuck(12, &latch, |index, cx| index == 0 && cx.worker().is_some());
         let builder = Loader::builder(dataset).batch_size(2).num_workers(2).timeout(Duration::from_millis(20));
-        let mut loader = crew.build(builder).unwrap();
+        let mut loader = kind.build(builder).unwrap();
         let mut pass = loader.epoch().unwrap();
         latch.until_waiting(1);
         assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 0, .. }))));
@@ -29,13 +29,13 @@ fn after_a_timeout_the_next_call_waits_for_the_same_batch() {
 
 #[test]
 fn a_caller_that_loads_can_wait_for_a_limited_time() {
-    for crew in crews([1, 2]) {
+    for kind in worker_kinds([1, 2]) {
         let latch = Latch::default();
         let dataset = stuck(12, &latch, |index, cx| index == 0 && cx.worker().is_some());
         // The caller might read the first sample itself, so only workers may load until one of them
         // is stuck.
-        let builder = Loader::builder(dataset).batch_size(2).num_workers(crew.workers).help(false);
-        let mut loader = crew.build(builder).unwrap();
+        let builder = Loader::builder(dataset).batch_size(2).num_workers(kind.workers).help(false);
+        let mut loader = kind.build(builder).unwrap();
         loader.begin_epoch().unwrap();
         latch.until_waiting(1);
         let begun = std::time::Instant::now();
@@ -210,8 +210,9 @@ fn dropping_a_loader_leaves_a_stuck_worker_its_memory() {
 /// Drops a loader whose worker waits in a sample, which `meanwhile` may release. Returns whether
 /// the sample was finished when the loader was dropped, and the warnings.
 fn drop_while_busy(close_timeout: Duration, meanwhile: impl FnOnce(&Latch)) -> (bool, Vec<Warning>) {
-    let (latch, done, told) = (Latch::default(), Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-    let (busy, ends, tells) = (latch.clone(), done.clone(), told.clone());
+    let (latch, done, warnings) =
+        (Latch::default(), Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let (busy, ends, tells) = (latch.clone(), done.clone(), warnings.clone());
     let dataset = from_fn(2, move |index, _| {
         if index == 1 {
             busy.wait();
@@ -227,7 +228,7 @@ fn drop_while_busy(close_timeout: Duration, meanwhile: impl FnOnce(&Latch)) -> (
     drop(pass);
     meanwhile(&latch);
     drop(loader);
-    let outcome = (done.load(SeqCst), told.lock().unwrap().clone());
+    let outcome = (done.load(SeqCst), warnings.lock().unwrap().clone());
     latch.open();
     outcome
 }

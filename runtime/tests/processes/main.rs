@@ -13,7 +13,7 @@ use slotline::Loader;
 use slotline::arena::Pages;
 use slotline::sample::Packed;
 
-use crate::support::{Got, LONG, Run, chain, dawdling, from_fn, items, told};
+use crate::support::{Delivered, LONG, Run, chain, describe, from_fn, items, sleeping_sometimes};
 
 const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
 
@@ -29,13 +29,13 @@ fn processes_give_the_batches_of_a_plain_loop() {
         [(1, 8, false, true), (2, 8, true, true), (3, 1, false, false), (2, 200, false, true)]
     {
         let run = Run { batch_size, drop_last, shuffle, ..RUN };
-        let mut builder = run.over(items(run.len, dawdling)).num_workers(workers);
+        let mut builder = run.over(items(run.len, sleeping_sometimes)).num_workers(workers);
         if workers == 3 {
             builder = builder.memory(|bytes| Ok(Pages::shared(bytes)?));
         }
         let mut loader = builder.processes().build().unwrap();
         for expected in run.expected(3) {
-            let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
+            let got: Vec<Delivered> = loader.epoch().unwrap().map(|batch| Delivered::from(&batch.unwrap())).collect();
             assert_eq!(got, expected, "{workers} workers");
         }
     }
@@ -87,13 +87,14 @@ fn all_workers_dead_ends_the_pass() {
 #[test]
 fn a_pass_is_resumed_by_processes_or_threads() {
     for in_order in [true, false] {
-        let builder = || RUN.over(items(RUN.len, dawdling)).in_order(in_order);
+        let builder = || RUN.over(items(RUN.len, sleeping_sometimes)).in_order(in_order);
         let expected = &RUN.expected(2)[1];
         for taken in [0, 1, 5, 12, 13] {
             let mut first = builder().num_workers(2).processes().build().unwrap();
             first.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
             let mut pass = first.epoch().unwrap();
-            let mut got: Vec<Got> = pass.by_ref().take(taken).map(|batch| Got::from(&batch.unwrap())).collect();
+            let mut got: Vec<Delivered> =
+                pass.by_ref().take(taken).map(|batch| Delivered::from(&batch.unwrap())).collect();
             let state = pass.state();
             drop(pass);
             let mut second = match taken % 2 {
@@ -102,7 +103,7 @@ fn a_pass_is_resumed_by_processes_or_threads() {
             };
             second.load_state(&state).unwrap();
             if taken < 13 {
-                got.extend(second.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())));
+                got.extend(second.epoch().unwrap().map(|batch| Delivered::from(&batch.unwrap())));
             }
             got.sort_by_key(|got| got.task);
             assert_eq!(got, *expected, "{taken} taken");
@@ -116,7 +117,7 @@ fn samples_without_batches_and_packed_fields_are_the_same() {
     let words = || from_fn(37, |index, _| Ok((index as i64, Packed::new(&NUMBERS[..index % 5], 5))));
     let read = |loader: &mut Loader<_>| -> Vec<String> {
         let batches = loader.epoch().unwrap();
-        batches.map(told).collect()
+        batches.map(describe).collect()
     };
     let builder = || Loader::builder(words()).batch_size(6).shuffle(true).seed(3);
     assert_eq!(read(&mut builder().num_workers(2).processes().build().unwrap()), read(&mut builder().build().unwrap()));
@@ -128,7 +129,7 @@ fn samples_without_batches_and_packed_fields_are_the_same() {
 
 #[test]
 fn statistics_count_what_processes_read() {
-    let mut loader = RUN.over(items(RUN.len, dawdling)).num_workers(2).processes().build().unwrap();
+    let mut loader = RUN.over(items(RUN.len, sleeping_sometimes)).num_workers(2).processes().build().unwrap();
     loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
     let stats = loader.stats();
     assert_eq!((stats.batches, stats.samples, stats.workers.len()), (13, 103, 2));

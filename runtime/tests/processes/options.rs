@@ -7,7 +7,7 @@ use slotline::sample::{Packed, PaddedToMax};
 use slotline::{Error, Loader, worker_info};
 
 use crate::die;
-use crate::support::{LONG, chain, dawdling, from_fn, items, told};
+use crate::support::{LONG, chain, describe, from_fn, items, sleeping_sometimes};
 
 /// Checks that processes give the same batches, errors and counts as threads in several passes.
 /// Returns the loader with processes.
@@ -16,8 +16,8 @@ macro_rules! both {
         let mut threads = $builder.num_workers(2).help(false).build().unwrap();
         let mut processes = $builder.num_workers(2).processes().build().unwrap();
         for _ in 0..3 {
-            let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
-            let got: Vec<String> = processes.epoch().unwrap().map(told).collect();
+            let expected: Vec<String> = threads.epoch().unwrap().map(describe).collect();
+            let got: Vec<String> = processes.epoch().unwrap().map(describe).collect();
             assert_eq!(got, expected);
         }
         let (expected, got) = (threads.stats(), processes.stats());
@@ -45,7 +45,7 @@ fn bad_samples_are_passed_over() {
         items(200, |index, cx| match index % 23 {
             5 => Err(format!("sample {index} is torn").into()),
             6 => panic!("{index}!"),
-            _ => dawdling(index, cx),
+            _ => sleeping_sometimes(index, cx),
         })
     };
     for on_error in
@@ -199,8 +199,8 @@ fn a_worker_init_that_fails_is_reported_and_the_others_go_on() {
     let mut threads = builder(|_| true).build().unwrap();
     let mut processes = builder(|_| true).processes().build().unwrap();
     for _ in 0..2 {
-        let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
-        assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
+        let expected: Vec<String> = threads.epoch().unwrap().map(describe).collect();
+        assert_eq!(processes.epoch().unwrap().map(describe).collect::<Vec<_>>(), expected);
     }
 }
 
@@ -303,8 +303,8 @@ fn substitutes_that_kill_or_hang_are_passed_over_too() {
         let processes = builder(true).num_workers(2).processes().restart_workers(6);
         let mut processes = processes.sample_timeout(Duration::from_millis(250)).build().unwrap();
         for _ in 0..2 {
-            let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
-            assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
+            let expected: Vec<String> = threads.epoch().unwrap().map(describe).collect();
+            assert_eq!(processes.epoch().unwrap().map(describe).collect::<Vec<_>>(), expected);
         }
     }
 }

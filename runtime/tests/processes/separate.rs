@@ -12,7 +12,7 @@ use slotline::rng::rand_core::Rng;
 use slotline::sample::Packed;
 use slotline::{BoxError, Error, Loader, WorkerInfo, worker_info};
 
-use crate::support::{Forgetful, LONG, OneByOne, Run, chain, dawdling, from_fn, items, told};
+use crate::support::{LONG, OneByOne, Run, WithoutSave, chain, describe, from_fn, items, sleeping_sometimes};
 use crate::{RUN, die};
 
 /// Calls a macro with builders of loaders over the same samples: an iterable dataset whose cursors
@@ -20,7 +20,7 @@ use crate::{RUN, die};
 macro_rules! for_each_separate_kind {
     ($work:expr, $check:ident) => {
         $check!(|| Loader::iterable(OneByOne(items(RUN.len, $work))).batch_size(8).seed(7));
-        $check!(|| Loader::iterable(Forgetful(OneByOne(items(RUN.len, $work)))).batch_size(8).seed(7));
+        $check!(|| Loader::iterable(WithoutSave(OneByOne(items(RUN.len, $work)))).batch_size(8).seed(7));
         $check!(|| RUN.over(items(RUN.len, $work)).round_robin(true));
     };
 }
@@ -41,8 +41,8 @@ macro_rules! same {
             let mut threads = $builder().num_workers(workers).build().unwrap();
             let mut processes = $builder().num_workers(workers).processes().build().unwrap();
             for _ in 0..3 {
-                let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
-                assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected, "{workers} workers");
+                let expected: Vec<String> = threads.epoch().unwrap().map(describe).collect();
+                assert_eq!(processes.epoch().unwrap().map(describe).collect::<Vec<_>>(), expected, "{workers} workers");
             }
             let (expected, got) = (threads.stats(), processes.stats());
             assert_eq!((got.batches, got.samples), (expected.batches, expected.samples));
@@ -62,15 +62,15 @@ fn is_worker(parent: u32) -> bool {
 
 /// Returns descriptions of the batches of a pass without their numbers, sorted.
 fn sorted<S>(pass: impl Iterator<Item = Result<slotline::Batch<S>, Error>>) -> Vec<String> {
-    let told = pass.map(|batch| told(batch).split_once(' ').unwrap().1.to_owned());
-    let mut all: Vec<_> = told.collect();
+    let texts = pass.map(|batch| describe(batch).split_once(' ').unwrap().1.to_owned());
+    let mut all: Vec<_> = texts.collect();
     all.sort();
     all
 }
 
 #[test]
 fn processes_give_the_batches_of_threads() {
-    for_each_separate_kind!(dawdling, same);
+    for_each_separate_kind!(sleeping_sometimes, same);
     const NUMBERS: [i64; 5] = [3, 1, 4, 1, 5];
     let words = || from_fn(37, |index, _| Ok((index as i64, Packed::new(&NUMBERS[..index % 5], 5), index % 3 == 0)));
     same!(|| Loader::iterable(OneByOne(words())).batch_size(6).drop_last(true));
@@ -93,7 +93,7 @@ fn in_order_of_arrival_each_batch_comes_once() {
             }
         };
     }
-    for_each_kind!(dawdling, check);
+    for_each_kind!(sleeping_sometimes, check);
 }
 
 #[test]
@@ -103,18 +103,18 @@ fn kept_batches_do_not_change() {
             let mut threads = $builder().num_workers(2).build().unwrap();
             let mut processes = $builder().num_workers(2).processes().build().unwrap();
             let kept: Vec<_> = processes.epoch().unwrap().collect();
-            let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
-            assert_eq!(kept.into_iter().map(told).collect::<Vec<_>>(), expected);
+            let expected: Vec<String> = threads.epoch().unwrap().map(describe).collect();
+            assert_eq!(kept.into_iter().map(describe).collect::<Vec<_>>(), expected);
         };
     }
-    for_each_kind!(dawdling, check);
+    for_each_kind!(sleeping_sometimes, check);
 }
 
 #[test]
 fn errors_and_panics_are_those_of_threads() {
     let bad = |index: usize, cx: &mut Context| match index {
         5 | 31 | 60 => Err(format!("sample {index} is torn").into()),
-        _ => dawdling(index, cx),
+        _ => sleeping_sometimes(index, cx),
     };
     for_each_separate_kind!(bad, same);
     for budget in [2, 50] {
@@ -135,11 +135,11 @@ fn errors_and_panics_are_those_of_threads() {
 #[test]
 fn a_long_text_comes_whole() {
     let text = "long ".repeat(4000);
-    let told = text.clone();
+    let message = text.clone();
     let dataset = || {
         from_fn(5, {
-            let told = told.clone();
-            move |index, _| if index > 0 { Err(told.clone().into()) } else { Ok(0_i64) }
+            let message = message.clone();
+            move |index, _| if index > 0 { Err(message.clone().into()) } else { Ok(0_i64) }
         })
     };
     macro_rules! check {
@@ -160,7 +160,7 @@ fn a_pass_is_resumed_by_processes_or_threads() {
         ($builder:expr) => {
             let expected: Vec<Vec<String>> = {
                 let mut threads = $builder().num_workers(2).build().unwrap();
-                (0..2).map(|_| threads.epoch().unwrap().map(told).collect()).collect()
+                (0..2).map(|_| threads.epoch().unwrap().map(describe).collect()).collect()
             };
             for taken in [0, 1, 5, 12, 13] {
                 let mut first = match taken % 2 {
@@ -169,7 +169,7 @@ fn a_pass_is_resumed_by_processes_or_threads() {
                 };
                 first.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
                 let mut pass = first.epoch().unwrap();
-                let mut got: Vec<String> = pass.by_ref().take(taken).map(told).collect();
+                let mut got: Vec<String> = pass.by_ref().take(taken).map(describe).collect();
                 let state = pass.state();
                 drop(pass);
                 let mut second = match taken % 2 {
@@ -177,12 +177,12 @@ fn a_pass_is_resumed_by_processes_or_threads() {
                     _ => $builder().num_workers(2).build().unwrap(),
                 };
                 second.load_state(&state).unwrap();
-                got.extend(second.epoch().unwrap().map(told));
+                got.extend(second.epoch().unwrap().map(describe));
                 assert_eq!(got[..], expected[1][..], "{taken} taken");
             }
         };
     }
-    for_each_kind!(dawdling, check);
+    for_each_kind!(sleeping_sometimes, check);
 }
 
 #[test]
@@ -192,12 +192,12 @@ fn passes_can_be_left_at_any_batch() {
             let mut threads = $builder().num_workers(2).build().unwrap();
             let mut processes = $builder().num_workers(2).processes().build().unwrap();
             for taken in 0..14 {
-                let expected: Vec<String> = threads.epoch().unwrap().take(taken).map(told).collect();
-                assert_eq!(processes.epoch().unwrap().take(taken).map(told).collect::<Vec<_>>(), expected);
+                let expected: Vec<String> = threads.epoch().unwrap().take(taken).map(describe).collect();
+                assert_eq!(processes.epoch().unwrap().take(taken).map(describe).collect::<Vec<_>>(), expected);
             }
         };
     }
-    for_each_kind!(dawdling, check);
+    for_each_kind!(sleeping_sometimes, check);
 }
 
 #[test]
@@ -244,8 +244,8 @@ fn a_worker_init_that_fails_is_reported_as_with_threads() {
         2 => panic!("two"),
         id => Err(format!("no {id}").into()),
     };
-    same!(|| Loader::iterable(OneByOne(items(40, dawdling))).batch_size(4).worker_init(init));
-    same!(|| Loader::builder(items(40, dawdling)).batch_size(4).round_robin(true).worker_init(init));
+    same!(|| Loader::iterable(OneByOne(items(40, sleeping_sometimes))).batch_size(4).worker_init(init));
+    same!(|| Loader::builder(items(40, sleeping_sometimes)).batch_size(4).round_robin(true).worker_init(init));
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn nobody_can_tell_that_restarted_workers_died() {
         if is_worker(parent) && (now / 1000).is_multiple_of(97) {
             die();
         }
-        dawdling(index, cx)
+        sleeping_sometimes(index, cx)
     };
     macro_rules! check {
         ($builder:expr) => {
@@ -305,8 +305,8 @@ fn nobody_can_tell_that_restarted_workers_died() {
             let mut threads = $builder().num_workers(2).build().unwrap();
             let begun = Instant::now();
             for _ in 0..10 {
-                let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
-                assert_eq!(loader.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
+                let expected: Vec<String> = threads.epoch().unwrap().map(describe).collect();
+                assert_eq!(loader.epoch().unwrap().map(describe).collect::<Vec<_>>(), expected);
                 assert_eq!(again.epoch().unwrap().count(), expected.len());
                 assert!(begun.elapsed() < LONG);
             }
@@ -413,7 +413,7 @@ fn a_sample_that_takes_too_long_is_an_error() {
         }
         let (first, second): (Vec<_>, Vec<i64>) = match kind {
             0 => run!(Loader::iterable(OneByOne(dataset))),
-            1 => run!(Loader::iterable(Forgetful(OneByOne(dataset)))),
+            1 => run!(Loader::iterable(WithoutSave(OneByOne(dataset)))),
             _ => run!(Loader::builder(dataset).round_robin(true)),
         };
         assert!(matches!(&first[2], Err(Error::Sample { index: 13, task: 2, .. })), "{:?}", first[2]);
@@ -479,8 +479,8 @@ fn a_sample_that_kills_its_worker_is_passed_over() {
         let mut threads = builder(false).help(false).on_error(on_error).build().unwrap();
         let mut processes = builder(true).on_error(on_error).processes().restart_workers(3).build().unwrap();
         for _ in 0..2 {
-            let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
-            assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
+            let expected: Vec<String> = threads.epoch().unwrap().map(describe).collect();
+            assert_eq!(processes.epoch().unwrap().map(describe).collect::<Vec<_>>(), expected);
         }
         assert_eq!(processes.stats().bad_indices, threads.stats().bad_indices);
         let bad = processes.stats().bad_causes;
@@ -532,8 +532,8 @@ fn no_process_outlives_its_loader() {
     }
     check!(Loader::iterable(OneByOne(from_fn(100, sample))));
     // Orders the samples so that each worker gets the batches of its part in turn.
-    let dealt = |at: usize| at / 4 * 2 + at % 2 + if at % 4 < 2 { 0 } else { 50 };
-    check!(Loader::builder(from_fn(100, move |at, cx| sample(dealt(at), cx))).round_robin(true));
+    let index_of = |at: usize| at / 4 * 2 + at % 2 + if at % 4 < 2 { 0 } else { 50 };
+    check!(Loader::builder(from_fn(100, move |at, cx| sample(index_of(at), cx))).round_robin(true));
 }
 
 #[test]
@@ -636,24 +636,24 @@ fn what_a_cursor_saves_may_be_long() {
     let mut threads = builder().build().unwrap();
     let mut processes = builder().processes().restart_workers(1_000_000).build().unwrap();
     for _ in 0..4 {
-        let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
-        assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
+        let expected: Vec<String> = threads.epoch().unwrap().map(describe).collect();
+        assert_eq!(processes.epoch().unwrap().map(describe).collect::<Vec<_>>(), expected);
     }
     let (mut pass, mut rest) = (processes.epoch().unwrap(), builder().build().unwrap());
-    let mut got: Vec<String> = pass.by_ref().take(5).map(told).collect();
+    let mut got: Vec<String> = pass.by_ref().take(5).map(describe).collect();
     rest.load_state(&pass.state()).unwrap();
-    got.extend(rest.epoch().unwrap().map(told));
-    assert_eq!(got, threads.epoch().unwrap().map(told).collect::<Vec<_>>());
+    got.extend(rest.epoch().unwrap().map(describe));
+    assert_eq!(got, threads.epoch().unwrap().map(describe).collect::<Vec<_>>());
 }
 
 #[test]
 fn memory_and_collate_functions_are_the_same() {
     let memory = |bytes| Ok(Pages::shared(bytes)?);
-    let builder = || Loader::iterable(OneByOne(items(RUN.len, dawdling))).batch_size(8).num_workers(2);
+    let builder = || Loader::iterable(OneByOne(items(RUN.len, sleeping_sometimes))).batch_size(8).num_workers(2);
     let mut threads = builder().build().unwrap();
     let mut processes = builder().memory(memory).processes().build().unwrap();
-    let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
-    assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
+    let expected: Vec<String> = threads.epoch().unwrap().map(describe).collect();
+    assert_eq!(processes.epoch().unwrap().map(describe).collect::<Vec<_>>(), expected);
     let numbers = || from_fn(40, |index, _| if index == 9 { Err("nine".into()) } else { Ok(index as i64) });
     let builder = || Loader::builder(numbers()).batch_size(4).num_workers(2).round_robin(true);
     for on_error in [OnError::Raise, OnError::Skip(Budget::Samples(3))] {
@@ -772,7 +772,7 @@ fn many_workers_start_and_end() {
     for _ in 0..10 {
         let run = Run { len: 40, batch_size: 1, ..RUN };
         let mut loader =
-            run.over(items(run.len, dawdling)).round_robin(true).num_workers(12).processes().build().unwrap();
+            run.over(items(run.len, sleeping_sometimes)).round_robin(true).num_workers(12).processes().build().unwrap();
         assert_eq!(loader.epoch().unwrap().take(20).map(|batch| batch.unwrap().len()).sum::<usize>(), 20);
     }
 }

@@ -62,7 +62,7 @@ proptest! {
         steps in vec(step(), 1..14),
     ) {
         let what = What { epochs: 15, ..what };
-        prop_assume!(!FORGETFUL.contains(&what.from));
+        prop_assume!(!WITHOUT_SAVE.contains(&what.from));
         let whole = uninterrupted(&what);
         let with = |how: &How| How { workers: how.workers.max(usize::from(what.persistent)), ..how.clone() };
         let mut hows = hows.iter().map(with).cycle();

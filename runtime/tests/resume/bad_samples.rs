@@ -10,7 +10,7 @@ use slotline::sample::{Fields, Packed, Row, Sample, Text};
 use slotline::{BoxError, Loader};
 
 use crate::resumed::*;
-use crate::support::{dawdle, pixels};
+use crate::support::{pixels, sleep_sometimes};
 
 /// The ways in which a sample fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ struct Bad {
 struct Sheets {
     len: usize,
     bad: Bad,
-    dawdles: bool,
+    sleeps: bool,
     many: bool,
 }
 
@@ -85,8 +85,8 @@ impl Dataset for Sheets {
     }
 
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Sheet, BoxError> {
-        if self.dawdles {
-            dawdle(index, cx);
+        if self.sleeps {
+            sleep_sometimes(index, cx);
         }
         let Bad { one_in, salt, packed, .. } = self.bad;
         let word = index.wrapping_add(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
@@ -125,8 +125,8 @@ fn bad(budget: impl Strategy<Value = usize>) -> impl Strategy<Value = Bad> {
 fn over(bad: &Bad) -> impl Fn(&What, &How) -> Loader<BatchOf<Sheets>> + use<> {
     let bad = bad.clone();
     move |what, how| {
-        let (dawdles, many) = (!how.in_order, how.prefetch == 2);
-        let builder = Loader::builder(Sheets { len: what.len, bad: bad.clone(), dawdles, many }).on_error(bad.on_error);
+        let (sleeps, many) = (!how.in_order, how.prefetch == 2);
+        let builder = Loader::builder(Sheets { len: what.len, bad: bad.clone(), sleeps, many }).on_error(bad.on_error);
         let builder = if bad.spill { builder.on_overflow(Overflow::Spill) } else { builder };
         // Worker processes cannot spill.
         let processes = how.processes && !bad.spill;

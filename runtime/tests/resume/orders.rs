@@ -13,9 +13,9 @@ use crate::planned::Planned;
 use crate::resumed::What;
 
 /// A sampler that saves no state, and draws a new order in each pass.
-pub(crate) struct Forgetful(pub(crate) usize, pub(crate) SharedGenerator);
+pub(crate) struct WithoutSave(pub(crate) usize, pub(crate) SharedGenerator);
 
-impl Sampler for Forgetful {
+impl Sampler for WithoutSave {
     fn len(&self) -> usize {
         self.0
     }
@@ -30,8 +30,8 @@ impl Sampler for Forgetful {
 }
 
 /// The sources of indices that save no state.
-pub(crate) const FORGETFUL: [From; 5] =
-    [From::Forgetful, From::ForgetfulShared, From::Iterator, From::IteratorShared, From::Lists];
+pub(crate) const WITHOUT_SAVE: [From; 5] =
+    [From::WithoutSave, From::WithoutSaveShared, From::Iterator, From::IteratorShared, From::Lists];
 
 /// A source of indices. Those with `Shared` in their name draw from the loader's own generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +49,8 @@ pub(crate) enum From {
     Shares,
     Planned,
     BatchSampler,
-    Forgetful,
-    ForgetfulShared,
+    WithoutSave,
+    WithoutSaveShared,
     Iterator,
     IteratorShared,
     Lists,
@@ -70,8 +70,8 @@ pub(crate) const ALL: [From; 18] = [
     From::Shares,
     From::Planned,
     From::BatchSampler,
-    From::Forgetful,
-    From::ForgetfulShared,
+    From::WithoutSave,
+    From::WithoutSaveShared,
     From::Iterator,
     From::IteratorShared,
     From::Lists,
@@ -111,8 +111,8 @@ impl From {
             From::BatchSampler => {
                 builder.batch_sampler(BatchSampler::new(random().generator(own()), size, what.drop_last).unwrap())
             }
-            From::Forgetful => sized(builder).sampler(Forgetful(n, own().into())),
-            From::ForgetfulShared => sized(builder).sampler(Forgetful(n, shared)),
+            From::WithoutSave => sized(builder).sampler(WithoutSave(n, own().into())),
+            From::WithoutSaveShared => sized(builder).sampler(WithoutSave(n, shared)),
             From::Iterator => {
                 let mut passes = 0;
                 sized(builder).sampler_iter(move || {

@@ -7,7 +7,7 @@ use slotline::{Error, Loader};
 
 use crate::orders::*;
 use crate::resumed::*;
-use crate::support::{Crew, HAS_PROCESSES, Latch, Resizable, crews, stuck};
+use crate::support::{HAS_PROCESSES, Latch, Resizable, Workers, stuck, worker_kinds};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
@@ -27,10 +27,17 @@ proptest! {
 
 #[test]
 fn orders_that_cannot_be_saved_are_fast_forwarded() {
-    for from in FORGETFUL {
+    for from in WITHOUT_SAVE {
         let (what, state) = state_of(from);
-        let how =
-            How { workers: 2, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false, processes: false };
+        let how = How {
+            workers: 2,
+            prefetch: 2,
+            part_size: None,
+            hold: 1,
+            in_order: true,
+            round_robin: false,
+            processes: false,
+        };
         let mut loader = build(&what, &how);
         loader.load_state(&state).unwrap();
         assert!(matches!(loader.warnings(), [Warning::FastForward { .. }]), "{:?}", loader.warnings());
@@ -39,10 +46,17 @@ fn orders_that_cannot_be_saved_are_fast_forwarded() {
         assert_eq!(error.field(), "epoch", "{error}");
         assert!(error.to_string().contains("new loader"), "{error}");
     }
-    for from in ALL.into_iter().filter(|from| !FORGETFUL.contains(from)) {
+    for from in ALL.into_iter().filter(|from| !WITHOUT_SAVE.contains(from)) {
         let (what, state) = state_of(from);
-        let how =
-            How { workers: 0, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false, processes: false };
+        let how = How {
+            workers: 0,
+            prefetch: 2,
+            part_size: None,
+            hold: 1,
+            in_order: true,
+            round_robin: false,
+            processes: false,
+        };
         let mut loader = build(&what, &how);
         loader.load_state(&state).unwrap();
         assert!(loader.warnings().is_empty(), "{from:?}: {:?}", loader.warnings());
@@ -52,7 +66,7 @@ fn orders_that_cannot_be_saved_are_fast_forwarded() {
 #[test]
 fn a_loader_with_a_collate_function_resumes() {
     let build = |workers| {
-        let builder = Loader::builder(Items { len: 11, dawdles: false }).batch_size(2).shuffle(true).seed(1);
+        let builder = Loader::builder(Items { len: 11, sleeps: false }).batch_size(2).shuffle(true).seed(1);
         let sum = |samples: &mut slotline::loader::Samples<'_, Items>| {
             let mut sum = 0;
             while let Some(sample) = samples.next() {
@@ -78,11 +92,11 @@ fn a_loader_with_a_collate_function_resumes() {
 
 #[test]
 fn a_timeout_does_not_count_as_a_delivered_batch() {
-    for crew in crews([1]) {
+    for kind in worker_kinds([1]) {
         let latch = Latch::default();
         let dataset = stuck(8, &latch, |index, _| index == 5);
         let builder = Loader::builder(dataset).num_workers(1).timeout(std::time::Duration::from_millis(60));
-        let mut loader = crew.build(builder).unwrap();
+        let mut loader = kind.build(builder).unwrap();
         let mut pass = loader.epoch().unwrap();
         // On a busy machine any batch may be late.
         assert_eq!(pass.by_ref().filter(Result::is_ok).take(5).count(), 5);
@@ -99,7 +113,7 @@ fn a_timeout_does_not_count_as_a_delivered_batch() {
 fn a_timeout_names_a_missing_batch_of_the_state() {
     let kinds = [(true, true, false), (false, true, false), (true, false, false), (false, false, false)];
     let by_processes = [(true, false, HAS_PROCESSES), (false, false, HAS_PROCESSES)];
-    for (in_order, dealt, processes) in kinds.into_iter().chain(by_processes) {
+    for (in_order, round_robin, processes) in kinds.into_iter().chain(by_processes) {
         let latch = Latch::default();
         let dataset = stuck(20, &latch, |index, _| index == 3);
         let builder = Loader::builder(dataset).seed(1).num_workers(1).in_order(in_order);
@@ -109,11 +123,11 @@ fn a_timeout_names_a_missing_batch_of_the_state() {
         (state["dataset_len"], state["batch_size"], state["batches"]) = (20.into(), 1.into(), 6.into());
         (state["missing"], state["start"]["generator"]) = (vec![3, 4].into(), "1:0".into());
         let state = serde_json::from_value(state).unwrap();
-        let mut loader = Crew { workers: 1, processes }.build(builder.round_robin(dealt)).unwrap();
+        let mut loader = Workers { workers: 1, processes }.build(builder.round_robin(round_robin)).unwrap();
         loader.load_state(&state).unwrap();
         let got = loader.epoch().unwrap().next();
         latch.open();
-        assert!(matches!(got, Some(Err(Error::Timeout { task: 3, .. }))), "{in_order} {dealt} {got:?}");
+        assert!(matches!(got, Some(Err(Error::Timeout { task: 3, .. }))), "{in_order} {round_robin} {got:?}");
     }
 }
 
@@ -126,7 +140,7 @@ fn an_epoch_that_timed_out_is_not_drawn_again() {
         gate.wait();
         Ok(())
     };
-    let builder = Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).shuffle(true).seed(5);
+    let builder = Loader::builder(Items { len: 40, sleeps: false }).batch_size(4).shuffle(true).seed(5);
     let builder = builder.num_workers(1).worker_init(init).timeout(std::time::Duration::from_millis(20));
     let mut loader = builder.build().unwrap();
     loader.load_state(&state).unwrap();

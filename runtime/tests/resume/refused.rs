@@ -17,10 +17,10 @@ use crate::resumed::*;
 #[test]
 fn a_refused_state_names_a_field_and_changes_nothing() {
     let (_, state) = state_of(From::Shuffle);
-    let good = || Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).shuffle(true).seed(5);
+    let good = || Loader::builder(Items { len: 40, sleeps: false }).batch_size(4).shuffle(true).seed(5);
     let build: [(&str, Builder<Items>); 8] = [
         ("", good()),
-        ("dataset_len", Loader::builder(Items { len: 41, dawdles: false }).batch_size(4).shuffle(true).seed(5)),
+        ("dataset_len", Loader::builder(Items { len: 41, sleeps: false }).batch_size(4).shuffle(true).seed(5)),
         ("batch_size", good().batch_size(5)),
         ("batch_size", good().batch_size(None)),
         ("drop_last", good().drop_last(true)),
@@ -57,7 +57,7 @@ fn a_sampler_with_other_parameters_is_refused_by_name() {
     let seeded = |seed| Generator::from_seed(seed);
     let subset = |indices: &[usize]| SubsetRandomSampler::new(indices.to_vec()).generator(seeded(1));
     let weighted = |weights: [f64; 3]| WeightedRandomSampler::new(weights, 2).unwrap();
-    let dealt = |n| DistributedSampler::new(n, 2, 0).unwrap();
+    let distributed = |n| DistributedSampler::new(n, 2, 0).unwrap();
     let random = |n| RandomSampler::new(n).unwrap();
     type Case = (&'static str, Box<dyn Sampler>, Box<dyn Sampler>);
     let over = |len| DistributedSampler::over(random(len), 2, 0).unwrap();
@@ -72,12 +72,12 @@ fn a_sampler_with_other_parameters_is_refused_by_name() {
         ("dataset_len", Box::new(CipherSampler::new(3)), Box::new(CipherSampler::new(2))),
         ("digest_of_indices", Box::new(subset(&[1, 2])), Box::new(subset(&[2, 1]))),
         ("digest_of_weights", Box::new(weighted([1.0, 2.0, 3.0])), Box::new(weighted([1.0, 2.0, 3.5]))),
-        ("shuffle", Box::new(dealt(9)), Box::new(dealt(9).shuffle(false))),
-        ("drop_last", Box::new(dealt(9)), Box::new(dealt(9).drop_last(true))),
-        ("seed", Box::new(dealt(9)), Box::new(dealt(9).seed(3))),
-        ("dataset_len", Box::new(dealt(9)), Box::new(dealt(8))),
-        ("over", Box::new(over(9)), Box::new(dealt(9))),
-        ("over", Box::new(dealt(9)), Box::new(over(9))),
+        ("shuffle", Box::new(distributed(9)), Box::new(distributed(9).shuffle(false))),
+        ("drop_last", Box::new(distributed(9)), Box::new(distributed(9).drop_last(true))),
+        ("seed", Box::new(distributed(9)), Box::new(distributed(9).seed(3))),
+        ("dataset_len", Box::new(distributed(9)), Box::new(distributed(8))),
+        ("over", Box::new(over(9)), Box::new(distributed(9))),
+        ("over", Box::new(distributed(9)), Box::new(over(9))),
         ("over", Box::new(over(9)), Box::new(DistributedSampler::over(CipherSampler::new(9), 2, 0).unwrap())),
         (
             "replacement",
@@ -95,7 +95,7 @@ fn a_sampler_with_other_parameters_is_refused_by_name() {
         assert_eq!(save(&saved), text);
     }
     assert!(SequentialSampler::new(3).restore("", 0..0).is_err());
-    assert!(Forgetful(3, seeded(1).into()).restore("", 0..0).unwrap_err().to_string().contains("custom"));
+    assert!(WithoutSave(3, seeded(1).into()).restore("", 0..0).unwrap_err().to_string().contains("custom"));
 }
 
 /// A sampler with a given name.
@@ -121,7 +121,7 @@ impl Sampler for Named {
 
 #[test]
 fn a_sampler_with_another_name_is_refused() {
-    let numbers = || Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).seed(5);
+    let numbers = || Loader::builder(Items { len: 40, sleeps: false }).batch_size(4).seed(5);
     let named = |name| numbers().sampler(Named(SequentialSampler::new(40), name)).build().unwrap();
     let mut loader = named("curriculum");
     let mut pass = loader.epoch().unwrap();
@@ -134,7 +134,7 @@ fn a_sampler_with_another_name_is_refused() {
     assert_eq!(error.field(), "sampler");
     let message = error.to_string();
     assert!(message.contains("curriculum") && message.contains("by length"), "{message}");
-    let mut unnamed = numbers().sampler(Forgetful(40, Generator::from_seed(1).into())).build().unwrap();
+    let mut unnamed = numbers().sampler(WithoutSave(40, Generator::from_seed(1).into())).build().unwrap();
     assert_eq!(unnamed.load_state(&state).unwrap_err().field(), "sampler");
 }
 
@@ -152,7 +152,7 @@ fn version_1_states_load_or_are_refused_with_a_reason() {
         });
         serde_json::from_value(state).unwrap()
     };
-    let builder = || Loader::builder(Items { len: 40, dawdles: false }).batch_size(4).seed(5);
+    let builder = || Loader::builder(Items { len: 40, sleeps: false }).batch_size(4).seed(5);
     let loads = |builder: Builder<Items>, state: &State| {
         let mut loader = builder.build().unwrap();
         loader.load_state(state)?;
@@ -166,12 +166,12 @@ fn version_1_states_load_or_are_refused_with_a_reason() {
     let saved = "dataset_len=40 num_samples=40 replacement=false generator=8:80";
     loads(builder().sampler(random()), &state("RandomSampler", Some(saved))).unwrap();
     // The state of a custom sampler may have the name of its type.
-    let own = || builder().sampler(Forgetful(40, Generator::from_seed(1).into()));
-    loads(own(), &state("Forgetful", None)).unwrap();
+    let own = || builder().sampler(WithoutSave(40, Generator::from_seed(1).into()));
+    loads(own(), &state("WithoutSave", None)).unwrap();
     for name in ["RandomSampler", "shuffle", "List"] {
         assert_eq!(loads(own(), &state(name, None)).unwrap_err().field(), "sampler");
     }
-    assert_eq!(loads(builder().sampler(random()), &state("Forgetful", None)).unwrap_err().field(), "sampler");
+    assert_eq!(loads(builder().sampler(random()), &state("WithoutSave", None)).unwrap_err().field(), "sampler");
 }
 
 proptest! {

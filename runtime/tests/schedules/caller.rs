@@ -164,7 +164,7 @@ impl<B: Made> Hands<B> {
                     assert!(pass.next().is_none());
                     return End::Stopped;
                 }
-                Some(Err(Error::WorkerDied { .. })) if scenario.mishaps => {
+                Some(Err(Error::WorkerDied { .. })) if scenario.worker_panics => {
                     assert!(pass.next().is_none());
                     return End::Died;
                 }

@@ -26,14 +26,14 @@ pub(crate) fn planned_panic() -> ! {
 
 /// Makes the loop of a worker panic at random times, if the current model is about that.
 fn fault_point() {
-    if MISHAPS.get() && one_in(6) {
+    if WORKER_PANICS.get() && one_in(6) {
         planned_panic();
     }
 }
 
 thread_local! {
     /// Whether workers may panic in the loader's own code.
-    static MISHAPS: Cell<bool> = const { Cell::new(false) };
+    static WORKER_PANICS: Cell<bool> = const { Cell::new(false) };
     /// A description of the current scenario.
     static SCENARIO: RefCell<String> = const { RefCell::new(String::new()) };
 }
@@ -113,7 +113,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 fn run(scheduler: impl Scheduler + 'static, about: About) {
     report_panics();
-    slotline::sync::MISHAP.get_or_init(|| fault_point);
+    slotline::sync::FAULT_HOOK.get_or_init(|| fault_point);
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(200_000);
@@ -123,7 +123,7 @@ fn run(scheduler: impl Scheduler + 'static, about: About) {
         thread::spawn(step).join().expect("no panic");
         let scenario = Scenario::draw(about);
         SCENARIO.set(format!("{scenario:?}"));
-        MISHAPS.set(about.mishaps);
+        WORKER_PANICS.set(about.worker_panics);
         check(&scenario);
     });
 }

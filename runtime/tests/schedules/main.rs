@@ -79,7 +79,7 @@ fn check_loader<B: Output<Item: Made>>(
                 continue;
             }
             Err(Error::Stopped) if current.caller.stop.is_some() => End::Stopped,
-            Err(Error::WorkerDied { .. }) if current.mishaps => End::Died,
+            Err(Error::WorkerDied { .. }) if current.worker_panics => End::Died,
             Err(error) => panic!("{error:?}"),
         };
         let state = match end {
@@ -140,7 +140,7 @@ fn check_loader<B: Output<Item: Made>>(
 macro_rules! models {
     ($($name:ident: $($what:ident),*;)*) => {
         models!(@ shared, Shared, $($name: [$($what: true),*];)*);
-        models!(@ dealt, Dealt, $($name: [$($what: true),*];)*);
+        models!(@ round_robin, RoundRobin, $($name: [$($what: true),*];)*);
         models!(@ iterable, Iterable, $($name: [$($what: true),*];)*);
     };
     (@ $module:ident, $kind:ident, $($name:ident: [$($what:tt)*];)*) => {
@@ -164,7 +164,7 @@ fn about(kind: Kind) -> About {
         leaves: false,
         keeps: false,
         stops: false,
-        mishaps: false,
+        worker_panics: false,
         parts: false,
     }
 }
@@ -177,7 +177,7 @@ models! {
     a_stop_at_any_moment_loses_nothing: stops, keeps, faults;
     a_deadline_can_pass_at_any_moment: timeouts, leaves, keeps, faults;
     a_pass_that_timed_out_at_its_start_can_begin_again: timeouts, init, leaves;
-    a_worker_lost_at_any_moment_is_an_error_and_not_a_hang: mishaps, leaves, keeps, faults;
+    a_worker_lost_at_any_moment_is_an_error_and_not_a_hang: worker_panics, leaves, keeps, faults;
     everything_at_once: timeouts, leaves, keeps, faults, init, stops;
 }
 
@@ -185,13 +185,13 @@ models! {
 /// workers have already passed, including the last batch of the pass.
 #[test]
 fn parts_left_by_a_lost_worker_are_taken_by_the_others() {
-    explore(About { mishaps: true, parts: true, leaves: true, ..about(Kind::Shared) });
+    explore(About { worker_panics: true, parts: true, leaves: true, ..about(Kind::Shared) });
 }
 
 /// A failure can only be reproduced if a schedule can be replayed.
 #[test]
 fn a_schedule_can_be_replayed() {
-    for kind in [Kind::Shared, Kind::Dealt, Kind::Iterable] {
+    for kind in [Kind::Shared, Kind::RoundRobin, Kind::Iterable] {
         replays(About {
             faults: true,
             init: true,
@@ -199,7 +199,7 @@ fn a_schedule_can_be_replayed() {
             leaves: true,
             keeps: true,
             stops: true,
-            mishaps: false,
+            worker_panics: false,
             parts: false,
             kind,
         });

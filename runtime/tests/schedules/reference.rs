@@ -75,8 +75,8 @@ macro_rules! with_builder {
         match ($scenario.kind, $scenario.collates) {
             (Kind::Shared, None) => run!(Loader::builder(items.clone())),
             (Kind::Shared, Some(fault)) => run!(collate!(Loader::builder(items.clone()), fault)),
-            (Kind::Dealt, None) => run!(Loader::builder(items.clone()).round_robin(true)),
-            (Kind::Dealt, Some(fault)) => {
+            (Kind::RoundRobin, None) => run!(Loader::builder(items.clone()).round_robin(true)),
+            (Kind::RoundRobin, Some(fault)) => {
                 run!(collate!(Loader::builder(items.clone()).round_robin(true), fault))
             }
             (Kind::Iterable, None) => run!(Loader::iterable(stream())),

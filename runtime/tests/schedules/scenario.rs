@@ -25,7 +25,7 @@ pub(crate) fn below(n: usize) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Shared,
-    Dealt,
+    RoundRobin,
     Iterable,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Scenario {
     pub(crate) watchdog: bool,
     pub(crate) init: Option<[Init; 3]>,
     pub(crate) persistent: bool,
-    pub(crate) mishaps: bool,
+    pub(crate) worker_panics: bool,
     pub(crate) caller: Caller,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct About {
     pub(crate) keeps: bool,
     pub(crate) stops: bool,
     /// Workers panic in the loader's own code.
-    pub(crate) mishaps: bool,
+    pub(crate) worker_panics: bool,
     /// Batches have several parts and are delivered out of order.
     pub(crate) parts: bool,
 }
@@ -124,7 +124,7 @@ impl Scenario {
             15 => Fault::WritePanic,
             _ => Fault::None,
         };
-        let workers = if about.init || about.timeouts || about.mishaps { 1 + below(3) } else { below(4) };
+        let workers = if about.init || about.timeouts || about.worker_panics { 1 + below(3) } else { below(4) };
         let in_order = !about.parts && (workers == 0 || !one_in(3));
         let timeout = about.timeouts && workers > 0;
         let order = match below(5) {
@@ -146,9 +146,9 @@ impl Scenario {
             let fault = if one_in(2) { Fault::Error } else { Fault::Panic };
             (about.faults && one_in(2)).then(|| (below(len.max(1)), fault))
         });
-        let init = (about.init || about.mishaps && one_in(3)).then(|| {
+        let init = (about.init || about.worker_panics && one_in(3)).then(|| {
             [(); 3].map(|()| match below(6) {
-                _ if about.mishaps => Init::Works,
+                _ if about.worker_panics => Init::Works,
                 0 => Init::Fails,
                 1 => Init::Panics,
                 _ => Init::Works,
@@ -179,7 +179,7 @@ impl Scenario {
             watchdog: one_in(8),
             init,
             persistent,
-            mishaps: about.mishaps,
+            worker_panics: about.worker_panics,
             caller: Caller {
                 passes: 1 + below(3) as u32,
                 leaves: about.leaves,
@@ -210,7 +210,7 @@ impl Scenario {
             watchdog: false,
             init: None,
             persistent: false,
-            mishaps: false,
+            worker_panics: false,
             ..self.clone()
         }
     }

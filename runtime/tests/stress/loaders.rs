@@ -55,7 +55,7 @@ impl Want {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Shared,
-    Dealt,
+    RoundRobin,
     Stream,
 }
 
@@ -76,7 +76,7 @@ fn samples(len: usize, bad: usize, seed: u64) -> impl Dataset + for<'a> DatasetO
 /// Returns the batches that each of `passes` passes must deliver.
 fn wanted(run: &Run, kind: Kind, workers: usize, passes: u32) -> Vec<Vec<Want>> {
     if kind != Kind::Stream {
-        let want = |got: crate::support::Got| Want { indices: got.indices, words: Some(got.words) };
+        let want = |got: crate::support::Delivered| Want { indices: got.indices, words: Some(got.words) };
         return run.expected(passes).into_iter().map(|pass| pass.into_iter().map(want).collect()).collect();
     }
     let batches = |worker| {
@@ -125,7 +125,7 @@ struct Plan {
 
 impl Plan {
     fn new(dice: &mut Dice) -> Self {
-        let kind = [Kind::Shared, Kind::Shared, Kind::Shared, Kind::Dealt, Kind::Stream][dice.below(5)];
+        let kind = [Kind::Shared, Kind::Shared, Kind::Shared, Kind::RoundRobin, Kind::Stream][dice.below(5)];
         let run = Run {
             len: dice.from(1, 60),
             batch_size: dice.from(1, 7),
@@ -192,7 +192,7 @@ pub(crate) fn round(mut dice: Dice) {
             let builder = plan.options(Loader::builder(dataset), &mut dice);
             passes(builder.build().unwrap(), &plan, dice);
         }
-        Kind::Dealt => {
+        Kind::RoundRobin => {
             let builder = plan.options(Loader::builder(dataset), &mut dice);
             passes(builder.round_robin(true).build().unwrap(), &plan, dice);
         }

@@ -13,8 +13,8 @@ use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, WorkerInfo};
 
 use super::Latch;
-use super::crew::panic_quietly_in_children;
 use super::shared::Notes;
+use super::worker_kinds::panic_quietly_in_children;
 
 /// A sample: its index, bytes derived from the index, and the first of its random numbers.
 pub(crate) type Item = (i64, [[u8; 3]; 2], u64);
@@ -91,9 +91,9 @@ impl<D: Dataset> IterableDataset for OneByOne<D> {
 }
 
 /// A dataset that does not support saving its cursors.
-pub(crate) struct Forgetful<D>(pub(crate) D);
+pub(crate) struct WithoutSave<D>(pub(crate) D);
 
-impl<D: IterableDataset> IterableDataset for Forgetful<D> {
+impl<D: IterableDataset> IterableDataset for WithoutSave<D> {
     type Sample<'a> = D::Sample<'a>;
     type Cursor = D::Cursor;
 
@@ -224,9 +224,9 @@ impl Dataset for Bulk {
         put: &mut dyn FnMut((i64, u64)) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         self.asked.push(indices);
-        for place in 0..indices.len().saturating_add_signed(self.off_by) {
-            cx.go_to(place);
-            put(self.get(indices[place.min(indices.len() - 1)], cx)?)?;
+        for sample in 0..indices.len().saturating_add_signed(self.off_by) {
+            cx.go_to(sample);
+            put(self.get(indices[sample.min(indices.len() - 1)], cx)?)?;
         }
         if self.late { Err("too late".into()) } else { Ok(()) }
     }

@@ -4,21 +4,21 @@
 
 mod alone;
 mod chain;
-mod crew;
 mod datasets;
 pub(crate) mod plain;
 mod shared;
+mod worker_kinds;
 
 #[allow(unused_imports)] // Each test binary uses only a part of it.
 pub(crate) use {
     alone::alone,
     chain::chain,
-    crew::{Crew, HAS_PROCESSES, InProcesses, crews},
     datasets::{
-        Bulk, DatasetOf, Forgetful, Item, OneByOne, ReadsMany, Resizable, WithFields, WrittenBy, from_fn, items,
+        Bulk, DatasetOf, Item, OneByOne, ReadsMany, Resizable, WithFields, WithoutSave, WrittenBy, from_fn, items,
         pixels, sampler_fn, stuck,
     },
     shared::{Notes, shared},
+    worker_kinds::{HAS_PROCESSES, InProcesses, Workers, worker_kinds},
 };
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use self::plain::Plain;
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Describes a batch or an error, without the thread or process that made it.
-pub(crate) fn told<S>(batch: Result<Batch<S>, Error>) -> String {
+pub(crate) fn describe<S>(batch: Result<Batch<S>, Error>) -> String {
     match batch {
         Ok(batch) => format!(
             "{} {:?} {:?}",
@@ -57,7 +57,7 @@ pub(crate) fn told<S>(batch: Result<Batch<S>, Error>) -> String {
 }
 
 /// Waits for an unpredictable time at some samples, so that workers finish out of order.
-pub(crate) fn dawdle(index: usize, cx: &Context) {
+pub(crate) fn sleep_sometimes(index: usize, cx: &Context) {
     let seed = index as u64 ^ (cx.worker().map_or(9, |id| id as u64) << 20) ^ (u64::from(cx.epoch()) << 40);
     match SampleRng::new(seed, 0, 0).next_u32() % 16 {
         0 => std::thread::sleep(Duration::from_micros(150)),
@@ -67,9 +67,9 @@ pub(crate) fn dawdle(index: usize, cx: &Context) {
     }
 }
 
-/// Works like [`dawdle`], with the signature that [`items`] expects.
-pub(crate) fn dawdling(index: usize, cx: &mut Context) -> Result<(), BoxError> {
-    dawdle(index, cx);
+/// Works like [`sleep_sometimes`], with the signature that [`items`] expects.
+pub(crate) fn sleeping_sometimes(index: usize, cx: &mut Context) -> Result<(), BoxError> {
+    sleep_sometimes(index, cx);
     Ok(())
 }
 
@@ -107,7 +107,7 @@ impl Default for How {
 impl How {
     /// Builds a loader with these options.
     pub(crate) fn build<D: Dataset>(&self, builder: Builder<D>) -> Result<Loader<BatchOf<D>>, BuildError> {
-        Crew { workers: self.workers, processes: self.processes }.build(self.set(builder))
+        Workers { workers: self.workers, processes: self.processes }.build(self.set(builder))
     }
 
     /// Sets these options on a builder, without [`processes`](Self::processes).
@@ -138,13 +138,13 @@ impl Run {
 
     /// Returns the batches of `epochs` passes as a plain loop makes them: in torch's order, in one
     /// thread, without prefetching.
-    pub(crate) fn expected(&self, epochs: u32) -> Vec<Vec<Got>> {
+    pub(crate) fn expected(&self, epochs: u32) -> Vec<Vec<Delivered>> {
         let mut plain = Plain::new(self.seed, false);
         let mut pass = |_| {
             let seeds = plain.pass();
             let order = if self.shuffle { plain.shuffled(self.len) } else { (0..self.len).collect() };
             let batches = plain::batches(&order, self.batch_size, self.drop_last).into_iter().enumerate();
-            let batch = |(task, indices): (usize, Vec<usize>)| Got {
+            let batch = |(task, indices): (usize, Vec<usize>)| Delivered {
                 task,
                 epoch: seeds.epoch,
                 indices: indices.iter().map(|&index| index as i64).collect(),
@@ -159,7 +159,7 @@ impl Run {
 
 /// The properties and contents of a batch, for comparisons.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Got {
+pub(crate) struct Delivered {
     pub(crate) task: usize,
     pub(crate) epoch: u32,
     pub(crate) indices: Vec<i64>,
@@ -167,7 +167,7 @@ pub(crate) struct Got {
     pub(crate) words: Vec<u64>,
 }
 
-impl Got {
+impl Delivered {
     /// Reads a batch of the dataset [`items`].
     #[track_caller]
     pub(crate) fn from<S>(batch: &Batch<S>) -> Self {
@@ -188,8 +188,8 @@ impl Got {
 
 /// Returns the batches of a pass of a loader over [`items`], which must succeed.
 #[track_caller]
-pub(crate) fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Got> {
-    loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect()
+pub(crate) fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Delivered> {
+    loader.epoch().unwrap().map(|batch| Delivered::from(&batch.unwrap())).collect()
 }
 
 /// A latch that blocks threads until it is opened, including threads of processes that are forked

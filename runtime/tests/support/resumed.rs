@@ -12,14 +12,14 @@ use slotline::{BoxError, Error, Loader};
 
 use crate::damage::damage;
 use crate::orders::{ALL, From};
-use crate::support::{Crew, HAS_PROCESSES, dawdle, pixels, prefetch};
+use crate::support::{HAS_PROCESSES, Workers, pixels, prefetch, sleep_sometimes};
 
 /// A dataset with known samples, some of which fail.
 #[derive(Clone)]
 pub(crate) struct Items {
     pub(crate) len: usize,
     /// Whether some samples take longer.
-    pub(crate) dawdles: bool,
+    pub(crate) sleeps: bool,
 }
 
 impl Dataset for Items {
@@ -30,8 +30,8 @@ impl Dataset for Items {
     }
 
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
-        if self.dawdles {
-            dawdle(index, cx);
+        if self.sleeps {
+            sleep_sometimes(index, cx);
         }
         if index % 17 == 11 {
             return Err("bad".into());
@@ -106,8 +106,8 @@ pub(crate) struct How {
     pub(crate) part_size: Option<usize>,
     pub(crate) hold: usize,
     pub(crate) in_order: bool,
-    pub(crate) dealt: bool,
-    /// Whether the workers are processes. Ignored without workers, or if [`dealt`](Self::dealt) is
+    pub(crate) round_robin: bool,
+    /// Whether the workers are processes. Ignored without workers, or if [`round_robin`](Self::round_robin) is
     /// set.
     pub(crate) processes: bool,
 }
@@ -117,7 +117,7 @@ pub(crate) struct How {
 pub(crate) type Cut = (usize, bool);
 
 pub(crate) fn build(what: &What, how: &How) -> Loader<BatchOf<Items>> {
-    build_from(Loader::builder(Items { len: what.len, dawdles: !how.in_order }), what, how)
+    build_from(Loader::builder(Items { len: what.len, sleeps: !how.in_order }), what, how)
 }
 
 pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How) -> Loader<BatchOf<D>> {
@@ -130,9 +130,9 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
         Some(part_size) => builder.part_size(part_size),
         None => builder,
     };
-    let dealt = how.dealt && !what.from.is_stream();
-    let processes = how.processes && HAS_PROCESSES && how.workers > 0 && !dealt;
-    Crew { workers: how.workers, processes }.build(builder.round_robin(dealt)).unwrap()
+    let round_robin = how.round_robin && !what.from.is_stream();
+    let processes = how.processes && HAS_PROCESSES && how.workers > 0 && !round_robin;
+    Workers { workers: how.workers, processes }.build(builder.round_robin(round_robin)).unwrap()
 }
 
 /// Runs a loader to its end, or to the cut, at which it returns the loader's state.
@@ -178,7 +178,8 @@ pub(crate) fn uninterrupted(what: &What) -> Vec<Outcome> {
 /// Works like [`uninterrupted`], with loaders that `build` makes.
 pub(crate) fn uninterrupted_by<S>(what: &What, build: impl Fn(&What, &How) -> Loader<Batch<S>>) -> Vec<Outcome> {
     let workers = usize::from(what.persistent);
-    let how = How { workers, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false, processes: false };
+    let how =
+        How { workers, prefetch: 1, part_size: None, hold: 1, in_order: true, round_robin: false, processes: false };
     let mut outcomes = Vec::new();
     assert_eq!(run(&mut build(what, &how), what, WHOLE, &mut outcomes), None);
     outcomes
@@ -224,7 +225,8 @@ pub(crate) fn interrupted_by<S>(
 /// Its indices come from `from`.
 pub(crate) fn state_of(from: From) -> (What, State) {
     let what = What { len: 40, batch_size: Some(4), drop_last: false, from, persistent: false, epochs: 3 };
-    let how = How { workers: 0, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false, processes: false };
+    let how =
+        How { workers: 0, prefetch: 1, part_size: None, hold: 1, in_order: true, round_robin: false, processes: false };
     let mut outcomes = Vec::new();
     let mut loader = build(&what, &how);
     let first = run(&mut loader, &What { epochs: 1, ..what.clone() }, WHOLE, &mut outcomes);
@@ -248,9 +250,9 @@ pub(crate) fn what() -> impl Strategy<Value = What> {
 pub(crate) fn how(in_order: bool) -> impl Strategy<Value = How> {
     let processes = proptest::bool::weighted(0.25);
     (0_usize..4, 1_usize..4, proptest::option::of(1_usize..6), 1_usize..3, any::<bool>(), processes).prop_map(
-        move |(workers, prefetch, part_size, hold, dealt, processes)| {
-            let part_size = part_size.filter(|_| !dealt);
-            How { workers, prefetch, part_size, hold, in_order, dealt, processes }
+        move |(workers, prefetch, part_size, hold, round_robin, processes)| {
+            let part_size = part_size.filter(|_| !round_robin);
+            How { workers, prefetch, part_size, hold, in_order, round_robin, processes }
         },
     )
 }
@@ -274,8 +276,15 @@ pub(crate) fn refused_or_loaded(
     }
     damages.iter().for_each(|&(at, with)| damage(&mut value, at, with));
     let Ok(state) = serde_json::from_value::<State>(value) else { return Ok(()) };
-    let how =
-        How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: workers == 1, processes: false };
+    let how = How {
+        workers,
+        prefetch: 2,
+        part_size: None,
+        hold: 1,
+        in_order: true,
+        round_robin: workers == 1,
+        processes: false,
+    };
     let mut loader = build(&what, &how);
     if loader.load_state(&state).is_err() {
         return Ok(());

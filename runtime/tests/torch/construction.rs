@@ -177,12 +177,12 @@ fn sampler_iterators_exclude_the_same_options_as_samplers() {
 
 #[test]
 fn options_of_a_shared_ring_exclude_a_ring_per_worker() {
-    let dealt = || Loader::builder(numbers(10, nothing)).num_workers(1);
+    let round_robin = || Loader::builder(numbers(10, nothing)).num_workers(1);
     for (builder, second) in [
-        (dealt().part_size(2), "part_size"),
-        (dealt().help(true), "help"),
-        (dealt().sampler_iter(|| 0..10), "an iterator as sampler"),
-        (dealt().batch_sampler_iter(1, || [[0]]), "an iterator as sampler"),
+        (round_robin().part_size(2), "part_size"),
+        (round_robin().help(true), "help"),
+        (round_robin().sampler_iter(|| 0..10), "an iterator as sampler"),
+        (round_robin().batch_sampler_iter(1, || [[0]]), "an iterator as sampler"),
     ] {
         assert_eq!(reported(&builder.round_robin(true).build().unwrap_err()), Fault::Clash("round_robin", second));
     }
@@ -193,7 +193,7 @@ fn options_of_a_shared_ring_exclude_a_ring_per_worker() {
     // Without workers the calling thread reads all samples, so `help(true)` is not a conflict.
     assert_eq!(iterable().num_workers(0).help(true).build().unwrap().epoch().unwrap().count(), 10);
     assert_eq!(reported(&iterable().hold(0).build().unwrap_err()), Fault::Zero("hold"));
-    assert_eq!(reported(&dealt().hold(0).round_robin(true).build().unwrap_err()), Fault::Zero("hold"));
+    assert_eq!(reported(&round_robin().hold(0).round_robin(true).build().unwrap_err()), Fault::Zero("hold"));
 }
 
 /// Returns builders with more slots or threads than any machine has, each with the option that the

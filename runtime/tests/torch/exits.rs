@@ -43,7 +43,7 @@ fn errors_of_a_pass_that_was_left_do_not_reach_the_next() {
 #[test]
 fn collated_batches_are_dropped_with_the_pass() {
     for workers in [0, 2] {
-        for kind in [Kind::Dealt, Kind::Iterable] {
+        for kind in [Kind::RoundRobin, Kind::Iterable] {
             let alive = Arc::new(());
             let token = alive.clone();
             macro_rules! check {
@@ -71,7 +71,7 @@ fn collated_batches_are_dropped_with_the_pass() {
 
 #[test]
 fn with_a_ring_per_worker_holding_too_many_is_an_error() {
-    for kind in [Kind::Dealt, Kind::Iterable] {
+    for kind in [Kind::RoundRobin, Kind::Iterable] {
         for workers in [0, 1, 2] {
             for hold in [1, 3] {
                 let options = Options { len: 60, workers, hold, on_held: OnHeld::Fail, ..Options::default() };

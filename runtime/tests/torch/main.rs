@@ -28,7 +28,7 @@ use slotline::dataset::IterableDataset;
 use slotline::loader::{BuildError, Builder, OnHeld, Warning};
 use slotline::{Batch, BoxError, Dataset, Error, Loader, WorkerInfo};
 
-use crate::support::{Crew, HAS_PROCESSES, InProcesses, OneByOne, from_fn, plain};
+use crate::support::{HAS_PROCESSES, InProcesses, OneByOne, Workers, from_fn, plain};
 
 /// The kind of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +38,12 @@ enum Kind {
     /// A loader like `Shared` whose workers, if there are any, are processes.
     Processes,
     /// A loader with `round_robin`: worker `i mod num_workers` makes batch `i`.
-    Dealt,
+    RoundRobin,
     /// A loader over an iterable dataset.
     Iterable,
 }
 
-const KINDS: [Kind; 4] = [Kind::Shared, Kind::Processes, Kind::Dealt, Kind::Iterable];
+const KINDS: [Kind; 4] = [Kind::Shared, Kind::Processes, Kind::RoundRobin, Kind::Iterable];
 
 /// The outcomes of a pass.
 type Outcomes<'a, T> = Box<dyn Iterator<Item = Result<T, Error>> + 'a>;
@@ -189,12 +189,12 @@ impl Options {
             return Box::new(builder.build().unwrap());
         }
         let builder = with(self.set(Loader::builder(numbers(self.len, work))), init);
-        Box::new(self.crew(kind).build(builder.round_robin(kind == Kind::Dealt)).unwrap())
+        Box::new(self.workers_of(kind).build(builder.round_robin(kind == Kind::RoundRobin)).unwrap())
     }
 
     /// Returns the workers of a kind of loader with one ring.
-    fn crew(&self, kind: Kind) -> Crew {
-        Crew { workers: self.workers, processes: kind == Kind::Processes && HAS_PROCESSES && self.workers > 0 }
+    fn workers_of(&self, kind: Kind) -> Workers {
+        Workers { workers: self.workers, processes: kind == Kind::Processes && HAS_PROCESSES && self.workers > 0 }
     }
 
     /// Sets these options on a builder, and `help(false)`, so that only the workers read samples.

@@ -107,7 +107,7 @@ fn sums(kind: Kind, workers: usize, pin_memory: bool, fault: Option<i64>) -> (Ve
     match kind {
         // With worker processes, the result of a collate function must be a sample.
         Kind::Shared | Kind::Processes => sums!(Loader::builder(numbers(7, nothing))),
-        Kind::Dealt => sums!(Loader::builder(numbers(7, nothing)).round_robin(true)),
+        Kind::RoundRobin => sums!(Loader::builder(numbers(7, nothing)).round_robin(true)),
         Kind::Iterable => sums!(Loader::iterable(stream(7, nothing))),
     }
 }

@@ -87,19 +87,19 @@ fn a_dataset_that_becomes_empty_cannot_be_shuffled() {
     let len = Arc::new(AtomicUsize::new(4));
     let builder = |shuffle| Loader::builder(Resizable(len.clone())).batch_size(2).shuffle(shuffle).seed(1);
     for shuffle in [false, true] {
-        let (mut shared, mut dealt) =
+        let (mut shared, mut round_robin) =
             (builder(shuffle).build().unwrap(), builder(shuffle).round_robin(true).build().unwrap());
         len.store(0, Ordering::SeqCst);
-        assert_eq!((shared.len(), dealt.len()), (Some(0), Some(0)));
+        assert_eq!((shared.len(), round_robin.len()), (Some(0), Some(0)));
         if shuffle {
-            let errors = [shared.epoch().unwrap_err(), dealt.epoch().unwrap_err()];
+            let errors = [shared.epoch().unwrap_err(), round_robin.epoch().unwrap_err()];
             assert!(errors.iter().all(|error| matches!(error, Error::Order(_))), "{errors:?}");
         } else {
-            assert_eq!((shared.epoch().unwrap().count(), dealt.epoch().unwrap().count()), (0, 0));
+            assert_eq!((shared.epoch().unwrap().count(), round_robin.epoch().unwrap().count()), (0, 0));
         }
         len.store(5, Ordering::SeqCst);
         assert_eq!(shared.whole().len(), 3);
-        assert_eq!(dealt.whole().len(), 3);
+        assert_eq!(round_robin.whole().len(), 3);
         len.store(4, Ordering::SeqCst);
     }
 }

@@ -16,7 +16,7 @@ fn drawing(options: &Options, kind: Kind, shuffle: bool, generator: impl Into<Sh
         return Box::new(builder.generator(generator).build().unwrap());
     }
     let builder = options.set(Loader::builder(dataset)).shuffle(shuffle).generator(generator);
-    Box::new(options.crew(kind).build(builder.round_robin(kind == Kind::Dealt)).unwrap())
+    Box::new(options.workers_of(kind).build(builder.round_robin(kind == Kind::RoundRobin)).unwrap())
 }
 
 #[test]
@@ -52,11 +52,11 @@ fn only_base_seeds_and_shuffles_draw_from_the_generator() {
         for (kind, shuffle, words) in [
             (Kind::Shared, false, seeds),
             (Kind::Processes, false, seeds),
-            (Kind::Dealt, false, seeds),
+            (Kind::RoundRobin, false, seeds),
             (Kind::Iterable, false, seeds),
             (Kind::Shared, true, seeds + permutations),
             (Kind::Processes, true, seeds + permutations),
-            (Kind::Dealt, true, seeds + permutations),
+            (Kind::RoundRobin, true, seeds + permutations),
         ] {
             let generator = SharedGenerator::from(Generator::from_seed(3));
             let mut loader = drawing(&options, kind, shuffle, generator.clone());

@@ -165,12 +165,12 @@ fn a_distributed_samplers_epoch_can_change_between_passes() {
                 )
             };
             let (shared, one) = builder();
-            let (dealt, other) = builder();
+            let (distributed, other) = builder();
             let mut loaders: [Box<dyn Passes>; 2] =
                 [Box::new(one.build().unwrap()), Box::new(other.round_robin(true).build().unwrap())];
             for epoch in [0, 1, 1, 7] {
                 shared.set(epoch);
-                dealt.set(epoch);
+                distributed.set(epoch);
                 for loader in &mut loaders {
                     assert_eq!(loader.whole().concat(), expected(rank, epoch));
                 }

@@ -35,14 +35,14 @@ fn around(loader: &mut dyn Passes, count: usize, latch: &Latch) -> (Vec<i64>, Ve
 #[test]
 fn out_of_order_round_robin_delays_batches_0_and_2() {
     let latch = Latch::default();
-    let mut loader = with_slow_first(Kind::Dealt, 10, false, &latch);
+    let mut loader = with_slow_first(Kind::RoundRobin, 10, false, &latch);
     let (before, after) = around(&mut *loader, 8, &latch);
     assert_eq!((before, after), (vec![1, 3, 4, 5, 6, 7, 8, 9], vec![0, 2]));
 }
 
 #[test]
 fn in_order_a_slow_batch_0_still_comes_first() {
-    for kind in [Kind::Shared, Kind::Processes, Kind::Dealt] {
+    for kind in [Kind::Shared, Kind::Processes, Kind::RoundRobin] {
         let latch = Latch::default();
         let mut loader = with_slow_first(kind, 10, true, &latch);
         let opener = std::thread::spawn({
@@ -59,7 +59,7 @@ fn in_order_a_slow_batch_0_still_comes_first() {
 
 #[test]
 fn one_slow_task_of_200_does_not_stop_the_others() {
-    for (kind, late) in [(Kind::Shared, 1), (Kind::Processes, 1), (Kind::Dealt, 2)] {
+    for (kind, late) in [(Kind::Shared, 1), (Kind::Processes, 1), (Kind::RoundRobin, 2)] {
         let latch = Latch::default();
         let mut loader = with_slow_first(kind, 200, false, &latch);
         let (mut before, after) = around(&mut *loader, 200 - late, &latch);
@@ -100,7 +100,7 @@ fn a_slow_iterable_worker_does_not_stop_the_others() {
 
 #[test]
 fn out_of_order_a_dropped_pass_ends_with_its_slow_task() {
-    for kind in [Kind::Shared, Kind::Processes, Kind::Dealt] {
+    for kind in [Kind::Shared, Kind::Processes, Kind::RoundRobin] {
         let latch = Latch::default();
         let mut loader = with_slow_first(kind, 40, false, &latch);
         let mut pass = loader.pass().unwrap();

@@ -8,7 +8,7 @@ use slotline::sampler::DistributedSampler;
 use slotline::{BoxError, Error, Loader};
 use slotline_sequences::packing::{PackedDataset, Packing, PackingError, PackingOptions};
 
-use crate::support::{Crew, crews};
+use crate::support::{Workers, worker_kinds};
 
 const CAPACITY: usize = 16;
 
@@ -103,17 +103,17 @@ fn packing(best: bool) -> Packing {
 fn bins_are_the_same_for_any_workers() {
     for best in [true, false] {
         let packing = packing(best);
-        let build = |crew: Crew| {
+        let build = |kind: Workers| {
             let builder = Loader::builder(packed(&packing)).batch_size(3).shuffle(true).seed(9);
-            crew.build(builder).unwrap()
+            kind.build(builder).unwrap()
         };
-        let mut alone = build(Crew { workers: 0, processes: false });
+        let mut alone = build(Workers { workers: 0, processes: false });
         let want: Vec<_> = (0..2).map(|_| pass(&mut alone, &packing, 0)).collect();
         assert_ne!(want[0], want[1]);
-        for crew in crews([1, 3]) {
-            let mut loader = build(crew);
+        for kind in worker_kinds([1, 3]) {
+            let mut loader = build(kind);
             for want in &want {
-                assert!(pass(&mut loader, &packing, 0) == *want, "{crew:?}");
+                assert!(pass(&mut loader, &packing, 0) == *want, "{kind:?}");
             }
         }
     }

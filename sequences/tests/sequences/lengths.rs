@@ -11,7 +11,7 @@ use slotline::sampler::{DistributedSampler, Sampler};
 use slotline_sequences::sampler::{LengthBatchSampler, LengthGroupedSampler};
 
 use crate::numbers;
-use crate::support::{Crew, crews};
+use crate::support::{Workers, worker_kinds};
 
 #[test]
 fn length_grouped_orders_are_transformers() {
@@ -176,12 +176,12 @@ fn some_cases() -> [Case; 2] {
     [some(By::Tokens { max_tokens: 200, padded: true }), some(buckets)]
 }
 
-fn load(case: &Case, crew: Crew, ranks: (usize, usize), round_robin: bool) -> Loader<BatchOf<Items>> {
+fn load(case: &Case, kind: Workers, ranks: (usize, usize), round_robin: bool) -> Loader<BatchOf<Items>> {
     let builder = Loader::builder(Items(300)).batch_sampler(case.sampler(3, ranks)).seed(8);
-    crew.build(builder.on_error(OnError::Skip(Budget::Share(1.0))).round_robin(round_robin)).unwrap()
+    kind.build(builder.on_error(OnError::Skip(Budget::Share(1.0))).round_robin(round_robin)).unwrap()
 }
 
-const ALONE: Crew = Crew { workers: 0, processes: false };
+const ALONE: Workers = Workers { workers: 0, processes: false };
 
 #[test]
 fn loaders_have_the_planned_batches_for_any_workers() {
@@ -200,10 +200,10 @@ fn loaders_have_the_planned_batches_for_any_workers() {
                 plan
             );
         }
-        for (crew, round_robin) in crews([1, 3]).flat_map(|crew| [(crew, false), (crew, true)]) {
-            let mut loader = load(&case, crew, (1, 0), round_robin);
+        for (kind, round_robin) in worker_kinds([1, 3]).flat_map(|kind| [(kind, false), (kind, true)]) {
+            let mut loader = load(&case, kind, (1, 0), round_robin);
             for want in &want {
-                assert!(drain(&mut loader, usize::MAX) == *want, "{crew:?}, {round_robin}");
+                assert!(drain(&mut loader, usize::MAX) == *want, "{kind:?}, {round_robin}");
             }
         }
     }
@@ -238,9 +238,9 @@ fn what_a_sample_draws_is_the_same_for_any_ranks() {
 fn substitutes_fit_into_the_planned_batches() {
     let packed = some(By::Tokens { max_tokens: 200, padded: false });
     for case in some_cases().into_iter().chain([packed]) {
-        let build = |crew: Crew, round_robin| {
+        let build = |kind: Workers, round_robin| {
             let builder = Loader::builder(Items(300)).batch_sampler(case.sampler(3, (1, 0))).seed(8);
-            crew.build(builder.on_error(OnError::Replace(Budget::Share(1.0))).round_robin(round_robin)).unwrap()
+            kind.build(builder.on_error(OnError::Replace(Budget::Share(1.0))).round_robin(round_robin)).unwrap()
         };
         let mut loader = build(ALONE, false);
         let wanted: Vec<_> = (0..20).map(|_| drain(&mut loader, usize::MAX)).collect();
@@ -260,10 +260,10 @@ fn substitutes_fit_into_the_planned_batches() {
                 }
             }
         }
-        for (crew, round_robin) in crews([1, 3]).flat_map(|crew| [(crew, false), (crew, true)]) {
-            let mut loader = build(crew, round_robin);
+        for (kind, round_robin) in worker_kinds([1, 3]).flat_map(|kind| [(kind, false), (kind, true)]) {
+            let mut loader = build(kind, round_robin);
             for wanted in &wanted[..2] {
-                assert!(drain(&mut loader, usize::MAX) == *wanted, "{crew:?}, {round_robin}");
+                assert!(drain(&mut loader, usize::MAX) == *wanted, "{kind:?}, {round_robin}");
             }
         }
     }
@@ -286,11 +286,11 @@ fn a_resumed_pass_has_the_batches_of_a_whole_one() {
         let mut whole = load(&case, ALONE, (2, 0), false);
         drain(&mut whole, usize::MAX);
         let want = [drain(&mut whole, usize::MAX), drain(&mut whole, usize::MAX)];
-        for (cut, crew) in [0, 1, 7, want[0].len()].into_iter().zip(crews([0, 2]).cycle()) {
+        for (cut, kind) in [0, 1, 7, want[0].len()].into_iter().zip(worker_kinds([0, 2]).cycle()) {
             let mut first = load(&case, ALONE, (2, 0), false);
             drain(&mut first, usize::MAX);
             let (_, state) = state_after(&mut first, cut);
-            let mut second = load(&case, crew, (2, 0), false);
+            let mut second = load(&case, kind, (2, 0), false);
             second.load_state(&serde_json::from_str(&state).unwrap()).unwrap();
             assert!(drain(&mut second, usize::MAX) == want[0][cut..], "{cut}");
             assert!(drain(&mut second, usize::MAX) == want[1], "{cut}");

@@ -1,7 +1,7 @@
 //! Errors of failed requests, with advice.
 
 use crate::Error;
-use crate::error::{shortened, shown};
+use crate::error::{sanitized, shortened};
 
 /// The maximum number of characters of an error's text that are quoted.
 const MAX: usize = 600;
@@ -57,7 +57,7 @@ pub(super) fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: obj
 
 /// Creates the error for a request. The message may contain text from a server.
 pub(super) fn remote(url: &str, range: Option<std::ops::Range<u64>>, advice: &'static str, text: String) -> Error {
-    Error::Remote { name: shown(url), range, advice, source: shortened(&shown(&text), MAX).into() }
+    Error::Remote { name: sanitized(url), range, advice, source: shortened(&sanitized(&text), MAX).into() }
 }
 
 /// Returns the message of an error and of its causes. `object_store` may repeat a cause in the

@@ -21,7 +21,7 @@ use url::Url;
 use super::client::client;
 use super::failure::LEADS_AWAY;
 use super::limit::Limit;
-use crate::error::{shortened, shown};
+use crate::error::{sanitized, shortened};
 
 /// A mark that is inserted in a list before a component of a key that can't be part of a path: an
 /// empty one, `.` or `..`.
@@ -141,7 +141,7 @@ fn check(answer: &HttpResponse) -> Result<(), HttpError> {
     let mut numbers = range.split(|char: char| !char.is_ascii_digit()).filter(|number| !number.is_empty());
     match numbers.all(|number| number.parse::<i64>().is_ok()) {
         true => Ok(()),
-        false => Err(refused(format!("the server says that these are {}", shortened(&shown(range), QUOTED)))),
+        false => Err(refused(format!("the server says that these are {}", shortened(&sanitized(range), QUOTED)))),
     }
 }
 
@@ -181,7 +181,7 @@ fn quoted(text: String, secrets: &[String]) -> String {
         (Some(code), None) => code.to_owned(),
         _ => text.trim().to_owned(),
     };
-    if told.is_empty() { told } else { format!("“{}”", shortened(&shown(&told), QUOTED)) }
+    if told.is_empty() { told } else { format!("“{}”", shortened(&sanitized(&told), QUOTED)) }
 }
 
 /// Counts a connection that failed.

@@ -10,7 +10,7 @@ use crate::loader::assembly::memory::{self, Cells, MemoryPlan, bulk, bulk_memory
 use crate::loader::backend::AnyBackend;
 use crate::loader::backend::caller_thread::CallerThread;
 use crate::loader::backend::index_worker::IndexWorker;
-use crate::loader::backend::per_worker::Rouse;
+use crate::loader::backend::per_worker::WakeWorkers;
 use crate::loader::backend::per_worker::request_queues::RequestQueues;
 use crate::loader::backend::per_worker::start::{Links, start};
 use crate::loader::backend::protocol::BatchWorker;
@@ -201,7 +201,7 @@ pub(crate) fn make_cells<D: Loadable, C: Collate<D>>(
     memory::make_cells(options, collate, &plan)
 }
 
-/// Starts the workers and assembles the loader. `rouse` wakes worker threads that wait for
+/// Starts the workers and assembles the loader. `wake_workers` wakes worker threads that wait for
 /// something other than their rings.
 pub(crate) fn assemble<P: Storage, H: BatchWorker<P> + 'static>(
     options: Options,
@@ -209,20 +209,20 @@ pub(crate) fn assemble<P: Storage, H: BatchWorker<P> + 'static>(
     mut cells: Cells<P>,
     passes: Box<dyn Passes>,
     mut threads: Workers,
-    (init, rouse): (Option<InitHook>, Option<Rouse>),
+    (init, wake_workers): (Option<InitHook>, Option<WakeWorkers>),
     maker: impl Fn(Option<usize>) -> H,
 ) -> Result<LoaderCore<P>, BuildError> {
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = std::mem::take(&mut cells.made.warnings);
     warnings.extend(options.warnings(batching, passes.samples()));
-    let (places, memory, stats) = cells.divide(&options, batching, (workers * prefetch, options.hold));
+    let (slot_cells, memory, stats) = cells.divide(&options, batching, (workers * prefetch, options.hold));
     let backend = if workers == 0 {
         let worker = Box::new(maker(None));
         AnyBackend::CallerThread(CallerThread::new(worker, threads.cancel.clone(), &memory.cell_pool))
     } else {
         let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
         let makers = (0..workers).map(|id| maker(Some(id)));
-        let links = Links { places, released: memory.cell_pool.released().clone(), prefetch, init, rouse };
+        let links = Links { slot_cells, released: memory.cell_pool.released().clone(), prefetch, init, wake_workers };
         let strategy = (options.wait_strategy, options.in_order);
         AnyBackend::PerWorker(start(makers, links, strategy, &cores, &mut threads, &mut warnings)?)
     };

@@ -278,7 +278,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let (part_rows, sizer) = claims(&options, rows, cells.made.shared && bulk == 0);
         let (hold, payload_at) = (options.hold, cells.made.payload_at.take().expect("the memory is shared"));
         let depth = cells.made.payloads.len() - hold;
-        let (places, memory, stats) = cells.divide(&options, batching, (depth, hold));
+        let (slot_cells, memory, stats) = cells.divide(&options, batching, (depth, hold));
 
         let (parts, in_order) = (rows.div_ceil(part_rows).next_power_of_two(), options.in_order);
         let (shape, strategy) = (shape(depth, parts), options.wait_strategy);
@@ -304,7 +304,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let passes_over = !on_error.is_raise() && bulk == 0;
         let supervision =
             Supervision { restarts, sample_timeout, passes_over, spawn, listener: options.on_warning.clone() };
-        let backend = start(process_workers, supervision, places, &memory, &mut threads, &mut warnings)?;
+        let backend = start(process_workers, supervision, slot_cells, &memory, &mut threads, &mut warnings)?;
         let plan_cell = engine.plan_cell.clone();
         let passes = Box::new(IndexedPasses { engine, rows, draw, plan_cell });
         let backend = (AnyBackend::Processes(Box::new(backend)), passes as Box<dyn Passes>);

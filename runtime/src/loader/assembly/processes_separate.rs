@@ -165,9 +165,9 @@ fn start<S: Service<BatchBuffer>, B: Output<Payload = BatchBuffer>>(
     let maker = move |worker: Option<usize>| {
         ProcessLink::new(worker.expect("processes are workers"), process_link.clone(), started.clone())
     };
-    let rouse = Arc::new(move || wakeup.signal());
+    let wake_workers = Arc::new(move || wakeup.signal());
     let threads = options.workers(control.cancel(), &control.activities())?;
-    let core = assemble(options, batching, cells, passes, threads, (init, Some(rouse)), maker)?;
+    let core = assemble(options, batching, cells, passes, threads, (init, Some(wake_workers)), maker)?;
     outcomes.iter().take(workers).collect::<Result<(), _>>()?;
     Ok(Loader::new(core))
 }

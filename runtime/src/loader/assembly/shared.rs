@@ -49,7 +49,7 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
         let (ahead, all, untouched) = (options.ahead(), cells.made.payloads.len(), cells.made.untouched.take());
         // Without workers there is no ring, and all cells are spare.
         let placed = if workers == 0 { 0 } else { ahead };
-        let (places, memory, stats) = cells.divide(&options, batching, (placed, all - ahead));
+        let (slot_cells, memory, stats) = cells.divide(&options, batching, (placed, all - ahead));
         let is_streamed = matches!(draw.from, Origin::IndexStream(_));
         let index_stream = is_streamed.then(|| IndexStream::new(ahead, rows, options.in_order)).transpose()?;
         let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, index_stream);
@@ -64,7 +64,7 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
         } else {
             let released = memory.cell_pool.released().clone();
             let Started { backend, engine } =
-                start(&mut options, engine, claims, (places, untouched, released), &mut threads, &mut warnings)?;
+                start(&mut options, engine, claims, (slot_cells, untouched, released), &mut threads, &mut warnings)?;
             (AnyBackend::Shared(backend), Box::new(IndexedPasses { engine, rows, draw, plan_cell }))
         };
         let core = LoaderCore::new(options, batching, memory, (backend, passes), threads, (stats, warnings));

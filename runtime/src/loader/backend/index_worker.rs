@@ -8,7 +8,7 @@ use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosi
 use crate::loader::collate::Collate;
 use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::storage::Storage;
-use crate::loader::error::guard::quietly;
+use crate::loader::error::guard::catch_panic;
 use crate::loader::order::plan::{IndexStream, Plan, Task};
 use crate::loader::worker::claimed::{ClaimedRows, Filled};
 use crate::loader::worker::engine::Engine;
@@ -63,6 +63,6 @@ pub(crate) fn make<D: Dataset, C: Collate<D>>(
 ) {
     if !engine.make(work, plan, task, 0..task.rows, (task.number, 1), reader) {
         // The batch may have been made before the panic.
-        quietly(|| work.payload.discard());
+        catch_panic(|| work.payload.discard());
     }
 }

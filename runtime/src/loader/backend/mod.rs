@@ -115,8 +115,8 @@ impl<P: Storage> Backend<P> for AnyBackend<P> {
         any!(self, backend => backend.cannot_continue())
     }
 
-    fn deals_out(&self) -> bool {
-        any!(self, backend => backend.deals_out())
+    fn assigns_batches(&self) -> bool {
+        any!(self, backend => backend.assigns_batches())
     }
 
     fn streams(&self, samples: Option<usize>) -> Option<Streams> {

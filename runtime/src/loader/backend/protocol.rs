@@ -76,7 +76,7 @@ pub(crate) trait Backend<P> {
     fn cannot_continue(&self) -> bool;
 
     /// Whether each batch is assigned to one worker, and no other thread can help with it.
-    fn deals_out(&self) -> bool {
+    fn assigns_batches(&self) -> bool {
         false
     }
 

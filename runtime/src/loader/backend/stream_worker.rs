@@ -17,7 +17,7 @@ use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::collate::storage::Storage;
 use crate::loader::error::failure::{Cause, Failure, Skipped};
-use crate::loader::error::guard::{caught, dispose, dispose_each, guarded, quietly};
+use crate::loader::error::guard::{catch_panic, caught, dispose, dispose_each, guarded};
 use crate::loader::error::run::{By, Error};
 use crate::loader::metrics::activity::{Activity, STARTING};
 use crate::loader::metrics::clock::{Laps, next_timed};
@@ -84,9 +84,9 @@ impl<D, C> Streaming<D, C> {
         Arc::new(Self { dataset, collate, batching, skipping, cancel, activities, resume })
     }
 
-    /// Returns the position from which the worker at `place` resumes the pass.
-    pub(crate) fn stream(&self, place: usize) -> Stream {
-        self.resume.lock().unwrap_or_else(PoisonError::into_inner).get(place).cloned().unwrap_or_default()
+    /// Returns the position from which worker number `worker` resumes the pass.
+    pub(crate) fn stream(&self, worker: usize) -> Stream {
+        self.resume.lock().unwrap_or_else(PoisonError::into_inner).get(worker).cloned().unwrap_or_default()
     }
 }
 
@@ -142,16 +142,16 @@ pub(crate) struct StreamReader<D: IterableDataset, C> {
     number: usize,
     bads: BadSamples,
     /// Where the next pass begins. Only set in a process other than the loader's.
-    told: Option<Start>,
+    next_start: Option<Start>,
 }
 
 impl<D: IterableDataset, C> StreamReader<D, C> {
     /// Makes the reader of a worker, or of the calling thread.
     pub(crate) fn new(engine: &Arc<Streaming<D, C>>, worker: Option<usize>) -> Self {
-        let (engine, place) = (engine.clone(), worker.unwrap_or(engine.activities.len() - 1));
-        let reader = Reader::new(place, worker, ClaimSizer::fixed(1), 0, Some(engine.cancel.clone()));
+        let (engine, activity) = (engine.clone(), worker.unwrap_or(engine.activities.len() - 1));
+        let reader = Reader::new(activity, worker, ClaimSizer::fixed(1), 0, Some(engine.cancel.clone()));
         let bads = BadSamples { by: reader.by(), budget: None, list: Vec::new() };
-        Self { engine, reader, cursor: None, pass: None, number: 0, bads, told: None }
+        Self { engine, reader, cursor: None, pass: None, number: 0, bads, next_start: None }
     }
 
     /// Returns the worker's information for the pass of a request; `None` in the calling thread.
@@ -179,7 +179,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         if engine.cancel.is_stopping() {
             return Some(None);
         }
-        let activity = &*engine.activities[self.reader.place];
+        let activity = &*engine.activities[self.reader.activity];
         let ((mut span, traced), started) = (trace::fill(task), Instant::now());
         // `STARTING` distinguishes this from reading the first sample.
         activity.begin(task, 0, STARTING);
@@ -205,7 +205,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
     /// then unknown.
     #[cold]
     fn give_up(&mut self, request: &Request) {
-        self.engine.activities[self.reader.place].abandon();
+        self.engine.activities[self.reader.activity].abandon();
         self.pass = Some(request.pass);
         dispose(self.cursor.take());
         dispose_each(std::mem::take(&mut self.bads.list));
@@ -220,8 +220,8 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         (self.pass, self.number) = (Some(request.pass), 0);
         dispose(self.cursor.take());
         let engine = self.engine.clone();
-        let told = self.told.take();
-        let Start { stream, until } = told.unwrap_or_else(|| engine.stream(self.reader.place).into());
+        let next_start = self.next_start.take();
+        let Start { stream, until } = next_start.unwrap_or_else(|| engine.stream(self.reader.activity).into());
         let Stream { samples, saved, .. } = stream;
         let cursor = match &saved {
             Some(saved) => guarded(|| engine.dataset.resume(info, saved)),
@@ -238,7 +238,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
     fn pass_over(&mut self, samples: usize, request: &Request) -> Result<(), BoxError> {
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let engine = &*self.engine;
-        let (activity, cx) = (&*engine.activities[self.reader.place], &mut self.reader.cx);
+        let (activity, cx) = (&*engine.activities[self.reader.activity], &mut self.reader.cx);
         while self.number < samples && !engine.cancel.is_stopping() {
             let Some(cursor) = &mut self.cursor else { break };
             activity.index.store(self.number, Ordering::Relaxed);
@@ -278,7 +278,7 @@ where
 {
     #[cfg(processes)]
     fn start_at(&mut self, start: Start) {
-        self.told = Some(start);
+        self.next_start = Some(start);
     }
 
     fn fill(
@@ -301,7 +301,7 @@ where
         });
         let rows = outcome.unwrap_or_else(|cause| {
             self.give_up(request);
-            self.spoil(work, cause)
+            self.fail_after_panic(work, cause)
         });
         self.note(position);
         rows.map_or(Outcome::End, Outcome::Batch)
@@ -316,21 +316,21 @@ where
     #[inline(never)]
     fn fill_timed(&mut self, request: &Request, task: usize, work: &BatchState<C::Payload>) -> Rows {
         let engine = self.engine.clone();
-        let activity = &*engine.activities[self.reader.place];
+        let activity = &*engine.activities[self.reader.activity];
         let timing = Timing::begin(&mut self.reader, activity, task);
         let outcome = self.fill_batch::<true>(request, task, work);
         match timing.end(&mut self.reader, activity, 1) {
             Ok(()) => outcome,
             // The stream continues with the next batch.
-            Err(cause) => self.spoil(work, cause),
+            Err(cause) => self.fail_after_panic(work, cause),
         }
     }
 
     /// Fails a batch that may already have been made.
     #[cold]
-    fn spoil(&self, work: &BatchState<C::Payload>, cause: Cause) -> Rows {
+    fn fail_after_panic(&self, work: &BatchState<C::Payload>, cause: Cause) -> Rows {
         self.fail(work, cause);
-        quietly(|| work.payload.discard());
+        catch_panic(|| work.payload.discard());
         Some(0)
     }
 
@@ -349,7 +349,7 @@ where
         let by = self.reader.by();
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let Some(cursor) = &mut self.cursor else { return None };
-        let activity = &*engine.activities[self.reader.place];
+        let activity = &*engine.activities[self.reader.activity];
         activity.begin(task, self.number, 0);
         self.bads.budget = engine.skipping.then_some(request.budget);
         let mut job = StreamJob {
@@ -358,7 +358,7 @@ where
             cx: &mut self.reader.cx,
             pass: (seed, request.epoch),
             activity,
-            laps: if TIMED { self.reader.watch.laps() } else { None },
+            laps: if TIMED { self.reader.timer.laps() } else { None },
             cancel: engine.cancel.flag(),
             rows: engine.batching.batch_size,
             single: engine.batching.single,
@@ -404,7 +404,7 @@ where
         let nothing = ended && (row == 0 || (engine.batching.drop_last && row < engine.batching.batch_size));
         if nothing || outcome.is_err() {
             // The panic hook has reported a panic in here, which must not end the worker.
-            quietly(|| work.payload.discard());
+            catch_panic(|| work.payload.discard());
         }
         match outcome {
             outcome if nothing => {
@@ -595,7 +595,7 @@ impl<D: IterableDataset> Job<Iterable<D>> for StreamJob<'_, D> {
         None
     }
 
-    fn place(&self) -> usize {
+    fn index_or_number(&self) -> usize {
         self.number
     }
 

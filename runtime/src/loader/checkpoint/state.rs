@@ -129,7 +129,7 @@ impl State {
     /// The seed of the loader's own generator; `None` if it drew from the process's default
     /// generator.
     pub fn seed(&self) -> Option<u64> {
-        self.start.generator.map(|place| place.seed)
+        self.start.generator.map(|state| state.seed)
     }
 
     /// Returns this state as if batch `batch` of an indexed dataset, or an error instead of it, had
@@ -139,9 +139,9 @@ impl State {
     #[must_use]
     pub fn without(mut self, batch: usize) -> Self {
         if batch < self.next()
-            && let Err(place) = self.missing.binary_search(&batch)
+            && let Err(at) = self.missing.binary_search(&batch)
         {
-            self.missing.insert(place, batch);
+            self.missing.insert(at, batch);
             self.batches -= 1;
             while self.missing.last().is_some_and(|last| last + 1 == self.next()) {
                 self.missing.pop();

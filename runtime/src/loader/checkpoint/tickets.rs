@@ -29,8 +29,8 @@ impl Gaps {
         if task >= self.next {
             self.missing.extend(self.next..task);
             self.next = task + 1;
-        } else if let Ok(place) = self.missing.binary_search(&task) {
-            self.missing.remove(place);
+        } else if let Ok(at) = self.missing.binary_search(&task) {
+            self.missing.remove(at);
         }
     }
 }

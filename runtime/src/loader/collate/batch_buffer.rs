@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::BoxError;
-use crate::arena::{ALIGN, Heap, Memory, has_room, is_given};
+use crate::arena::{ALIGN, Heap, Memory, has_room, may_be_missing_after_fork};
 use crate::dataset::Loadable;
 use crate::fork::Process;
 use crate::loader::collate::job::Read;
@@ -46,7 +46,7 @@ impl BatchBuffer {
     /// The `layout.size` bytes of `arena` from `start` must belong to this buffer alone, and be
     /// zeroed and aligned as fields are.
     pub(crate) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>) -> Self {
-        let given = is_given(&*arena);
+        let given = may_be_missing_after_fork(&*arena);
         Self { start, layout, arena, given, process: Process::this() }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::arena::{Memory, is_given};
+use crate::arena::{Memory, may_be_missing_after_fork};
 use crate::loader::collate::storage::Storage;
 use crate::sample::{Field, Layout};
 
@@ -30,8 +30,8 @@ impl BatchMemory {
 
     /// Whether the memory is from [`Builder::memory`](crate::loader::Builder::memory). A forked
     /// process may lack it.
-    pub(crate) fn is_given(&self) -> bool {
-        is_given(&*self.arena)
+    pub(crate) fn may_be_missing_after_fork(&self) -> bool {
+        may_be_missing_after_fork(&*self.arena)
     }
 
     /// The maximum of [`Columns::bytes`](crate::sample::Columns::bytes) for a batch.

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::PoisonError;
 
 use crate::loader::error::failure::{Failure, Skipped, SlotErrors};
-use crate::loader::error::guard::{dispose, quietly};
+use crate::loader::error::guard::{catch_panic, dispose};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,7 +23,7 @@ impl<P> Drop for BatchState<P> {
     fn drop(&mut self) {
         let payload = &mut self.payload;
         // SAFETY: the payload is dropped only here, and not used afterwards.
-        quietly(|| unsafe { ManuallyDrop::drop(payload) });
+        catch_panic(|| unsafe { ManuallyDrop::drop(payload) });
     }
 }
 

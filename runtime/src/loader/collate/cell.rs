@@ -34,7 +34,7 @@ pub(crate) struct Cell<P> {
     process: Process,
     single: bool,
     /// What else to do when the cell is released or taken. Dropped before the payload.
-    watch: Option<Watch>,
+    hooks: Option<ReleaseHooks>,
     state: BatchState<P>,
     /// The number, rows and epoch of the batch in the cell, written when the consumer takes the
     /// batch for the user.
@@ -44,7 +44,7 @@ pub(crate) struct Cell<P> {
 }
 
 /// What to do when a cell is released or taken, besides changing its loan.
-pub(crate) struct Watch {
+pub(crate) struct ReleaseHooks {
     /// The memory to poison, if the process runs with AddressSanitizer.
     pub(crate) poison: Option<Poison>,
     /// The waiter to notify when the cell is released.
@@ -55,11 +55,11 @@ impl<P> Cell<P> {
     /// The size of a cell in bytes, without what its payload refers to.
     pub(crate) const SIZE: usize = size_of::<Self>();
 
-    fn new(loan: Loan, payload: P, tag: Tag, watch: Option<Watch>) -> NonNull<Self> {
+    fn new(loan: Loan, payload: P, tag: Tag, hooks: Option<ReleaseHooks>) -> NonNull<Self> {
         let Tag { task, rows, single, epoch } = tag;
         let [task, rows, epoch] = [task, rows, epoch as usize].map(AtomicUsize::new);
         let (process, state) = (Process::this(), BatchState::new(payload));
-        let cell = Self { loan, process, single, watch, state, task, rows, epoch };
+        let cell = Self { loan, process, single, hooks, state, task, rows, epoch };
         // SAFETY: the pointer of a box is not null.
         unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(cell))) }
     }
@@ -96,9 +96,9 @@ unsafe impl<P> Send for CellOwner<P> where Cell<P>: Send + Sync {}
 unsafe impl<P> Sync for CellOwner<P> where Cell<P>: Send + Sync {}
 
 impl<P> CellOwner<P> {
-    pub(crate) fn new(payload: P, free: bool, single: bool, watch: Option<Watch>) -> Self {
+    pub(crate) fn new(payload: P, free: bool, single: bool, hooks: Option<ReleaseHooks>) -> Self {
         let tag = Tag { task: 0, rows: 0, single, epoch: 0 };
-        Self(Cell::new(Loan::new(free), payload, tag, watch), PhantomData)
+        Self(Cell::new(Loan::new(free), payload, tag, hooks), PhantomData)
     }
 
     /// Takes the cell if it is free. Only the consumer may call this.
@@ -106,14 +106,14 @@ impl<P> CellOwner<P> {
     pub(crate) fn take(&self) -> bool {
         let taken = self.loan.take();
         if taken {
-            self.watch.as_ref().and_then(|watch| watch.poison.as_ref()).inspect(|poison| poison.unlock());
+            self.hooks.as_ref().and_then(|hooks| hooks.poison.as_ref()).inspect(|poison| poison.unlock());
         }
         taken
     }
 
     /// Makes a cell that was taken free again. Only the consumer may call this.
     pub(crate) fn put_back(&self) {
-        self.watch.as_ref().and_then(|watch| watch.poison.as_ref()).inspect(|poison| poison.lock());
+        self.hooks.as_ref().and_then(|hooks| hooks.poison.as_ref()).inspect(|poison| poison.lock());
         self.loan.put_back();
     }
 
@@ -225,14 +225,14 @@ impl<P> Lease<P> {
         }
     }
 
-    // The watch is not a parameter: a reference would have to stay valid until this function
+    // The hooks are not a parameter: a reference would have to stay valid until this function
     // returns.
     #[cold]
     #[inline(never)]
-    fn give_back_watched(&self) {
-        let watch = self.cell().watch.as_ref();
-        let released = watch.and_then(|watch| watch.released.clone());
-        watch.and_then(|watch| watch.poison.as_ref()).inspect(|poison| poison.lock());
+    fn give_back_with_hooks(&self) {
+        let hooks = self.cell().hooks.as_ref();
+        let released = hooks.and_then(|hooks| hooks.released.clone());
+        hooks.and_then(|hooks| hooks.poison.as_ref()).inspect(|poison| poison.lock());
         self.give_back();
         released.inspect(|released| released.notify(|| true));
     }
@@ -241,7 +241,7 @@ impl<P> Lease<P> {
 impl<P> Drop for Lease<P> {
     #[inline]
     fn drop(&mut self) {
-        if self.cell().watch.is_none() { self.give_back() } else { self.give_back_watched() }
+        if self.cell().hooks.is_none() { self.give_back() } else { self.give_back_with_hooks() }
     }
 }
 

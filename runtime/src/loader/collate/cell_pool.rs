@@ -22,7 +22,7 @@ use std::sync::Arc;
 use slotline_core::wait::Wait;
 
 use crate::BoxError;
-use crate::loader::collate::cell::{Cell, CellOwner, Lease, Watch};
+use crate::loader::collate::cell::{Cell, CellOwner, Lease, ReleaseHooks};
 use crate::loader::collate::on_held::OnHeld;
 use crate::loader::collate::poison::{AddressSanitizer, Poison};
 use crate::loader::collate::storage::Storage;
@@ -63,10 +63,10 @@ impl<P> fmt::Debug for ExtraMemory<P> {
 /// The spare cells of a loader.
 pub(crate) struct CellPool<P> {
     spare: Vec<CellOwner<P>>,
-    /// The place where the search for a free cell begins: that of the last one found. If its batch
+    /// The index where the search for a free cell begins: that of the last one found. If its batch
     /// was dropped, its cell is used again first, so a loop that keeps one batch at a time does not
     /// touch the memory of the others, nor fill the caches with it. With AddressSanitizer it is the
-    /// next place, so that all cells are used in turn and the memory of a dropped batch stays
+    /// next index, so that all cells are used in turn and the memory of a dropped batch stays
     /// poisoned for as long as possible.
     next: usize,
     /// The number of batches that the user may hold in the initial cells while it asks for another
@@ -122,11 +122,11 @@ impl<P> CellPool<P> {
             sanitizer,
         };
         let mut payloads = payloads.into_iter();
-        let places = payloads.by_ref().take(placed).map(|payload| cell_pool.cell(payload, false)).collect();
+        let slot_cells = payloads.by_ref().take(placed).map(|payload| cell_pool.cell(payload, false)).collect();
         for payload in payloads {
             cell_pool.spare.push(cell_pool.cell(payload, true));
         }
-        (cell_pool, places)
+        (cell_pool, slot_cells)
     }
 
     fn cell(&self, payload: P, free: bool) -> CellOwner<P>
@@ -135,8 +135,8 @@ impl<P> CellPool<P> {
     {
         let released = self.waits.then(|| self.released.clone());
         let poison = self.sanitizer.zip(payload.region()).and_then(|(by, region)| Poison::of(region, by));
-        let watch = (released.is_some() || poison.is_some()).then_some(Watch { poison, released });
-        CellOwner::new(payload, free, self.single, watch)
+        let hooks = (released.is_some() || poison.is_some()).then_some(ReleaseHooks { poison, released });
+        CellOwner::new(payload, free, self.single, hooks)
     }
 
     /// The number of batches that the initial memory is for: those in rings, and those that the
@@ -151,13 +151,13 @@ impl<P> CellPool<P> {
         self.hold
     }
 
-    /// Takes a free spare cell, and returns its place in the pool.
+    /// Takes a free spare cell, and returns its index in the pool.
     #[inline(always)]
     pub(crate) fn find(&mut self) -> Option<usize> {
-        let place = self.next;
-        if self.spare.get(place).is_some_and(|cell| cell.take()) {
-            self.next = self.after(place);
-            return Some(place);
+        let index = self.next;
+        if self.spare.get(index).is_some_and(|cell| cell.take()) {
+            self.next = self.after(index);
+            return Some(index);
         }
         self.search()
     }
@@ -168,49 +168,49 @@ impl<P> CellPool<P> {
         let count = self.spare.len();
         // If no more than `hold` batches are kept, one of the first `hold + 1` cells is free.
         let mut scanned = count.min(self.scan_limit.max(self.hold + 1));
-        let free = |&place: &usize| self.spare[place].take();
-        let mut place = (0..scanned).map(|i| (self.next + i) % count).find(free);
-        self.was_partial = place.is_none() && scanned < count;
+        let free = |&index: &usize| self.spare[index].take();
+        let mut index = (0..scanned).map(|i| (self.next + i) % count).find(free);
+        self.was_partial = index.is_none() && scanned < count;
         if self.was_partial && self.partial_scans_left == 0 {
-            place = (scanned..count).map(|i| (self.next + i) % count).find(free);
+            index = (scanned..count).map(|i| (self.next + i) % count).find(free);
             (scanned, self.was_partial) = (count, false);
             // Repeat a search of all cells only after `count / SCAN` partial ones: a loop that
             // collects batches would otherwise have all of them checked for each further one.
-            self.partial_scans_left = if place.is_none() { count / SCAN } else { 0 };
+            self.partial_scans_left = if index.is_none() { count / SCAN } else { 0 };
         } else if self.was_partial {
             self.partial_scans_left -= 1;
         }
-        self.next = place.map_or((self.next + scanned) % count.max(1), |place| self.after(place));
-        place
+        self.next = index.map_or((self.next + scanned) % count.max(1), |index| self.after(index));
+        index
     }
 
-    /// Returns the place where the next search begins, after one that found the cell at `place`.
+    /// Returns the index where the next search begins, after one that found the cell at `index`.
     #[inline(always)]
-    fn after(&self, place: usize) -> usize {
-        if self.sanitizer.is_some() { (place + 1) % self.spare.len() } else { place }
+    fn after(&self, index: usize) -> usize {
+        if self.sanitizer.is_some() { (index + 1) % self.spare.len() } else { index }
     }
 
     /// Takes a free spare cell.
     #[inline(always)]
     pub(crate) fn find_cell(&mut self) -> Option<&CellOwner<P>> {
-        let place = self.find()?;
-        Some(&self.spare[place])
+        let index = self.find()?;
+        Some(&self.spare[index])
     }
 
     /// Puts a free cell into a slot, and returns a lease on the slot's previous cell; `None` if no
     /// cell is free.
     #[inline]
     pub(crate) fn exchange(&mut self, placed: &mut CellOwner<P>) -> Option<Lease<P>> {
-        let place = self.find()?;
-        Some(self.exchange_with(place, placed))
+        let index = self.find()?;
+        Some(self.exchange_with(index, placed))
     }
 
-    /// Puts the cell that was [found](Self::find) at `place` into a slot, and returns a lease on
+    /// Puts the cell that was [found](Self::find) at `index` into a slot, and returns a lease on
     /// the slot's previous cell.
     #[inline(always)]
-    pub(crate) fn exchange_with(&mut self, place: usize, placed: &mut CellOwner<P>) -> Lease<P> {
-        std::mem::swap(&mut self.spare[place], placed);
-        self.spare[place].lend()
+    pub(crate) fn exchange_with(&mut self, index: usize, placed: &mut CellOwner<P>) -> Lease<P> {
+        std::mem::swap(&mut self.spare[index], placed);
+        self.spare[index].lend()
     }
 
     /// Makes a lease on a cell that stays in its slot. The slot must be [refilled](Self::refill)
@@ -226,8 +226,8 @@ impl<P> CellPool<P> {
         if placed.take() {
             return true;
         }
-        let place = self.find();
-        place.inspect(|&place| std::mem::swap(&mut self.spare[place], placed)).is_some()
+        let index = self.find();
+        index.inspect(|&index| std::mem::swap(&mut self.spare[index], placed)).is_some()
     }
 
     /// Makes the next search check all spare cells. Returns `false` if the last search did.

@@ -47,7 +47,7 @@ where
         if job.is_cancelled() {
             return Ok(());
         }
-        let index = job.place();
+        let index = job.index_or_number();
         let batch = (self.collate)(&mut Samples::new(job))?;
         // SAFETY: the batch has one row, and it belongs to the claim behind the job.
         unsafe { region.write_row(0, index, batch) }

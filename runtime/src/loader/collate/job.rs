@@ -36,7 +36,7 @@ pub trait Job<D: Loadable> {
 
     /// The index of the next sample, or its number in an iterable dataset, whether or not there is
     /// such a sample.
-    fn place(&self) -> usize;
+    fn index_or_number(&self) -> usize;
 
     /// Whether to use [`for_each`](Self::for_each) or [`write_many`](Self::write_many) instead of
     /// `next`.

@@ -57,7 +57,7 @@ impl Spills {
             let room = items.div_ceil(tag.rows.max(1));
             let warning = Warning::Spilled { batch: tag.task, field: field.to_string(), items, room };
             trace::tell(|| tracing::warn!("{warning}"));
-            self.listener.hear(|| warning);
+            self.listener.notify(|| warning);
         }
     }
 }

@@ -263,7 +263,7 @@ impl<P: Storage> LoaderCore<P> {
             bad: self.statistics.bad_samples.report(),
             own_passes: self.statistics.bad_samples.own_passes(),
             in_order: self.in_order,
-            round_robin: self.backend.deals_out(),
+            round_robin: self.backend.assigns_batches(),
         })
     }
 
@@ -314,7 +314,7 @@ impl<P: Storage> LoaderCore<P> {
         let arrive = !self.in_order && self.is_numbered();
         let begun = workers.iter().filter_map(|worker| worker.task()).min().filter(|_| arrive);
         let task = begun.unwrap_or_else(|| self.backend.awaited(&self.position.pass));
-        let of = |worker: &Activity| if self.backend.deals_out() { worker.task() } else { Some(task) };
+        let of = |worker: &Activity| if self.backend.assigns_batches() { worker.task() } else { Some(task) };
         let busy = workers.iter().enumerate().filter_map(|(id, worker)| Some((id, worker.reading(of(worker)?)?)));
         Error::Timeout { after: self.timeout.unwrap_or_default(), task, busy: busy.collect() }
     }

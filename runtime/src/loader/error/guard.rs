@@ -30,7 +30,7 @@ pub(crate) fn caught<T>(code: impl FnOnce() -> T) -> Result<T, Cause> {
 }
 
 /// Runs user code whose panic is not an error of any batch. The panic hook has reported it.
-pub(crate) fn quietly(code: impl FnOnce()) {
+pub(crate) fn catch_panic(code: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
         take_message(panic);
     }
@@ -38,7 +38,7 @@ pub(crate) fn quietly(code: impl FnOnce()) {
 
 /// Drops a user's value and catches a panic in its `drop`.
 pub(crate) fn dispose<T>(value: T) {
-    quietly(|| drop(value));
+    catch_panic(|| drop(value));
 }
 
 /// Drops several values of the user, each separately: a second panic while the first one unwinds

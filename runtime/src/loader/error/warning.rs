@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::loader::error::guard::quietly;
+use crate::loader::error::guard::catch_panic;
 use crate::loader::error::run::{By, doing};
 
 /// A problem that does not stop a loader from loading. It is reported once, when it is noticed:
@@ -149,9 +149,9 @@ impl Listener {
 
     /// Calls the user's function with a warning that was, or is about to be, emitted through
     /// `tracing`. A panic of the function is reported by the panic hook only.
-    pub(crate) fn hear(&self, warning: impl FnOnce() -> Warning) {
+    pub(crate) fn notify(&self, warning: impl FnOnce() -> Warning) {
         if let Some(listen) = &self.0 {
-            quietly(|| listen(&warning()));
+            catch_panic(|| listen(&warning()));
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Activity {
     /// The ID of the worker process that the thread is in; 0 if it is not in a worker process.
     process: AtomicU32,
     /// How often a worker process has looked for something to claim.
-    looks: AtomicU32,
+    claim_attempts: AtomicU32,
     /// The system's ID of the thread; how long the thread had waited for a core before it took this
     /// role, in nanoseconds; and how long earlier threads in this role waited for a core.
     thread: AtomicU32,
@@ -123,18 +123,18 @@ impl Activity {
     }
 
     /// Records that the worker looks for something to claim, and so has no claim. A thread that
-    /// sees the new number (with [`looks`](Self::looks)) also sees everything that the worker did
+    /// sees the new number (with [`claim_attempts`](Self::claim_attempts)) also sees everything that the worker did
     /// in its last claim.
     #[cfg(processes)]
     #[inline]
-    pub(crate) fn look(&self) {
-        self.looks.store(self.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    pub(crate) fn record_claim_attempt(&self) {
+        self.claim_attempts.store(self.claim_attempts.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     #[cfg(processes)]
     #[inline]
-    pub(crate) fn looks(&self) -> u32 {
-        self.looks.load(Ordering::Acquire)
+    pub(crate) fn claim_attempts(&self) -> u32 {
+        self.claim_attempts.load(Ordering::Acquire)
     }
 
     /// Returns the sample at which a worker process was when it ended, and prepares for the process

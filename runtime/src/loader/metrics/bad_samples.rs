@@ -72,11 +72,11 @@ impl BadSampleRecord {
     /// it is kept and was not before.
     pub(crate) fn keep(&mut self, sample: (usize, usize)) -> bool {
         if self.known.len() >= MAX && !self.known.contains(&sample) {
-            let place = (SampleRng::new(0, 0, self.total as u64).next_u64() % (self.total - MAX) as u64) as usize;
+            let at = (SampleRng::new(0, 0, self.total as u64).next_u64() % (self.total - MAX) as u64) as usize;
             if self.later.len() < MAX {
                 self.later.push(sample);
-            } else if place < MAX {
-                self.known.remove(&std::mem::replace(&mut self.later[place], sample));
+            } else if at < MAX {
+                self.known.remove(&std::mem::replace(&mut self.later[at], sample));
             } else {
                 return false;
             }

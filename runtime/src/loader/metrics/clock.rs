@@ -34,7 +34,7 @@ const SAVINGS: [u64; 2] = [1 << 12, 1 << 14];
 
 /// What a thread remembers of the claims that it has timed.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ClaimTimer {
     laps: Laps,
     /// Whether each sample of the current claim is timed.
     staged: bool,
@@ -48,14 +48,14 @@ pub(crate) struct Watch {
     price: u64,
 }
 
-impl Default for Watch {
+impl Default for ClaimTimer {
     fn default() -> Self {
         let savings = SAVINGS[0] * PRICE;
         Self { laps: Laps::default(), staged: false, last: None, slow: false, savings, price: 0 }
     }
 }
 
-impl Watch {
+impl ClaimTimer {
     /// The record in which the samples of the current claim are timed, if they are timed one by
     /// one.
     pub(crate) fn laps(&self) -> Option<&Laps> {
@@ -84,14 +84,14 @@ impl Watch {
         untimed: u64,
         always: bool,
     ) -> u64 {
-        let (counters, look) = (&activity.counters, look());
+        let (counters, clock_read_ns) = (&activity.counters, clock_read_ns());
         let passed = self.last.map_or(took, |last| nanos(ended.saturating_duration_since(last)));
         let between = passed.saturating_sub(took);
         let others = if always { 0 } else { took.saturating_mul(MANY).checked_div(samples).unwrap_or(0) };
         counters.busy(took + took.saturating_mul(untimed).min(between), others);
         self.last = Some(ended);
-        self.slow = took >= samples.saturating_mul(SLOW * look) && samples > 0;
-        let passed = passed / look;
+        self.slow = took >= samples.saturating_mul(SLOW * clock_read_ns) && samples > 0;
+        let passed = passed / clock_read_ns;
         self.savings = (self.savings.saturating_add(passed)).min(SAVINGS[1] * PRICE);
         counters.settle(ended);
         if self.staged {
@@ -145,7 +145,7 @@ impl Laps {
     fn start(&self, now: Instant) {
         self.last.set(Some(now));
         self.written.set(None);
-        self.outer.set(reading::watch(Some(fresh())));
+        self.outer.set(reading::replace_timing(Some(fresh())));
         self.times.set([0; STAGE_COUNT]);
         self.bulk.set(false);
     }
@@ -191,7 +191,7 @@ impl Laps {
 
     fn stop(&self, now: Instant, counters: &Counters) {
         self.lap(now, counters);
-        reading::watch(self.outer.take());
+        reading::replace_timing(self.outer.take());
         counters.stages(self.times.get());
     }
 
@@ -199,8 +199,8 @@ impl Laps {
     /// between, and what remains to `stage`. The cost of the two clock reads for each recorded
     /// stage is subtracted.
     fn since_sample(&self, now: Instant, stage: Stage) -> u64 {
-        let spent = reading::watch(Some(fresh())).unwrap_or_default();
-        let time = self.since_last(now).saturating_sub(2 * spent.calls * look());
+        let spent = reading::replace_timing(Some(fresh())).unwrap_or_default();
+        let time = self.since_last(now).saturating_sub(2 * spent.calls * clock_read_ns());
         let (mut times, mut left) = (self.times.get(), time);
         if spent.calls > 0 {
             for (sum, recorded) in times.iter_mut().zip(spent.times) {
@@ -223,31 +223,31 @@ impl Laps {
     /// Returns the time since the last call, minus the cost of reading the clock.
     fn since_last(&self, now: Instant) -> u64 {
         let last = self.last.replace(Some(now)).unwrap_or(now);
-        nanos(now.saturating_duration_since(last)).saturating_sub(look())
+        nanos(now.saturating_duration_since(last)).saturating_sub(clock_read_ns())
     }
 }
 
 /// Returns an empty record, for what user code does in the next sample.
 fn fresh() -> Spent {
-    Spent { look: look(), ..Spent::default() }
+    Spent { clock_cost: clock_read_ns(), ..Spent::default() }
 }
 
 /// Returns the cost of reading the clock in nanoseconds: about 25, but far more on some machines.
-pub(crate) fn look() -> u64 {
+pub(crate) fn clock_read_ns() -> u64 {
     // 0 until it is measured. This is not a `OnceLock`: a process forked in the middle of its
     // initialization would wait forever.
-    static LOOK: AtomicU64 = AtomicU64::new(0);
-    match LOOK.load(Ordering::Relaxed) {
-        0 => measure(&LOOK),
+    static CLOCK_READ_NS: AtomicU64 = AtomicU64::new(0);
+    match CLOCK_READ_NS.load(Ordering::Relaxed) {
+        0 => measure(&CLOCK_READ_NS),
         known => known,
     }
 }
 
 #[cold]
-fn measure(look: &AtomicU64) -> u64 {
-    let looks: [Instant; 32] = std::array::from_fn(|_| Instant::now());
-    let least = looks.windows(2).map(|pair| pair[1] - pair[0]).min();
+fn measure(clock_read_ns: &AtomicU64) -> u64 {
+    let reads: [Instant; 32] = std::array::from_fn(|_| Instant::now());
+    let least = reads.windows(2).map(|pair| pair[1] - pair[0]).min();
     let known = least.map_or(0, nanos).clamp(10, 10_000);
-    look.store(known, Ordering::Relaxed);
+    clock_read_ns.store(known, Ordering::Relaxed);
     known
 }

@@ -268,7 +268,7 @@ impl Slowest {
             let same = entry.0.load(Ordering::Relaxed) == index && entry.1.load(Ordering::Relaxed) == samples;
             time > 0 && same // Usually from an earlier pass.
         });
-        let least = || times().enumerate().min_by_key(|&(_, time)| time).map_or(0, |(place, _)| place);
+        let least = || times().enumerate().min_by_key(|&(_, time)| time).map_or(0, |(stage, _)| stage);
         let entry = &self.entries[known.unwrap_or_else(least)];
         if time <= entry.2.load(Ordering::Relaxed) {
             return;

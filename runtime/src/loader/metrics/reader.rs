@@ -248,15 +248,15 @@ impl StatsReader {
         let (counted, now) = (&*self.counted, Instant::now());
         let (consumer, workers) = self.activities.split_last().expect("the consumer has an activity");
         let pass = consumer.counters.pass_begun();
-        let by = |place| if place < workers.len() { By::Worker(place) } else { By::Consumer };
+        let by = |number| if number < workers.len() { By::Worker(number) } else { By::Consumer };
         let (mut times, mut unfinished) = (Vec::with_capacity(workers.len() + 1), Vec::new());
-        for (place, activity) in self.activities.iter().enumerate() {
+        for (number, activity) in self.activities.iter().enumerate() {
             let at_it = activity.unfinished(pass, now);
             times.push(WorkerStats::of(activity, at_it));
             if let Some(now) = at_it.filter(|now| now.of_sample >= NOTABLE) {
                 let row = activity.row.load(Ordering::Relaxed);
                 let (index, samples) = (activity.index.load(Ordering::Relaxed), u64::from(row != STARTING));
-                unfinished.push(Slow { index, samples, time: Duration::from_nanos(now.of_sample), by: by(place) });
+                unfinished.push(Slow { index, samples, time: Duration::from_nanos(now.of_sample), by: by(number) });
             }
         }
         unfinished.sort_by_key(|slow| std::cmp::Reverse(slow.time));
@@ -265,8 +265,8 @@ impl StatsReader {
             .activities
             .iter()
             .enumerate()
-            .flat_map(|(place, activity)| {
-                let by = by(place);
+            .flat_map(|(number, activity)| {
+                let by = by(number);
                 let slow = move |(index, samples, time)| Slow { index, samples, time, by };
                 activity.counters.slowest.read().into_iter().map(slow)
             })

@@ -100,8 +100,8 @@ impl IndexSource {
             Origin::IndexStream(mut make) => {
                 let make: Make<dyn Batches> =
                     Box::new(move |seed| Box::new(RankBatches::new(make(seed), ranks, drop_last)));
-                let places = ReplicaStride { first: rank as u64, step: world_size as u64 };
-                let rank_batches = Some((places, format!("iterator of {world_size} ranks")));
+                let global_positions = ReplicaStride { first: rank as u64, step: world_size as u64 };
+                let rank_batches = Some((global_positions, format!("iterator of {world_size} ranks")));
                 return Ok(Self { from: Origin::IndexStream(make), rank_batches, ..self });
             }
         };
@@ -216,7 +216,7 @@ impl IndexSource {
         default: Option<&SharedGenerator>,
         from: Option<&State>,
     ) -> Result<Option<usize>, Error> {
-        (plan.samples, plan.places, plan.spans) = (dataset, ReplicaStride::default(), None);
+        (plan.samples, plan.global_positions, plan.spans) = (dataset, ReplicaStride::default(), None);
         let order = &mut plan.order;
         match &mut self.from {
             Origin::Sequential => *order = Order::Range(dataset),
@@ -232,7 +232,7 @@ impl IndexSource {
             }
             Origin::Sampler(sampler) => {
                 draw_from(&mut **sampler, default, order)?;
-                plan.places = sampler.places();
+                plan.global_positions = sampler.global_positions();
                 self.passes = self.passes.saturating_add(1);
                 if self.is_planned {
                     let spans = sampler.spans().ok_or_else(|| {
@@ -250,7 +250,10 @@ impl IndexSource {
             }
             Origin::IndexStream(make) => {
                 self.passes = self.passes.saturating_add(1);
-                plan.places = self.rank_batches.as_ref().map_or(ReplicaStride::default(), |(places, _)| *places);
+                plan.global_positions = self
+                    .rank_batches
+                    .as_ref()
+                    .map_or(ReplicaStride::default(), |(global_positions, _)| *global_positions);
                 let index_stream = plan.index_stream.as_mut().expect("the index stream was made with the loader");
                 index_stream.start(make(seed));
                 if let Some(state) = from {

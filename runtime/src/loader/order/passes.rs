@@ -100,7 +100,7 @@ impl<E: HasDataset> Passes for IndexedPasses<E> {
 
     fn is_shared(&self) -> bool {
         // SAFETY: as in `positions`.
-        unsafe { self.plan_cell.plan() }.places.step > 1
+        unsafe { self.plan_cell.plan() }.global_positions.step > 1
     }
 
     fn begin(
@@ -146,8 +146,8 @@ fn planned(order: Order, spans: &Spans, first: usize) -> Upcoming {
         (before, positions.start)
     };
     let batches: Vec<(usize, usize)> = (first..spans.len()).map(|task| spans.of(task)).map(batch).collect();
-    Upcoming::new(samples, move |place| {
-        let (before, start) = batches[batches.partition_point(|&(before, _)| before <= place).checked_sub(1)?];
-        order.get(start + (place - before))
+    Upcoming::new(samples, move |at| {
+        let (before, start) = batches[batches.partition_point(|&(before, _)| before <= at).checked_sub(1)?];
+        order.get(start + (at - before))
     })
 }

@@ -32,7 +32,7 @@ use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 pub(crate) struct Plan {
     pub(crate) order: Order,
     /// Maps positions in this rank's order to positions in the pass of all ranks.
-    pub(crate) places: ReplicaStride,
+    pub(crate) global_positions: ReplicaStride,
     /// The number of positions that are delivered: the length of the order without what `drop_last`
     /// drops, or the samples of all planned batches. Unused with an index stream.
     pub(crate) positions: usize,

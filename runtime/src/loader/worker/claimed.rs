@@ -67,13 +67,13 @@ impl<P> ClaimedRows<'_, P> {
         plan: &Plan,
         reader: &mut Reader,
     ) -> Filled {
-        let (activity, of) = (&*engine.activities[reader.place], (self.ticket, self.parts.len()));
+        let (activity, of) = (&*engine.activities[reader.activity], (self.ticket, self.parts.len()));
         let outcome = if reader.sizer.skips_timing() {
             caught(|| self.draw(index_stream, engine, plan, reader, false))
         } else {
             timed(reader, activity, of, |reader, timed| self.draw(index_stream, engine, plan, reader, timed))
         };
-        outcome.unwrap_or_else(|cause| self.spoil(index_stream, engine, plan, reader, cause))
+        outcome.unwrap_or_else(|cause| self.fail_after_panic(index_stream, engine, plan, reader, cause))
     }
 
     /// Draws the indices, unless another thread has, and fills the rows.
@@ -87,7 +87,7 @@ impl<P> ClaimedRows<'_, P> {
     ) -> Filled {
         let list = index_stream.list(self.slot, self.ticket);
         if timed {
-            reader.watch.laps().inspect(|laps| laps.drawn());
+            reader.timer.laps().inspect(|laps| laps.drawn());
         }
         match &list.outcome {
             DrawOutcome::Batch => {
@@ -108,7 +108,7 @@ impl<P> ClaimedRows<'_, P> {
     /// Records a panic that was caught outside of the code that is guarded sample by sample.
     #[cold]
     #[inline(never)]
-    fn spoil<D: Dataset, C: Collate<D, Payload = P>>(
+    fn fail_after_panic<D: Dataset, C: Collate<D, Payload = P>>(
         &self,
         index_stream: &IndexStream,
         engine: &Engine<D, C>,
@@ -119,7 +119,7 @@ impl<P> ClaimedRows<'_, P> {
         let list = index_stream.list(self.slot, self.ticket);
         if let DrawOutcome::Batch = list.outcome {
             let task = list.task();
-            engine.spoil(self.work, &task, self.rows(&task), reader, cause);
+            engine.fail_after_panic(self.work, &task, self.rows(&task), reader, cause);
             return Filled::Rows;
         }
         // There is no batch that could fail, or it has an error already.

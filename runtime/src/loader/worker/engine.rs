@@ -14,7 +14,7 @@ use crate::loader::collate::Collate;
 use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::storage::Storage;
 use crate::loader::error::failure::{Cause, Failure};
-use crate::loader::error::guard::{caught, dispose, guarded, quietly};
+use crate::loader::error::guard::{catch_panic, caught, dispose, guarded};
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::order::index_source::Batching;
@@ -138,7 +138,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     /// reading, if it is in these rows, and otherwise to the first row.
     #[cold]
     #[inline(never)]
-    pub(crate) fn spoil(
+    pub(crate) fn fail_after_panic(
         &self,
         work: &BatchState<C::Payload>,
         task: &Task<'_>,
@@ -146,7 +146,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         reader: &Reader,
         cause: Cause,
     ) {
-        let activity = &*self.activities[reader.place];
+        let activity = &*self.activities[reader.activity];
         let at = activity.at().filter(|at| at.task == task.number && rows.contains(&at.row)).map(|at| at.row);
         activity.abandon();
         let row = at.unwrap_or(rows.start);
@@ -172,12 +172,12 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             caught(|| self.fill(work, plan, task, rows.clone(), reader, false))
         } else {
             // A separate closure, so that the other branch is compiled without any timing.
-            timed(reader, &self.activities[reader.place], of, |reader, timed| {
+            timed(reader, &self.activities[reader.activity], of, |reader, timed| {
                 self.fill(work, plan, task, rows.clone(), reader, timed);
             })
         };
         let Err(cause) = outcome else { return true };
-        self.spoil(work, task, rows, reader, cause);
+        self.fail_after_panic(work, task, rows, reader, cause);
         false
     }
 
@@ -193,7 +193,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         reader: &mut Reader,
         timed: bool,
     ) {
-        let activity = &*self.activities[reader.place];
+        let activity = &*self.activities[reader.activity];
         // A batch that is not full may have no rows for this claim, and then there is no index.
         let index_at = |row| if row < rows.end { task.indices.at(row) } else { 0 };
         activity.begin(task.number, index_at(rows.start), rows.start);
@@ -229,10 +229,10 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
                 continue;
             };
             self.fill(work, plan, task, begin..row, reader, false);
-            let (stopped, place) = (Stopped { at: row, asked: true, end: row + 1 }, reader.place);
-            self.activities[place].begin(task.number, task.indices.at(row), row);
+            let (stopped, activity) = (Stopped { at: row, asked: true, end: row + 1 }, reader.activity);
+            self.activities[activity].begin(task.number, task.indices.at(row), row);
             self.failed(work, plan, task, stopped, reader, Cause::Error(error), false);
-            self.activities[place].end();
+            self.activities[activity].end();
             begin = row + 1;
         }
         self.fill(work, plan, task, begin..rows.end, reader, false);
@@ -308,8 +308,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             first: task.first,
             cx: &mut reader.cx,
             scratch: &mut reader.scratch,
-            activity: &self.activities[reader.place],
-            laps: if timed { reader.watch.laps() } else { None },
+            activity: &self.activities[reader.activity],
+            laps: if timed { reader.timer.laps() } else { None },
             cancel: self.cancel.flag(),
             bulk,
             single: self.single,
@@ -384,7 +384,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         if nothing {
             dispose(outcome);
             // The panic hook has reported a panic in here; nothing else is done about it.
-            quietly(|| work.payload.discard());
+            catch_panic(|| work.payload.discard());
             return Ok(());
         }
         outcome

@@ -60,7 +60,7 @@ impl<D: Dataset> MapJob<'_, D> {
     pub(crate) fn begin(&mut self, row: usize, index: usize) {
         self.activity.index.store(index, Ordering::Relaxed);
         self.activity.row.store(row, Ordering::Relaxed);
-        self.cx.start(self.plan.seed, self.plan.epoch, self.plan.places.of(self.first + row));
+        self.cx.start(self.plan.seed, self.plan.epoch, self.plan.global_positions.of(self.first + row));
     }
 
     /// Prepares to read all remaining rows with one call. Returns the first row and the number of
@@ -73,8 +73,8 @@ impl<D: Dataset> MapJob<'_, D> {
         ManyError::reserve(self.scratch, wanted)?;
         self.indices.append_to(self.scratch, rows);
         self.activity.index.store(self.scratch.first().copied().unwrap_or_default(), Ordering::Relaxed);
-        let Plan { seed, epoch, places, .. } = *self.plan;
-        self.cx.start_many(seed, epoch, places.from(self.first + first));
+        let Plan { seed, epoch, global_positions, .. } = *self.plan;
+        self.cx.start_many(seed, epoch, global_positions.from(self.first + first));
         self.laps.inspect(|laps| laps.start_bulk());
         Ok((first, wanted))
     }
@@ -129,7 +129,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         (!self.rows.is_empty()).then(|| self.indices.at(self.rows.start))
     }
 
-    fn place(&self) -> usize {
+    fn index_or_number(&self) -> usize {
         self.index().unwrap_or_default()
     }
 

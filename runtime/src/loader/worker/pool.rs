@@ -21,28 +21,28 @@ pub(crate) struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Starts a thread for each function in `lives`, binds it to the core at the same place in
+    /// Starts a thread for each function in `threads`, binds it to the core at the same place in
     /// `cores` if there is one, and waits until all threads run. If a thread cannot be started,
     /// calls `close`, which must make the others end.
     pub(crate) fn start<F: FnOnce() + Send + 'static>(
-        lives: impl ExactSizeIterator<Item = F>,
+        threads: impl ExactSizeIterator<Item = F>,
         cores: &[CoreId],
         warnings: &mut Vec<Warning>,
         close: impl FnOnce(),
     ) -> Result<Self, BuildError> {
-        let mut pool = Self { threads: Threads::with_capacity(lives.len()), in_given_memory: false, processes: None };
+        let mut pool = Self { threads: Threads::with_capacity(threads.len()), in_given_memory: false, processes: None };
         let (bound, refused) = mpsc::channel();
-        for (id, life) in lives.enumerate() {
+        for (id, thread_main) in threads.enumerate() {
             let (bound, core) = (bound.clone(), cores.get(id).copied());
-            let life = move || {
+            let bound_main = move || {
                 if let Some(core) = core {
                     // The receiver no longer exists if another thread could not be started.
                     let _ = bound.send((id, core.id, core_affinity::set_for_current(core)));
                 }
                 drop(bound);
-                life();
+                thread_main();
             };
-            if let Err(source) = pool.threads.start(format!("slotline-{id}"), life) {
+            if let Err(source) = pool.threads.start(format!("slotline-{id}"), bound_main) {
                 close();
                 pool.end(&grace());
                 return Err(BuildError::Thread { worker: id, source });
@@ -69,7 +69,7 @@ impl WorkerPool {
 
     /// Records which memory the batches are written into.
     pub(crate) fn writes_into(self, block: Option<&BatchMemory>) -> Self {
-        Self { in_given_memory: block.is_some_and(BatchMemory::is_given), ..self }
+        Self { in_given_memory: block.is_some_and(BatchMemory::may_be_missing_after_fork), ..self }
     }
 
     /// Whether this process was forked from the one that built the loader, and lacks the worker

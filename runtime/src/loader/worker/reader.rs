@@ -2,14 +2,14 @@
 
 use crate::dataset::{Context, StopToken};
 use crate::loader::error::run::By;
-use crate::loader::metrics::clock::Watch;
+use crate::loader::metrics::clock::ClaimTimer;
 use crate::loader::worker::claim_size::ClaimSizer;
 
 /// The state of one thread that fills batches.
 #[derive(Debug)]
 pub(crate) struct Reader {
     /// The index of the thread's activity: the worker's number, or the last index for the consumer.
-    pub(crate) place: usize,
+    pub(crate) activity: usize,
     pub(crate) worker: Option<usize>,
     pub(crate) cx: Context,
     pub(crate) sizer: ClaimSizer,
@@ -17,13 +17,13 @@ pub(crate) struct Reader {
     pub(crate) scratch: Vec<usize>,
     /// The base seed for which the thread's worker information was last set.
     pub(crate) seed: Option<u64>,
-    pub(crate) watch: Watch,
+    pub(crate) timer: ClaimTimer,
 }
 
 impl Reader {
     /// Makes a reader with memory for the indices of `bulk` samples.
     pub(crate) fn new(
-        place: usize,
+        activity: usize,
         worker: Option<usize>,
         sizer: ClaimSizer,
         bulk: usize,
@@ -32,7 +32,15 @@ impl Reader {
         let mut scratch = Vec::new();
         // If there is no memory, the first bulk read returns the error.
         _ = scratch.try_reserve_exact(bulk);
-        Self { place, worker, cx: Context::new(worker, stop), sizer, scratch, seed: None, watch: Watch::default() }
+        Self {
+            activity,
+            worker,
+            cx: Context::new(worker, stop),
+            sizer,
+            scratch,
+            seed: None,
+            timer: ClaimTimer::default(),
+        }
     }
 
     pub(crate) fn by(&self) -> By {

@@ -119,8 +119,9 @@ impl<'t, 'a, D: Dataset> SkipJob<'t, 'a, D> {
             self.gave_up = true;
             return Err(Cause::Error(NoSubstitute { index, last }.into()));
         } else {
-            let (seed, epoch, place) = (job.plan.seed, job.plan.epoch, job.plan.places.of(position));
-            let words = |earlier| words(seed, epoch, place, earlier);
+            let (seed, epoch, global_position) =
+                (job.plan.seed, job.plan.epoch, job.plan.global_positions.of(position));
+            let words = |earlier| words(seed, epoch, global_position, earlier);
             self.substitute = match self.lengths {
                 None => below(job.plan.samples, words(self.attempts).next_u64()),
                 Some(lengths) => no_longer(lengths, job.indices.at(row), words(self.attempts * DRAWS)),
@@ -193,8 +194,8 @@ impl<D: Dataset> Job<D> for SkipJob<'_, '_, D> {
         None
     }
 
-    fn place(&self) -> usize {
-        self.job.place()
+    fn index_or_number(&self) -> usize {
+        self.job.index_or_number()
     }
 
     fn reads_many(&self) -> bool {
@@ -245,11 +246,11 @@ struct NoSubstitute {
 
 /// Returns the random numbers that choose a substitute for a bad sample, without the first
 /// `earlier` ones.
-fn words(seed: u64, epoch: u32, place: u64, earlier: u64) -> SampleRng {
+fn words(seed: u64, epoch: u32, global_position: u64, earlier: u64) -> SampleRng {
     // The key is different from that of the samples' own random numbers. It belongs to a position
     // that no pass reaches.
     let key = SampleRng::new(seed, 0, u64::MAX - 1).next_u64();
-    let mut rng = SampleRng::new(key, epoch, place);
+    let mut rng = SampleRng::new(key, epoch, global_position);
     (0..earlier).for_each(|_| _ = rng.next_u64());
     rng
 }

@@ -25,28 +25,28 @@ pub const GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     threads: Vec<JoinHandle<()>>,
-    roll: Arc<Roll>,
+    finished: Arc<FinishedThreads>,
     process: Process,
 }
 
 /// Records which threads have finished their function. Their thread-locals may not be destroyed
 /// yet.
 #[derive(Debug, Default)]
-struct Roll {
+struct FinishedThreads {
     ended: Mutex<Vec<bool>>,
     changed: Condvar,
 }
 
-impl Roll {
+impl FinishedThreads {
     fn lock(&self) -> MutexGuard<'_, Vec<bool>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Records in the roll that its thread has finished, when it is dropped.
-struct Signature(Arc<Roll>, usize);
+/// Records that its thread has finished, when it is dropped.
+struct FinishGuard(Arc<FinishedThreads>, usize);
 
-impl Drop for Signature {
+impl Drop for FinishGuard {
     fn drop(&mut self) {
         self.0.lock()[self.1] = true;
         self.0.changed.notify_all();
@@ -60,18 +60,18 @@ impl Threads {
     }
 
     /// Starts another thread. Must not be called again after a failure.
-    pub(crate) fn start(&mut self, name: String, life: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let place = self.threads.len();
-        self.roll.lock().push(false);
-        let signature = Signature(self.roll.clone(), place);
-        let life = move || {
-            let _signature = signature;
+    pub(crate) fn start(&mut self, name: String, thread_main: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let number = self.threads.len();
+        self.finished.lock().push(false);
+        let guard = FinishGuard(self.finished.clone(), number);
+        let guarded_main = move || {
+            let _guard = guard;
             // This also catches a panic in dropping what the closure owns, for example the dataset.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(life)) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(thread_main)) {
                 take_message(panic);
             }
         };
-        self.threads.push(thread::Builder::new().name(name).spawn(life)?);
+        self.threads.push(thread::Builder::new().name(name).spawn(guarded_main)?);
         Ok(())
     }
 
@@ -110,13 +110,13 @@ impl Threads {
         let own = self.threads.iter().position(is_current);
         let others = |ended: &[bool]| {
             let mut threads = ended.iter().take(self.threads.len()).enumerate();
-            threads.any(|(place, ended)| Some(place) != own && !ended)
+            threads.any(|(number, ended)| Some(number) != own && !ended)
         };
-        let Roll { ended, changed } = &*self.roll;
-        let ended = wait_while((ended, changed), self.roll.lock(), deadline, |ended| others(ended)).clone();
+        let FinishedThreads { ended, changed } = &*self.finished;
+        let ended = wait_while((ended, changed), self.finished.lock(), deadline, |ended| others(ended)).clone();
         let mut stuck = 0;
-        for (place, (thread, ended)) in self.threads.drain(..).zip(ended).enumerate() {
-            if Some(place) != own && !(ended && join(thread, deadline)) {
+        for (number, (thread, ended)) in self.threads.drain(..).zip(ended).enumerate() {
+            if Some(number) != own && !(ended && join(thread, deadline)) {
                 stuck += 1;
             }
         }
@@ -124,7 +124,7 @@ impl Threads {
     }
 }
 
-/// Waits for the end of a thread that has recorded in the roll that it finished. Returns whether it
+/// Waits for the end of a thread that has recorded that it finished. Returns whether it
 /// ended by the deadline.
 #[cfg(all(target_os = "linux", not(shuttle)))]
 fn join(thread: JoinHandle<()>, deadline: &Until) -> bool {

@@ -3,7 +3,7 @@
 use crate::loader::error::failure::Cause;
 use crate::loader::error::guard::caught;
 use crate::loader::metrics::activity::Activity;
-use crate::loader::metrics::clock::{LONG, look};
+use crate::loader::metrics::clock::{LONG, clock_read_ns};
 use crate::loader::metrics::counters::nanos;
 use crate::loader::trace;
 use crate::loader::trace::Entered;
@@ -23,7 +23,7 @@ pub(crate) fn timed<T: Copy>(
 ) -> Result<T, Cause> {
     caught(|| {
         let timing = Timing::begin(reader, activity, task);
-        let timed = reader.watch.laps().is_some();
+        let timed = reader.timer.laps().is_some();
         let filled = fill(reader, timed);
         timing.end(reader, activity, parts).map(|()| filled)
     })
@@ -51,7 +51,7 @@ impl Timing {
             false => (None, Ok(())),
         };
         let samples = activity.counters.samples();
-        let started = reader.watch.start(&activity.counters);
+        let started = reader.timer.start(&activity.counters);
         Self { span, traced, started, samples }
     }
 
@@ -63,8 +63,8 @@ impl Timing {
         // Time all claims if they are slow, or if a subscriber listens to the spans.
         let took = ended.saturating_duration_since(started);
         let listened_to = span.as_ref().is_some_and(|span| !span.is_disabled());
-        let always = listened_to || nanos(took) >= LONG * look();
-        let passed = reader.watch.stop(activity, (ended, nanos(took)), samples, reader.sizer.untimed(), always);
+        let always = listened_to || nanos(took) >= LONG * clock_read_ns();
+        let passed = reader.timer.stop(activity, (ended, nanos(took)), samples, reader.sizer.untimed(), always);
         reader.sizer.measured(took, parts, always, passed);
         let Some(mut span) = span else { return traced };
         let filled = span.filled(samples);
@@ -84,7 +84,7 @@ mod tests {
         let (mut reader, activity) = (Reader::new(0, None, ClaimSizer::fixed(1), 0, None), Activity::default());
         timed(&mut reader, &activity, (0, 1), |_, _| {
             activity.counters.claimed(1);
-            std::thread::sleep(Duration::from_nanos(LONG * look()));
+            std::thread::sleep(Duration::from_nanos(LONG * clock_read_ns()));
         })
         .unwrap();
         let took = activity.counters.busy_time();

@@ -20,7 +20,7 @@ use crate::sync::{Condvar, Instant, Mutex, MutexGuard, wait_while};
 use crate::wait::Until;
 
 /// The number of checks within the time limit.
-const LOOKS: u32 = 4;
+const CHECKS: u32 = 4;
 /// The minimum time between two checks.
 const MIN: Duration = Duration::from_millis(1);
 
@@ -48,9 +48,9 @@ impl Watchdog {
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared { listener, ..Shared::default() });
         let watching = shared.clone();
-        let life = move || watching.watch(&activities, patience);
+        let thread_main = move || watching.watch(&activities, patience);
         let mut threads = Threads::default();
-        threads.start("slotline-watch".to_owned(), life)?;
+        threads.start("slotline-watch".to_owned(), thread_main)?;
         Ok(Self { shared, threads })
     }
 
@@ -84,15 +84,15 @@ impl Shared {
     }
 
     fn watch(&self, activities: &[CachePadded<Activity>], patience: Duration) {
-        let mut seen: Vec<_> = activities.iter().map(|_| Sight::default()).collect();
+        let mut seen: Vec<_> = activities.iter().map(|_| LastSeen::default()).collect();
         loop {
-            let pause = Until::after(Some((patience / LOOKS).max(MIN)));
+            let pause = Until::after(Some((patience / CHECKS).max(MIN)));
             if *wait_while((&self.is_closed, &self.closed), self.lock(), &pause, |closed| !*closed) {
                 return;
             }
-            for (place, (activity, seen)) in activities.iter().zip(&mut seen).enumerate() {
-                let by = if place + 1 < activities.len() { By::Worker(place) } else { By::Consumer };
-                let Some((at, time)) = seen.look(activity.at(), Instant::now(), patience) else { continue };
+            for (number, (activity, seen)) in activities.iter().zip(&mut seen).enumerate() {
+                let by = if number + 1 < activities.len() { By::Worker(number) } else { By::Consumer };
+                let Some((at, time)) = seen.update(activity.at(), Instant::now(), patience) else { continue };
                 let stuck = Stuck { index: at.index, batch: at.task, by, time };
                 trace::tell(|| {
                     tracing::warn!(
@@ -104,7 +104,7 @@ impl Shared {
                     );
                 });
                 self.stuck.note(stuck);
-                self.listener.hear(|| Warning::Stuck { index: at.index, batch: at.task, by, time });
+                self.listener.notify(|| Warning::Stuck { index: at.index, batch: at.task, by, time });
             }
         }
     }
@@ -112,12 +112,12 @@ impl Shared {
 
 /// The sample at which a thread was last seen, since when, and whether that was reported.
 #[derive(Debug, Default)]
-pub(crate) struct Sight {
+pub(crate) struct LastSeen {
     at: Option<(At, Instant)>,
     reported: bool,
 }
 
-impl Sight {
+impl LastSeen {
     /// Whether the thread was last seen at this sample.
     #[cfg(processes)]
     pub(crate) fn is_at(&self, at: &At) -> bool {
@@ -132,7 +132,7 @@ impl Sight {
 
     /// Updates the record of a thread that is at sample `at` now. Returns the sample and the time
     /// if they are to be reported, which happens once for each attempt to read a sample.
-    pub(crate) fn look(&mut self, at: Option<At>, now: Instant, patience: Duration) -> Option<(At, Duration)> {
+    pub(crate) fn update(&mut self, at: Option<At>, now: Instant, patience: Duration) -> Option<(At, Duration)> {
         match (self.at, at) {
             (Some((before, since)), Some(at)) if before == at => {
                 let time = now.saturating_duration_since(since);
@@ -162,8 +162,9 @@ mod tests {
     fn a_slow_sample_is_reported_once_per_occasion() {
         let (start, patience) = (Instant::now(), Duration::from_secs(4));
         let at = |taken_on, row| Some(At { task: 7, row, index: 3, taken_on });
-        let mut sight = Sight::default();
-        let mut look = |at, second| sight.look(at, start + Duration::from_secs(second), patience).map(|(_, time)| time);
+        let mut last_seen = LastSeen::default();
+        let mut update =
+            |at, second| last_seen.update(at, start + Duration::from_secs(second), patience).map(|(_, time)| time);
         let reported = Some(patience);
         for (at, second, want) in [
             (at(1, 0), 0, None),
@@ -178,7 +179,7 @@ mod tests {
             (at(2, 1), 20, None),
             (None, 30, None),
         ] {
-            assert_eq!(look(at, second), want, "at {second} s");
+            assert_eq!(update(at, second), want, "at {second} s");
         }
     }
 }

@@ -4,7 +4,7 @@ use slotline::dataset::iter_fn;
 use slotline::loader::BuildError;
 use slotline::sampler::DistributedSampler;
 
-use crate::support::{crews, from_fn};
+use crate::support::{from_fn, worker_kinds};
 
 use super::*;
 
@@ -75,14 +75,14 @@ fn more_bad_samples_than_good_ones_are_an_error() {
         Some(Err(Error::MostlyBad { bad, of, source })) => (bad, of, source.to_string()),
         other => panic!("{:?}", other.map(|batch| batch.map(|batch: Batch<i64>| batch.indices().to_vec()))),
     };
-    for crew in crews([0, 2]) {
+    for kind in worker_kinds([0, 2]) {
         // Of the first 2,000 samples, half are bad, and all later ones are bad.
         let read = |index: usize, _: &mut Context| {
             if index >= 2000 || index % 2 == 1 { Err(format!("no {index}").into()) } else { Ok(index as i64) }
         };
         let dataset = from_fn(1_000_000, read);
-        let builder = Loader::builder(dataset).batch_size(16).num_workers(crew.workers).on_error(skip);
-        let mut loader = crew.build(builder).unwrap();
+        let builder = Loader::builder(dataset).batch_size(16).num_workers(kind.workers).on_error(skip);
+        let mut loader = kind.build(builder).unwrap();
         let mut pass = loader.epoch().unwrap();
         for task in 0..125 {
             assert_eq!(pass.next().unwrap().unwrap().batch_index(), task);
@@ -108,10 +108,10 @@ fn more_bad_samples_than_good_ones_are_an_error() {
 
 #[test]
 fn a_timeout_ends_a_row_of_bad_batches() {
-    for crew in crews([0, 1]) {
+    for kind in worker_kinds([0, 1]) {
         let read = |index: usize, _: &mut Context| if index < 4 { Ok(index as i64) } else { Err("no".into()) };
-        let builder = Loader::builder(from_fn(1 << 30, read)).batch_size(2).num_workers(crew.workers);
-        let mut loader = crew.build(builder.on_error(SKIP)).unwrap();
+        let builder = Loader::builder(from_fn(1 << 30, read)).batch_size(2).num_workers(kind.workers);
+        let mut loader = kind.build(builder.on_error(SKIP)).unwrap();
         loader.begin_epoch().unwrap();
         let mut next = || loop {
             let begun = std::time::Instant::now();
@@ -134,9 +134,9 @@ fn a_timeout_ends_a_row_of_bad_batches() {
 
 #[test]
 fn out_of_order_all_good_samples_arrive() {
-    for crew in crews([3]) {
+    for kind in worker_kinds([3]) {
         let builder = builder::<true>(Fault::WritePanic, |i| i % 5 == 3, false).on_error(SKIP);
-        let mut loader = crew.build(builder.in_order(false)).unwrap();
+        let mut loader = kind.build(builder.in_order(false)).unwrap();
         let mut seen: Vec<_> = loader.epoch().unwrap().flat_map(|batch| rows(&batch.unwrap())).collect();
         seen.sort_by_key(|seen| seen.index);
         assert!(seen.iter().map(|seen| seen.index).eq((0..LEN).filter(|i| i % 5 != 3)));
@@ -145,20 +145,20 @@ fn out_of_order_all_good_samples_arrive() {
 
 #[test]
 fn replacing_keeps_the_batch_sizes_equal_on_all_ranks() {
-    let sizes = |crew: Crew, rank, on_error| -> Vec<usize> {
+    let sizes = |kind: Workers, rank, on_error| -> Vec<usize> {
         // All bad samples belong to rank 0.
         let dataset = Sheets::<true> { len: 62, fault: Fault::Panic, bad: |i| i % 6 == 0, many: false };
         let sampler = DistributedSampler::new(62, 2, rank).unwrap().shuffle(false);
         let builder = Loader::builder(dataset).sampler(sampler).batch_size(7).seed(rank as u64);
-        let mut loader = crew.build(builder.on_error(on_error)).unwrap();
+        let mut loader = kind.build(builder.on_error(on_error)).unwrap();
         let sizes = loader.epoch().unwrap().map(|batch| rows(&batch.unwrap()).len()).collect();
         assert_eq!(loader.stats().bad_samples > 0, rank == 0);
         sizes
     };
-    for crew in crews([2]) {
-        assert_eq!(sizes(crew, 0, REPLACE), sizes(crew, 1, REPLACE));
-        assert_eq!(sizes(crew, 1, REPLACE), [7, 7, 7, 7, 3]);
-        assert!(sizes(crew, 0, SKIP).iter().sum::<usize>() < sizes(crew, 1, SKIP).iter().sum());
+    for kind in worker_kinds([2]) {
+        assert_eq!(sizes(kind, 0, REPLACE), sizes(kind, 1, REPLACE));
+        assert_eq!(sizes(kind, 1, REPLACE), [7, 7, 7, 7, 3]);
+        assert!(sizes(kind, 0, SKIP).iter().sum::<usize>() < sizes(kind, 1, SKIP).iter().sum());
     }
 }
 

@@ -14,7 +14,7 @@ use slotline::rng::rand_core::Rng;
 use slotline::sample::{Fields, Packed, Row, Sample, Text};
 use slotline::{Batch, BoxError, Dataset, Error, Loader};
 
-use crate::support::{Crew, HAS_PROCESSES};
+use crate::support::{HAS_PROCESSES, Workers};
 
 const SKIP: OnError = OnError::Skip(Budget::Samples(usize::MAX));
 const REPLACE: OnError = OnError::Replace(Budget::Samples(usize::MAX));
@@ -197,8 +197,8 @@ fn hows(fault: Fault) -> impl Iterator<Item = How> {
 }
 
 impl How {
-    fn crew(self) -> Crew {
-        Crew { workers: self.workers, processes: self.processes }
+    fn workers(self) -> Workers {
+        Workers { workers: self.workers, processes: self.processes }
     }
 }
 
@@ -231,7 +231,7 @@ fn report<const PACKED: bool>(builder: Builder<Sheets<PACKED>>, how: How) -> Rep
         Some(part_size) => builder.part_size(part_size),
         None => builder,
     };
-    let mut loader = how.crew().build(builder.round_robin(how.round_robin)).unwrap();
+    let mut loader = how.workers().build(builder.round_robin(how.round_robin)).unwrap();
     let passes = [(); 2].map(|()| loader.epoch().unwrap().map(outcome).collect());
     Report { passes, bad: loader.stats().bad_samples as usize, indices: loader.stats().bad_indices }
 }

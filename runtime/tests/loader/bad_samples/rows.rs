@@ -2,7 +2,7 @@
 
 use slotline::loader::OnHeld;
 
-use crate::support::{Bulk, crews, from_fn};
+use crate::support::{Bulk, from_fn, worker_kinds};
 
 use super::*;
 
@@ -98,10 +98,10 @@ fn after_eight_bad_substitutes_the_batch_is_an_error() {
 fn errors_that_no_sample_caused_are_raised() {
     for (off_by, late, why) in [(-1, false, "was asked for 8 samples but put only 7"), (0, true, "too late")] {
         for on_error in [SKIP, REPLACE] {
-            for crew in crews([0, 1]) {
+            for kind in worker_kinds([0, 1]) {
                 let bulk = Bulk { len: 16, off_by, late, ..Bulk::default() };
                 let builder = Loader::builder(bulk).batch_size(8).on_error(on_error);
-                let mut loader = crew.build(builder).unwrap();
+                let mut loader = kind.build(builder).unwrap();
                 let errors: Vec<_> = loader.epoch().unwrap().map(|batch| describe(&batch.unwrap_err())).collect();
                 assert!(errors.len() == 2 && errors.iter().all(|error| error.contains(why)), "{errors:?}");
                 assert_eq!(loader.stats().bad_samples, 0);
@@ -125,9 +125,9 @@ fn a_panic_in_prefetch_makes_no_sample_bad() {
             assert!(!index.is_multiple_of(10), "not that one");
         }
     }
-    for crew in crews([0, 2]) {
-        let builder = || Loader::builder(PanicsInPrefetch).batch_size(10).num_workers(crew.workers).on_error(SKIP);
-        let mut loader = crew.build(builder()).unwrap();
+    for kind in worker_kinds([0, 2]) {
+        let builder = || Loader::builder(PanicsInPrefetch).batch_size(10).num_workers(kind.workers).on_error(SKIP);
+        let mut loader = kind.build(builder()).unwrap();
         let got: Vec<_> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
         assert!(got.into_iter().eq((0..40).filter(|&index| index != 21)));
         assert_eq!(loader.stats().bad_samples, 1);
@@ -143,7 +143,7 @@ fn unbatched_bad_samples_are_skipped_or_replaced() {
         for how in hows(fault) {
             let single = |on_error| builder::<true>(fault, |i| i % 5 == 3, false).batch_size(None).on_error(on_error);
             let of = |builder: Builder<Sheets<true>>| -> Vec<_> {
-                let mut loader = how.crew().build(builder).unwrap();
+                let mut loader = how.workers().build(builder).unwrap();
                 let samples = loader.epoch().unwrap().map(|sample| {
                     let sample = sample.unwrap();
                     assert_eq!(sample.columns().offsets(4).unwrap().len(), 2);

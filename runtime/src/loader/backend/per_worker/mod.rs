@@ -53,12 +53,12 @@ pub(crate) struct PerWorker<P> {
     pub(crate) links: RequestQueues<P>,
     pub(crate) has_init: bool,
     /// Wakes worker threads that wait for their worker processes, if they have such processes.
-    pub(crate) rouse: Option<Rouse>,
+    pub(crate) wake_workers: Option<WakeWorkers>,
 }
 
 /// Wakes worker threads that wait for something other than their rings, after the rings were
 /// closed.
-pub(crate) type Rouse = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type WakeWorkers = Arc<dyn Fn() + Send + Sync>;
 
 impl<P: Storage> Backend<P> for PerWorker<P> {
     fn drain(&mut self, _: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
@@ -103,18 +103,18 @@ impl<P: Storage> Backend<P> for PerWorker<P> {
 
     fn close(&self) {
         self.links.close();
-        self.rouse.iter().for_each(|rouse| rouse());
+        self.wake_workers.iter().for_each(|wake_workers| wake_workers());
     }
 
     fn stopper(&self) -> Stopper {
         let stop = self.links.stop();
-        let Some(rouse) = self.rouse.clone() else { return Stopper::new(stop) };
+        let Some(wake_workers) = self.wake_workers.clone() else { return Stopper::new(stop) };
         let process = Process::this();
         Stopper::new(move || {
             // In a forked process this would stop the parent's loader.
             if process.is_this() {
                 stop();
-                rouse();
+                wake_workers();
             }
         })
     }
@@ -128,7 +128,7 @@ impl<P: Storage> Backend<P> for PerWorker<P> {
         true
     }
 
-    fn deals_out(&self) -> bool {
+    fn assigns_batches(&self) -> bool {
         true
     }
 

@@ -217,12 +217,12 @@ impl<P> RequestQueues<P> {
                         }
                         Some(Err(NotReady::Failed { failure: Box::new(failure), task }))
                     } else {
-                        let Some(place) = cell_pool.find() else { return Err(NotReady::Held) };
+                        let Some(spare) = cell_pool.find() else { return Err(NotReady::Held) };
                         let mut reply = link
                             .replies
                             .try_next()
                             .expect("a reply that was peeked at stays available, even after the ring is closed");
-                        let lease = cell_pool.exchange_with(place, &mut reply.cell);
+                        let lease = cell_pool.exchange_with(spare, &mut reply.cell);
                         std::mem::swap(&mut reply.position, &mut link.position);
                         drop(reply);
                         Some(Ok(Ready { lease, task, rows }))

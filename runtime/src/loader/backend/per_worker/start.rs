@@ -7,7 +7,7 @@ use slotline_core::spsc::Slot;
 
 use crate::loader::backend::per_worker::request_queues::{RequestQueues, WorkerLink};
 use crate::loader::backend::per_worker::worker::{Reply, Ring, RingWorker};
-use crate::loader::backend::per_worker::{PerWorker, Rouse};
+use crate::loader::backend::per_worker::{PerWorker, WakeWorkers};
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
 use crate::loader::collate::cell::CellOwner;
 use crate::loader::collate::storage::Storage;
@@ -21,19 +21,19 @@ use crate::wait::{WaitStrategy, Waiter};
 /// The parts from which the links between the consumer and its workers are made.
 pub(crate) struct Links<P> {
     /// One cell for each slot of the reply rings: `prefetch` cells for each link.
-    pub(crate) places: Vec<CellOwner<P>>,
+    pub(crate) slot_cells: Vec<CellOwner<P>>,
     pub(crate) prefetch: usize,
     /// The waiter on which the consumer waits for a free cell.
     pub(crate) released: Arc<Waiter>,
     /// The user's `worker_init`, if there is one.
     pub(crate) init: Option<InitHook>,
-    pub(crate) rouse: Option<Rouse>,
+    pub(crate) wake_workers: Option<WakeWorkers>,
 }
 
 /// Starts a worker for each of `makers`.
 pub(crate) fn start<P: Storage, H: BatchWorker<P> + 'static>(
     makers: impl ExactSizeIterator<Item = H>,
-    Links { places, prefetch, released, init, rouse }: Links<P>,
+    Links { slot_cells, prefetch, released, init, wake_workers }: Links<P>,
     (strategy, in_order): (WaitStrategy, bool),
     cores: &[CoreId],
     threads: &mut Workers,
@@ -41,13 +41,13 @@ pub(crate) fn start<P: Storage, H: BatchWorker<P> + 'static>(
 ) -> Result<PerWorker<P>, BuildError> {
     let waiter = || Arc::new(Waiter::new(strategy));
     let (workers, any) = (makers.len(), (!in_order).then(waiter));
-    let mut places = places.into_iter();
+    let mut slot_cells = slot_cells.into_iter();
     let mut links = Vec::with_capacity(workers);
     let mut work = Vec::with_capacity(workers);
     for (id, maker) in makers.enumerate() {
         let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
         let reply = |_| {
-            let cell = places.next().expect("there is a cell for each slot");
+            let cell = slot_cells.next().expect("there is a cell for each slot");
             Reply { cell, task: 0, outcome: Outcome::default(), position: StreamPosition::new() }
         };
         let items = any.clone().unwrap_or_else(waiter);
@@ -60,7 +60,7 @@ pub(crate) fn start<P: Storage, H: BatchWorker<P> + 'static>(
     }
     let links = RequestQueues::new(links, released, any, prefetch, threads.cancel.clone());
     threads.pool = WorkerPool::start(work.into_iter(), cores, warnings, || links.close())?;
-    Ok(PerWorker { links, has_init: init.is_some(), rouse })
+    Ok(PerWorker { links, has_init: init.is_some(), wake_workers })
 }
 
 fn slots<T>(count: usize, value: impl FnMut(usize) -> T) -> Box<[Slot<T>]> {

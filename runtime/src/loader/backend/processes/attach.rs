@@ -11,11 +11,11 @@ use slotline_core::robust::Shape;
 use crate::BoxError;
 use crate::arena::Pages;
 use crate::loader::backend::processes::control::Control;
-use crate::loader::backend::processes::mail;
 use crate::loader::backend::processes::socket::Socket;
 use crate::loader::backend::processes::spawn::{has_socket, loader};
 use crate::loader::backend::processes::spawn_config::{STRATEGIES, STREAM, SpawnConfig, SpawnFacts, words};
 use crate::loader::backend::processes::worker::WorkerMain;
+use crate::loader::backend::processes::worker_messages;
 use crate::loader::collate::allocate::PayloadAt;
 use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::batch_buffer::slot_size;
@@ -24,11 +24,11 @@ use crate::sample::{Fields, Layout};
 use crate::streaming;
 
 /// Whether this process has become a worker.
-static BORN: AtomicBool = AtomicBool::new(false);
+static IS_WORKER: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process was started as a worker, or by a worker, and has not become one.
 pub(crate) fn was_started_as_worker() -> bool {
-    loader().is_some() && !BORN.load(Ordering::Relaxed)
+    loader().is_some() && !IS_WORKER.load(Ordering::Relaxed)
 }
 
 /// Becomes a worker, if a loader has started this process as one; otherwise returns at once. `join`
@@ -45,7 +45,7 @@ pub(crate) fn become_worker(join: impl FnOnce(Given, &[u8]) -> Result<Joined, Bo
         eprintln!("slotline: a worker must keep the standard input that the loader has given to its process");
         exit(1);
     }
-    BORN.store(true, Ordering::Relaxed);
+    IS_WORKER.store(true, Ordering::Relaxed);
     // SAFETY: plain system calls. If the parent has already ended, there is no signal about it.
     let is_child = unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -60,7 +60,7 @@ fn run(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxErro
     let Ok(socket) = Socket::from_stdin() else { return 1 };
     let (socket, process) = (Arc::new(socket), std::process::id());
     let joined = match is_child {
-        true => meet(&socket, join),
+        true => receive_config(&socket, join),
         false => Err("it is not a child of the loader's process; if a script starts it, let that use exec".into()),
     };
     if std::process::id() != process {
@@ -71,12 +71,12 @@ fn run(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxErro
     // If this fails, the loader has ended, and nobody needs the message.
     match joined {
         Ok((worker, replaces, Joined(main))) => {
-            let _ = socket.send(&mail::ready());
+            let _ = socket.send(&worker_messages::ready());
             main.work(worker, socket, replaces);
             0
         }
         Err(error) => {
-            let _ = socket.send(&mail::refused(error));
+            let _ = socket.send(&worker_messages::refused(error));
             1
         }
     }
@@ -84,7 +84,7 @@ fn run(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxErro
 
 /// Receives what the loader sends. Returns the worker's number, whether it replaces another
 /// process, and what it runs.
-fn meet(
+fn receive_config(
     socket: &Socket,
     join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxError>,
 ) -> Result<(usize, bool, Joined), BoxError> {

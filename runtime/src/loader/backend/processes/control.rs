@@ -28,7 +28,7 @@ use slotline_core::wait::{Deadline, Park, SharedFutex, Wait};
 
 use crate::arena::{ALIGN, Memory, Pages};
 use crate::dataset::StopToken;
-use crate::dataset::stop::SharedAlarm;
+use crate::dataset::stop::SharedStopPipe;
 use crate::loader::backend::processes::child::{End, WorkerExit};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::order::plan::Plan;
@@ -53,20 +53,20 @@ pub(crate) struct SlotFacts {
     pub(crate) seed: u64,
     pub(crate) epoch: u32,
     pub(crate) samples: usize,
-    pub(crate) places: ReplicaStride,
+    pub(crate) global_positions: ReplicaStride,
 }
 
 impl SlotFacts {
     /// Returns the facts of a slot in this pass, without a batch.
     pub(crate) fn of_pass(plan: &Plan) -> Self {
-        let &Plan { seed, epoch, samples, places, .. } = plan;
-        Self { task: 0, first: 0, rows: 0, cell: 0, pass: 0, seed, epoch, samples, places }
+        let &Plan { seed, epoch, samples, global_positions, .. } = plan;
+        Self { task: 0, first: 0, rows: 0, cell: 0, pass: 0, seed, epoch, samples, global_positions }
     }
 
     /// Returns the plan of the pass, without an order.
     pub(crate) fn plan(&self) -> Plan {
-        let &Self { seed, epoch, samples, places, .. } = self;
-        Plan { seed, epoch, samples, places, ..Plan::default() }
+        let &Self { seed, epoch, samples, global_positions, .. } = self;
+        Plan { seed, epoch, samples, global_positions, ..Plan::default() }
     }
 }
 
@@ -83,8 +83,8 @@ pub(crate) struct Control {
     rows: usize,
     strategy: WaitStrategy,
     at: Offsets,
-    /// The alarm that is raised when the pass is abandoned.
-    alarm: SharedAlarm,
+    /// The pipe that is signalled when the pass is abandoned.
+    pipe: SharedStopPipe,
 }
 
 /// The offsets of the blocks in bytes.
@@ -142,7 +142,7 @@ impl Control {
         const {
             assert!(align_of::<CachePadded<Activity>>() <= LINE && align_of::<Head>() <= LINE);
         }
-        let control = Self { pages, shape, workers, rows, strategy, at, alarm: SharedAlarm::new() };
+        let control = Self { pages, shape, workers, rows, strategy, at, pipe: SharedStopPipe::new() };
         // SAFETY: the blocks lie within the new mapping and do not overlap; their starts are
         // aligned.
         unsafe {
@@ -173,7 +173,7 @@ impl Control {
         let (pages, at) = (Pages::of_file(file)?, Offsets::new(shape, workers, rows));
         let at = at.filter(|at| at.end.next_multiple_of(ALIGN) == pages.len());
         let at = at.ok_or_else(|| std::io::Error::other("its memory has another layout"))?;
-        Ok(Self { pages, shape, workers, rows, strategy, at, alarm: SharedAlarm::remote() })
+        Ok(Self { pages, shape, workers, rows, strategy, at, pipe: SharedStopPipe::remote() })
     }
 
     /// The file of the memory, if it has one.
@@ -200,7 +200,7 @@ impl Control {
     pub(crate) fn cancel(self: &Arc<Self>) -> StopToken {
         // SAFETY: the flag lies in memory that `self` owns.
         let flag = unsafe { Placed::new(NonNull::from(&*self.head().cancel), self.clone()) };
-        StopToken::shared(flag, self.alarm.clone())
+        StopToken::shared(flag, self.pipe.clone())
     }
 
     /// The activity of each worker, followed by that of the consumer.

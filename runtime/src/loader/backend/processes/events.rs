@@ -14,8 +14,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Level, Metadata, Subscriber};
 
-use crate::loader::backend::processes::mail::EVENT;
 use crate::loader::backend::processes::socket::{Message, NUMBERS, Socket};
+use crate::loader::backend::processes::worker_messages::EVENT;
 use crate::loader::error::guard::caught;
 use crate::loader::error::warning::Warning;
 use crate::loader::trace;

@@ -19,7 +19,6 @@ pub(crate) mod attach;
 pub(crate) mod child;
 pub(crate) mod control;
 pub(crate) mod events;
-pub(crate) mod mail;
 pub(crate) mod process_link;
 pub(crate) mod running;
 pub(crate) mod separate;
@@ -29,6 +28,7 @@ pub(crate) mod spawn_config;
 pub(crate) mod start;
 pub(crate) mod supervisor;
 pub(crate) mod worker;
+pub(crate) mod worker_messages;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,9 +41,9 @@ use crate::dataset::StopToken;
 use crate::fork::Process;
 use crate::loader::backend::processes::child::WorkerExit;
 use crate::loader::backend::processes::control::{Control, SlotFacts};
-use crate::loader::backend::processes::mail::{Loss, Mail, overwritten};
 use crate::loader::backend::processes::supervisor::{EventFd, Ledger, NONE};
 use crate::loader::backend::processes::worker::ProcessView;
+use crate::loader::backend::processes::worker_messages::{Loss, WorkerMessages, overwritten};
 use crate::loader::backend::protocol::{Backend, Begin, Begun, Next, NotBegun, NotReady, Ready};
 use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::cell::CellOwner;
@@ -69,7 +69,7 @@ pub(crate) struct ProcessRing<P> {
     pub(crate) cancel: StopToken,
     pub(crate) released: Arc<Waiter>,
     /// The memory of each slot, and the batch that the slot is assigned to.
-    pub(crate) places: Vec<SlotCell<P>>,
+    pub(crate) slots: Vec<SlotCell<P>>,
     /// The slot of the last batch, if no free cell could replace the cell that the user got.
     pub(crate) empty: Option<usize>,
     pub(crate) plan_cell: Arc<PlanCell>,
@@ -118,12 +118,12 @@ impl<P: Storage> ProcessRing<P> {
 
     /// The slots that are assigned, and their tickets.
     fn assigned(&self) -> impl Iterator<Item = (usize, u64)> {
-        (0..self.places.len()).filter_map(|slot| Some((slot, self.ticket(slot)?)))
+        (0..self.slots.len()).filter_map(|slot| Some((slot, self.ticket(slot)?)))
     }
 
     /// Assigns tickets of the pass to all slots that can be assigned.
     fn assign_all(&mut self) {
-        let depth = self.places.len();
+        let depth = self.slots.len();
         let mut slot = (self.to_assign % depth as u64) as usize;
         for _ in 0..depth {
             if self.left == 0 {
@@ -162,17 +162,17 @@ impl<P: Storage> ProcessRing<P> {
         let plan: &Plan = unsafe { self.plan_cell.plan() };
         let number = (ticket - self.start) as usize;
         let list = plan.index_stream.as_ref().map(|index_stream| index_stream.list(slot, number));
-        let place = &mut self.places[slot];
+        let slot_cell = &mut self.slots[slot];
         let task = match &list {
             None => plan.task(plan.tickets.task(number)),
             Some(list) => {
-                place.refused = list.outcome.failure(plan.rows);
+                slot_cell.refused = list.outcome.failure(plan.rows);
                 list.task()
             }
         };
         let Task { number: task, first, rows, indices } = task;
-        (place.task, place.first, place.rows) = (task, first, rows);
-        let cell = place.cell.state().payload.region().expect("samples are stacked").number();
+        (slot_cell.task, slot_cell.first, slot_cell.rows) = (task, first, rows);
+        let cell = slot_cell.cell.state().payload.region().expect("samples are stacked").number();
         let facts = SlotFacts { task, first, rows, cell, pass: self.pass, ..SlotFacts::of_pass(plan) };
         // SAFETY: the slot is not assigned, and only this thread assigns slots.
         unsafe { self.control.set_slot(slot, facts, |row| indices.at(row)) };
@@ -196,7 +196,7 @@ impl<P: Storage> ProcessRing<P> {
     fn finished(&self) -> Option<(usize, u64, Look)> {
         let look = |(slot, ticket)| (slot, ticket, self.ring.look(slot, ticket));
         if self.in_order {
-            let slot = (self.next % self.places.len() as u64) as usize;
+            let slot = (self.next % self.slots.len() as u64) as usize;
             let ticket = self.ticket(slot).filter(|&ticket| ticket == self.next)?;
             return Some(look((slot, ticket))).filter(|found| found.2 != Look::Pending);
         }
@@ -216,41 +216,41 @@ impl<P: Storage> ProcessRing<P> {
     }
 
     /// Whether no worker is left that could make another batch.
-    fn is_deserted(&self) -> bool {
-        self.ledger.is_deserted()
+    fn no_worker_left(&self) -> bool {
+        self.ledger.no_worker_left()
     }
 
     /// Fails a batch that is ready but has bytes that must not be read.
     #[inline]
     fn check(&mut self, slot: usize) {
-        let place = &mut self.places[slot];
-        let work = place.cell.state();
+        let slot_cell = &mut self.slots[slot];
+        let work = slot_cell.cell.state();
         // SAFETY: all parts are finished, so no worker writes to the batch, unless a worker is
         // corrupted; nothing can be guaranteed then.
-        let is_valid = |region: &BatchBuffer| unsafe { region.is_valid(place.rows) };
+        let is_valid = |region: &BatchBuffer| unsafe { region.is_valid(slot_cell.rows) };
         if self.can_be_invalid && !work.has_failure() && !work.payload.region().is_none_or(is_valid) {
-            work.fail(overwritten(place.first));
+            work.fail(overwritten(slot_cell.first));
         }
     }
 
     /// Records in a batch's state what workers have reported about the batch.
     #[cold]
-    fn read_mail(&mut self, slot: usize, ticket: u64, look: Look) {
-        let place = &self.places[slot];
-        let work = place.cell.state();
-        let mut mail = self.ledger.mail();
-        mail.collect();
-        let (failures, skipped, losses) = mail.take(ticket, place.first, place.rows);
-        if !mail.events.is_empty() {
+    fn read_messages(&mut self, slot: usize, ticket: u64, look: Look) {
+        let slot_cell = &self.slots[slot];
+        let work = slot_cell.cell.state();
+        let mut messages = self.ledger.messages();
+        messages.collect();
+        let (failures, skipped, losses) = messages.take(ticket, slot_cell.first, slot_cell.rows);
+        if !messages.events.is_empty() {
             self.wakeup.signal();
         }
-        drop(mail);
+        drop(messages);
         let unknown = failures.is_empty() && losses.is_empty();
-        let lost = losses.into_iter().map(|loss| self.lost(place, loss));
+        let lost = losses.into_iter().map(|loss| self.lost(slot_cell, loss));
         failures.into_iter().chain(lost).for_each(|failure| work.fail(failure));
         work.note(skipped);
         if look == Look::Corrupt || look == Look::Failed && unknown {
-            work.fail(overwritten(place.first));
+            work.fail(overwritten(slot_cell.first));
         }
         if look == Look::Corrupt {
             self.close();
@@ -259,15 +259,15 @@ impl<P: Storage> ProcessRing<P> {
 
     /// Returns the failure of a part whose worker has ended: at the sample that the worker was
     /// reading, if that is known, and otherwise at the first row of the part.
-    fn lost(&self, place: &SlotCell<P>, Loss { part, worker, end, at, .. }: Loss) -> Failure {
+    fn lost(&self, slot_cell: &SlotCell<P>, Loss { part, worker, end, at, .. }: Loss) -> Failure {
         let plan = self.plan();
-        let begin = (part * self.part_rows).min(place.rows.saturating_sub(1));
-        let at = at.filter(|at| at.task == place.task && at.row < place.rows);
+        let begin = (part * self.part_rows).min(slot_cell.rows.saturating_sub(1));
+        let at = at.filter(|at| at.task == slot_cell.task && at.row < slot_cell.rows);
         let row = at.map_or(begin, |at| at.row);
-        let position = place.first + row;
+        let position = slot_cell.first + row;
         let index = match &plan.index_stream {
             Some(_) => at.map_or(0, |at| at.index),
-            None if place.rows > 0 => Indices::from(&plan.order, place.first).at(row),
+            None if slot_cell.rows > 0 => Indices::from(&plan.order, slot_cell.first).at(row),
             None => 0,
         };
         let (by, cause) = (By::Worker(worker), Cause::Error(WorkerExit { worker, end }.into()));
@@ -288,18 +288,18 @@ impl<P: Storage> ProcessRing<P> {
     /// Makes all workers run their `worker_init`, and returns the failures, by worker.
     fn init(&self, seed: u64, deadline: &Until) -> Result<Vec<(usize, BoxError)>, NotBegun> {
         let ledger = &self.ledger;
-        ledger.mail().call(self.pass);
+        ledger.messages().call(self.pass);
         self.control.call_for(self.pass, seed);
         self.ring.call_workers();
-        let waits = |mail: &Mail| mail.awaits() && !self.ring.is_closed();
-        let mut mail = wait_while(ledger.mailbox(), ledger.mail(), deadline, waits);
+        let waits = |messages: &WorkerMessages| messages.awaits() && !self.ring.is_closed();
+        let mut messages = wait_while(ledger.messages_and_changed(), ledger.messages(), deadline, waits);
         match () {
             () if self.ring.is_closed() => return Err(NotBegun::Closed),
-            () if mail.awaits() => return Err(NotBegun::Late),
+            () if messages.awaits() => return Err(NotBegun::Late),
             () => {}
         }
-        ledger.count(&mail);
-        Ok(mail.take_failures())
+        ledger.count(&messages);
+        Ok(messages.take_failures())
     }
 }
 
@@ -308,8 +308,8 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         // Withdraw all slots first, so that workers begin nothing more while this waits for the
         // parts that they have begun.
         self.assigned().for_each(|(slot, ticket)| _ = self.ring.withdraw(slot, ticket));
-        let first = (self.next % self.places.len() as u64) as usize;
-        for slot in (first..self.places.len()).chain(0..first) {
+        let first = (self.next % self.slots.len() as u64) as usize;
+        for slot in (first..self.slots.len()).chain(0..first) {
             let Some(ticket) = self.ticket(slot) else { continue };
             let ring = &self.ring;
             let done = || ring.withdraw(slot, ticket) == 0;
@@ -332,14 +332,14 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
     fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
         let Begin { request, left, deadline, .. } = begin;
         self.pass += 1;
-        self.ledger.mail().clear();
+        self.ledger.messages().clear();
         let failures = if self.has_init { self.init(request.seed, deadline)? } else { Vec::new() };
         // Without a known number of batches, a user's iterator ends the pass. There are always
         // tickets left.
         self.left = left.unwrap_or(usize::MAX);
         // In order, slots are assigned in turn. So begin after the slot that cannot be assigned
         // yet, which makes it the last one.
-        let depth = self.places.len() as u64;
+        let depth = self.slots.len() as u64;
         self.to_assign = self.to_assign.next_multiple_of(depth) + self.empty.map_or(0, |slot| slot as u64 + 1);
         (self.start, self.next) = (self.to_assign, self.to_assign);
         {
@@ -348,7 +348,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         }
         self.assign_all();
         self.call();
-        Ok(Begun { failures, no_worker_left: self.is_deserted() })
+        Ok(Begun { failures, no_worker_left: self.no_worker_left() })
     }
 
     fn try_next(&mut self, _: &Progress, _: &WorkerPool, cell_pool: &mut CellPool<P>) -> Next<P> {
@@ -356,7 +356,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
             if self.cancel.is_stopped() {
                 return Err(NotReady::Closed);
             }
-            if !cell_pool.refill(&mut self.places[slot].cell) {
+            if !cell_pool.refill(&mut self.slots[slot].cell) {
                 self.has_ended(slot);
                 return Err(if self.has_more() { NotReady::Held } else { NotReady::End });
             }
@@ -364,13 +364,13 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
             self.assign_all();
         }
         // Read this before the ring, so that what the last worker finished or left is seen.
-        let deserted = self.is_deserted();
-        let found = self.finished().or_else(|| if deserted { self.left_failed() } else { None });
+        let no_worker_left = self.no_worker_left();
+        let found = self.finished().or_else(|| if no_worker_left { self.left_failed() } else { None });
         let Some((slot, ticket, look)) = found else {
             return Err(match () {
                 () if self.ring.is_closed() => NotReady::Closed,
                 () if !self.has_more() => NotReady::End,
-                () if deserted => NotReady::Closed,
+                () if no_worker_left => NotReady::Closed,
                 () => {
                     self.call();
                     NotReady::Empty
@@ -380,19 +380,19 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         if self.cancel.is_stopped() {
             return Err(NotReady::Closed);
         }
-        if let Some(cause) = self.places[slot].refused.take() {
-            let place = &self.places[slot];
-            place.cell.state().fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
+        if let Some(cause) = self.slots[slot].refused.take() {
+            let slot_cell = &self.slots[slot];
+            slot_cell.cell.state().fail(Failure { position: slot_cell.first, index: 0, by: By::Consumer, cause });
         }
         if look != Look::Ready || self.control.is_noted(slot, ticket) {
-            self.read_mail(slot, ticket, look);
+            self.read_messages(slot, ticket, look);
         }
         if look == Look::Ready {
             self.check(slot);
         }
         self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
         self.next += 1;
-        let SlotCell { cell, task, rows, .. } = &mut self.places[slot];
+        let SlotCell { cell, task, rows, .. } = &mut self.slots[slot];
         let (task, rows) = (*task, *rows);
         let Some(lease) = cell_pool.exchange(cell) else {
             let lease = CellPool::share(cell);
@@ -401,7 +401,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
             return Ok(Ready { lease, task, rows });
         };
         self.assign_all();
-        if self.uncalled > self.places.len() / 2 || self.left == 0 {
+        if self.uncalled > self.slots.len() / 2 || self.left == 0 {
             self.call();
         }
         Ok(Ready { lease, task, rows })
@@ -414,12 +414,12 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
     }
 
     fn wait_for_release(&mut self, deadline: &Until, cell_pool: &CellPool<P>) -> bool {
-        let own = || self.empty.is_some_and(|slot| self.places[slot].cell.is_free());
+        let own = || self.empty.is_some_and(|slot| self.slots[slot].cell.is_free());
         cell_pool.wait(deadline, || own() || self.cancel.is_stopped() || self.ring.is_closed())
     }
 
     fn is_ready(&self) -> bool {
-        self.finished().is_some() || self.ring.is_closed() || self.is_deserted() || !self.has_more()
+        self.finished().is_some() || self.ring.is_closed() || self.no_worker_left() || !self.has_more()
     }
 
     fn ready(&self) -> usize {
@@ -439,7 +439,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
     }
 
     fn cannot_continue(&self) -> bool {
-        self.ring.is_closed() || self.is_deserted()
+        self.ring.is_closed() || self.no_worker_left()
     }
 
     fn stopper(&self) -> Stopper {
@@ -468,6 +468,6 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
     }
 
     fn kept(&self) -> Option<Tag> {
-        self.empty.map(|slot| self.places[slot].cell.tag())
+        self.empty.map(|slot| self.slots[slot].cell.tag())
     }
 }

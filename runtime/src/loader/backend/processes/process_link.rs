@@ -22,14 +22,14 @@ use crate::dataset::WorkerInfo;
 use crate::loader::backend::processes::child::{Child, End, PAUSE, Restarts, WorkerExit, poll};
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::{Event, Forwarder};
-use crate::loader::backend::processes::mail::{
-    self, BEGUN, EVENT, FAILURE, MAX_REPORTS, MAX_WAITING, READY, REFUSED, RemoteError, Report, SKIPPED, overwritten,
-};
-use crate::loader::backend::processes::running::{LOOKS, Running};
+use crate::loader::backend::processes::running::{CHECKS, Running};
 use crate::loader::backend::processes::socket::{Message, PIECE, Socket};
 use crate::loader::backend::processes::spawn::{Spawn, not_started};
 use crate::loader::backend::processes::supervisor::{EventFd, GRACE};
 use crate::loader::backend::processes::worker::{self, WorkerMain};
+use crate::loader::backend::processes::worker_messages::{
+    self, BEGUN, EVENT, FAILURE, MAX_REPORTS, MAX_WAITING, READY, REFUSED, RemoteError, Report, SKIPPED, overwritten,
+};
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, Start, StreamPosition};
 use crate::loader::checkpoint::state::{MAX_COUNTED, Stream};
 use crate::loader::collate::allocate::PayloadAt;
@@ -126,7 +126,7 @@ impl<P: Storage, S: Service<P>> WorkerMain for Server<P, S> {
                     let info = WorkerInfo::new(worker, self.workers, seed);
                     let outcome = init.as_mut().map_or(Ok(()), |init| init.run(info));
                     // If this fails, the loader has ended, and nobody needs the message.
-                    let _ = socket.send(&mail::begun(pass, outcome));
+                    let _ = socket.send(&worker_messages::begun(pass, outcome));
                 }
                 PASS => {
                     let [samples, until, saves, ..] = message.numbers;
@@ -158,7 +158,7 @@ fn report<P>(
     position: &StreamPosition,
 ) -> io::Result<()> {
     if work.has_errors() {
-        mail::tell(socket, task as u64, 0, &work.take_errors())?;
+        worker_messages::send_errors(socket, task as u64, 0, &work.take_errors())?;
     }
     let (what, rows) = match outcome {
         Outcome::Batch(rows) => (BATCH, rows as u64),
@@ -177,7 +177,7 @@ struct Linked {
     /// The last pass for which the process was asked to run the `worker_init`, and the last pass
     /// that was announced to it; 0 before the first.
     called: u64,
-    told: u64,
+    announced_pass: u64,
     /// Whether the process was started by a command and has not begun to work; and why it cannot,
     /// if it has said so.
     starts: bool,
@@ -196,7 +196,7 @@ impl Linked {
 }
 
 /// Why a request gets no answer.
-enum Gone {
+enum NoAnswer {
     /// The loader has closed the rings.
     Closed,
     /// The process has ended; holds the sample that it was reading, if any.
@@ -234,8 +234,8 @@ impl<P, S> ProcessLink<P, S> {
 
     /// Kills the process, unless it has ended, and returns how it ended.
     #[cold]
-    fn reap(&mut self) -> Gone {
-        let Some(mut process) = self.process.take() else { return Gone::Ended(End::Unknown, None) };
+    fn reap(&mut self) -> NoAnswer {
+        let Some(mut process) = self.process.take() else { return NoAnswer::Ended(End::Unknown, None) };
         // A process that is still starting may close its input long before it ends. Wait for its
         // end, which tells what went wrong.
         let child = &process.running.child;
@@ -245,23 +245,23 @@ impl<P, S> ProcessLink<P, S> {
         // Killing a process that is already ending does not change how it ends.
         child.kill();
         let (end, at) = process.running.reap(&self.shared.control.activities());
-        let told = std::iter::from_fn(|| process.socket.receive(false)).take(MAX_WAITING);
-        for message in told.filter(|message| matches!(message.kind, READY | REFUSED)).collect::<Vec<_>>() {
+        let messages = std::iter::from_fn(|| process.socket.receive(false)).take(MAX_WAITING);
+        for message in messages.filter(|message| matches!(message.kind, READY | REFUSED)).collect::<Vec<_>>() {
             process.note(self.worker, message);
         }
-        match mail::refusal(process.starts, process.refusal.as_deref(), end) {
-            _ if process.starts && self.shared.wakeup.is_signalled() => Gone::Closed,
-            Some(why) => Gone::Refused(why),
-            None => Gone::Ended(end, at),
+        match worker_messages::refusal(process.starts, process.refusal.as_deref(), end) {
+            _ if process.starts && self.shared.wakeup.is_signalled() => NoAnswer::Closed,
+            Some(why) => NoAnswer::Refused(why),
+            None => NoAnswer::Ended(end, at),
         }
     }
 
     /// Kills a process that has sent a message that makes no sense.
     #[cold]
-    fn corrupted(&mut self) -> Gone {
+    fn corrupted(&mut self) -> NoAnswer {
         self.process.iter_mut().for_each(|process| process.starts = false);
         self.reap();
-        Gone::Over("its process sent an answer that makes no sense".to_owned())
+        NoAnswer::Over("its process sent an answer that makes no sense".to_owned())
     }
 
     /// Whether a process that ended is replaced.
@@ -269,20 +269,20 @@ impl<P, S> ProcessLink<P, S> {
         matches!(end, End::Late(_)) || self.shared.restarts.take()
     }
 
-    fn send(&mut self, message: &Message) -> Result<(), Gone> {
+    fn send(&mut self, message: &Message) -> Result<(), NoAnswer> {
         Socket::in_pieces(message, |piece| self.send_piece(piece))
     }
 
-    fn send_piece(&mut self, piece: &Message) -> Result<(), Gone> {
+    fn send_piece(&mut self, piece: &Message) -> Result<(), NoAnswer> {
         loop {
-            let Some(process) = &self.process else { return Err(Gone::Ended(End::Unknown, None)) };
+            let Some(process) = &self.process else { return Err(NoAnswer::Ended(End::Unknown, None)) };
             match process.socket.try_send(piece) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let ready = poll(&[process.running.child.fd(), self.shared.wakeup.as_fd()], Some(PAUSE));
                     match ready[..] {
                         [true, _] => return Err(self.reap()),
-                        [_, true] => return Err(Gone::Closed),
+                        [_, true] => return Err(NoAnswer::Closed),
                         _ => {}
                     }
                 }
@@ -292,12 +292,12 @@ impl<P, S> ProcessLink<P, S> {
     }
 
     /// Waits for the next message of an answer. Emits the events that come before it.
-    fn receive(&mut self) -> Result<Message, Gone> {
+    fn receive(&mut self) -> Result<Message, NoAnswer> {
         let (mut text, mut is_last) = (String::new(), false);
         let limit = self.shared.sample_timeout;
-        let pause = limit.map(|limit| (limit / LOOKS).max(Duration::from_millis(1)));
+        let pause = limit.map(|limit| (limit / CHECKS).max(Duration::from_millis(1)));
         loop {
-            let Some(process) = &mut self.process else { return Err(Gone::Ended(End::Unknown, None)) };
+            let Some(process) = &mut self.process else { return Err(NoAnswer::Ended(End::Unknown, None)) };
             match process.socket.receive(false) {
                 Some(message) if message.kind == PIECE => {
                     if message.text.is_empty() || text.len() >= MAX_SAVED {
@@ -310,7 +310,7 @@ impl<P, S> ProcessLink<P, S> {
                     process.note(self.worker, message);
                     // A worker that never stops to emit events must not keep this thread.
                     if self.shared.wakeup.is_signalled() {
-                        return Err(Gone::Closed);
+                        return Err(NoAnswer::Closed);
                     }
                     is_last = false;
                 }
@@ -320,7 +320,7 @@ impl<P, S> ProcessLink<P, S> {
                     let fds = [process.socket.as_fd(), process.running.child.fd(), self.shared.wakeup.as_fd()];
                     let ready = poll(&fds, pause);
                     if ready[2] {
-                        return Err(Gone::Closed);
+                        return Err(NoAnswer::Closed);
                     }
                     // If no message follows, the other end is closed.
                     is_last = ready[0] || ready[1];
@@ -342,7 +342,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
             None => self.fork(theirs)?,
         };
         let running = Running::new(worker, child, &shared.control.activities());
-        Ok(Linked { running, socket, called: 0, told: 0, starts: spawn.is_some(), refusal: None })
+        Ok(Linked { running, socket, called: 0, announced_pass: 0, starts: spawn.is_some(), refusal: None })
     }
 
     fn fork(&self, theirs: Socket) -> io::Result<Child> {
@@ -359,13 +359,13 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
 
     /// Makes the process run the `worker_init` for the pass, unless it has, and returns the
     /// outcome. Starts a process if there is none.
-    fn call(&mut self) -> Result<Result<(), BoxError>, Gone> {
+    fn call(&mut self) -> Result<Result<(), BoxError>, NoAnswer> {
         if self.process.is_none() {
             // There may be requests that were sent before the rings were closed.
             if self.shared.wakeup.is_signalled() {
-                return Err(Gone::Closed);
+                return Err(NoAnswer::Closed);
             }
-            let failed = |error| Gone::Over(format!("its process could not be started again: {error}"));
+            let failed = |error| NoAnswer::Over(format!("its process could not be started again: {error}"));
             self.process = Some(self.launch().map_err(failed)?);
         }
         let (Some(Request { pass, seed, .. }), Some(process)) = (self.called, &mut self.process) else {
@@ -385,11 +385,11 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
     }
 
     /// Requests a batch from the process.
-    fn make(&mut self, request: Request, wanted: Wanted<'_>, work: &BatchState<P>) -> Result<Outcome, Gone> {
-        self.call()?.map_err(|error| Gone::Over(format!("its worker_init failed: {error}")))?;
+    fn make(&mut self, request: Request, wanted: Wanted<'_>, work: &BatchState<P>) -> Result<Outcome, NoAnswer> {
+        self.call()?.map_err(|error| NoAnswer::Over(format!("its worker_init failed: {error}")))?;
         let Request { epoch, seed, pass, budget, .. } = request;
         if let Some(process) = &mut self.process
-            && std::mem::replace(&mut process.told, pass) != pass
+            && std::mem::replace(&mut process.announced_pass, pass) != pass
         {
             let Start { stream: Stream { samples, saved, .. }, until } = self.start.clone();
             let numbers = [samples as u64, until as u64, u64::from(saved.is_some()), 0, 0, 0];
@@ -402,7 +402,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
         loop {
             let message = self.receive()?;
             let makes_sense = match message.kind {
-                FAILURE | SKIPPED => answer.tell(message, self.worker, wanted),
+                FAILURE | SKIPPED => answer.add_report(message, self.worker, wanted),
                 MADE => match answer.outcome(message, wanted, work) {
                     Some((outcome, stream)) => {
                         if wanted.indices.is_none() {
@@ -423,19 +423,19 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
     /// Returns the outcome of a batch for which there is no answer; `None` if the request is to be
     /// sent to a new process.
     #[cold]
-    fn recover(&mut self, gone: Gone, wanted: Wanted<'_>, work: &BatchState<P>) -> Option<Outcome> {
-        let (at, cause) = match gone {
-            Gone::Closed => return Some(Outcome::End),
-            Gone::Refused(message) => {
+    fn recover(&mut self, no_answer: NoAnswer, wanted: Wanted<'_>, work: &BatchState<P>) -> Option<Outcome> {
+        let (at, cause) = match no_answer {
+            NoAnswer::Closed => return Some(Outcome::End),
+            NoAnswer::Refused(message) => {
                 self.over = Some(message);
                 return Some(Outcome::Over);
             }
-            Gone::Over(message) => {
+            NoAnswer::Over(message) => {
                 let cause = Cause::Error(RemoteError(format!("worker {}: {message}", self.worker)).into());
                 self.over = Some(message);
                 (None, cause)
             }
-            Gone::Ended(end, at) => {
+            NoAnswer::Ended(end, at) => {
                 let is_row = |row| wanted.indices.is_none() || row < wanted.rows;
                 let at = at.filter(|at| at.task == wanted.task && is_row(at.row));
                 let exit = WorkerExit { worker: self.worker, end };
@@ -482,19 +482,19 @@ struct Answer {
     /// The rows that were left empty.
     empty: HashSet<usize>,
     /// The number of reports, and the total length of their strings in bytes.
-    told: usize,
+    reports: usize,
     bytes: usize,
 }
 
 impl Answer {
     /// Records a failure or a bad sample. Returns `false` if the batch has no such sample.
-    fn tell(&mut self, mut message: Message, worker: usize, wanted: Wanted<'_>) -> bool {
-        mail::shorten(&mut message.text, &mut self.bytes);
-        self.told += 1;
+    fn add_report(&mut self, mut message: Message, worker: usize, wanted: Wanted<'_>) -> bool {
+        worker_messages::shorten(&mut message.text, &mut self.bytes);
+        self.reports += 1;
         let Report { ticket, row: position, index, cause, empty, .. } = Report::received(worker, message);
         let Wanted { task, first, rows, ref indices } = wanted;
         let is_there = indices.is_none() || (first..first + rows.max(1)).contains(&position);
-        if ticket != task as u64 || !is_there || self.told > MAX_REPORTS {
+        if ticket != task as u64 || !is_there || self.reports > MAX_REPORTS {
             return false;
         }
         let failure = Failure { position, index, by: By::Worker(worker), cause };
@@ -554,9 +554,9 @@ impl<P: Storage, S: Service<P>> BatchWorker<P> for ProcessLink<P, S> {
         loop {
             let (message, error): (_, BoxError) = match self.call() {
                 Ok(outcome) => return outcome,
-                Err(Gone::Closed) => return Ok(()),
-                Err(Gone::Refused(message) | Gone::Over(message)) => (message.clone(), message.into()),
-                Err(Gone::Ended(end, _)) => {
+                Err(NoAnswer::Closed) => return Ok(()),
+                Err(NoAnswer::Refused(message) | NoAnswer::Over(message)) => (message.clone(), message.into()),
+                Err(NoAnswer::Ended(end, _)) => {
                     if self.is_replaced(end) {
                         continue;
                     }
@@ -582,8 +582,8 @@ impl<P: Storage, S: Service<P>> BatchWorker<P> for ProcessLink<P, S> {
             let wanted = shared.server.service.wanted(self.worker, task);
             match self.make(request, wanted, work) {
                 Ok(outcome) => break outcome,
-                Err(gone) => {
-                    if let Some(outcome) = self.recover(gone, wanted, work) {
+                Err(no_answer) => {
+                    if let Some(outcome) = self.recover(no_answer, wanted, work) {
                         break outcome;
                     }
                 }
@@ -737,28 +737,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_other_rows_makes_no_sense() {
+    fn reports_about_other_rows_make_no_sense() {
         let list = [3, 1, 4];
-        let dealt = Wanted { task: 2, first: 30, rows: 3, indices: Some(Indices::List(&list)) };
-        let told = |ticket, row: u64, empty| {
+        let indexed = Wanted { task: 2, first: 30, rows: 3, indices: Some(Indices::List(&list)) };
+        let report = |ticket, row: u64, empty| {
             let numbers = [ticket, row, u64::MAX, 0, empty, 0];
             Message { kind: SKIPPED, numbers, text: String::new() }
         };
         let mut answer = Answer::default();
-        for (told, makes_sense) in [
-            (told(2, 30, 1), true),
-            (told(2, 32, 1), true),
-            (told(2, 32, 0), true),
-            (told(2, 32, 1), false),
-            (told(2, 29, 1), false),
-            (told(2, 33, 1), false),
-            (told(2, u64::MAX, 0), false),
-            (told(3, 31, 1), false),
+        for (message, makes_sense) in [
+            (report(2, 30, 1), true),
+            (report(2, 32, 1), true),
+            (report(2, 32, 0), true),
+            (report(2, 32, 1), false),
+            (report(2, 29, 1), false),
+            (report(2, 33, 1), false),
+            (report(2, u64::MAX, 0), false),
+            (report(3, 31, 1), false),
         ] {
-            assert_eq!(answer.tell(told, 0, dealt), makes_sense);
+            assert_eq!(answer.add_report(message, 0, indexed), makes_sense);
         }
-        let stream = Wanted { indices: None, ..dealt };
-        assert!(answer.tell(told(2, u64::MAX, 1), 0, stream));
+        let stream = Wanted { indices: None, ..indexed };
+        assert!(answer.add_report(report(2, u64::MAX, 1), 0, stream));
         assert!(answer.bad.iter().all(|bad| bad.row.is_none_or(|row| row < 3)));
     }
 }

@@ -76,14 +76,14 @@ impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for RoundRobinWorker<D, 
     fn fill(&mut self, _: &Request, task: usize, work: &BatchState<C::Payload>, _: &mut StreamPosition) -> Outcome {
         // SAFETY: the loader wrote the slot before it sent the request, and does not write it again
         // before the answer.
-        let (facts, indices) = unsafe { self.control.slot(self.reader.place) };
+        let (facts, indices) = unsafe { self.control.slot(self.reader.activity) };
         let (SlotFacts { first, rows, .. }, plan) = (facts, &facts.plan());
         let task = Task { number: task, first, rows, indices: Indices::U64(indices) };
         let Self { engine, reader, .. } = self;
         if !C::STACKS || !self.control.has_fatal_samples() {
             make(engine, plan, &task, work, reader);
         } else if let Err(cause) = caught(|| engine.fill_skipping(work, plan, &task, 0..rows, reader)) {
-            engine.spoil(work, &task, 0..rows, reader, cause);
+            engine.fail_after_panic(work, &task, 0..rows, reader, cause);
         }
         Outcome::Batch(rows)
     }

@@ -30,11 +30,11 @@ pub(crate) struct Supervision {
     pub(crate) listener: Listener,
 }
 
-/// Starts the workers of a ring, which has a slot for each cell in `places`.
+/// Starts the workers of a ring, which has a slot for each cell in `slot_cells`.
 pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
     process_workers: ProcessWorkers<D, C>,
     Supervision { restarts, sample_timeout, passes_over, spawn, listener }: Supervision,
-    places: Vec<CellOwner<BatchBuffer>>,
+    slot_cells: Vec<CellOwner<BatchBuffer>>,
     memory: &LoaderMemory<BatchBuffer>,
     threads: &mut Workers,
     warnings: &mut Vec<Warning>,
@@ -48,7 +48,7 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
     let (workers, has_init) = (process_workers.engine.workers(), process_workers.init.is_some());
     let wakeup = Arc::new(EventFd::new().map_err(|source| BuildError::Map { bytes: 0, source })?);
     let ring = Arc::new(view(&control, in_order));
-    let ledger = Arc::new(Ledger::new(places.len(), workers, restarts));
+    let ledger = Arc::new(Ledger::new(slot_cells.len(), workers, restarts));
     let supervisor = Supervisor {
         main: Arc::new(process_workers),
         spawn: spawn.map(RefCell::new),
@@ -70,7 +70,7 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
         let source = io::Error::other("the thread that starts worker processes panicked");
         Err(BuildError::Thread { worker: 0, source })
     })?;
-    let layout = places.first().map(|cell| cell.state().payload.layout());
+    let layout = slot_cells.first().map(|cell| cell.state().payload.layout());
     Ok(ProcessRing {
         control,
         ring,
@@ -79,7 +79,7 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
         cancel: threads.cancel.clone(),
         released: memory.cell_pool.released().clone(),
         can_be_invalid: layout.is_some_and(|layout| layout.can_be_invalid()),
-        places: places.into_iter().map(SlotCell::new).collect(),
+        slots: slot_cells.into_iter().map(SlotCell::new).collect(),
         empty: None,
         plan_cell,
         part_rows,

@@ -19,11 +19,11 @@ use crate::arena::above_stdio;
 use crate::loader::backend::processes::child::{Child, End, Restarts, WorkerExit, poll};
 use crate::loader::backend::processes::control::{Control, PULSE};
 use crate::loader::backend::processes::events::Forwarder;
-use crate::loader::backend::processes::mail::{Loss, Mail};
-use crate::loader::backend::processes::running::{LOOKS, Running};
+use crate::loader::backend::processes::running::{CHECKS, Running};
 use crate::loader::backend::processes::socket::Socket;
 use crate::loader::backend::processes::spawn::{Spawn, not_started};
 use crate::loader::backend::processes::worker::{ProcessView, WorkerMain, owner};
+use crate::loader::backend::processes::worker_messages::{Loss, WorkerMessages};
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::metrics::activity::{Activity, At};
@@ -96,7 +96,7 @@ impl AsFd for EventFd {
 pub(crate) struct Ledger {
     /// The ticket that each slot is assigned to, or [`NONE`].
     pub(crate) assigned: Box<[AtomicU64]>,
-    mail: Mutex<Mail>,
+    messages: Mutex<WorkerMessages>,
     /// Notified when workers have sent messages, or have ended.
     changed: Condvar,
     /// The number of workers that are alive and take part in the pass.
@@ -111,7 +111,7 @@ impl Ledger {
     pub(crate) fn new(depth: usize, workers: usize, restarts: usize) -> Self {
         Self {
             assigned: (0..depth).map(|_| AtomicU64::new(NONE)).collect(),
-            mail: Mutex::new(Mail::new(workers)),
+            messages: Mutex::new(WorkerMessages::new(workers)),
             changed: Condvar::new(),
             active: AtomicUsize::new(workers),
             restarts: Restarts::new(restarts),
@@ -119,8 +119,8 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn mail(&self) -> MutexGuard<'_, Mail> {
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn messages(&self) -> MutexGuard<'_, WorkerMessages> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the ticket from which workers search for work.
@@ -128,20 +128,20 @@ impl Ledger {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the lock of the mail, and the condition variable that is notified when the mail
-    /// changes.
-    pub(crate) fn mailbox(&self) -> (&Mutex<Mail>, &Condvar) {
-        (&self.mail, &self.changed)
+    /// Returns the lock of the messages, and the condition variable that is notified when they
+    /// change.
+    pub(crate) fn messages_and_changed(&self) -> (&Mutex<WorkerMessages>, &Condvar) {
+        (&self.messages, &self.changed)
     }
 
     /// Whether no worker is left that takes part in the pass.
-    pub(crate) fn is_deserted(&self) -> bool {
+    pub(crate) fn no_worker_left(&self) -> bool {
         self.active.load(Ordering::Acquire) == 0
     }
 
     /// Updates the number of workers that take part in the pass.
-    pub(crate) fn count(&self, mail: &Mail) {
-        self.active.store(mail.active(), Ordering::Release);
+    pub(crate) fn count(&self, messages: &WorkerMessages) {
+        self.active.store(messages.active(), Ordering::Release);
     }
 }
 
@@ -150,7 +150,7 @@ impl Ledger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Suspect {
     claim: Claim,
-    looks: u32,
+    claim_attempts: u32,
 }
 
 /// A claimed part of a ticket, and the worker that has it, by its index among the running workers
@@ -168,13 +168,13 @@ struct Claim {
 fn suspicious(
     suspects: &mut Vec<Suspect>,
     running: usize,
-    looks: impl Fn(usize) -> u32,
+    claim_attempts: impl Fn(usize) -> u32,
     claims: impl FnOnce() -> Vec<Claim>,
 ) -> Vec<Claim> {
     // A worker may finish its part at any time, and then look for work any number of times. So for
-    // a known claim, the looks are counted before the claim is seen again; and for a new claim,
+    // a known claim, the attempts are counted before the claim is seen again; and for a new claim,
     // after it was seen.
-    let before: Vec<u32> = (0..running).map(&looks).collect();
+    let before: Vec<u32> = (0..running).map(&claim_attempts).collect();
     let now = claims();
     fence(Ordering::Acquire);
     let seen = std::mem::take(suspects);
@@ -182,13 +182,15 @@ fn suspicious(
         .into_iter()
         .map(|claim| {
             let known = |known: &&Suspect| Claim { at: claim.at, ..known.claim } == claim;
-            let looks = seen.iter().find(known).map_or_else(|| looks(claim.at), |known| known.looks);
-            Suspect { claim, looks }
+            let claim_attempts =
+                seen.iter().find(known).map_or_else(|| claim_attempts(claim.at), |known| known.claim_attempts);
+            Suspect { claim, claim_attempts }
         })
         .collect();
-    // Allow one look: the look that found the part may become visible after the claim.
-    let has_looked = |suspect: &&Suspect| before[suspect.claim.at].wrapping_sub(suspect.looks).cast_signed() > 1;
-    suspects.iter().filter(has_looked).map(|suspect| suspect.claim).collect()
+    // Allow one attempt: the attempt that found the part may become visible after the claim.
+    let has_searched =
+        |suspect: &&Suspect| before[suspect.claim.at].wrapping_sub(suspect.claim_attempts).cast_signed() > 1;
+    suspects.iter().filter(has_searched).map(|suspect| suspect.claim).collect()
 }
 
 /// The state of the supervisor.
@@ -230,7 +232,7 @@ impl Supervisor {
         }
         let _ = started.send(Ok(()));
         let _guard = Abandoned(&self);
-        let pause = self.sample_timeout.map_or(PULSE, |limit| (limit / LOOKS).clamp(Duration::from_millis(1), PULSE));
+        let pause = self.sample_timeout.map_or(PULSE, |limit| (limit / CHECKS).clamp(Duration::from_millis(1), PULSE));
         let (mut pulse, mut suspects) = (Instant::now(), Vec::new());
         while !self.ring.is_closed() {
             for at in self.wait(&running, Some(pause)).into_iter().rev() {
@@ -259,7 +261,7 @@ impl Supervisor {
         let child = match &self.spawn {
             Some(spawn) => {
                 let child = spawn.borrow_mut().start(worker, replaces, &ours, theirs);
-                self.ledger.mail().connect(worker, ours, true);
+                self.ledger.messages().connect(worker, ours, true);
                 child?
             }
             None => {
@@ -267,10 +269,10 @@ impl Supervisor {
                 let forwarder = Forwarder::new(&socket);
                 // While this thread holds the lock and forks, no other thread holds it
                 // or uses a socket.
-                let mut mail = self.ledger.mail();
-                mail.connect(worker, ours, false);
+                let mut messages = self.ledger.messages();
+                messages.connect(worker, ours, false);
                 Child::start(|| {
-                    mail.hang_up();
+                    messages.close_sockets();
                     forwarder.during(|| self.main.work(worker, socket, replaces));
                 })?
             }
@@ -282,7 +284,7 @@ impl Supervisor {
     /// messages. Returns the indices in `running` of the workers that have ended, in ascending
     /// order.
     fn wait(&self, running: &[Running], limit: Option<Duration>) -> Vec<usize> {
-        let sockets = self.ledger.mail().sockets();
+        let sockets = self.ledger.messages().sockets();
         let mut fds: Vec<_> = running.iter().map(|process| process.child.fd()).collect();
         fds.push(self.wakeup.as_fd());
         fds.extend(sockets.iter().map(|socket| (**socket).as_fd()));
@@ -298,16 +300,16 @@ impl Supervisor {
 
     /// Receives the messages of the workers, and emits their events.
     fn collect(&self) {
-        let mut mail = self.ledger.mail();
-        mail.collect();
-        self.ledger.count(&mail);
-        let (events, lost) = (std::mem::take(&mut mail.events), std::mem::take(&mut mail.lost_events));
-        drop(mail);
+        let mut messages = self.ledger.messages();
+        messages.collect();
+        self.ledger.count(&messages);
+        let (events, lost) = (std::mem::take(&mut messages.events), std::mem::take(&mut messages.lost_events));
+        drop(messages);
         self.ledger.changed.notify_all();
         for (worker, event) in events {
             event.emit(worker);
             if let Some(core) = event.not_bound {
-                self.listener.hear(|| Warning::NotBound { worker, core });
+                self.listener.notify(|| Warning::NotBound { worker, core });
             }
         }
         if lost > 0 {
@@ -342,8 +344,8 @@ impl Supervisor {
             }
             owned
         };
-        let looks = |at: usize| self.activities[running[at].worker].looks();
-        for claim in suspicious(suspects, running.len(), looks, claims) {
+        let claim_attempts = |at: usize| self.activities[running[at].worker].claim_attempts();
+        for claim in suspicious(suspects, running.len(), claim_attempts, claims) {
             running[claim.at].child.kill();
         }
     }
@@ -353,14 +355,14 @@ impl Supervisor {
     fn reap(&self, ended: &Running) -> Option<Running> {
         let (worker, (end, at)) = (ended.worker, ended.reap(&self.activities));
         self.collect();
-        self.ledger.mail().disconnect(worker);
+        self.ledger.messages().disconnect(worker);
         let is_late = matches!(end, End::Late(_));
-        let refusal = self.ledger.mail().refusal_of(worker, end);
+        let refusal = self.ledger.messages().refusal_of(worker, end);
         let replaced = is_late || refusal.is_none() && self.ledger.restarts.take();
-        let others = self.ledger.mail().active() > 1;
+        let others = self.ledger.messages().active() > 1;
         // If a worker was killed because of one sample, but had begun the next one by then, the
         // next one is not to blame.
-        let is_blamed = |at: &At| !is_late || ended.sight.is_at(at);
+        let is_blamed = |at: &At| !is_late || ended.last_seen.is_at(at);
         let redo = match at {
             Some(at) if !is_blamed(&at) => true,
             Some(at) if self.passes_over && (replaced || others) => {
@@ -372,33 +374,33 @@ impl Supervisor {
         let turn = self.ledger.turn();
         // Everything that the worker had claimed was assigned before.
         self.ring.recover(owner(worker), self.assigned(), |ticket, part| {
-            let mut mail = self.ledger.mail();
+            let mut messages = self.ledger.messages();
             if redo {
-                mail.forget(worker, ticket, |row| row / self.part_rows == part);
+                messages.forget(worker, ticket, |row| row / self.part_rows == part);
                 return Recovery::Redo;
             }
-            mail.lose(Loss { ticket, part, worker, end, at });
+            messages.lose(Loss { ticket, part, worker, end, at });
             Recovery::Fail
         });
         drop(turn);
         let refusal = match replaced.then(|| self.start(worker, true)) {
             Some(Ok(running)) => {
                 trace::tell(|| tracing::warn!(worker, "a worker is replaced: its process {end}"));
-                self.listener.hear(|| Warning::WorkerEnded { worker, end: end.to_string(), replaced: true });
+                self.listener.notify(|| Warning::WorkerEnded { worker, end: end.to_string(), replaced: true });
                 return Some(running);
             }
             Some(Err(error)) => Some(format!("its process {end}, and could not be started again: {error}")),
             None => refusal,
         };
         trace::tell(|| tracing::warn!(worker, "a worker is not replaced: its process {end}"));
-        self.listener.hear(|| Warning::WorkerEnded { worker, end: end.to_string(), replaced: false });
-        let mut mail = self.ledger.mail();
-        mail.ended(worker, end, refusal.as_deref());
-        let failure = refusal.or_else(|| mail.failure_of(worker));
+        self.listener.notify(|| Warning::WorkerEnded { worker, end: end.to_string(), replaced: false });
+        let mut messages = self.ledger.messages();
+        messages.ended(worker, end, refusal.as_deref());
+        let failure = refusal.or_else(|| messages.failure_of(worker));
         // Set this before the count: a thread that finds that no worker is left reads the reason.
         self.liveness.ends(worker, failure.unwrap_or_else(|| format!("its process {end}")));
-        self.ledger.count(&mail);
-        drop(mail);
+        self.ledger.count(&messages);
+        drop(messages);
         self.ledger.changed.notify_all();
         // Wake the loader, which may wait for a batch that no worker will make.
         self.ring.recover(owner(worker), [], |_, _| Recovery::Fail);
@@ -418,7 +420,7 @@ impl Supervisor {
                 let ended = running.swap_remove(at);
                 ended.child.reap();
                 self.collect();
-                self.ledger.mail().disconnect(ended.worker);
+                self.ledger.messages().disconnect(ended.worker);
             }
         }
     }
@@ -432,19 +434,19 @@ mod tests {
     #[test]
     fn a_worker_that_looks_for_work_with_a_part_is_corrupted() {
         let claim = Claim { ticket: 5, part: 1, at: 0, process: 7 };
-        let (mut suspects, looks) = (Vec::new(), Cell::new(u32::MAX));
+        let (mut suspects, attempts) = (Vec::new(), Cell::new(u32::MAX));
         let mut see = |claim, before: u32, after: u32| {
-            looks.set(looks.get().wrapping_add(before));
+            attempts.set(attempts.get().wrapping_add(before));
             let claims = || {
-                // The looks of the worker while the claims are collected.
-                looks.set(looks.get().wrapping_add(after));
+                // The attempts of the worker while the claims are collected.
+                attempts.set(attempts.get().wrapping_add(after));
                 vec![claim]
             };
-            suspicious(&mut suspects, 2, |_| looks.get(), claims)
+            suspicious(&mut suspects, 2, |_| attempts.get(), claims)
         };
         // The worker looks often, and finds a part in the meantime.
         assert_eq!(see(claim, 0, 9), []);
-        // The worker keeps the part for long; its last look becomes visible late.
+        // The worker keeps the part for long; its last attempt becomes visible late.
         assert_eq!(see(claim, 0, 0), []);
         assert_eq!(see(claim, 1, 0), []);
         // The worker finishes the part while the claims are collected, and looks often.

@@ -10,8 +10,8 @@ use slotline_core::wait::{Never, Wait};
 use crate::dataset::{Dataset, WorkerInfo};
 use crate::loader::backend::processes::control::{Control, SharedWaiter, SharedWords, SlotFacts};
 use crate::loader::backend::processes::events::not_bound;
-use crate::loader::backend::processes::mail;
 use crate::loader::backend::processes::socket::Socket;
+use crate::loader::backend::processes::worker_messages;
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::PayloadAt;
 use crate::loader::collate::batch_state::BatchState;
@@ -128,9 +128,9 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
                 && pass != state.called
             {
                 state.called = pass;
-                let outcome = init.run(WorkerInfo::new(state.reader.place, self.engine.workers(), seed));
+                let outcome = init.run(WorkerInfo::new(state.reader.activity, self.engine.workers(), seed));
                 is_ready = outcome.is_ok();
-                let _ = state.socket.send(&mail::begun(pass, outcome));
+                let _ = state.socket.send(&worker_messages::begun(pass, outcome));
                 // The loader asks all workers when a pass begins, and records whose `worker_init`
                 // failed. A replacement that comes later was not asked, so it ends if its
                 // `worker_init` fails.
@@ -167,12 +167,12 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
         is_ready: bool,
     ) -> Result<Claim<'r, SharedWords, SharedWaiter>, ClaimError> {
         let parts = state.reader.sizer.parts();
-        let activity = &*self.engine.activities[state.reader.place];
+        let activity = &*self.engine.activities[state.reader.activity];
         let mut outcome = Err(ClaimError::Full);
         let mut try_claim = || {
             // A waiter may call this once more after it returned true; the claim must not be lost.
             if let Err(ClaimError::Full) = outcome {
-                activity.look();
+                activity.record_claim_attempt();
                 outcome = match is_ready {
                     true => ring.try_claim(state.owner, parts),
                     false if ring.is_closed() => Err(ClaimError::Closed),
@@ -205,7 +205,7 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
         let (reader, plan) = (&mut state.reader, &state.plan);
         if C::STACKS && self.control.has_fatal_samples() {
             if let Err(cause) = caught(|| self.engine.fill_skipping(work, plan, &task, rows.clone(), reader)) {
-                self.engine.spoil(work, &task, rows, reader, cause);
+                self.engine.fail_after_panic(work, &task, rows, reader, cause);
             }
         } else {
             self.engine.make(work, plan, &task, rows, (number, claim.parts().len()), reader);
@@ -215,7 +215,7 @@ impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
         }
         let (ticket, errors) = (claim.ticket(), work.take_errors());
         // If this fails, the loader has ended, and nobody needs the message.
-        let _ = mail::tell(&state.socket, ticket, first, &errors);
+        let _ = worker_messages::send_errors(&state.socket, ticket, first, &errors);
         if !errors.bad.is_empty() {
             self.control.note(claim.slot(), ticket);
         }

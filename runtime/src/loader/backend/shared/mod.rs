@@ -33,7 +33,7 @@ pub(crate) struct SharedRing<P> {
     /// The slot of the last batch, if no free cell could replace the cell that the user got.
     pub(crate) empty: Option<ordered::Lease<Arc<Ring<P>>>>,
     /// Claims what no worker has claimed of a pass that is abandoned.
-    pub(crate) sweeper: Worker<Arc<Ring<P>>>,
+    pub(crate) discarder: Worker<Arc<Ring<P>>>,
     pub(crate) plan_cell: Arc<PlanCell>,
     /// Makes batches in the consumer's thread.
     pub(crate) helper: Box<dyn Help>,
@@ -94,7 +94,7 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
                 // Claim and discard the parts of a started batch that no worker has claimed.
                 // Publish them instead of failing them, so that the batch is taken above, with the
                 // failures that its other parts may have recorded.
-                Err(NextError::Empty) => match self.sweeper.try_claim(usize::MAX) {
+                Err(NextError::Empty) => match self.discarder.try_claim(usize::MAX) {
                     Ok(claim) => claim.publish(),
                     Err(_) if self.consumer.wait(deadline) => {}
                     Err(_) => return Err(NotBegun::Late),
@@ -152,8 +152,8 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
                 let task = if pass.gaps { task(plan, slot.ticket()) } else { pass.delivered };
                 (task, plan.rows(task))
             }
-            None => match fed(plan, slot.slot()) {
-                Some(fed) => fed,
+            None => match drawn_batch(plan, slot.slot()) {
+                Some(batch) => batch,
                 // The ticket was claimed beyond the end of the user's iterator.
                 None => return Err(NotReady::Again),
             },
@@ -243,7 +243,7 @@ fn task(plan: &Plan, ticket: usize) -> usize {
 
 /// Returns the number and the rows of the batch that an index stream has drawn for a slot; `None`
 /// if the index stream had ended.
-fn fed(plan: &Plan, slot: usize) -> Option<(usize, usize)> {
+fn drawn_batch(plan: &Plan, slot: usize) -> Option<(usize, usize)> {
     let list = plan.index_stream.as_ref()?.peek(slot);
     (!matches!(list.outcome, DrawOutcome::End)).then_some((list.number, list.indices.len()))
 }

@@ -58,12 +58,12 @@ pub(crate) struct Started<D: Dataset, C: Collate<D>> {
     pub(crate) engine: Arc<Filler<D, C>>,
 }
 
-/// Starts the workers of a ring, which has a slot for each cell in `places`.
+/// Starts the workers of a ring, which has a slot for each cell in `slot_cells`.
 pub(crate) fn start<D: Dataset, C: Collate<D>>(
     options: &mut Options,
     engine: Engine<D, C>,
     Claims { parts, part_rows, sizer, watching }: Claims,
-    (places, untouched, released): (Vec<CellOwner<C::Payload>>, Option<Untouched>, Arc<Waiter>),
+    (slot_cells, untouched, released): (Vec<CellOwner<C::Payload>>, Option<Untouched>, Arc<Waiter>),
     threads: &mut Workers,
     warnings: &mut Vec<Warning>,
 ) -> Result<Started<D, C>, BuildError> {
@@ -73,9 +73,9 @@ pub(crate) fn start<D: Dataset, C: Collate<D>>(
     let cores = worker_cores(&options.affinity, workers, warnings)?;
     let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
     let config = Config::new().parts(parts).delivery(delivery);
-    let places: Box<[_]> = places.into_iter().map(Slot::new).collect();
-    let room = Waiter::for_room(strategy, places.len());
-    let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(places, config, Waiter::new(strategy), room));
+    let slot_cells: Box<[_]> = slot_cells.into_iter().map(Slot::new).collect();
+    let room = Waiter::for_room(strategy, slot_cells.len());
+    let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(slot_cells, config, Waiter::new(strategy), room));
     ring.seal();
     let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
     let plan_cell = engine.plan_cell.clone();
@@ -100,9 +100,9 @@ pub(crate) fn start<D: Dataset, C: Collate<D>>(
         shared.close();
     })?;
     drop(building);
-    let (worker, sweeper) = (Worker::new(shared.ring.clone()), Worker::new(shared.ring.clone()));
+    let (worker, discarder) = (Worker::new(shared.ring.clone()), Worker::new(shared.ring.clone()));
     let reader = engine.engine.reader(None, sizer);
     let helper = Box::new(Helper { reader, worker, filler: engine.clone() });
-    let backend = SharedRing { shared, consumer, empty: None, sweeper, plan_cell, helper, helps };
+    let backend = SharedRing { shared, consumer, empty: None, discarder, plan_cell, helper, helps };
     Ok(Started { backend, engine })
 }

@@ -103,16 +103,16 @@ impl<P> Shared<P> {
 impl<D: Dataset, C: Collate<D>> Filler<D, C> {
     /// Runs a worker until the ring is closed.
     pub(crate) fn work(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader) {
-        let (place, mut visit) =
-            (reader.place, self.shared.barrier.as_ref().map(|barrier| barrier.visitor(reader.place)));
-        let activity = &self.engine.activities[place];
+        let (id, mut visit) =
+            (reader.activity, self.shared.barrier.as_ref().map(|barrier| barrier.visitor(reader.activity)));
+        let activity = &self.engine.activities[id];
         activity.enter_thread();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.load(worker, reader, visit.as_mut())));
         activity.leave_thread();
         let Err(panic) = outcome else { return };
         // A consumer that makes batches does not need workers. Otherwise close the ring, so that
         // the consumer does not wait for batches that no thread will make.
-        if self.shared.liveness.ends(place, format!("a panic in the loader's own code: {}", take_message(panic)))
+        if self.shared.liveness.ends(id, format!("a panic in the loader's own code: {}", take_message(panic)))
             && !self.shared.shares
         {
             self.shared.close();
@@ -124,9 +124,9 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
 
     fn load(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader, visit: Option<&mut Visitor<'_>>) {
         if let Some(untouched) = &self.shared.untouched {
-            untouched.touch(reader.place, self.engine.workers(), || self.shared.ring.is_closed());
+            untouched.touch(reader.activity, self.engine.workers(), || self.shared.ring.is_closed());
         }
-        let (mut backoff, counters) = (Backoff::default(), &self.engine.activities[reader.place].counters);
+        let (mut backoff, counters) = (Backoff::default(), &self.engine.activities[reader.activity].counters);
         let mut fill = |claim, reader: &mut Reader| {
             self.fill(claim, reader);
             if self.shared.shares && reader.sizer.is_tiny() {
@@ -166,7 +166,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         let _span = trace::wait();
         let begun = Instant::now();
         let outcome = worker.claim(reader.sizer.parts());
-        self.engine.activities[reader.place].counters.waited(begun);
+        self.engine.activities[reader.activity].counters.waited(begun);
         outcome
     }
 

@@ -9,12 +9,12 @@ const SCHEMES: [&str; 9] = ["http", "https", "s3", "s3a", "gs", "az", "adl", "ab
 /// direction of text.
 ///
 /// ```
-/// use slotline::shown;
+/// use slotline::sanitized;
 ///
-/// assert_eq!(shown("https://host/a.tar?key=secret"), "https://host/a.tar?…");
-/// assert_eq!(shown("a\x1b[2J.jpg"), r"a\u{1b}[2J.jpg");
+/// assert_eq!(sanitized("https://host/a.tar?key=secret"), "https://host/a.tar?…");
+/// assert_eq!(sanitized("a\x1b[2J.jpg"), r"a\u{1b}[2J.jpg");
 /// ```
-pub fn shown(text: &str) -> String {
+pub fn sanitized(text: &str) -> String {
     let text = text.split(' ').map(without_secrets).collect::<Vec<_>>().join(" ");
     if !text.contains(is_terminal_control) {
         return text;
@@ -103,7 +103,7 @@ mod tests {
             ("http://a:/b@host/x", "http://…@host/x"),
             ("tags:a@b lost+http://a@b, http: a@b", "tags:a@b lost+http://…@b, http: a@b"),
         ] {
-            assert_eq!(shown(text), expected);
+            assert_eq!(sanitized(text), expected);
         }
     }
 }

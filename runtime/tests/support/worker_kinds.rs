@@ -11,19 +11,19 @@ pub(crate) const HAS_PROCESSES: bool = cfg!(all(target_os = "linux", not(any(shu
 
 /// The number and kind of a loader's workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Crew {
+pub(crate) struct Workers {
     pub(crate) workers: usize,
     pub(crate) processes: bool,
 }
 
 /// Returns workers that are threads for each number, and workers that are processes for each number
 /// except 0.
-pub(crate) fn crews<const N: usize>(workers: [usize; N]) -> impl Iterator<Item = Crew> + Clone {
-    let of = move |processes| workers.into_iter().map(move |workers| Crew { workers, processes });
-    of(false).chain(of(true).filter(|crew| HAS_PROCESSES && crew.workers > 0))
+pub(crate) fn worker_kinds<const N: usize>(workers: [usize; N]) -> impl Iterator<Item = Workers> + Clone {
+    let of = move |processes| workers.into_iter().map(move |workers| Workers { workers, processes });
+    of(false).chain(of(true).filter(|kind| HAS_PROCESSES && kind.workers > 0))
 }
 
-impl Crew {
+impl Workers {
     /// Builds a loader with these workers.
     pub(crate) fn build<D: Dataset>(self, builder: Builder<D>) -> Result<Loader<BatchOf<D>>, BuildError> {
         let builder = builder.num_workers(self.workers);

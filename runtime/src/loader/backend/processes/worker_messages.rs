@@ -69,7 +69,7 @@ fn failure_at(kind: u64, ticket: u64, row: usize, failure: &Failure) -> Message 
 
 /// Sends the bad samples and the failure of a ticket, whose first row is at position `first`, to
 /// the loader.
-pub(crate) fn tell(socket: &Socket, ticket: u64, first: usize, errors: &SlotErrors) -> io::Result<()> {
+pub(crate) fn send_errors(socket: &Socket, ticket: u64, first: usize, errors: &SlotErrors) -> io::Result<()> {
     for Skipped { failure, row } in &errors.bad {
         let mut message = failure_at(SKIPPED, ticket, failure.position - first, failure);
         message.numbers[4] = u64::from(row.is_some());
@@ -174,7 +174,7 @@ struct Worker {
 
 /// The messages of all workers that the loader has not taken yet, and the state of each worker.
 #[derive(Debug, Default)]
-pub(crate) struct Mail {
+pub(crate) struct WorkerMessages {
     workers: Vec<Worker>,
     reports: Vec<Report>,
     losses: Vec<Loss>,
@@ -190,7 +190,7 @@ pub(crate) struct Mail {
     failures: Vec<(usize, BoxError)>,
 }
 
-impl Mail {
+impl WorkerMessages {
     pub(crate) fn new(workers: usize) -> Self {
         Self { workers: (0..workers).map(|_| Worker::default()).collect(), ..Self::default() }
     }
@@ -293,7 +293,7 @@ impl Mail {
     }
 
     /// Closes the loader's sockets, in a process that was forked from the loader's.
-    pub(crate) fn hang_up(&mut self) {
+    pub(crate) fn close_sockets(&mut self) {
         self.workers.iter_mut().for_each(|worker| worker.socket = None);
     }
 
