@@ -41,7 +41,7 @@ proptest! {
     ) {
         let load = |replicas, rank| {
             let sampler = DistributedSampler::over(mixture(len), replicas, rank).unwrap().seed(3);
-            Loader::builder(Items { len, dawdles: false }).batch_size(1).sampler(sampler).seed(1).build().unwrap()
+            Loader::builder(Items { len, sleeps: false }).batch_size(1).sampler(sampler).seed(1).build().unwrap()
         };
         let delivered = |result: Result<_, Error>| match result {
             Ok(batch) => { let batch: slotline::loader::BatchOf<Items> = batch; batch.indices()[0] as usize }
