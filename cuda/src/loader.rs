@@ -16,7 +16,8 @@ use crate::pass::{DevicePass, Progress};
 /// copy be queued before the current copy ends.
 const SLOTS: usize = 3;
 
-/// Feeds a training loop with the batches of a [loader](slotline::Loader) on a device.
+/// A loader that delivers the batches of another [loader](slotline::Loader), the host's loader, on
+/// a device.
 ///
 /// The host's loader writes its batches into [page-locked memory](crate::Pinned). Each batch is
 /// copied to one of three device slots with a single copy, on a stream that belongs to this loader,

@@ -81,7 +81,7 @@ struct Uses {
     end: End,
 }
 
-/// Whether the recorded streams and their events show when a slot is no longer used.
+/// The knowledge about when a slot is no longer used, from the recorded streams and their events.
 #[derive(Debug)]
 enum End {
     Known,

@@ -122,8 +122,8 @@ fn clip(of_box: &mut [f64; 4], [height, width]: [usize; 2]) {
     }
 }
 
-/// Decides which boxes to keep after they were transformed and clipped, with torchvision's name and
-/// defaults.
+/// A rule for which boxes to keep after they were transformed and clipped, with torchvision's name
+/// and defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SanitizeBoundingBoxes {
     /// The smallest width and height, in pixels (default: 1). Smaller boxes are not kept.

@@ -37,7 +37,7 @@ const FIRST_PAUSE: u32 = 8;
 const LONGEST_PAUSE: u32 = 1 << 10;
 const PAUSE_AFTER_FAILURE: u32 = 64;
 
-/// Failures within this time count as one, and halve the limit only once.
+/// The time within which failures count as one, and halve the limit only once.
 const SAME_CAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Limit {
