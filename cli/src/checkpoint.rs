@@ -1,8 +1,9 @@
 //! Interruptible runs: the loader's state in a file, and a log of the delivered batches.
 //!
-//! The state is written to a separate file next to the old one and then replaces it by a rename, so that a complete state
-//! exists whenever the run is killed. The state covers only batches whose step is done, and their lines of the log are on
-//! disk before it. Batches delivered after the last state are delivered again by the run that resumes from it.
+//! The state is written to a separate file next to the old one, which it then replaces by a rename,
+//! so that a complete state exists even if the run is killed at any time. A state covers only
+//! batches whose step is done, and their lines of the log are written to the disk before it.
+//! Batches delivered after the last state are delivered again by the run that resumes from it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,7 +20,7 @@ use slotline_demo::options::seconds;
 
 use crate::files::{is_special, real};
 
-/// The flags.
+/// The command-line flags.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Interrupted runs")]
 pub(crate) struct CheckpointOptions {
@@ -64,7 +65,7 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens the files, and moves `loader` to where the run starts.
+    /// Opens the files, and moves `loader` to the position where the run starts.
     pub(crate) fn open<S: Schema>(options: &CheckpointOptions, loader: &mut Loader<Batch<S>>) -> Result<Self> {
         if let Some(path) = &options.resume {
             let resumed = read(path).and_then(|state| Ok(loader.load_state(&state)?));
@@ -75,7 +76,8 @@ impl Checkpoint {
         Ok(Self { state: state.transpose()?, log })
     }
 
-    /// Logs a batch whose step is done. Calls `state` for the loader's state if it is time to save it.
+    /// Logs a batch whose step is done. Calls `state` to get the loader's state if it is time to
+    /// save it.
     pub(crate) fn batch<S>(&mut self, batch: &Batch<S>, state: impl FnOnce() -> State) -> Result<()> {
         if let Some(log) = &mut self.log {
             log.append(&BatchLine::of(batch))?;
@@ -96,7 +98,7 @@ impl Checkpoint {
     }
 }
 
-/// The JSON line of a batch.
+/// The JSON line for a batch.
 #[derive(Debug, Serialize)]
 pub(crate) struct BatchLine<'a> {
     epoch: u32,
@@ -115,18 +117,18 @@ pub(crate) fn read(path: &Path) -> Result<State> {
     serde_json::from_slice(&text).context("the file is not the state of a loader")
 }
 
-/// Returns where the state that replaces the one at `path` is first written.
+/// Returns the path to which a new state is written before it replaces the one at `path`.
 fn next(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".next");
     path.with_file_name(name)
 }
 
-/// The file of the state.
+/// The file with the loader's state.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     path: PathBuf,
-    /// Where the next state is written.
+    /// The path to which the next state is written first.
     next: PathBuf,
     every: Duration,
     written: Instant,
@@ -170,7 +172,8 @@ impl StateFile {
 struct Log {
     path: PathBuf,
     file: File,
-    /// Whether it is not a regular file, such as a pipe: it has no end to check and cannot be synced.
+    /// Whether the file is not a regular one, such as a pipe, so that it has no end to check and
+    /// cannot be synced.
     special: bool,
     /// The line that is being written.
     line: Vec<u8>,
@@ -182,7 +185,7 @@ impl Log {
         let open = || {
             let mut file = OpenOptions::new().read(!special).append(true).create(true).open(&path)?;
             if !special && !ends_with_a_line(&mut file)? {
-                // A run was killed while it wrote a line.
+                // A run was killed while it wrote a line: end that line.
                 file.write_all(b"\n")?;
             }
             Ok::<_, io::Error>(file)
@@ -207,7 +210,7 @@ impl Log {
     }
 }
 
-/// Whether a file is empty or ends with a complete line.
+/// Returns whether a file is empty or ends with a complete line.
 fn ends_with_a_line(file: &mut File) -> io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(true);

@@ -27,7 +27,7 @@ use crate::screen::{Screen, bytes};
 use crate::source::{Described, Input, Opened, notes};
 use crate::stream::{Step, stream};
 
-/// The flags.
+/// The command-line flags.
 #[derive(Args, Debug)]
 pub(crate) struct Feed {
     #[command(flatten)]
@@ -57,8 +57,8 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Checks that all files to write are different, that none of them is a file of the source, and that a trace will show
-    /// the workers.
+    /// Checks that all files to write are different, that none of them is a file of the source, and
+    /// that a trace could show the workers.
     pub(crate) fn check_flags(&self) -> Result<()> {
         #[cfg(feature = "trace")]
         if self.trace.is_some() && self.options.worker_kind == WorkerKind::Process {
@@ -84,7 +84,8 @@ impl Feed {
                 self.run_loader(&what, loader, Vec::new)
             }
             #[cfg(feature = "image")]
-            // Pictures are decoded while they are written into batches, which the records do not measure.
+            // Pictures are decoded while they are written into batches, which the records'
+            // statistics do not cover, so only warnings are reported.
             Opened::Pictures(pictures) => {
                 let seen = pictures.clone();
                 self.feed(*pictures, || seen.warnings().into_iter().map(|text| format!("warning: {text}")).collect())
@@ -92,7 +93,7 @@ impl Feed {
         }
     }
 
-    /// Shuffles packed tars, and leaves out those of other ranks.
+    /// Sets the order of compressed tars, and selects those of this rank.
     fn share(&self, mut tars: TarStream) -> Result<TarStream> {
         if let Some(ranks) = self.options.ranks()? {
             tars = tars.replica(ranks.world_size(), ranks.rank())?;
@@ -125,7 +126,7 @@ impl Feed {
             ))?;
         }
         if let Err(error) = stream(&mut loader, epochs, self.options.hold, &mut meter, &mut screen, &mut step) {
-            // What held it up may be why it failed.
+            // Print the verdict, since what slowed the run down may also be why it failed.
             screen.clear();
             _ = screen.line(loader.stats().verdict());
             return Err(error);
@@ -156,12 +157,13 @@ impl Feed {
             screen.line(format_args!("order digest: {order}\ndata digest:  {data}"))?;
         }
         screen.finish(&summary)?;
-        // Last, so that everything else has been printed if it fails.
+        // Written last, so that everything else has been printed if it fails.
         stats_file.map_or(Ok(()), |file| file.write(&stats))
     }
 }
 
-/// The file of the loader's statistics. It is opened before the run, so that a wrong path fails at once.
+/// The file for the loader's statistics. It is opened before the run, so that a wrong path fails
+/// immediately.
 struct StatsFile {
     path: PathBuf,
     file: File,
@@ -198,7 +200,7 @@ impl StatsFile {
     }
 }
 
-/// A training step.
+/// A simulated training step.
 struct Train {
     /// How long the step takes.
     compute: Duration,
@@ -210,7 +212,8 @@ impl Step for Train {
     fn batch<S: Schema>(&mut self, _: &mut Screen, batch: &Batch<S>, pass: &Pass<'_, Batch<S>>) -> Result<()> {
         if !self.compute.is_zero() {
             let begun = Instant::now();
-            // Spin, as a step on the CPU would: a sleeping thread would leave its core to the workers.
+            // Spin, as a step on the CPU would: a sleeping thread would leave its core to the
+            // workers.
             while begun.elapsed() < self.compute {
                 std::hint::spin_loop();
             }

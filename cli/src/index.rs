@@ -1,4 +1,4 @@
-//! `slotline index`: walks over tars and TFRecord files once, so that opening them later is fast.
+//! `slotline index`: scans tars and TFRecord files once, so that opening them later is fast.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::opening::FileOptions;
 use crate::screen::walking;
 use crate::source::ServerOptions;
 
-/// The flags.
+/// The command-line flags.
 #[derive(Args, Debug)]
 pub(crate) struct Index {
     /// Tars or TFRecord files, also as patterns: 'shard-{000..099}.tar'. With the cargo feature `remote`, also URLs

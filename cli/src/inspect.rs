@@ -1,4 +1,4 @@
-//! `slotline inspect`: says what a dataset holds, and shows one sample.
+//! `slotline inspect`: prints the fields of a dataset, and one sample.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use crate::files::check_not_source;
 use crate::sheet::SheetOptions;
 use crate::source::{Described, Field, Holds, Input, Opened};
 
-/// How many elements of a tensor or list are shown, and how many characters of a string.
+/// The most elements of a tensor or list to print, and the most characters of a string.
 const ELEMENTS: usize = 8;
 const CHARACTERS: usize = 400;
 
-/// The flags.
+/// The command-line flags.
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
     #[command(flatten)]
@@ -79,7 +79,7 @@ impl Inspect {
         self.print(&fields, loader, 0)
     }
 
-    /// Prints the sample at a position.
+    /// Prints the sample at a position of the pass.
     fn print<S: Schema>(self, fields: &[Field], mut loader: Loader<Batch<S>>, position: usize) -> Result<()> {
         let mut pass = loader.epoch()?;
         let batch = pass.nth(position).with_context(|| format!("there is no sample {}", self.index))?;
@@ -88,7 +88,7 @@ impl Inspect {
         let columns = batch.columns();
         for (i, field) in fields.iter().enumerate() {
             let column = columns.get(i).context("a field without a column")?;
-            // The first dimension is that of the batch, or of what is packed.
+            // Leave out the first dimension, that of the batch; a packed field has its items there.
             let shape = if columns.offsets(i).is_some() { column.shape() } else { &column.shape()[1..] };
             let bytes = column.bytes();
             let value = match field.holds {
@@ -110,12 +110,12 @@ impl Inspect {
     }
 }
 
-/// Prints the fields.
+/// Prints the names and types of the fields.
 fn list(fields: &[Field]) -> Result<()> {
     fields.iter().try_for_each(|field| print_line(format_args!("  {}: {}", field.name, field.kind)))
 }
 
-/// Writes a field to a file of its own.
+/// Writes a field to a separate file, and returns its path.
 fn save(folder: &Path, index: usize, name: &str, extension: &str, bytes: &[u8]) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let plain = |char: char| if char.is_alphanumeric() || "-_.".contains(char) { char } else { '_' };
@@ -133,7 +133,8 @@ fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// Returns the extension and the name of the format of these bytes, if it is a common one.
+/// Returns the extension and a description of the format of these bytes, if the format is a common
+/// one.
 fn known(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     Some(match bytes {
         [0xff, 0xd8, 0xff, ..] => ("jpg", ", a JPEG picture"),

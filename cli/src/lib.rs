@@ -1,16 +1,20 @@
-//! The `slotline` program: trains on the bundled digits, streams datasets, prints orders. [`run`] is all of it, also for the
-//! Python package, which has it as a command.
+//! The `slotline` program: trains on the bundled digits, streams datasets, prints orders. [`run`]
+//! is the whole program; the Python package calls it, too.
 //!
-//! - `feed` and `order`: read a dataset and print throughput figures or indices; both run the loop in `stream`.
-//! - `inspect`: says what a dataset holds, and shows a sample; `index`: saves the indexes of tars and TFRecord files.
-//! - `source`: what these commands read, with the flags of `opening`; with the feature `image`, `pictures` decodes its pictures, and
-//!   `sheet` writes several of them into one image.
-//! - `checkpoint`: the files from which an interrupted run resumes; `state`: merges those of all ranks; `files`: checks on the
-//!   files of a run.
+//! - `feed` and `order`: read a dataset and print the throughput or the indices; both run the loop
+//!   in `stream`.
+//! - `inspect`: prints the fields of a dataset and one sample; `index`: saves the indexes of tars
+//!   and TFRecord files.
+//! - `source`: the datasets that these commands read, with the flags of `opening`; with the feature
+//!   `image`, `pictures` decodes their pictures, and `sheet` writes several pictures into one
+//!   image.
+//! - `checkpoint`: the files from which an interrupted run resumes; `state`: merges the states of
+//!   all ranks; `files`: checks on the files of a run.
 //! - `timeline`, with the feature `trace`: records what each thread did and when.
-//! - `screen`: what commands print, with a progress bar.
+//! - `screen`: the output of commands, with a progress bar.
 //!
-//! The command `demo`, the loader's flags, the meter and the reports are in `slotline_demo`.
+//! The command `demo`, the loader's flags, the throughput meter and the reports are in
+//! `slotline_demo`.
 
 mod checkpoint;
 mod feed;
@@ -55,18 +59,18 @@ enum Command {
     Feed(Box<feed::Feed>),
     /// Print the indices of each batch, in order, as JSON lines
     Order(order::Order),
-    /// Say what a dataset holds, and show one sample
+    /// Print the fields of a dataset, and one sample
     Inspect(inspect::Inspect),
-    /// Walk over tars and TFRecord files once, and save where their samples are
+    /// Scan tars and TFRecord files once, and save the offsets of their samples
     Index(index::Index),
     /// Work with saved states: merge the states of all ranks into one
     State(state::StateCommand),
 }
 
-/// Runs the program with these arguments, of which the first is its name. It prints on stdout, and errors on stderr. Returns
-/// the exit code: 2 for wrong arguments and 1 for any other error.
+/// Runs the program. `arguments` begin with the program's name. It writes to stdout, and errors to
+/// stderr. Returns the exit code: 2 for wrong arguments and 1 for any other error.
 ///
-/// The engine's warnings are printed on stderr, unless the process has a `tracing` subscriber.
+/// The loader's warnings are printed on stderr, unless the process has a `tracing` subscriber.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     program::run(arguments, |cli: Cli| cli.command.run(), opening::as_flags)
 }
@@ -88,7 +92,7 @@ impl Command {
             let written = timeline.finish();
             return outcome.and(written);
         }
-        // If the process has a subscriber, the warnings go there.
+        // If the process already has a subscriber, the warnings go there.
         let _ = log.try_init();
         self.run_logged()
     }

@@ -1,4 +1,4 @@
-//! The options of files as command-line flags, named as in `OpenOptions`.
+//! The options for files as command-line flags, named as in `OpenOptions`.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use slotline_sources::{DefaultNumber, FieldKind, Format, IndexFiles, OpenOptions
 
 use crate::source::ServerOptions;
 
-/// The flags.
+/// The command-line flags.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "File options")]
 pub(crate) struct FileOptions {
-    /// Read only these fields, in this order; others may be of kinds that are not read. In a tar, 'jpg;png' is one field:
-    /// the first of these files that a sample has
+    /// Read only these fields, in this order; the others may have types that slotline cannot read.
+    /// In a tar, 'jpg;png' is one field: the first of these files that a sample has
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) columns: Option<Vec<String>>,
 
@@ -22,11 +22,11 @@ pub(crate) struct FileOptions {
     #[arg(long)]
     skip_incomplete: bool,
 
-    /// Read tars without the block of zeros at their end, which may be truncated
+    /// Accept tars without the block of zeros at their end, which may be truncated
     #[arg(long)]
     missing_end: bool,
 
-    /// Read missing values as zeros, and empty texts, bytes and lists
+    /// Read missing values as zeros, or as empty texts, bytes and lists
     #[arg(long)]
     missing_as_zero: bool,
 
@@ -34,31 +34,31 @@ pub(crate) struct FileOptions {
     #[arg(long)]
     decimals_as_f64: bool,
 
-    /// What a field of tars or TFRecord holds: bytes, text, i64, 'f32 [2, 3]', 'i64 list'
+    /// The type of a field of tars or TFRecord: bytes, text, i64, 'f32 [2, 3]', 'i64 list'
     #[arg(long, value_name = "NAME=KIND", value_parser = pair::<FieldKind>)]
     decode: Vec<(String, FieldKind)>,
 
-    /// The column of CSV or JSONL that names files
+    /// The column of CSV or JSONL that contains file names
     #[arg(long, value_name = "NAME")]
     file_column: Option<String>,
 
-    /// Read 'file_name' and 'image' of CSV or JSONL as fields, and no files
+    /// Read 'file_name' and 'image' of CSV or JSONL as ordinary fields, not as names of files
     #[arg(long)]
     without_files: bool,
 
-    /// What a missing number in a column of a table stands for; once for each column
+    /// The value that replaces a missing number in a column of a table; once for each column
     #[arg(long, value_name = "NAME=NUMBER", value_parser = pair::<DefaultNumber>)]
     default_number: Vec<(String, DefaultNumber)>,
 
-    /// How the files in folders of classes end [default: as those of pictures]
+    /// The endings of the files to read in folders of classes [default: those of pictures]
     #[arg(long, value_name = "EXTENSION,...", value_delimiter = ',')]
     extensions: Option<Vec<String>>,
 
-    /// Read folders of classes of which some have no files
+    /// Accept folders of classes without files
     #[arg(long)]
     allow_empty: bool,
 
-    /// Tokens in a block [default: 1024]
+    /// Number of tokens in a block [default: 1024]
     #[arg(long, value_name = "N")]
     block_size: Option<usize>,
 
@@ -70,24 +70,26 @@ pub(crate) struct FileOptions {
     #[arg(long, value_name = "FOLDER")]
     index_files: Option<PathBuf>,
 
-    /// Most bytes of decoded batches, pages, shards or arrays of files in memory [default: 1 GiB]
+    /// The most bytes of decoded batches, pages, shards or arrays to keep in memory [default: 1
+    /// GiB]
     #[arg(long, value_name = "BYTES")]
     source_memory: Option<u64>,
 
-    /// How many times the room for bytes, texts and lists batches have; for workers that are processes
+    /// Factor by which to enlarge the memory that batches reserve for bytes, texts and lists, for
+    /// worker processes
     #[arg(long, value_name = "TIMES")]
     room: Option<usize>,
 }
 
 impl FileOptions {
-    /// Returns where indexes are saved.
+    /// Returns where to save indexes.
     pub(crate) fn saved_in(&self) -> IndexFiles {
         self.index_files.clone().map_or(IndexFiles::Beside, IndexFiles::In)
     }
 
-    /// Returns how files are opened.
+    /// Returns the options as `OpenOptions`.
     pub(crate) fn options(&self) -> OpenOptions {
-        // SAFETY: the program's documentation says to leave Arrow files alone while they are used.
+        // SAFETY: the program's documentation forbids modifying Arrow files while they are used.
         let mut options = unsafe { OpenOptions::new().map_arrow() }
             .skip_incomplete(self.skip_incomplete)
             .missing_end(self.missing_end)
@@ -127,7 +129,7 @@ impl FileOptions {
     }
 }
 
-/// Says what a user of the records should know.
+/// Prints the warnings about the records.
 pub(crate) fn warn(records: &Records<dyn Format>) {
     for warning in records.warnings() {
         print_error_line(format_args!("warning: {}", as_flags(warning)));
@@ -140,7 +142,7 @@ fn pair<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<(Str
     Ok((name.to_owned(), value.parse().map_err(|error| format!("{error}"))?))
 }
 
-/// Names the options in a message as the flags that they are here.
+/// Replaces the names of options in a message by the command-line flags.
 pub(crate) fn as_flags(message: String) -> String {
     let flags = ServerOptions::augment_args(FileOptions::augment_args(Command::new("")));
     let message = message.replace("`memory_limit`", "`source_memory`");

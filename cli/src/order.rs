@@ -15,7 +15,7 @@ use crate::screen::Screen;
 use crate::source::{Named, Opened, SOURCE_HELP, ServerOptions};
 use crate::stream::{Step, stream};
 
-/// The flags.
+/// The command-line flags.
 #[derive(Args, Debug)]
 pub(crate) struct Order {
     /// Number of samples, instead of a SOURCE

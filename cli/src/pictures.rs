@@ -1,4 +1,4 @@
-//! `--image`: fields with pictures, as a training loop sees them.
+//! `--image`: decoded and transformed pictures, as a training loop gets them.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -7,7 +7,7 @@ use slotline_image::{AnyPipeline, Pipeline, PipelineBuilder};
 use slotline_sources::pictures::Pictures;
 use slotline_sources::{Format, Records};
 
-/// How pictures are decoded.
+/// The command-line flags about decoding pictures.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ImageOptions {
     /// Decode the pictures, and transform them: 'random_resized_crop(224), hflip, normalize(imagenet)'. The transforms have
@@ -22,14 +22,15 @@ pub(crate) struct ImageOptions {
 }
 
 impl ImageOptions {
-    /// Returns the records with their pictures, if that is asked for.
+    /// Returns the records with decoded pictures, if `--image` is given.
     pub(crate) fn open(&self, records: &Records<dyn Format>) -> Result<Option<Pictures>> {
         let Some(builder) = self.image.clone() else { return Ok(None) };
         let pipeline: Pipeline = builder.build().context("--image cannot be used")?;
         self.pictures(records, pipeline.into()).map(Some)
     }
 
-    /// Returns the same pictures with the channels of each pixel together, and how they are normalised.
+    /// Returns the same pictures with the channels last, and their normalisation, so that it can be
+    /// undone.
     pub(crate) fn visible(&self, records: &Records<dyn Format>) -> Result<(Pictures, Normalize)> {
         let builder = self.image.clone().unwrap_or_default();
         let normalize = builder.transforms().iter().find_map(|transform| match transform {

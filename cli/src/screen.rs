@@ -1,4 +1,4 @@
-//! The screen of commands that run for long: what they print, and on a terminal a progress bar.
+//! The output of commands that run for long, and a progress bar if it is a terminal.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -80,7 +80,8 @@ impl Drop for Screen {
     }
 }
 
-/// Returns a progress callback for files that are indexed, and its bar, which is shown on stderr if that is a terminal.
+/// Returns a progress callback for indexing files, and its progress bar, which is shown on stderr
+/// if that is a terminal.
 pub(crate) fn walking() -> (impl Fn(u64, u64) + Send + Sync + 'static, ProgressBar) {
     let template = "indexing {wide_bar} {binary_bytes}/{binary_total_bytes}, {eta} left";
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());

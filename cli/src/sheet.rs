@@ -1,4 +1,4 @@
-//! `inspect --sheet`: many pictures in one, to look at what a training loop sees.
+//! `inspect --sheet`: many pictures in one image, to check what a training loop gets.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -11,13 +11,13 @@ use slotline::dataset::Dataset;
 use slotline_image::transform::Normalize;
 use slotline_sources::pictures::Pictures;
 
-/// The pixels between pictures, and around all of them.
+/// Pixels between pictures, and around all of them.
 const GAP: usize = 4;
 
 /// The largest side of a sheet, in pixels.
 const LARGEST: usize = 32_768;
 
-/// The flags.
+/// The command-line flags.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Contact sheet")]
 pub(crate) struct SheetOptions {
@@ -25,7 +25,7 @@ pub(crate) struct SheetOptions {
     #[arg(long, value_name = "FILE", requires = "image")]
     pub(crate) sheet: Option<PathBuf>,
 
-    /// How many pictures the sheet has
+    /// Number of pictures in the sheet
     #[arg(long, value_name = "N", default_value_t = 64, requires = "sheet")]
     sheet_pictures: usize,
 
@@ -37,13 +37,14 @@ pub(crate) struct SheetOptions {
     #[arg(long, value_name = "N", default_value_t = 42, requires = "sheet")]
     seed: u64,
 
-    /// Number of workers that decode the sheet's pictures, which makes no difference to them
+    /// Number of workers that decode the sheet's pictures; does not affect the result
     #[arg(long, value_name = "N", default_value_t = 0, requires = "sheet")]
     num_workers: usize,
 }
 
 impl SheetOptions {
-    /// Writes the sheet of normalised pictures, channels last. Returns how many it has.
+    /// Writes the sheet from normalised pictures with the channels last. Returns the number of
+    /// pictures.
     pub(crate) fn write(&self, path: &Path, pictures: Pictures, normalize: Normalize) -> Result<usize> {
         let ([height, width, _], field) = (pictures.pipeline().shape(), pictures.field());
         let count = self.sheet_pictures.min(pictures.len());
@@ -81,7 +82,7 @@ struct Sheet {
 }
 
 impl Sheet {
-    /// Makes an empty one, as square as possible.
+    /// Creates an empty sheet, as square as possible.
     fn new(count: usize, [height, width]: [usize; 2]) -> Result<Self> {
         let side = |n: usize, side: usize| n * (side + GAP) + GAP;
         let square = ((count * (height + GAP)) as f64 / (width + GAP) as f64).sqrt().round() as usize;
@@ -97,7 +98,7 @@ impl Sheet {
         Ok(Self { picture: [height, width], columns, size, pixels: vec![255; 3 * size[0] * size[1]] })
     }
 
-    /// Copies a picture to its place, as it was before it was normalised.
+    /// Copies a picture to its place, with the normalisation undone.
     fn put(&mut self, place: usize, picture: &[f32], Normalize { mean, std }: Normalize) {
         let [height, width] = self.picture;
         let (top, left) = (place / self.columns * (height + GAP) + GAP, place % self.columns * (width + GAP) + GAP);

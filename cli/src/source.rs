@@ -1,4 +1,4 @@
-//! What a command reads: arrays by name, or files and folders whose format is detected.
+//! The dataset that a command reads: arrays by name, or files and folders whose format is detected.
 
 use std::fmt;
 use std::fs::File;
@@ -32,7 +32,7 @@ Or digits (1797 images and labels that are bundled with the program), idx:FILE[,
 idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy files), of which a sample is one row of each file. NumPy files are \
 memory-mapped, and must not change while the program runs";
 
-/// SOURCE, and which of its fields are read.
+/// The SOURCE argument, and the flags about which of its fields to read and how.
 #[derive(Args, Debug)]
 pub(crate) struct Input {
     #[arg(help = SOURCE_HELP)]
@@ -49,27 +49,29 @@ pub(crate) struct Input {
     pub(crate) image: ImageOptions,
 }
 
-/// How servers are asked.
+/// The command-line flags about requests to servers.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct ServerOptions {
-    /// Most requests to a bucket or a server at a time [default: 16, up to 128 while more are faster]
+    /// The most concurrent requests to a bucket or server [default: 16, up to 128 while more are
+    /// faster]
     #[cfg(feature = "remote")]
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
 
-    /// Most seconds that a request to a server may take with all its repetitions [default: 180]
+    /// The most seconds that a request may take, including all retries [default: 180]
     #[cfg(feature = "remote")]
     #[arg(long, value_name = "SECONDS")]
     request_timeout: Option<u64>,
 
-    /// Follow redirects to other hosts and schemes, which may lead to one that only this machine can reach
+    /// Follow redirects to other hosts and schemes, which may lead to a host that only this machine
+    /// can reach
     #[cfg(feature = "remote")]
     #[arg(long)]
     follow_redirects: bool,
 }
 
 impl ServerOptions {
-    /// Opens files, with requests as the flags say.
+    /// Calls `open` with these limits on requests.
     #[cfg(feature = "remote")]
     pub(crate) fn limited<T>(self, open: impl FnOnce() -> T) -> T {
         let mut requests = slotline_sources::RequestOptions::new().follow_redirects(self.follow_redirects);
@@ -97,13 +99,13 @@ pub(crate) enum Named {
     Path(PathBuf),
 }
 
-/// A dataset of either kind.
+/// An opened dataset.
 pub(crate) enum Opened {
     Arrays(TensorDataset<Vec<AnyArray>>),
     Records(Records<dyn Format>),
-    /// Packed tars.
+    /// Compressed tars.
     Stream(TarStream),
-    /// Records, of which one field is a picture.
+    /// Records in which one field is a decoded picture.
     #[cfg(feature = "image")]
     Pictures(Box<Pictures>),
 }
@@ -191,7 +193,7 @@ impl Named {
         Ok(Opened::Arrays(unsafe { arrays.map()? }))
     }
 
-    /// Returns the files that are read, as far as they have names of their own.
+    /// Returns the paths of the files to read, if they are known by path.
     pub(crate) fn files(&self) -> &[PathBuf] {
         match self {
             Self::Arrays(Source::Idx(files) | Source::Npy(files)) => files,
@@ -201,7 +203,7 @@ impl Named {
     }
 }
 
-/// Returns the source of a file that holds an array.
+/// Returns the source for a file that contains an array; `None` for any other file.
 fn array(path: &Path) -> Option<Source> {
     let mut start = Vec::new();
     File::open(path).ok()?.take(6).read_to_end(&mut start).ok()?;
@@ -212,15 +214,15 @@ fn array(path: &Path) -> Option<Source> {
     }
 }
 
-/// What a field holds, for people.
+/// A description of a field, for printing.
 pub(crate) struct Field {
     pub(crate) name: String,
-    /// Dtype and shape.
+    /// The dtype and the shape.
     pub(crate) kind: String,
     pub(crate) holds: Holds,
 }
 
-/// How the bytes of a field are to be understood.
+/// How to interpret the bytes of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
     Elements,
@@ -228,12 +230,12 @@ pub(crate) enum Holds {
     Bytes,
 }
 
-/// A dataset that knows the names of its fields.
+/// A dataset that can describe its fields.
 pub(crate) trait Described {
     /// Returns the fields, in order.
     fn named(&self) -> Vec<Field>;
 
-    /// Lists the fields in a line.
+    /// Describes all fields in one line.
     fn describe(&self) -> String {
         let field = |field: &Field| format!("{}: {}", field.name, field.kind);
         self.named().iter().map(field).collect::<Vec<_>>().join(", ")
@@ -284,12 +286,13 @@ fn fields(fields: &RecordFields) -> Vec<Field> {
     fields.as_slice().iter().map(field).collect()
 }
 
-/// Returns the warnings about the files, and how much of the time was spent on reading them.
+/// Returns the warnings about the files, and the share of time that was spent reading them.
 pub(crate) fn notes(records: &Records<dyn Format>) -> Vec<String> {
     records.warnings().into_iter().map(|warning| format!("warning: {warning}")).chain(bound(records)).collect()
 }
 
-/// Says how much of the time in a dataset was spent on reading files, if that is known.
+/// Returns a sentence about the share of time in the dataset that was spent reading files, if it is
+/// known.
 fn bound(records: &Records<dyn Format>) -> Option<String> {
     let share = 100.0 * records.reading_share()?;
     let from = if records.format().files().is_remote() { "the network" } else { "the disk, or its cache" };

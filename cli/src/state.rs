@@ -9,7 +9,7 @@ use slotline_demo::output::print_line;
 
 use crate::checkpoint::{self, StateFile};
 
-/// The commands.
+/// The command-line arguments.
 #[derive(Args, Debug)]
 pub(crate) struct StateCommand {
     #[command(subcommand)]
@@ -18,9 +18,9 @@ pub(crate) struct StateCommand {
 
 #[derive(Debug, Subcommand)]
 enum Kind {
-    /// Make one state out of those of all ranks, which any number of ranks can resume from
+    /// Merge the states of all ranks into one, which any number of ranks can resume from
     ///
-    /// The states must be of one run, and saved after the same step.
+    /// The states must be from the same run, saved after the same step.
     Merge {
         /// The state of each rank
         #[arg(value_name = "FILE", required = true)]

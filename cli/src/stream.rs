@@ -1,4 +1,5 @@
-//! The loop of `feed` and `order`: counts every batch of every pass, and holds as many of the newest ones as requested.
+//! The loop of `feed` and `order`: it counts every batch of every pass, and keeps as many of the
+//! newest ones as requested.
 
 use std::collections::VecDeque;
 
@@ -22,8 +23,8 @@ pub(crate) trait Step {
     }
 }
 
-/// Runs the remaining passes up to `epochs`. The loop holds the newest `hold` batches, and drops the oldest of them before
-/// it requests the next one.
+/// Runs the remaining passes up to `epochs`. The loop keeps the newest `hold` batches, and drops
+/// the oldest of them before it requests the next batch.
 pub(crate) fn stream<S: Schema>(
     loader: &mut Loader<Batch<S>>,
     epochs: u32,

@@ -11,7 +11,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::registry::LookupSpan;
 
-/// A timeline that is being written.
+/// A timeline that is being recorded.
 pub(crate) struct Timeline {
     guard: FlushGuard,
     failure: Arc<Mutex<Option<io::Error>>>,

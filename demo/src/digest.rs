@@ -1,4 +1,4 @@
-//! Digests of the delivered indices and data, which can be compared between runs.
+//! Digests of the delivered indices and data, for comparing runs.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ any number and kind of workers, prefetch_factor or part_size; data_digest depend
 than one field. The digests are computed in the loop as a part of its step, and their time is measured with it: to measure the \
 loader alone, pass --digest=false";
 
-/// The digests of everything delivered so far.
+/// The digests of all batches delivered so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Digests {
     order: Sha256,
@@ -33,7 +33,7 @@ impl Digests {
             if let Some(field) = columns.get(i) {
                 self.data.update(field.bytes());
             }
-            // Where the samples end is a part of packed data.
+            // For packed data, the lengths of the samples are part of the digest.
             for ends in columns.offsets(i).into_iter().flat_map(|offsets| offsets.windows(2)) {
                 self.data.update((ends[1] - ends[0]).to_le_bytes());
             }

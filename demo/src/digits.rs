@@ -1,4 +1,4 @@
-//! The demo's dataset: a subset of the digits, in the form the network takes.
+//! The demo's dataset: a subset of the digits, in the form that the network takes.
 
 use slotline::BoxError;
 use slotline::array::Array;
@@ -18,7 +18,7 @@ pub(crate) struct Digits {
     images: Array<u8>,
     labels: Array<i64>,
     chosen: Vec<u32>,
-    /// Whether images are shifted at random, by each sample's random numbers.
+    /// Whether images are shifted at random, with each sample's random numbers.
     augmented: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn split() -> Result<(Digits, Digits), BoxError> {
     let (images, labels) = slotline::source::digits();
     let mut chosen = Vec::new();
     Generator::from_seed(0).randperm_into(images.len(), &mut chosen)?;
-    // Both sizes are rounded down, and the first part gets the remainder.
+    // Both sizes are rounded down, and the first part gets the remaining samples.
     let test = chosen.split_off(images.len() - images.len() / 5);
     let train = Digits { images: images.clone(), labels: labels.clone(), chosen, augmented: true };
     Ok((train, Digits { images, labels, chosen: test, augmented: false }))
@@ -54,7 +54,7 @@ fn shift(rng: &mut SampleRng) -> (isize, isize) {
     STEPS.get(rng.next_u32() as usize % (2 * STEPS.len())).copied().unwrap_or_default()
 }
 
-/// Returns the image shifted to the right and down, as numbers from 0 to 1, filled up with background.
+/// Returns the image shifted to the right and down, as numbers from 0 to 1, filled with background.
 fn moved(image: &[u8], right: isize, down: isize) -> [f32; PIXELS] {
     let mut pixels = [0.0; PIXELS];
     for (y, row) in pixels.chunks_exact_mut(SIDE).enumerate() {

@@ -1,4 +1,4 @@
-//! `slotline demo` in a program of its own, which builds quickly.
+//! `slotline demo` as a separate program, which builds quickly.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,9 @@
 //! Counts and times while a loop runs.
 //!
-//! The time in the loader is the time inside `Loader::epoch` and `Pass::next`: waiting for a batch, or loading samples,
-//! since the consumer loads too while it would otherwise wait. All other time of a pass is the loop's step, including the
-//! digests. The digests are not subtracted, as workers continue to load while they are computed.
+//! The time in the loader is the time inside `Loader::epoch` and `Pass::next`: waiting for a batch,
+//! or loading samples, since the consumer loads samples instead of waiting. All other time of a
+//! pass belongs to the loop's step, including the digests. The time for digests is not subtracted,
+//! since workers continue to load meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,14 @@ use slotline::Batch;
 
 use crate::digest::Digests;
 
-/// What a loop has received, and how long that took.
+/// Counts of what a loop has received, and the time that took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// The batches that were received.
+    /// The number of batches received.
     pub batches: u64,
-    /// The samples in them.
+    /// The number of samples in these batches.
     pub samples: u64,
-    /// The size of all fields, without the indices.
+    /// The size of all fields in bytes, without the indices.
     pub bytes: u64,
     /// The time of the passes.
     pub time: Duration,
@@ -100,7 +101,8 @@ impl Meter {
         }
     }
 
-    /// Returns the bytes of a batch, and notes those of a sample if all have the same.
+    /// Returns the size of a batch in bytes, and records the size of a sample if all samples have
+    /// the same.
     fn weigh<S>(&mut self, batch: &Batch<S>) -> u64 {
         let columns = batch.columns();
         let bytes = (0..columns.len()).filter_map(|i| columns.get(i)).map(|field| field.bytes().len() as u64).sum();
@@ -146,7 +148,7 @@ impl Meter {
     }
 }
 
-/// The figures of a run.
+/// The results of a run.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     batches: u64,

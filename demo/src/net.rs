@@ -7,7 +7,7 @@ use slotline::tensor::TensorView;
 
 use crate::digits::PIXELS;
 
-/// Units of the hidden layer.
+/// The number of units in the hidden layer.
 const HIDDEN: usize = 128;
 /// The number of classes: the digits.
 const CLASSES: usize = 10;
@@ -27,7 +27,8 @@ impl<const IN: usize, const OUT: usize> Layer<IN, OUT> {
         Self { weights: Box::new([[0.0; OUT]; IN]), biases: [0.0; OUT] }
     }
 
-    /// Draws uniform weights around 0, scaled so that signals keep their size through a layer of rectifiers.
+    /// Draws uniform weights around 0, scaled so that signals keep their size through a layer of
+    /// rectified linear units.
     fn random(generator: &mut Generator) -> Self {
         let mut layer = Self::zeros();
         let bound = (6.0 / IN as f64).sqrt();
@@ -103,7 +104,7 @@ impl Score {
     }
 }
 
-/// The network: pixels, a hidden layer of rectifiers, and one output for each digit.
+/// The network: pixels, a hidden layer of rectified linear units, and one output for each digit.
 #[derive(Debug)]
 pub(crate) struct Net {
     hidden: Layer<PIXELS, HIDDEN>,
@@ -133,14 +134,14 @@ impl Net {
             back.iter_mut().zip(&active).filter(|(_, active)| **active <= 0.0).for_each(|(slope, _)| *slope = 0.0);
             gradient.0.add_gradient(pixels, &back);
         }
-        // The gradient is a sum, and the step follows the mean.
+        // The gradient is a sum over the batch; the step uses the mean.
         let rate = rate / labels.len().max(1) as f32;
         self.hidden.descend(&mut self.velocity.0, &gradient.0, rate);
         self.output.descend(&mut self.velocity.1, &gradient.1, rate);
         score
     }
 
-    /// Returns the score on a batch, which has the form that [`train`](Self::train) takes.
+    /// Returns the score on a batch in the form that [`train`](Self::train) takes.
     pub(crate) fn test(&self, images: &TensorView<'_, f32>, labels: &TensorView<'_, i64>) -> Score {
         let mut score = Score::default();
         for (pixels, label) in samples(images, labels) {
@@ -160,11 +161,11 @@ impl Net {
         let logits = self.output.forward(&active);
         let probabilities = softmax(&logits);
         score.samples += 1;
-        // Among equals, the first digit is the guess.
+        // Among equal probabilities, the first digit is the guess.
         score.correct += usize::from(
             (0..CLASSES).rev().max_by(|&a, &b| probabilities[a].total_cmp(&probabilities[b])) == Some(label),
         );
-        // A probability that underflows f32 is not zero.
+        // A probability that underflows f32 is not exactly zero, so keep it positive.
         score.loss -= f64::from(probabilities[label].max(f32::MIN_POSITIVE)).ln();
         (active, probabilities)
     }
@@ -191,7 +192,7 @@ fn samples<'a>(
 mod tests {
     use super::*;
 
-    /// A small change of a weight changes the loss as the gradient predicts.
+    /// Changing a weight slightly must change the loss as the gradient predicts.
     #[test]
     fn gradients_match_finite_differences() {
         let mut generator = Generator::from_seed(3);

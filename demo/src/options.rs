@@ -26,7 +26,7 @@ pub struct Defaults {
 /// Torch's defaults: no workers, one pass, and a different order in each run.
 pub const TORCH: Defaults = Defaults { num_workers: 0, epochs: 1, seed: None };
 
-/// The flags.
+/// The command-line flags.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Loader options")]
 pub struct LoaderOptions {
@@ -38,7 +38,8 @@ pub struct LoaderOptions {
     #[arg(long)]
     pub shuffle: bool,
 
-    /// Samples that each worker shuffles at a time, of packed tars, which are read as streams; needs --shuffle
+    /// Number of samples that each worker shuffles at a time, for compressed tars, which are read
+    /// as streams; needs --shuffle
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub shuffle_buffer: usize,
 
@@ -50,7 +51,8 @@ pub struct LoaderOptions {
     #[arg(long, value_enum, default_value_t = WorkerKind::Thread)]
     pub worker_kind: WorkerKind,
 
-    /// How many times, in all, a worker process that ended is replaced; needs --worker-kind process
+    /// How many times in total a worker process that has ended is replaced; needs --worker-kind
+    /// process
     #[arg(long, value_name = "N", default_value_t = 0)]
     restart_workers: usize,
 
@@ -82,7 +84,7 @@ pub struct LoaderOptions {
     #[arg(long)]
     pin_memory: bool,
 
-    /// Samples of a batch that a worker claims at a time [default: set from measurements]
+    /// Number of samples of a batch that a worker takes at a time [default: set from measurements]
     #[arg(long, value_name = "N")]
     part_size: Option<usize>,
 
@@ -98,15 +100,15 @@ pub struct LoaderOptions {
     #[arg(long, value_enum, default_value_t = Wait::Park)]
     wait: Wait,
 
-    /// Maximum memory for the batches and the order; as many batches are loaded ahead as fit
+    /// Maximum memory for the batches and the order; limits how many batches are loaded ahead
     #[arg(long, value_name = "BYTES")]
     memory_limit: Option<usize>,
 
-    /// Warn when a thread has worked on one sample for this long [default: never]
+    /// Warn if a thread has worked on one sample for this long [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     watchdog: Option<Duration>,
 
-    /// Batches that the loop holds at a time, including the current one
+    /// Number of batches that the loop keeps at a time, including the current one
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub hold: usize,
 
@@ -123,14 +125,14 @@ pub struct LoaderOptions {
     ranks: Option<RanksFrom>,
 }
 
-/// Where ranks come from.
+/// The place from which the rank is read.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum RanksFrom {
     /// The variables of torchrun, MPI or Slurm; without any, everything is loaded
     Env,
 }
 
-/// [`WaitStrategy`] as a flag's value.
+/// [`WaitStrategy`] as the value of a flag.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Wait {
     /// Spin briefly, then sleep until woken
@@ -141,7 +143,7 @@ enum Wait {
     Spin,
 }
 
-/// What workers are.
+/// The kind of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WorkerKind {
     /// Threads of the program
@@ -150,8 +152,8 @@ pub enum WorkerKind {
     Process,
 }
 
-/// Builds a loader of a builder, with the kind of workers in the options. Builders of indexed datasets and of streams have methods
-/// of the same names, and no trait for them.
+/// Builds a loader from a builder, with the kind of workers in the options. A macro, since the
+/// builders of indexed datasets and of streams have methods of the same names, but no common trait.
 macro_rules! build {
     ($options:expr, $builder:expr) => {
         match $options.worker_kind {
@@ -176,7 +178,7 @@ impl LoaderOptions {
     ///
     /// # Errors
     ///
-    /// The options do not fit each other or the dataset.
+    /// Returns an error if the options do not fit each other or the dataset.
     pub fn build<D: Dataset>(&self, dataset: D, defaults: &Defaults) -> Result<Loader<BatchOf<D>>> {
         let mut builder = self.builder(Loader::builder(dataset).shuffle(self.shuffle), defaults);
         if let Some(ranks) = self.ranks()? {
@@ -185,17 +187,18 @@ impl LoaderOptions {
         build!(self, builder)
     }
 
-    /// Builds a loader of a stream with these options, except `shuffle` and the ranks, which the stream itself applies.
+    /// Builds a loader of a stream with these options. `shuffle` and the ranks are not applied,
+    /// since the stream itself applies them.
     ///
     /// # Errors
     ///
-    /// The options do not fit each other or the stream.
+    /// Returns an error if the options do not fit each other or the stream.
     pub fn build_stream<D: IterableDataset>(
         &self,
         stream: D,
         defaults: &Defaults,
     ) -> Result<Loader<BatchOf<Iterable<D>>>> {
-        // Each batch is that of one worker.
+        // Each batch is made by one worker, so the loop's thread cannot help.
         let builder = self.builder(Loader::iterable(stream), defaults).help(false);
         build!(self, builder)
     }
@@ -224,7 +227,7 @@ impl LoaderOptions {
         if let Some(part_size) = self.part_size {
             builder = builder.part_size(part_size);
         }
-        // Without workers the option has no meaning, and the loader rejects it.
+        // Without workers the option has no meaning, and the loader would reject it.
         if self.num_workers(defaults) > 0
             && let Some(prefetch_factor) = self.prefetch_factor
         {
@@ -236,11 +239,11 @@ impl LoaderOptions {
         }
     }
 
-    /// Returns the ranks that share the passes; `None` if the flags name none.
+    /// Returns the ranks that share the passes; `None` if the flags do not set any.
     ///
     /// # Errors
     ///
-    /// The flags or the environment name a rank that does not exist.
+    /// Returns an error if the flags or the environment name a rank that does not exist.
     pub fn ranks(&self) -> Result<Option<Ranks>> {
         if let (Some(rank), Some(world_size)) = (self.rank, self.world_size) {
             return Ok(Some(Ranks::new(rank, world_size).context("cannot use --rank and --world-size")?));

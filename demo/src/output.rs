@@ -1,4 +1,4 @@
-//! What commands print: lines for people, and JSON.
+//! The output of commands: human-readable lines, and JSON.
 
 use std::fmt;
 use std::io::{self, BufWriter, Stdout, Write};
@@ -14,7 +14,7 @@ use crate::digest::DIGEST_HELP;
 
 const UNWRITABLE: &str = "cannot write to stdout";
 
-/// How a command reports.
+/// The command-line flags about reports.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Report")]
 pub struct ReportOptions {
@@ -33,7 +33,7 @@ pub struct ReportOptions {
 }
 
 impl ReportOptions {
-    /// Returns whether digests are computed.
+    /// Returns whether to compute digests.
     pub fn digest(&self) -> bool {
         self.digest.unwrap_or(self.json)
     }
@@ -56,7 +56,7 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// Stdout cannot be written to.
+    /// Returns an error if stdout cannot be written to.
     pub fn line(&mut self, text: impl fmt::Display) -> Result<()> {
         let text = plain(text);
         if self.json {
@@ -71,7 +71,7 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// Stdout cannot be written to.
+    /// Returns an error if stdout cannot be written to.
     pub fn record(&mut self, value: &impl Serialize) -> Result<()> {
         let written = value.serialize(&mut Serializer::with_formatter(&mut self.out, Escaped)).map_err(io::Error::from);
         written.and_then(|()| self.out.write_all(b"\n")).context(UNWRITABLE)
@@ -81,7 +81,7 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// Stdout cannot be written to.
+    /// Returns an error if stdout cannot be written to.
     pub fn finish(&mut self, summary: &impl Serialize) -> Result<()> {
         if self.json {
             self.record(summary)?;
@@ -90,13 +90,14 @@ impl Output {
     }
 }
 
-/// JSON whose texts, such as names of files, do nothing to a terminal.
+/// A JSON formatter that escapes control characters in texts, such as names of files, so that they
+/// cannot control a terminal.
 struct Escaped;
 
 impl Formatter for Escaped {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
         fragment.split_inclusive(is_terminal_control).try_for_each(|part| match part.chars().next_back() {
-            // All of these are below 2^16.
+            // All control characters are below 2^16.
             Some(last) if is_terminal_control(last) => {
                 write!(out, "{}\\u{:04x}", &part[..part.len() - last.len_utf8()], u32::from(last))
             }
@@ -111,12 +112,13 @@ pub fn print_line(text: impl fmt::Display) -> Result<()> {
     writeln!(io::stdout(), "{}", plain(text)).context(UNWRITABLE)
 }
 
-/// Prints a line on stderr. If this fails, there is nowhere left to report it.
+/// Prints a line on stderr. A failure is ignored, since it could not be reported.
 pub fn print_error_line(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", plain(text));
 }
 
-/// Returns a text of several lines that does nothing to a terminal, whatever the names of files and fields in it are.
+/// Returns a text of several lines without terminal control characters, which names of files and
+/// fields could contain.
 pub fn plain(text: impl fmt::Display) -> String {
     text.to_string().split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }

@@ -1,4 +1,4 @@
-//! Runs a command as a program: its arguments, errors and exit codes.
+//! Running a command as a program: its arguments, errors and exit codes.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -10,8 +10,9 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::output::{plain, print_error_line};
 
-/// Parses the arguments, of which the first is the program's name, and runs the command in them. What goes wrong is printed
-/// on stderr, as `reworded`. Returns the exit code: 2 for wrong arguments and 1 for an error of the command.
+/// Parses the arguments, which begin with the program's name, and runs the command. Errors are
+/// printed on stderr, after `reworded` has been applied to them. Returns the exit code: 2 for wrong
+/// arguments and 1 for an error of the command.
 pub fn run<P: Parser>(
     arguments: impl IntoIterator<Item = OsString>,
     command: impl FnOnce(P) -> Result<()>,
@@ -24,7 +25,7 @@ pub fn run<P: Parser>(
             let _ = write!(io::stderr(), "{}", plain(&error));
             return 2;
         }
-        // If the help or the version cannot be printed, there is nobody to report it to.
+        // If the help or the version cannot be printed, the failure cannot be reported either.
         Err(help) => {
             let _ = help.print();
             return 0;
@@ -41,7 +42,7 @@ pub fn run<P: Parser>(
     }
 }
 
-/// Returns the layer of a subscriber that prints the engine's warnings on stderr.
+/// Returns a layer for a subscriber that prints the loader's warnings on stderr.
 pub fn warnings() -> impl Layer<Registry> {
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).without_time().with_target(false);
     lines.with_filter(LevelFilter::WARN)

@@ -1,4 +1,5 @@
-//! `slotline demo`: trains a network to read the bundled digits. It is an example to copy from.
+//! `slotline demo`: trains a network to read the bundled digits. The code is also meant as an
+//! example.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -15,11 +16,11 @@ use crate::output::{Output, ReportOptions};
 
 /// The default seed of the order, the augmentation and the initial weights.
 const SEED: u64 = 42;
-/// The learning rate of the first pass. It falls linearly to zero after the last one.
+/// The learning rate of the first pass. It decreases linearly to zero after the last pass.
 const LEARNING_RATE: f32 = 0.2;
 const DEFAULTS: Defaults = Defaults { num_workers: 2, epochs: 20, seed: Some(SEED) };
 
-/// The flags.
+/// The command-line flags.
 #[derive(Args, Debug)]
 pub struct Demo {
     #[command(flatten)]
@@ -59,7 +60,7 @@ impl Demo {
     ///
     /// # Errors
     ///
-    /// The options do not fit each other, or the output cannot be written.
+    /// Returns an error if the options do not fit each other, or if the output cannot be written.
     pub fn run(mut self) -> Result<()> {
         self.options.shuffle = true;
         let mut output = Output::new(&self.report);

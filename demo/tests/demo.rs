@@ -1,11 +1,12 @@
-//! The demo, run as a user runs it: the same seed gives the same weights for all options that only affect how batches are loaded.
+//! The demo, run as a user runs it: the same seed gives the same weights, whatever options affect
+//! only how batches are loaded.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs `slotline-demo demo --json` with these arguments, which are separated by spaces, and returns the last line of its stdout
-/// as JSON.
+/// Runs `slotline-demo demo --json` with these arguments, separated by spaces, and returns the last
+/// line of its stdout as JSON.
 fn summary(arguments: &str) -> Value {
     let mut demo = Command::new(env!("CARGO_BIN_EXE_slotline-demo"));
     let output = demo.args(["demo", "--json"]).args(arguments.split_whitespace()).output().expect("the program starts");

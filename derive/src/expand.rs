@@ -13,7 +13,7 @@ use crate::lifetimes::{Lifetimes, unused};
 ///
 /// # Errors
 ///
-/// If `input` cannot be a sample.
+/// Returns an error if `input` cannot be a sample.
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let shape = input::fields(input)?;
     let (generics, types) = (&input.generics, shape.iter().map(|field| &field.ty));
@@ -40,8 +40,9 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     Ok(parts.into_iter().collect())
 }
 
-/// Returns the generics of a struct; if it has lifetimes, with its type parameters bounded by `'static`: the lifetimes
-/// are `'static` in the schema, and a type parameter may have to outlive them.
+/// Returns the generics of a struct. If the struct has lifetimes, its type parameters get the bound
+/// `'static`: the lifetimes are `'static` in the schema, and a type parameter may have to outlive
+/// them.
 fn outlive_static(input: &DeriveInput, mut generics: Generics) -> Generics {
     if input.generics.lifetimes().next().is_some() {
         for parameter in input.generics.type_params() {
@@ -58,9 +59,10 @@ struct Field<'a> {
     member: Member,
     /// The name of the field in the batch.
     name: String,
-    /// `<its schema as Schema>`, without the lifetimes of the sample.
+    /// The tokens `<S as Schema>`, where `S` is the field's schema without the lifetimes of the
+    /// sample.
     schema: TokenStream,
-    /// The position of the type, where errors about it are reported.
+    /// The position of the type in the source, where errors about it are reported.
     span: Span,
 }
 
@@ -76,7 +78,7 @@ impl<'a> Field<'a> {
         Self { field, member, name, schema, span }
     }
 
-    /// Returns the type of a batch of this field.
+    /// Returns the type that this field has in a batch.
     fn tensors(&self, lifetime: &Lifetime) -> TokenStream {
         let (schema, mut lifetime) = (&self.schema, lifetime.clone());
         lifetime.set_span(self.span);
@@ -84,7 +86,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The struct for batches.
+/// The generated struct for batches.
 struct Batch {
     name: Ident,
     lifetime: Lifetime,
@@ -92,7 +94,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Generates the definition, which has the same shape as that of the sample.
+    /// Generates the definition of the struct, with the same shape (named fields, tuple or unit) as
+    /// the sample.
     fn define(&self, input: &DeriveInput, shape: &Fields, fields: &[Field<'_>]) -> TokenStream {
         let (Self { name, lifetime, generics }, vis) = (self, &input.vis);
         let where_clause = &generics.where_clause;
@@ -147,7 +150,7 @@ impl Batch {
     }
 }
 
-/// The struct as a schema: with `'static` in place of its lifetimes.
+/// The struct as a schema, with `'static` in place of its lifetimes.
 struct Schema {
     /// The generic arguments of the schema.
     arguments: TokenStream,

@@ -8,7 +8,7 @@ use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, LitStr, Result};
 ///
 /// # Errors
 ///
-/// For an enum or a union, and for options on a field.
+/// Returns an error for an enum or a union, and for options on a field.
 pub(crate) fn fields(input: &DeriveInput) -> Result<&Fields> {
     let refuse = |span: Span, what: &str| {
         let reason = "every sample of a batch must have the same fields; derive Sample for a struct";
@@ -29,7 +29,8 @@ pub(crate) fn fields(input: &DeriveInput) -> Result<&Fields> {
 ///
 /// # Errors
 ///
-/// For any other option, for a second name, and for a name that is not a valid identifier.
+/// Returns an error for any other option, for a second name, and for a name that is not a valid
+/// identifier.
 pub(crate) fn batch_name(input: &DeriveInput) -> Result<Ident> {
     let mut name = None;
     for attr in input.attrs.iter().filter(|attr| is_option(attr)) {
@@ -56,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the error for `item`.
+    /// Returns the error message for `item`.
     fn refusal(item: DeriveInput) -> String {
         fields(&item).and_then(|_| batch_name(&item)).unwrap_err().to_string()
     }

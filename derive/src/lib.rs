@@ -6,7 +6,7 @@ mod lifetimes;
 
 use syn::{DeriveInput, parse_macro_input};
 
-/// Implemented in the crate `slotline-derive`; use it only through `slotline`.
+/// The macro is exported through `slotline`; do not use this crate directly.
 #[proc_macro_derive(Sample, attributes(sample))]
 pub fn derive_sample(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let item = parse_macro_input!(item as DeriveInput);

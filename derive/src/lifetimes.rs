@@ -1,8 +1,9 @@
 //! Removes the lifetimes of a struct from its types.
 //!
-//! A batch borrows from its slot and not from what its samples borrowed. So its type must not mention the lifetimes of
-//! the sample, although it is derived from the types of the sample's fields, which do. In these types, `'static`
-//! replaces the lifetimes: the type of a batch does not depend on what a field borrows.
+//! A batch borrows from its slot, and not from what its samples borrowed. So its type must not
+//! mention the lifetimes of the sample, although it is derived from the types of the sample's
+//! fields, which do. Therefore `'static` replaces the lifetimes in these types; the type of a batch
+//! does not depend on what a field borrows.
 
 use proc_macro2::{Group, Ident, Spacing, Span, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -23,8 +24,8 @@ impl Lifetimes {
         Self { own, name: input.ident.clone() }
     }
 
-    /// Returns these tokens, with `'static` in place of each of the lifetimes, and the struct's name in place of
-    /// `Self`, which means the batch in other places.
+    /// Returns these tokens with `'static` in place of each of the lifetimes, and with the struct's
+    /// name in place of `Self`, which would mean the batch where the tokens are used.
     ///
     /// This works on tokens rather than types, so that it also reaches into macros that are used as types.
     pub(crate) fn replace(&self, tokens: impl ToTokens) -> TokenStream {
@@ -51,8 +52,8 @@ impl Lifetimes {
         tokens.into_token_stream().into_iter().map(replace).collect()
     }
 
-    /// Returns the struct's generics without the lifetimes, and with `lifetime`, if there is one, as the first
-    /// parameter.
+    /// Returns the struct's generics without its lifetimes, and with `lifetime`, if given, as the
+    /// first parameter.
     pub(crate) fn without(&self, generics: &Generics, lifetime: Option<&Lifetime>) -> Result<Generics> {
         let mut left = Generics::default();
         left.params.extend(lifetime.map(|lifetime| GenericParam::Lifetime(LifetimeParam::new(lifetime.clone()))));
@@ -73,8 +74,8 @@ impl Lifetimes {
         Ok(left)
     }
 
-    /// Removes the bounds by which something must outlive what the samples borrow. A batch borrows nothing from that,
-    /// and a bound of `'static` in its place would be too strict.
+    /// Removes the bounds by which something must outlive what the samples borrow. A batch borrows
+    /// nothing from there, and a bound of `'static` instead would be too strict.
     fn without_own(&self, bounds: &mut Punctuated<TypeParamBound, Token![+]>) {
         let own =
             |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(at) if self.own.contains(&at.ident));
@@ -82,7 +83,7 @@ impl Lifetimes {
     }
 }
 
-/// Returns a lifetime that does not occur in these tokens: `'b` if that is possible.
+/// Returns a lifetime that does not occur in these tokens: `'b` if possible.
 pub(crate) fn unused(tokens: &TokenStream) -> Lifetime {
     let (tokens, mut name) = (tokens.to_string(), "'b".to_owned());
     while tokens.contains(&name) {

@@ -30,19 +30,20 @@ struct DLManagedTensorVersioned;
 // The maximum number of dimensions of a tensor.
 #define SLOTLINE_MAX_DIMS 8
 
-// For `batch_size`: no batching. A pass then returns single samples, whose tensors lack the first dimension.
+// For `batch_size`: no batching. A pass then returns single samples, whose tensors lack the first
+// dimension.
 #define SLOTLINE_NO_BATCHES -1
 
-// For `help`: chosen automatically; see there.
+// For `help`: chosen automatically, as described there.
 #define SLOTLINE_HELP_AUTO -1
 
 // Workers run on the cores that the system chooses.
 #define SLOTLINE_AFFINITY_OFF 0
 
-// Worker i runs on the i-th core that this process may use; the numbers wrap around.
+// Worker i runs on the i-th core that this process may use, wrapping around.
 #define SLOTLINE_AFFINITY_SPREAD 1
 
-// Worker i runs on the i-th of `cores`; the numbers wrap around.
+// Worker i runs on the i-th core in `cores`, wrapping around.
 #define SLOTLINE_AFFINITY_CORES 2
 
 // Spin briefly, yield briefly, then sleep until woken up.
@@ -51,7 +52,7 @@ struct DLManagedTensorVersioned;
 // Spin briefly, then yield repeatedly.
 #define SLOTLINE_WAIT_BACKOFF 1
 
-// Spin: each waiting thread occupies a whole core.
+// Spin without yielding: each waiting thread occupies a whole core.
 #define SLOTLINE_WAIT_SPIN 2
 
 // A bad sample turns its batch into an error.
@@ -66,61 +67,65 @@ struct DLManagedTensorVersioned;
 // Packed samples that do not fit into their batch are bad samples.
 #define SLOTLINE_OVERFLOW_ERROR 0
 
-// Packed samples that do not fit into their batch get memory from the heap, for that batch.
+// Packed samples that do not fit into their batch get additional memory from the heap, for that
+// batch.
 #define SLOTLINE_OVERFLOW_SPILL 1
 
-// More memory is allocated for batches that are held beyond `hold`, up to `memory_limit` and what the system allows.
+// More memory is allocated for batches that the caller holds beyond `hold`, up to `memory_limit`
+// and what the system allows.
 #define SLOTLINE_ON_HELD_GROW 0
 
-// The thread that asks for the next batch waits until another thread frees a batch.
+// The thread that requests the next batch waits until another thread frees a batch.
 #define SLOTLINE_ON_HELD_WAIT 1
 
-// Asking for the next batch returns `SLOTLINE_ERROR_HELD` until a batch is freed.
+// Requesting the next batch returns `SLOTLINE_ERROR_HELD` until a batch is freed.
 #define SLOTLINE_ON_HELD_FAIL 2
 
-// Workers take turns on too few cores.
+// There are more workers than cores, so they take turns.
 #define SLOTLINE_WARNING_MANY_WORKERS 0
 
-// A pass has no batch, because of `drop_last`.
+// A pass has no batches, because of `drop_last`.
 #define SLOTLINE_WARNING_NO_BATCH 1
 
 // The memory of the batches could not be page-locked.
 #define SLOTLINE_WARNING_NOT_LOCKED 2
 
-// `pin_memory` has no effect on what a collate function makes.
+// `pin_memory` has no effect on the results of a collate function.
 #define SLOTLINE_WARNING_NOTHING_TO_PIN 3
 
 // A stream returned more samples than its length.
 #define SLOTLINE_WARNING_OVERLONG 4
 
-// More batches are held than `hold`, so more memory was allocated.
+// The caller holds more batches than `hold`, so more memory was allocated.
 #define SLOTLINE_WARNING_KEPT 5
 
-// To resume, everything before the state is read again.
+// To resume, all samples before the saved position are read again.
 #define SLOTLINE_WARNING_FAST_FORWARD 6
 
 // A worker could not be bound to its core.
 #define SLOTLINE_WARNING_NOT_BOUND 7
 
-// Workers cannot be bound, because the system does not say which cores there are.
+// Workers cannot be bound, because the system does not report its cores.
 #define SLOTLINE_WARNING_UNKNOWN_CORES 8
 
-// A sample takes longer than `watchdog_ms`: the watchdog's report, once for each time that a thread reads it.
+// A sample has taken longer than `watchdog_ms`; reported once for each time that a thread reads
+// the sample.
 #define SLOTLINE_WARNING_STUCK 9
 
-// A sample was skipped or replaced (`on_error`); once for each index.
+// A sample was skipped or replaced (`on_error`); reported once for each index.
 #define SLOTLINE_WARNING_BAD_SAMPLE 10
 
-// A worker process ended or was killed (`sample_timeout_ms`), and another one takes its place.
+// A worker process ended or was killed (`sample_timeout_ms`), and was replaced.
 #define SLOTLINE_WARNING_WORKER_REPLACED 11
 
-// A worker process ended, and none takes its place.
+// A worker process ended, and was not replaced.
 #define SLOTLINE_WARNING_WORKER_LOST 12
 
-// Packed samples needed more memory than their batch has room for (`on_overflow`); once.
+// Packed samples needed more memory than is reserved for their batch (`on_overflow`); reported
+// once.
 #define SLOTLINE_WARNING_SPILLED 13
 
-// The loader was freed, but some of its threads are still in callbacks after `close_timeout_ms`.
+// The loader was freed, but some of its threads were still in callbacks after `close_timeout_ms`.
 #define SLOTLINE_WARNING_LEFT_BEHIND 14
 
 // A warning that this version of the header has no constant for.
@@ -136,7 +141,8 @@ enum slotline_status
   SLOTLINE_OK = 0,
   // The pass has ended. There is no error object.
   SLOTLINE_END = 1,
-  // An argument is invalid: a null pointer, a struct that is too short, a number out of range, or a string that is not UTF-8.
+  // An argument is invalid: a null pointer, a struct that is too short, a number out of range,
+  // or a string that is not UTF-8.
   SLOTLINE_ERROR_INVALID = 2,
   // The loader cannot be built: options exclude each other, or memory or threads are not available.
   SLOTLINE_ERROR_BUILD = 3,
@@ -162,10 +168,11 @@ enum slotline_status
   SLOTLINE_ERROR_STOPPED = 13,
   // A CUDA device or its driver failed.
   SLOTLINE_ERROR_DEVICE = 14,
-  // The worker processes ended or could not start, or a worker ended because of a bug in slotline. Nothing more comes from the
-  // loader.
+  // The worker processes ended or could not start, or a worker ended because of a bug in
+  // slotline. The loader returns no more batches.
   SLOTLINE_ERROR_WORKER_DIED = 15,
-  // The collate function failed, without a sample that could not be read. The pass continues with the next batch.
+  // The collate function failed, although all of its samples could be read. The pass continues
+  // with the next batch.
   SLOTLINE_ERROR_COLLATE = 16,
 };
 #ifndef __cplusplus
@@ -176,31 +183,32 @@ typedef int32_t slotline_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// A batch. It keeps the memory that workers wrote it into. Several threads may read it at once, and any thread may free it, in
-// any order, even after its loader.
+// A batch. It owns the memory that workers wrote it into. Several threads may read it
+// concurrently, and any thread may free it, in any order, even after its loader.
 typedef struct slotline_batch slotline_batch;
 
-// A batch sampler: the batches of a loader's passes. A loader keeps what it needs of the batch sampler, so it may be freed
-// once the loader is made, and may be used for several loaders. Any number of threads may use it at once.
+// A batch sampler: the lists of indices that form the batches of a loader's passes. A loader
+// copies what it needs, so the batch sampler may be freed once the loader was created, and may be
+// used for several loaders. Any number of threads may use it concurrently.
 typedef struct slotline_batch_sampler slotline_batch_sampler;
 
-// Bytes that belong to the caller that received them; any thread may read them. A NUL follows the bytes, so that a text can be
-// used as a C string.
+// Bytes that are owned by the caller that received them. Any thread may read them. A NUL follows
+// the bytes, so that text can be used as a C string.
 typedef struct slotline_bytes slotline_bytes;
 
-// A dataset. A loader keeps what it needs of the dataset, so the dataset may be freed once the loader is made. Any number of
-// threads may use it at once.
+// A dataset. A loader keeps what it needs of it, so the dataset may be freed once the loader was
+// created. Any number of threads may use it concurrently.
 typedef struct slotline_dataset slotline_dataset;
 
 // Describes why a call failed. It belongs to the caller that received it, and any thread may read it.
 typedef struct slotline_error slotline_error;
 
-// Receives the reason why a callback fails. It is lent to the callback until the callback returns.
+// Receives the reason why a callback fails. The callback may use it until it returns.
 typedef struct slotline_failure slotline_failure;
 
-// A generator of random numbers (`torch.Generator`): it gives the same numbers as PyTorch's with the same seed. Any number of
-// threads may use it at once; each call that draws from it, and each pass of a loader or sampler that does, continues its
-// sequence.
+// A random number generator, equivalent to `torch.Generator`: with the same seed it returns the
+// same numbers as PyTorch's. Any number of threads may use it concurrently. Each call that draws
+// from it continues its sequence, and so does each pass of a loader or sampler that draws from it.
 typedef struct slotline_generator slotline_generator;
 
 // A loader. Only one thread at a time may use it, unless a function says otherwise; it does not have to be the same thread
@@ -208,29 +216,31 @@ typedef struct slotline_generator slotline_generator;
 typedef struct slotline_loader slotline_loader;
 
 #if defined(SLOTLINE_HAS_IMAGE)
-// Decodes pictures, transforms them, and writes them in one shape. Any number of threads may use it at once.
+// Decodes pictures, transforms them, and writes them in a fixed shape. Any number of threads may
+// use it concurrently.
 typedef struct slotline_pipeline slotline_pipeline;
 #endif
 
-// A sample that a callback writes. It is lent to the callback: only the callback's thread may use it, until the callback
+// A sample that a callback writes. Only the callback's thread may use it, until the callback
 // returns.
 typedef struct slotline_sample slotline_sample;
 
-// Takes the samples of a bulk read. It is lent to the callback: only the callback's thread may use it, until the callback
+// Receives the samples of a bulk read. Only the callback's thread may use it, until the callback
 // returns.
 typedef struct slotline_sample_sink slotline_sample_sink;
 
-// A sampler: the order of a loader's passes. A loader copies what it needs from the sampler, so the sampler may be freed once
-// the loader is made, and may be used for several loaders. Unless `slotline_sampler_seed` sets a seed, the sampler draws from
-// the process's default generator (`slotline_manual_seed`), as torch's samplers do, and not from the loader's `seed`. Only one
+// A sampler: the order of a loader's passes. A loader copies what it needs, so the sampler may be
+// freed once the loader was created, and may be used for several loaders. Unless
+// `slotline_sampler_seed` sets a seed, the sampler draws from the process's default generator
+// (`slotline_manual_seed`), as torch's samplers do, and not from the loader's `seed`. Only one
 // thread at a time may use a sampler.
 typedef struct slotline_sampler slotline_sampler;
 
-// The samples of a batch. They are lent to a collate callback: only the callback's thread may use them, until the callback
-// returns.
+// The samples of a batch, as passed to a collate callback. Only the callback's thread may use
+// them, until the callback returns.
 typedef struct slotline_samples slotline_samples;
 
-// Receives the bytes that a callback saves. It is lent to the callback until the callback returns.
+// Receives the bytes that a callback saves. The callback may use it until it returns.
 typedef struct slotline_saved slotline_saved;
 
 // Drops a user pointer. It may run on any thread.
@@ -242,19 +252,20 @@ typedef uint32_t slotline_dtype;
 // How the samples of a batch are laid out in a field.
 typedef uint32_t slotline_kind;
 
-// A field of a batch, in place: in C order, read-only, and valid until the batch is freed.
+// A field of a batch, in place: contiguous in C order, read-only, and valid until the batch is
+// freed.
 typedef struct {
   // `sizeof(slotline_tensor)`, set by the caller.
   size_t struct_size;
-  // The name of the field, in UTF-8; it lives as long as the batch.
+  // The name of the field, in UTF-8; valid until the batch is freed.
   const char *name;
   // The type of the elements.
   slotline_dtype dtype;
   // The number of dimensions.
   uint32_t ndim;
-  // The lengths of the dimensions. Fixed field: `[rows, ...]`. Padded field: `[rows, max]`, with zeros after each row's
-  // elements. Packed field: `[items, ...]`, with the items of all rows in sequence. Without batching, fixed and padded
-  // fields lack the first dimension.
+  // The lengths of the dimensions. Fixed field: `[rows, ...]`. Padded field: `[rows, max]`, with
+  // zeros after each row's elements. Packed field: `[items, ...]`, with the items of all rows
+  // one after another. Without batching, fixed and padded fields lack the first dimension.
   int64_t shape[SLOTLINE_MAX_DIMS];
   // The distance between neighbouring elements in each dimension, in elements.
   int64_t strides[SLOTLINE_MAX_DIMS];
@@ -265,7 +276,7 @@ typedef struct {
   // Padded field: the number of elements of each row. Packed field: the offsets at which each row's items begin, followed by
   // the end of the last row. Fixed field: NULL.
   const int64_t *ends;
-  // The number of `ends`.
+  // The number of elements in `ends`.
   size_t num_ends;
   // How samples are laid out in the field.
   slotline_kind kind;
@@ -273,15 +284,16 @@ typedef struct {
   uint32_t reserved;
 } slotline_tensor;
 
-// Writes sample `index` (below `len`): each of its fields with `slotline_sample_row` or `slotline_sample_write`. Returns 0, or
-// another value if the sample cannot be read; `slotline_sample_fail` sets the reason. Several threads call it at once.
+// Writes sample `index` (below `len`): each of its fields with `slotline_sample_row` or
+// `slotline_sample_write`. Returns 0, or another value if the sample cannot be read, after setting
+// the reason with `slotline_sample_fail`. Several threads call it concurrently.
 typedef int32_t (*slotline_read)(void *user, size_t index, slotline_sample *sample);
 
-// One field of every sample of a dataset.
+// Declares one field that every sample of a dataset has.
 typedef struct {
   // `sizeof(slotline_field)`.
   size_t struct_size;
-  // Its name, in UTF-8; NULL: its position among the fields, such as "0". The names must be unique.
+  // The name, in UTF-8. NULL: the position among the fields, such as "0". Names must be unique.
   const char *name;
   // The type of its elements.
   slotline_dtype dtype;
@@ -293,11 +305,12 @@ typedef struct {
   const int64_t *shape;
 } slotline_field;
 
-// Makes a sample from `source`, a sample of the other dataset: reads its fields with `slotline_batch_field`, and writes each
-// field of its own with `slotline_sample_row` or `slotline_sample_write`. `source` is a batch of one sample, as
-// `slotline_dataset_read` returns it; it is lent to the callback, which must not free it. Tensors exported from it with
-// `slotline_batch_dlpack` may be kept. Returns 0, or another value if it fails; `slotline_sample_fail` sets the reason. Several
-// threads call it at once.
+// Makes a sample from `source`, a sample of the other dataset. It reads the source's fields with
+// `slotline_batch_field`, and writes each field of `sample` with `slotline_sample_row` or
+// `slotline_sample_write`. `source` is a batch of one sample, as `slotline_dataset_read` returns
+// it. The callback may use it until it returns, and must not free it; it may keep tensors exported
+// from it with `slotline_batch_dlpack`. Returns 0, or another value after setting the reason with
+// `slotline_sample_fail`. Several threads call it concurrently.
 typedef int32_t (*slotline_map_sample)(void *user, const slotline_batch *source, slotline_sample *sample);
 
 // A callback that makes samples from those of another dataset.
@@ -306,7 +319,8 @@ typedef struct {
   size_t struct_size;
   // The user pointer that is passed to the callbacks.
   void *user;
-  // The fields of every sample that the callback makes, read when the dataset is made; at most 64.
+  // The fields of every sample that the callback makes, at most 64. They are copied when the
+  // dataset is created.
   const slotline_field *fields;
   // The number of fields.
   size_t num_fields;
@@ -316,11 +330,12 @@ typedef struct {
   slotline_drop drop;
 } slotline_transform;
 
-// An array in the caller's memory, in C order. The first dimension counts the rows.
+// An array in the caller's memory, contiguous in C order. The first dimension is the row.
 typedef struct {
   // `sizeof(slotline_array)`.
   size_t struct_size;
-  // The name of its field, in UTF-8; NULL: its position among the arrays, such as "0". The names must be unique.
+  // The name of the field, in UTF-8. NULL: the position among the arrays, such as "0". Names
+  // must be unique.
   const char *name;
   // The type of the elements.
   slotline_dtype dtype;
@@ -336,17 +351,18 @@ typedef struct {
   slotline_drop drop;
 } slotline_array;
 
-// Reads the samples at `n` indices, all below `len`, and passes each to `slotline_sample_sink_put`, in that order. Returns 0,
-// or another value if it fails; `slotline_fail` sets the reason, which is the error of the first sample that was not put.
-// Several threads call it at once.
+// Reads the samples at `n` indices, all below `len`, and passes each to
+// `slotline_sample_sink_put`, in that order. Returns 0, or another value after setting the reason
+// with `slotline_fail`, which becomes the error of the first sample that was not passed on.
+// Several threads call it concurrently.
 typedef int32_t (*slotline_read_many)(void *user,
                                       const size_t *indices,
                                       size_t n,
                                       slotline_sample_sink *sink,
                                       slotline_failure *failure);
 
-// Announces that a sample will be read soon, so that its memory can be fetched in advance. It is only a hint, must be cheap, and
-// cannot fail. Several threads call it at once.
+// Announces that a sample will be read soon, so that its memory can be prefetched. It is only a
+// hint, must be cheap, and cannot fail. Several threads call it concurrently.
 typedef void (*slotline_prefetch)(void *user, size_t index);
 
 // A map-style dataset made of callbacks.
@@ -357,7 +373,7 @@ typedef struct {
   void *user;
   // The number of samples.
   size_t len;
-  // The fields of every sample, read when the dataset is made; at most 64.
+  // The fields of every sample, at most 64. They are copied when the dataset is created.
   const slotline_field *fields;
   // The number of fields.
   size_t num_fields;
@@ -365,40 +381,46 @@ typedef struct {
   slotline_read read;
   // Called once when the dataset is no longer needed, on any thread; may be NULL.
   slotline_drop drop;
-  // Reads several samples at once, for a dataset that does this faster than one by one; may be NULL. A loader then calls it
-  // in place of `read` for a whole batch, or for a part of one; in a concatenation, for samples that come one after another.
-  // Of the datasets in a stack, only the first one with this function is read so.
+  // Reads several samples at once, if the dataset does this faster than one at a time; may be
+  // NULL. A loader then calls it instead of `read` for a batch or a part of a batch. In a
+  // concatenation it is called for adjacent samples of the same dataset. In a stack, it is used
+  // only for the first dataset that has this function.
   slotline_read_many read_many;
   // Announces that a sample will be read soon; may be NULL.
   slotline_prefetch prefetch;
 } slotline_map_dataset;
 
-// Describes the worker that runs a callback. It is lent to the callback until the callback returns. Later versions may have
-// more fields.
+// Describes the worker that runs a callback, which may use this struct until it returns. Later
+// versions may add fields.
 typedef struct {
   // The size of this struct in the library.
   size_t struct_size;
-  // The worker's number, from 0; -1 if there are no workers and the calling thread loads the batches.
+  // The index of the worker, from 0; -1 if there are no workers and the calling thread loads the
+  // batches.
   int64_t id;
   // The number of workers.
   size_t num_workers;
-  // The worker's seed in this pass: the seed of the pass plus the worker's number. 0 if there are no workers.
+  // The worker's seed in this pass: the seed of the pass plus the worker's index. 0 if there are
+  // no workers.
   uint64_t seed;
 } slotline_worker;
 
-// Starts a pass of one worker, in that worker's thread: sets `*cursor` to any pointer, which is passed to the other callbacks.
-// Each worker has a separate cursor, and must return only its part of the samples. Returns 0, or fails with `slotline_fail`.
+// Starts a pass of one worker, in that worker's thread. It sets `*cursor` to any pointer, which is
+// passed to the other callbacks. Each worker has a separate cursor, which must return only that
+// worker's part of the samples. Returns 0, or another value after setting the reason with
+// `slotline_fail`.
 typedef int32_t (*slotline_open)(void *user, const slotline_worker *worker, void **cursor, slotline_failure *failure);
 
-// Writes the next sample of a cursor, as `slotline_read` does. Returns 0; or 1 at the end, with nothing written; or another
-// value if it fails, with the reason set by `slotline_sample_fail`. After a failure it is called again.
+// Writes the next sample of a cursor, as `slotline_read` does. Returns 0; or 1 at the end, with
+// nothing written; or another value if it fails, after setting the reason with
+// `slotline_sample_fail`. After a failure it is called again.
 typedef int32_t (*slotline_next)(void *user, void *cursor, slotline_sample *sample);
 
 // Drops a cursor, on any thread.
 typedef void (*slotline_close)(void *user, void *cursor);
 
-// Saves the position of a cursor with `slotline_saved_append`, for `slotline_resume`. Called after each batch. Returns 0, or
-// another value if the position cannot be saved.
+// Saves the position of a cursor with `slotline_saved_append`, for `slotline_resume`. Called after
+// each batch. Returns 0, or another value if the position cannot be saved.
 typedef int32_t (*slotline_save)(void *user, void *cursor, slotline_saved *saved);
 
 // Opens a cursor at a saved position, instead of `slotline_open`.
@@ -416,9 +438,9 @@ typedef struct {
   size_t struct_size;
   // The user pointer that is passed to the callbacks.
   void *user;
-  // The number of samples of a pass, over all workers; -1 if it is not known.
+  // The number of samples in a pass, over all workers; -1 if it is unknown.
   int64_t len;
-  // The fields of every sample, read when the dataset is made; at most 64.
+  // The fields of every sample, at most 64. They are copied when the dataset is created.
   const slotline_field *fields;
   // The number of fields.
   size_t num_fields;
@@ -428,7 +450,8 @@ typedef struct {
   slotline_next next;
   // Drops a cursor; may be NULL.
   slotline_close close;
-  // Saves the position of a cursor; may be NULL: a resumed pass is then read again from its start.
+  // Saves the position of a cursor; may be NULL: a resumed pass then reads its samples again
+  // from the start.
   slotline_save save;
   // Opens a cursor at a saved position; must be NULL if `save` is.
   slotline_resume resume;
@@ -437,134 +460,149 @@ typedef struct {
 } slotline_stream_dataset;
 
 #if defined(SLOTLINE_HAS_IMAGE)
-// What a pipeline writes, and how it reads pictures. Except for the size, zeros are the defaults.
+// The output of a pipeline, and how it reads pictures. Except for the size, zeros are the
+// defaults.
 typedef struct {
   // `sizeof(slotline_pipeline_options)`.
   size_t struct_size;
-  // The type of the elements: `SLOTLINE_F32`, from 0 for black to 1 unless normalised (0: this one); `SLOTLINE_F16`;
-  // `SLOTLINE_BF16`; or `SLOTLINE_U8`, from 0 to 255.
+  // The type of the elements: `SLOTLINE_F32`, from 0 for black to 1 for white unless normalised
+  // (the default, also for 0); `SLOTLINE_F16`; `SLOTLINE_BF16`; or `SLOTLINE_U8`, from 0 to 255.
   slotline_dtype dtype;
-  // Whether the channels are the last dimension, and not the first (no).
+  // Whether the channels are the last dimension instead of the first (no).
   uint8_t channels_last;
-  // Whether pictures are turned upright as their EXIF data says (no).
+  // Whether to rotate pictures according to their EXIF orientation (no).
   uint8_t exif;
-  // Whether everything that the decoder of JPEGs warns about is an error (no).
+  // Whether warnings of the JPEG decoder are errors (no).
   uint8_t strict;
   // Zero; reserved for later versions.
   uint8_t reserved;
 } slotline_pipeline_options;
 #endif
 
-// Runs in a worker before a pass. Returns 0, or fails with `slotline_fail`; a worker that fails takes no part in the pass.
+// Runs in a worker before a pass. Returns 0, or another value after setting the reason with
+// `slotline_fail`; a worker in which it fails takes no part in the pass.
 typedef int32_t (*slotline_worker_init)(void *user, const slotline_worker *worker, slotline_failure *failure);
 
-// Makes a batch from samples, which it reads with `slotline_samples_next`: sets `*batch` to any pointer, which
-// `slotline_batch_user` then returns. Returns 0, or another value if it fails; `slotline_fail` sets the reason. Each batch is
-// made by one worker; several workers may call this at once.
+// Makes a batch from samples, which it reads with `slotline_samples_next`. It sets `*batch` to any
+// pointer, which `slotline_batch_user` then returns. It returns 0 on success, or another value
+// after setting the reason with `slotline_fail`. One worker makes each batch; several workers may
+// call this concurrently.
 typedef int32_t (*slotline_collate)(void *user, slotline_samples *samples, void **batch, slotline_failure *failure);
 
-// Drops a batch that a `slotline_collate` made, on any thread.
+// Drops a batch that a `slotline_collate` callback made, on any thread.
 typedef void (*slotline_drop_batch)(void *batch);
 
-// A problem that does not stop a loader. It is lent to the callback until the callback returns. Later versions may have more
-// fields.
+// A problem that does not stop a loader. The callback may use the struct until it returns. Later
+// versions may add fields.
 typedef struct {
   // The size of this struct in the library.
   size_t struct_size;
-  // What it is about: `SLOTLINE_WARNING_STUCK`, for example. Later versions may have more of these.
+  // The kind of the warning, such as `SLOTLINE_WARNING_STUCK`. Later versions may add values.
   uint32_t kind;
   // Always 0.
   uint32_t reserved;
-  // What happened, and what to do, in UTF-8.
+  // What happened, and what to do about it, in UTF-8.
   const char *message;
-  // The dataset index of the sample; -1 if there is none.
+  // The dataset index of the sample; -1 if the warning is not about one sample.
   int64_t index;
-  // The number of the batch in its pass; -1 if there is none.
+  // The number of the batch in its pass; -1 if the warning is not about one batch.
   int64_t task;
-  // The number of the worker; -1 if there is none, or if it is the thread that asks for batches.
+  // The index of the worker; -1 if there is none, or if it is the thread that requests batches.
   int64_t worker;
   // For `SLOTLINE_WARNING_STUCK`, how long the thread has spent on the sample, in seconds; otherwise 0.
   double seconds;
 } slotline_warning;
 
-// Receives a warning when it is noticed, in the thread that notices it: the one that makes or uses the loader, the
-// watchdog's, or the one that looks after worker processes. So it may run in several threads at once, and it delays that
-// thread. It may call what any thread may call at any time, such as `slotline_loader_stop`.
+// Receives a warning in the thread that detects it: the one that creates or uses the loader, the
+// watchdog's, or the one that monitors worker processes. So it may run in several threads
+// concurrently, and it delays that thread. It may call functions that any thread may call at any
+// time, such as `slotline_loader_stop`.
 typedef void (*slotline_on_warning)(void *user, const slotline_warning *warning);
 
-// Memory that batches are written into.
+// Memory provided by the user for batches.
 typedef struct {
   // The size of this struct in the library.
   size_t struct_size;
-  // The first byte, at a multiple of `SLOTLINE_MEMORY_ALIGN`. The library sets all bytes to zero first. Until `drop` is called,
-  // only the library and the readers of its batches may use them.
+  // The first byte, at a multiple of `SLOTLINE_MEMORY_ALIGN`. The library first sets all bytes
+  // to zero. Until `drop` is called, only the library and the readers of its batches may use
+  // them.
   void *data;
   // The number of bytes.
   size_t len;
   // The user pointer that is passed to `drop`.
   void *user;
-  // Called once when the memory is no longer needed, on any thread: after the loader, its last batch and their last exported
-  // tensor were freed; may be NULL.
+  // Called once, on any thread, when the memory is no longer needed: after the loader, its last
+  // batch and the last tensor exported from a batch were freed. May be NULL.
   slotline_drop drop;
 } slotline_memory;
 
-// Returns memory for batches in `*out`, whose fields are all zero but for `struct_size`: at least `bytes` bytes, which the loader
-// then owns. Returns 0, or another value if there is none; `slotline_fail` sets the reason. It is called when the loader is made,
-// and later for each batch that the caller holds beyond that memory, on any thread, but never twice at once.
+// Allocates memory for batches. It fills in `*out`, whose fields are all zero except
+// `struct_size`, with at least `bytes` bytes, which the loader then owns. It returns 0 on success,
+// or another value after setting the reason with `slotline_fail`. It is called when the loader is
+// created, and later for each batch that the caller keeps beyond `hold`, on any thread, but never
+// concurrently.
 typedef int32_t (*slotline_allocate)(void *user, size_t bytes, slotline_memory *out, slotline_failure *failure);
 
 // The options of a loader, with the names and meanings of torch's `DataLoader`. Initialise them with `slotline_options_init`.
 //
-// `slotline_loader_new` takes ownership of the user pointers of `worker_init`, `collate` and `on_warning`, even if it fails.
-// Options with a drop function can therefore be used for only one loader.
+// `slotline_loader_new` takes ownership of the user pointers of `worker_init`, `collate`,
+// `on_warning` and `allocate`, even if it fails. Options with a drop function can therefore be
+// used for only one loader.
 //
-// In fields that are yes or no, 0 is no, and any other value is yes. Defaults are in parentheses.
+// Fields of type `uint8_t` are flags: 0 is no, 1 is yes. Defaults are in parentheses.
 typedef struct {
   // `sizeof(slotline_options)`; `slotline_options_init` sets it.
   size_t struct_size;
   // The number of samples in a batch (1), or `SLOTLINE_NO_BATCHES`.
   int64_t batch_size;
-  // The number of workers (0: the thread that asks for batches loads them).
+  // The number of workers (0: the thread that requests batches loads them).
   size_t num_workers;
-  // How many times, in all, a worker process that ended is replaced by a new one (0). What it was reading is then read again,
-  // so the batches are the same. Needs `processes`.
-  size_t restart_workers;
-  // The time that a sample may take, in milliseconds (0: no limit). If it takes longer, its worker is killed and replaced,
-  // whatever `restart_workers` is, and the sample is a bad one: see `on_error`. The replacement of a stream's worker goes on
-  // with the next sample, but may have to read that one again to get there; if it is late again, the loader ends. Needs
+  // How many times in total a worker process that has ended is replaced by a new one (0). The
+  // new process repeats the read that was interrupted, so the batches are the same. Requires
   // `processes`.
+  size_t restart_workers;
+  // The time that a sample may take, in milliseconds (0: no limit). If a sample takes longer,
+  // its worker process is killed and replaced, independently of `restart_workers`, and the
+  // sample counts as bad (see `on_error`). For a stream, the new worker continues with the next
+  // sample, but may have to read the slow one again to get there; if that exceeds the time
+  // again, the loader ends. Requires `processes`.
   uint64_t sample_timeout_ms;
-  // The program that starts each worker process, and its arguments, with a NULL after the last one (NULL: workers are forked).
-  // Read when the loader is made. Needs `processes`; not available for streams, or with `round_robin` or `worker_init`.
+  // The program that starts each worker process, and its arguments, with a NULL after the last
+  // one (NULL: workers are forked). Read when the loader is created. Requires `processes`; not
+  // available for streams, or with `round_robin` or `worker_init`.
   //
-  // The program calls `slotline_work_if_spawned` first in its `main`. Usually it is this program, "/proc/self/exe". A program
-  // without a slash is looked up in `PATH`.
+  // The program must call `slotline_work_if_spawned` first in its `main`. Usually it is this
+  // program itself, "/proc/self/exe". A program name without a slash is looked up in `PATH`.
   //
-  // Such a worker has no copy of the program's memory, and none of its locks, so the loader may be made while other threads
-  // run. It shares only the batches, and must be built with the same version of slotline. If it ends before it works, or if
-  // its dataset differs from the loader's in length or fields, `SLOTLINE_ERROR_WORKER_DIED` says so, and it is not replaced. A
-  // program that neither ends nor works is waited for; `timeout_ms` limits that. Its standard input is replaced.
+  // Such a worker has no copy of this program's memory or locks, so the loader may be created
+  // while other threads run. It shares only the memory of batches, and must be built with the
+  // same version of slotline. If the worker ends before it is ready, or if its dataset differs
+  // from the loader's in length or fields, it is not replaced, and the loader returns
+  // `SLOTLINE_ERROR_WORKER_DIED` with the reason. If the program neither ends nor becomes a
+  // worker, the loader waits, for up to `timeout_ms` if that is set. The worker's standard input
+  // is replaced.
   const char *const *spawn;
-  // What the workers of `spawn` are told: any bytes, which are copied.
+  // Any bytes to pass to the workers that `spawn` starts; they are copied.
   const uint8_t *spawn_setup;
-  // The number of bytes of `spawn_setup`.
+  // The number of bytes in `spawn_setup`.
   size_t spawn_setup_len;
   // The number of batches to prefetch per worker (0: 2, or more if batches are small).
   size_t prefetch_factor;
-  // The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from the
-  // start.
+  // The number of batches that the caller holds while it requests the next one (1). Memory for
+  // them is allocated when the loader is created.
   size_t hold;
-  // The number of samples that a worker claims at once (0: chosen by measurement).
+  // The number of samples that a worker takes at a time (0: chosen by measurement).
   size_t part_size;
   // The maximum memory of the loader, in bytes (0: no limit).
   size_t memory_limit;
   // The maximum time to wait for a batch, in milliseconds (0: no limit).
   uint64_t timeout_ms;
-  // The time after which a slow sample is reported to `on_warning`, and in `slotline_loader_stats_json`, in milliseconds (0:
-  // never).
+  // The time after which a slow sample is reported to `on_warning` and in
+  // `slotline_loader_stats_json`, in milliseconds (0: never).
   uint64_t watchdog_ms;
-  // The seed of `shuffle` and of the random numbers of samples, if `has_seed` is set; otherwise they come from the process's
-  // default generator. A `sampler` has its own seed (see `slotline_sampler`).
+  // The seed of `shuffle` and of the samples' random numbers, if `has_seed` is set; otherwise
+  // they are drawn from the process's default generator. A `sampler` has its own seed (see
+  // `slotline_sampler`).
   uint64_t seed;
   // Whether `seed` is used (no).
   uint8_t has_seed;
@@ -572,58 +610,66 @@ typedef struct {
   uint8_t shuffle;
   // Whether to leave out the last batch if it is not full (no).
   uint8_t drop_last;
-  // Whether batches come in order (yes), or as soon as they are finished.
+  // Whether batches come in order (yes). Otherwise they come as soon as they are finished.
   uint8_t in_order;
   // Whether the memory of batches is page-locked (no).
   uint8_t pin_memory;
   // Whether all passes share one base seed and one call of `worker_init` per worker (no).
   uint8_t persistent_workers;
-  // Whether workers make batches in turn, as torch's do (no: any free worker loads).
+  // Whether workers make batches in turn, as torch's do (no: any free worker makes the next
+  // batch).
   uint8_t round_robin;
   // Whether workers are processes (no: threads). Only on Linux; not available with `collate`, `help` = 1, `on_overflow`, or on
   // a device.
   //
-  // A callback that crashes then ends one worker and not the program: without a replacement (`restart_workers`),
-  // `SLOTLINE_ERROR_SAMPLE` takes the place of the batch, and once all workers have ended, `SLOTLINE_ERROR_WORKER_DIED` ends
-  // the pass. With streams, or `round_robin`, the first worker that is not replaced ends the loader.
+  // A callback that crashes then ends only one worker, not the program. Unless the worker is
+  // replaced (`restart_workers`), `SLOTLINE_ERROR_SAMPLE` takes the place of its batch, and once
+  // all workers have ended, `SLOTLINE_ERROR_WORKER_DIED` ends the pass. With streams or
+  // `round_robin`, the first worker that is not replaced ends the loader.
   //
-  // Unless a command starts them (`spawn`), `slotline_loader_new` forks the workers, and a replacement is forked later. A
-  // worker has a copy of the program's memory as it was at that moment, and only one thread, which runs the callbacks. What a
-  // callback changes in memory is not seen by the program or by other workers; a lock that another thread of the program held
-  // stays locked. So make the loader before you start other threads, unless their locks do not matter to the callbacks. Open
-  // files are shared, with their positions. In a worker, a callback must not use, stop or free the loader. Drop functions run
-  // only in the program.
+  // Unless a command starts them (`spawn`), workers are forked: in `slotline_loader_new`, or
+  // later for a replacement. A worker has a copy of the program's memory from that moment, and a
+  // single thread, which runs the callbacks. The program and other workers do not see what a
+  // callback changes in memory. A lock that another thread of the program held during the fork
+  // stays locked in the worker, so create the loader before other threads, unless the callbacks
+  // do not need their locks. Open files are shared, with their positions. In a worker, a
+  // callback must not use, stop or free the loader. Drop functions run only in the program.
   //
-  // The workers are children of the program, which `wait` may report. They end with the program. One that is still in a
-  // callback 2 s after its loader was freed is killed. Batches beyond `hold` take at most 4 GiB, and are at most 1,024.
+  // The workers are child processes, which `wait` may report. They end with the program. A
+  // worker that is still in a callback 2 s after its loader was freed is killed. Batches held
+  // beyond `hold` are limited to 4 GiB and to 1,024 batches.
   uint8_t processes;
-  // Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes unless
-  // `in_order` is off or there is a `worker_init`. With a timeout it never loads.
+  // Whether the thread that requests batches also loads samples instead of waiting: 0, 1 or
+  // `SLOTLINE_HELP_AUTO`, which means yes unless `in_order` is off or there is a `worker_init`.
+  // With a timeout it never does.
   int32_t help;
-  // How threads wait (`SLOTLINE_WAIT_PARK`).
+  // How waiting threads wait (`SLOTLINE_WAIT_PARK`).
   uint32_t wait_strategy;
-  // Which cores the workers run on (`SLOTLINE_AFFINITY_OFF`).
+  // The cores that the workers run on (`SLOTLINE_AFFINITY_OFF`).
   uint32_t affinity;
   // What happens to packed samples that do not fit into their batch (`SLOTLINE_OVERFLOW_ERROR`).
   uint32_t on_overflow;
-  // What happens when the caller asks for the next batch while it holds more than `hold` batches (`SLOTLINE_ON_HELD_GROW`).
+  // What happens if the caller requests the next batch while it holds more than `hold` batches
+  // (`SLOTLINE_ON_HELD_GROW`).
   uint32_t on_held;
-  // The cores for `SLOTLINE_AFFINITY_CORES`, by the system's numbers; read when the loader is made.
+  // The cores for `SLOTLINE_AFFINITY_CORES`, as numbered by the system; read when the loader is
+  // created.
   const size_t *cores;
   // The number of `cores`.
   size_t num_cores;
   // What happens to bad samples (`SLOTLINE_ON_ERROR_RAISE`).
   uint32_t on_error;
-  // The maximum number of bad samples in a pass (`SIZE_MAX`: any, while not more than half of 1,000 samples in a row are
-  // bad); beyond it their batches become `SLOTLINE_ERROR_BAD_SAMPLES`.
+  // The maximum number of bad samples in a pass; batches with further bad samples become
+  // `SLOTLINE_ERROR_BAD_SAMPLES` (`SIZE_MAX`: no fixed number, but at most half of 1,000 samples
+  // in a row).
   size_t bad_samples;
   // The maximum share of bad samples in a pass, from 0 to 1, instead of `bad_samples` (-1: `bad_samples` applies).
   double bad_share;
   // The order of the passes (NULL: the order of the dataset, or a random one with `shuffle`).
   const slotline_sampler *sampler;
-  // The batches of the passes (NULL: batches of `batch_size`).
+  // The batches of the passes as lists of indices (NULL: batches of `batch_size`).
   const slotline_batch_sampler *batch_sampler;
-  // Runs in each worker before it loads anything in a pass (NULL: nothing runs).
+  // Runs in each worker before it loads anything in a pass (NULL: none).
   slotline_worker_init worker_init;
   // The user pointer that is passed to `worker_init`.
   void *worker_init_user;
@@ -637,33 +683,39 @@ typedef struct {
   slotline_drop collate_drop;
   // Drops an object that `collate` made; may be NULL.
   slotline_drop_batch collate_drop_batch;
-  // Receives warnings and the watchdog's reports (NULL: no callback).
+  // Receives warnings and the watchdog's reports (NULL: none).
   slotline_on_warning on_warning;
   // The user pointer that is passed to `on_warning`.
   void *on_warning_user;
   // Called once when `on_warning` is no longer needed, on any thread; may be NULL.
   slotline_drop on_warning_drop;
-  // How long `slotline_loader_free` waits, in milliseconds, until the loader's threads have left callbacks (0: 5 s;
-  // `UINT64_MAX`: without limit, so that no callback runs afterwards). Threads that have not left by then are abandoned, which
-  // is a warning. A device loader also waits this long for its copies.
+  // How long `slotline_loader_free` waits until the loader's threads have left callbacks, in
+  // milliseconds (0: 5 s; `UINT64_MAX`: without limit, so that no callback runs afterwards).
+  // Threads that have not left by then are abandoned, and a warning is issued. A device loader
+  // also waits up to this long for its copies.
   uint64_t close_timeout_ms;
-  // The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be
-  // freed once the loader is made (NULL: the process's default generator, or `seed`).
+  // The generator that `shuffle` and the samples' random numbers are drawn from, instead of
+  // using `seed` (NULL: `seed`, or the process's default generator). It is shared, and may be
+  // freed once the loader was created.
   const slotline_generator *generator;
-  // Returns the memory that batches are written into, for example memory that a device can read (NULL: the library's own).
-  // `pin_memory` does not apply to it. Not available with `processes`, `collate`, or on a device.
+  // Allocates the memory that batches are written into, for example memory that a device can
+  // read (NULL: the library allocates it). `pin_memory` does not apply to it. Not available with
+  // `processes`, `collate`, or on a device.
   slotline_allocate allocate;
   // The user pointer that is passed to `allocate`.
   void *allocate_user;
   // Called once when `allocate` is no longer needed, on any thread; may be NULL.
   slotline_drop allocate_drop;
-  // The rank whose share of each pass is loaded, from 0 (0). Used if `world_size` is not 0.
+  // The index of this process among `world_size` ranks, from 0 (0). Used if `world_size` is not
+  // 0.
   size_t rank;
-  // The number of ranks that share each pass (0: passes are not divided). All ranks must have the same options, and the same
-  // seed, which is 0 if none is set. They have equally many batches: samples at the end of a pass are repeated to make the
-  // shares equal, or left out with `drop_last`. With `shuffle` the order is that of torch's `DistributedSampler`, with an epoch
-  // that counts the passes. The state of any rank, taken when all have delivered as many batches, can be loaded by any number
-  // of ranks. Not available for streams, which read their share by themselves.
+  // The number of ranks that each load a share of each pass (0: passes are not divided). All
+  // ranks must have the same options, and the same seed, which is 0 if none is set. They have
+  // equally many batches: samples at the end of a pass are repeated to make the shares equal, or
+  // left out with `drop_last`. With `shuffle` the order is that of torch's `DistributedSampler`
+  // with the number of the pass as its epoch. Any number of ranks can load the state of any rank
+  // that was saved after all ranks had delivered equally many batches. Not available for
+  // streams, which have to divide themselves.
   size_t world_size;
 } slotline_options;
 
@@ -674,66 +726,71 @@ typedef struct {
   size_t struct_size;
   // The device's number (0).
   size_t ordinal;
-  // The number of batches that can be on the device at once (0: 3). The loader's `hold` is raised to at least this number.
+  // The number of batches that can be on the device at the same time (0: 3). The loader's `hold`
+  // is raised to at least this number.
   size_t slots;
   // The maximum time to wait for one copy, in milliseconds (0: no limit).
   uint64_t timeout_ms;
-  // Whether a state is kept for each batch, so that `slotline_loader_state` can be called during a pass (no).
+  // Whether to save the loader's state with each batch, so that `slotline_loader_state` can be
+  // called during a pass (no).
   uint8_t resumable;
   // Zeros; reserved for later versions.
   uint8_t reserved[7];
 } slotline_device_options;
 #endif
 
-// One of the processes that load a dataset together. Set `struct_size` before `slotline_ranks_from_env`.
+// The place of this process in a distributed run. Set `struct_size` before calling
+// `slotline_ranks_from_env`.
 typedef struct {
   // `sizeof(slotline_ranks)`.
   size_t struct_size;
-  // The number of this process, from 0.
+  // The index of this process, from 0.
   size_t rank;
   // The number of processes, at least 1.
   size_t world_size;
-  // The number of this process among those on its machine; -1 if the launcher does not say.
+  // The index of this process among those on its machine; -1 if the launcher does not report it.
   int64_t local_rank;
-  // The number of processes on this machine; -1 if the launcher does not say.
+  // The number of processes on this machine; -1 if the launcher does not report it.
   int64_t local_world_size;
-  // The launcher whose variables were found, such as "torchrun"; NULL if there is none. Lives as long as the process.
+  // The launcher whose variables were found, such as "torchrun"; NULL if there is none. Never
+  // freed.
   const char *launcher;
 } slotline_ranks;
 
-// Makes the dataset of a worker from the `len` bytes of `spawn_setup`, which are lent to the callback. Returns 0 and the
-// dataset in `*out`, which the library then owns, or fails with `slotline_fail`.
+// Creates the dataset of a worker from the `len` bytes of `spawn_setup`, which are valid until it
+// returns. Returns 0 and a dataset in `*out`, which the library then owns, or another value after
+// setting the reason with `slotline_fail`.
 typedef int32_t (*slotline_make_dataset)(void *user,
                                          const uint8_t *setup,
                                          size_t len,
                                          slotline_dataset **out,
                                          slotline_failure *failure);
 
-// What a loader has done since it was made. Times are in seconds.
+// Statistics of a loader since it was created. Times are in seconds.
 typedef struct {
   // `sizeof(slotline_stats)`, set by the caller.
   size_t struct_size;
-  // Passes started.
+  // The number of passes started.
   uint64_t passes;
-  // Batches delivered.
+  // The number of batches delivered.
   uint64_t batches;
-  // Samples in the delivered batches.
+  // The number of samples in the delivered batches.
   uint64_t samples;
-  // Bytes of these samples.
+  // The number of bytes in these samples.
   uint64_t bytes;
-  // Errors that took the place of a batch.
+  // The number of errors that took the place of a batch.
   uint64_t errors;
-  // Samples that were skipped or replaced.
+  // The number of samples that were skipped or replaced.
   uint64_t bad_samples;
-  // Batches whose packed samples needed more than their room.
+  // The number of batches whose packed samples needed more than the reserved memory.
   uint64_t spilled_batches;
-  // Bytes that were allocated for these batches.
+  // The number of bytes that were allocated for these batches.
   uint64_t spilled_bytes;
-  // How many batches can exist at once.
+  // The number of batches that can exist at the same time.
   uint64_t depth;
   // The number of workers.
   uint64_t num_workers;
-  // The time within passes.
+  // The time spent in passes.
   double elapsed;
   // The part of `elapsed` in `slotline_loader_epoch`.
   double starting;
@@ -741,45 +798,50 @@ typedef struct {
   double waiting;
   // The part of `elapsed` in which the caller waited for another thread to free batches.
   double held;
-  // The average number of finished batches at the time when the caller asked for one.
+  // The average number of finished batches when the caller requested one.
   double ready;
-  // The time of all workers in the dataset's code, except for `slotline_sample_write`. What a callback writes in place, into
-  // the memory from `slotline_sample_row`, cannot be told apart, and is in this time.
+  // The time that all workers spent in the dataset's code, except in `slotline_sample_write`. It
+  // includes a callback's direct writes to memory from `slotline_sample_row`, which cannot be
+  // measured separately.
   double worker_reading;
-  // The time of all workers writing samples into their rows (in `slotline_sample_write`, if they come from callbacks), or in
-  // the collate function.
+  // The time that all workers spent writing samples into their rows (in `slotline_sample_write`
+  // for callbacks), or in the collate function.
   double worker_writing;
-  // The time of all workers waiting because everything that may be prefetched was loaded.
+  // The time that all workers waited because everything that may be prefetched was loaded.
   double worker_waiting;
-  // The time in which all workers left batches to the caller, which loaded them faster than they could have been handed
-  // over.
+  // The time in which all workers left the loading to the caller, because it loaded batches
+  // faster than they could be handed over.
   double worker_resting;
-  // The same time as `worker_reading`, of the calling thread.
+  // Like `worker_reading`, for the calling thread.
   double caller_reading;
-  // The same time as `worker_writing`, of the calling thread.
+  // Like `worker_writing`, for the calling thread.
   double caller_writing;
-  // The time of all workers in a sampler that draws during the pass, or waiting for a thread in it.
+  // The time that all workers spent in a sampler that draws during the pass, or waiting for
+  // another thread in it.
   double worker_drawing;
-  // The same time of the calling thread.
+  // Like `worker_drawing`, for the calling thread.
   double caller_drawing;
-  // The number of batches for which memory was added because the caller held more than planned.
+  // The number of batches that were additionally allocated because the caller held more than
+  // `hold`.
   uint64_t extra_batches;
-  // Bytes that were allocated for them.
+  // The number of bytes that were allocated for these batches.
   uint64_t extra_bytes;
-  // The time of all workers decoding pictures, tables and packed shards, which is not in `worker_reading` and
-  // `worker_writing`.
+  // The time that all workers spent decoding pictures, tables and compressed shards. It is not
+  // included in `worker_reading` and `worker_writing`.
   double worker_decoding;
-  // The same time of the calling thread.
+  // Like `worker_decoding`, for the calling thread.
   double caller_decoding;
 } slotline_stats;
 
-// Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most `room`, to
-// `*len`. Returns 0; or 1 after the last batch; or fails with `slotline_fail`, which ends the pass. The thread that begins the
-// batch calls it, one thread at a time per loader.
+// Writes the indices of batch `batch` of pass `pass` (both from 0) to `indices`, and their number,
+// at most `room`, to `*len`. Returns 0; or 1 after the last batch; or another value after setting
+// the reason with `slotline_fail`, which ends the pass. It is called by the thread that begins the
+// batch, for each loader by one thread at a time.
 //
-// `seed` is the same for all batches of a pass, and another random number in each pass. It depends on the loader's seed or
-// generator, or else on the process's default generator. A pass that is resumed gets the same `pass` and `seed`; before it
-// continues, this is called again for the batches before that point, and not for the passes before it.
+// `seed` is the same for all batches of a pass, and a new random number in each pass. It is drawn
+// from the loader's seed or generator, or else from the process's default generator. A resumed
+// pass gets the same `pass` and `seed`; before it continues, this is called again for its earlier
+// batches, but not for earlier passes.
 typedef int32_t (*slotline_batches)(void *user,
                                     uint64_t pass,
                                     uint64_t seed,
@@ -795,7 +857,7 @@ typedef struct {
   size_t struct_size;
   // The user pointer that is passed to the callbacks.
   void *user;
-  // The maximum number of indices of a batch.
+  // The maximum number of indices in a batch.
   size_t max_batch_size;
   // Writes the batches.
   slotline_batches batches;
@@ -803,12 +865,14 @@ typedef struct {
   slotline_drop drop;
 } slotline_batches_callback;
 
-// Writes the `len` indices of pass `pass`, from 0, to `indices`: the whole pass in one call. Returns 0, or fails with
-// `slotline_fail`. The thread that starts the pass calls it.
+// Writes the `len` indices of pass `pass`, from 0, to `indices`: the whole pass in one call.
+// Returns 0, or another value after setting the reason with `slotline_fail`. It is called by the
+// thread that starts the pass.
 //
-// `seed` is another random number in each pass. It comes from where a random sampler's numbers come from: the sampler's seed or
-// generator, or else the process's default generator. A loader that loads a state calls this for the pass that it resumes, with
-// the same `pass` and `seed`, and not for the passes before it; so an order that depends only on them resumes.
+// `seed` is a new random number in each pass. It is drawn as for other random samplers: from the
+// sampler's seed or generator, or else from the process's default generator. After loading a
+// state, a loader calls this for the pass that it resumes, with the same `pass` and `seed`, but
+// not for earlier passes. So an order that depends only on these two can be resumed.
 typedef int32_t (*slotline_order)(void *user,
                                   uint64_t pass,
                                   uint64_t seed,
@@ -822,9 +886,9 @@ typedef struct {
   size_t struct_size;
   // The user pointer that is passed to the callbacks.
   void *user;
-  // The number of indices of a pass.
+  // The number of indices in a pass.
   size_t len;
-  // Draws a pass.
+  // Writes the order of a pass.
   slotline_order order;
   // Called once when the sampler is no longer needed, on any thread; may be NULL.
   slotline_drop drop;
@@ -878,18 +942,20 @@ typedef struct {
 // All samples have the field's shape, and are stacked along a new first dimension.
 #define SLOTLINE_FIXED 0
 
-// Each sample has its own number of elements, at most `max` of the field's shape `[max]`; the rest of its row is zero.
+// Samples have different numbers of elements, at most `max` of the field's shape `[max]`; the rest
+// of a sample's row is zero.
 #define SLOTLINE_PADDED_TO_MAX 1
 
-// Each sample has its own number of items, which are stored right after those of the previous sample. The shape is `[room,
-// item's shape…]`: a batch has room for `room` items per sample, and its samples share that room.
+// Samples have different numbers of items, which are stored contiguously, one sample after
+// another. The shape is `[room, item's shape…]`: a batch reserves memory for `room` items per
+// sample, which its samples share.
 #define SLOTLINE_PACKED 2
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
-// Returns the bytes, which live as long as the object. NULL for NULL.
+// Returns the bytes, which are valid until the object is freed. NULL for NULL.
 const uint8_t *slotline_bytes_data(const slotline_bytes *bytes);
 
 // Returns the number of bytes, without the NUL that follows them. 0 for NULL.
@@ -903,44 +969,45 @@ void slotline_bytes_free(slotline_bytes *bytes);
 void slotline_fail(slotline_failure *failure,
                    const char *message);
 
-// Works like `slotline_fail`, and attaches an object of yours, such as an exception, which `slotline_error_payload` of the
-// resulting error returns. `type` says what the object is, such as "my_library.exception"; it is copied.
+// Works like `slotline_fail`, and attaches an object of the user, such as an exception.
+// `slotline_error_payload` of the resulting error returns the object. `type` identifies the
+// object's type, such as "my_library.exception"; it is copied.
 //
-// Takes ownership of `payload`, unless that is NULL: `drop` is called once, on any thread, when the error is freed, when it is
-// dropped without being returned (for example with its loader), or at once if `failure` is NULL. Only the message leaves a
-// worker that is a process.
+// Takes ownership of `payload`, unless that is NULL. `drop` is called once, on any thread: when
+// the error is freed, when the error is dropped without being returned (for example with its
+// loader), or immediately if `failure` is NULL. A worker process transfers only the message.
 void slotline_fail_with(slotline_failure *failure,
                         const char *message,
                         void *payload,
                         const char *type,
                         slotline_drop drop);
 
-// Makes an error, for libraries on top of this one that report failures of their own in the same way. `code` is one of the
-// errors in `slotline_status`; for any other number this returns NULL. The message is UTF-8 and is copied. The caller frees
-// the error.
-slotline_error *slotline_error_new(int32_t code,
-                                   const char *message);
+// Creates an error, for libraries on top of slotline that report their own failures in the same
+// way. `code` is one of the errors in `slotline_status`; for any other number this returns NULL.
+// The message is UTF-8 and is copied. The caller frees the error.
+slotline_error *slotline_error_new(int32_t code, const char *message);
 
 // Returns the status of the failed call; `SLOTLINE_OK` for NULL.
 slotline_status slotline_error_code(const slotline_error *error);
 
-// Returns the whole chain of causes, in UTF-8: what failed, where, why, and what to do. The string lives as long as the error.
-// NULL for NULL.
+// Returns the message with the whole chain of causes, in UTF-8: what failed, where, why, and how
+// to fix it. The string is valid until the error is freed. NULL for NULL.
 const char *slotline_error_message(const slotline_error *error);
 
-// Returns the dataset index of the sample that failed; -1 if there is none.
+// Returns the dataset index of the sample that failed; -1 if the error is not about one sample.
 int64_t slotline_error_index(const slotline_error *error);
 
-// Returns the number of the batch in its pass; -1 if there is none.
+// Returns the number of the failed batch in its pass; -1 if the error is not about one batch.
 int64_t slotline_error_task(const slotline_error *error);
 
-// Returns the number of the worker that failed; -1 if it was the calling thread, or if it is unknown.
+// Returns the index of the worker that failed; -1 if it was the calling thread, or if it is
+// unknown.
 int64_t slotline_error_worker(const slotline_error *error);
 
-// Returns the object that the callback which failed attached with `slotline_fail_with` or `slotline_sample_fail_with`, if its
-// type is `type`; otherwise NULL. It belongs to the error. NULL for NULL.
-void *slotline_error_payload(const slotline_error *error,
-                             const char *type);
+// Returns the object that a failing callback attached with `slotline_fail_with` or
+// `slotline_sample_fail_with`, if it was attached with the same `type`; otherwise NULL. It is
+// owned by the error. NULL for NULL.
+void *slotline_error_payload(const slotline_error *error, const char *type);
 
 // Frees an error. Does nothing for NULL. Can be called from any thread.
 void slotline_error_free(slotline_error *error);
@@ -952,14 +1019,17 @@ uint32_t slotline_abi_version(void);
 // Returns the library's version, such as "0.1.0". The string is never freed. Can be called from any thread.
 const char *slotline_version(void);
 
-// Returns the maximum number of samples that are left: a stream may end earlier, and bad samples may be skipped. 0 for NULL,
-// or during `slotline_samples_next`.
+// Returns the maximum number of samples that are left: a stream may end earlier, and bad samples
+// may be skipped. 0 for NULL, and while `slotline_samples_next` is running.
 size_t slotline_samples_left(const slotline_samples *samples);
 
-// Reads the next sample, and describes its fields in `fields`. The caller must set `struct_size` of each. The memory that they
-// point to is valid until the next call. Returns `SLOTLINE_END` after the last sample, and `SLOTLINE_ERROR_SAMPLE` if a sample
-// cannot be read; the next call then continues with the sample after it. If the callback then returns a value other than 0
-// without a message, it fails with that sample's error. With `on_error` such a sample is skipped or replaced instead.
+// Reads the next sample, and describes its fields in `fields`. The caller must set `struct_size`
+// of each element. The memory that the fields point to is valid until the next call.
+//
+// Returns `SLOTLINE_END` after the last sample, and `SLOTLINE_ERROR_SAMPLE` if a sample cannot be
+// read; the next call continues with the sample after it. If the callback then returns a nonzero
+// value without a message, it fails with that sample's error. With `on_error`, unreadable samples
+// are skipped or replaced instead.
 //
 // Errors:
 // `SLOTLINE_ERROR_SAMPLE`: the sample cannot be read. `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short,
@@ -976,10 +1046,11 @@ slotline_status slotline_samples_next(slotline_samples *samples,
 // writes the field; the batch and other tensors of the field then show the new values. Write only 0 and 1 to `bool`s. On
 // failure `*out` is NULL. Can be called from any thread.
 //
-// For a batch on a device the tensor is for use on `stream`, which waits for the batch as with `slotline_batch_ready_on`. The
-// memory is filled again once the batch was freed, all tensors exported from it were deleted, and the stream has reached the
-// point of the last of these calls. The `deleter` may therefore be called as soon as all work that reads the tensor has been
-// launched. For a batch on the host `stream` has no effect.
+// For a batch on a device, the tensor is for use on `stream`, which waits for the batch as with
+// `slotline_batch_ready_on`. The loader reuses the memory once the batch was freed, all tensors
+// exported from it were deleted, and the stream has reached the point of the last of these calls.
+// The `deleter` may therefore be called as soon as all work that reads the tensor has been
+// launched. For a batch on the host, `stream` has no effect.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, or a field that does not exist. `SLOTLINE_ERROR_DEVICE`: as for
@@ -990,8 +1061,9 @@ slotline_status slotline_batch_dlpack(const slotline_batch *batch,
                                       struct DLManagedTensorVersioned **out,
                                       slotline_error **error);
 
-// Exports field `i` of a batch as a DLPack tensor without a version, for importers from before DLPack 1.0, such as
-// `at::fromDLPack`. (NumPy treats such a tensor as read-only.) Otherwise the same as `slotline_batch_dlpack`.
+// Exports field `i` of a batch as a DLPack tensor without a version, for importers from before
+// DLPack 1.0, such as `at::fromDLPack`. (NumPy treats such a tensor as read-only.) Otherwise it
+// works like `slotline_batch_dlpack`.
 //
 // Errors:
 // The same as for `slotline_batch_dlpack`.
@@ -1005,29 +1077,34 @@ slotline_status slotline_batch_dlpack_unversioned(const slotline_batch *batch,
 // for NULL.
 size_t slotline_batch_len(const slotline_batch *batch);
 
-// Returns the number of the batch in its pass, from 0. For a batch that a collate callback made, this is the number of
-// batches, and of errors in place of a batch, that came before it in the pass. 0 for NULL.
+// Returns the number of the batch in its pass, from 0. For a batch that a collate callback made,
+// this is the number of batches and of errors in place of a batch that came before it in the pass.
+// 0 for NULL.
 size_t slotline_batch_index(const slotline_batch *batch);
 
-// Returns the number of the batch's pass, from 0. 0 for NULL.
+// Returns the number of the pass that the batch belongs to, from 0. 0 for NULL.
 uint32_t slotline_batch_epoch(const slotline_batch *batch);
 
-// Returns the dataset indices of the samples, as many as `slotline_batch_len` returns. For a stream, these are the sample's
-// numbers in the sequence that its worker reads. For a batch that a collate callback made, an unknown index is -1. The array
-// lives as long as the batch. NULL for NULL.
+// Returns the dataset indices of the samples, as many as `slotline_batch_len` returns. For a
+// stream, each is the sample's position in the sequence that its worker reads. For a batch that a
+// collate callback made, an unknown index is -1. The array is valid until the batch is freed. NULL
+// for NULL.
 const int64_t *slotline_batch_indices(const slotline_batch *batch);
 
-// Returns the object that the collate callback made, which belongs to the batch. NULL if there is none.
+// Returns the object that the collate callback made, which is owned by the batch. NULL if there is
+// none.
 void *slotline_batch_user(const slotline_batch *batch);
 
 // Returns the number of fields; 0 if a collate callback made the batch, or for NULL.
 size_t slotline_batch_num_fields(const slotline_batch *batch);
 
-// Returns the number of the device that the batch is on, or on its way to; -1 for a batch on the host, or for NULL.
+// Returns the number of the device that the batch is on, or is being copied to; -1 for a batch on
+// the host, or for NULL.
 int32_t slotline_batch_device(const slotline_batch *batch);
 
-// Describes field `i` in `*out`. The caller must set `out->struct_size`. The memory that it points to belongs to the batch. For
-// a batch on a device, `data` and `ends` are device addresses, to be read on streams that the batch was made ready on.
+// Describes field `i` in `*out`. The caller must set `out->struct_size`. The memory that the
+// struct points to is owned by the batch. For a batch on a device, `data` and `ends` are device
+// addresses, to be read on streams on which the batch was made ready (`slotline_batch_ready_on`).
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or a field that does not exist.
@@ -1036,7 +1113,7 @@ slotline_status slotline_batch_field(const slotline_batch *batch,
                                      slotline_tensor *out,
                                      slotline_error **error);
 
-// Describes the field with this name; see `slotline_batch_field`.
+// Describes the field with the given name; see `slotline_batch_field`.
 //
 // Errors:
 // The same as for `slotline_batch_field`.
@@ -1045,26 +1122,29 @@ slotline_status slotline_batch_field_by_name(const slotline_batch *batch,
                                              slotline_tensor *out,
                                              slotline_error **error);
 
-// Frees a batch. Its memory returns to the loader, unless an exported tensor still uses it. Can be called from any thread, in
-// any order, even after the loader was freed. Does nothing for NULL. Memory on a device is filled again once all streams that the
-// batch was made ready on have reached this point; if the loader was freed before, the call waits for these streams, at most
-// 5 s. If the batch was freed before, the process is aborted with a
-// message on the standard error, unless its memory has been given back or is another batch's.
+// Frees a batch. Its memory returns to the loader, unless an exported tensor still uses it. Can be
+// called from any thread, in any order, even after the loader was freed. Does nothing for NULL.
+//
+// Memory on a device is reused once all streams on which the batch was made ready have reached
+// this point; if the loader was freed before, the call waits for these streams, at most 5 s.
+// Freeing a batch twice aborts the process with a message on the standard error, unless its memory
+// was returned to the system or belongs to another batch.
 void slotline_batch_free(slotline_batch *batch);
 
-// Puts the next sample of a bulk read: calls `write` at once, with `user`, the sample's index and the sample, to write each of
-// its fields as a `slotline_read` does.
+// Stores the next sample of a bulk read. Before it returns, it calls `write` with `user`, the
+// sample's index and the sample, to write each of the fields as a `slotline_read` does.
 //
 // Errors:
-// `SLOTLINE_ERROR_SAMPLE`: `write` failed, there are no more samples to put, or an earlier call failed. The callback of the
-// bulk read must then return a value other than 0; the error is already known. `SLOTLINE_ERROR_INVALID`: `sink` or `write` is
-// NULL, or `write` itself made this call.
+// `SLOTLINE_ERROR_SAMPLE`: `write` failed, all samples were stored already, or an earlier call
+// failed. The bulk read must then return a nonzero value; the error is already recorded.
+// `SLOTLINE_ERROR_INVALID`: `sink` or `write` is NULL, or `write` itself made this call.
 slotline_status slotline_sample_sink_put(slotline_sample_sink *sink,
                                          slotline_read write,
                                          void *user);
 
-// Makes a dataset of the samples at `n` indices of another one, in that order, with repetitions (torch's `Subset`). The indices
-// are copied, and the other dataset is shared, so both may be freed. On failure `*out` is NULL. Can be called from any thread.
+// Creates a dataset of the samples at `n` indices of another dataset, in that order; an index may
+// occur repeatedly (torch's `Subset`). The indices are copied, and the other dataset is shared, so
+// both may be freed. On failure `*out` is NULL. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, a stream, or an index that is not below the number of samples.
@@ -1075,9 +1155,10 @@ slotline_status slotline_dataset_subset(const slotline_dataset *dataset,
                                         slotline_dataset **out,
                                         slotline_error **error);
 
-// Splits a dataset at random into `n` parts that share no samples (torch's `random_split`): part `i` has `lengths[i]` samples.
-// `out` receives `n` datasets. The parts are those that torch makes with the same generator, which is the process's default
-// generator (`slotline_manual_seed`) for NULL. On failure all of `out` are NULL. Can be called from any thread.
+// Splits a dataset at random into `n` parts that share no samples (torch's `random_split`). Part
+// `i` has `lengths[i]` samples, and `out` receives `n` datasets. The parts are the same as in
+// torch with the same generator; NULL stands for the process's default generator
+// (`slotline_manual_seed`). On failure all of `out` are NULL. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, a stream, or lengths that do not add up to the number of samples.
@@ -1089,11 +1170,13 @@ slotline_status slotline_dataset_random_split(const slotline_dataset *dataset,
                                               slotline_dataset **out,
                                               slotline_error **error);
 
-// Splits a dataset at random by fractions, which must add up to 1; otherwise the same as `slotline_dataset_random_split`. The
-// length of each part is rounded down, and the samples that remain are distributed to the parts in turn, from the first one on.
+// Splits a dataset at random by fractions, which must add up to 1; otherwise the same as
+// `slotline_dataset_random_split`. The length of each part is rounded down, and the remaining
+// samples are distributed to the parts in turn, beginning with the first.
 //
 // Errors:
-// The same as for `slotline_dataset_random_split`, for fractions that are not between 0 and 1 or do not add up to 1.
+// The same as for `slotline_dataset_random_split`, and also for fractions that are not between 0
+// and 1 or do not add up to 1.
 slotline_status slotline_dataset_random_split_fractions(const slotline_dataset *dataset,
                                                         const double *fractions,
                                                         size_t n,
@@ -1101,9 +1184,10 @@ slotline_status slotline_dataset_random_split_fractions(const slotline_dataset *
                                                         slotline_dataset **out,
                                                         slotline_error **error);
 
-// Makes a dataset of the samples of `n` datasets, in sequence (torch's `ConcatDataset`). They must have the same fields, except
-// for the length of padded and packed ones, of which the largest applies. The datasets are shared, so they may be freed. On
-// failure `*out` is NULL. Can be called from any thread.
+// Creates a dataset of the samples of `n` datasets, one after another (torch's `ConcatDataset`).
+// The datasets must have the same fields; only the lengths of padded and packed fields may differ,
+// and the largest applies. The datasets are shared, so they may be freed. On failure `*out` is
+// NULL. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, no datasets, a stream, or fields that differ.
@@ -1112,10 +1196,11 @@ slotline_status slotline_dataset_concat(const slotline_dataset *const *datasets,
                                         slotline_dataset **out,
                                         slotline_error **error);
 
-// Makes a stream of the samples of `n` streams, one after another (torch's `ChainDataset`). Each worker goes through all of them,
-// and opens each when it reaches it; if that fails, the failure takes the place of a batch, and the next stream follows. The
-// fields must be as in a concatenation. The streams are shared, so they may be freed. On failure `*out` is NULL. Can be called
-// from any thread.
+// Creates a stream of the samples of `n` streams, one after another (torch's `ChainDataset`). Each
+// worker reads all of the streams, and opens each one when it reaches it; if that fails, the error
+// takes the place of a batch, and the worker continues with the next stream. The fields must agree
+// as for `slotline_dataset_concat`. The streams are shared, so they may be freed. On failure
+// `*out` is NULL. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, no datasets, one that is not a stream, or fields that differ.
@@ -1124,10 +1209,11 @@ slotline_status slotline_dataset_chain(const slotline_dataset *const *datasets,
                                        slotline_dataset **out,
                                        slotline_error **error);
 
-// Makes a dataset whose samples have the fields of `n` datasets of equal length at the same index (torch's `StackDataset`), in
-// the order of the datasets. A field that is named by its position, such as "0", is named by its new position; other names must
-// differ. Each dataset has separate random numbers. The datasets are shared, so they may be freed. On failure `*out` is NULL.
-// Can be called from any thread.
+// Creates a dataset whose samples have the fields of `n` datasets of equal length at the same
+// index (torch's `StackDataset`), in the order of the datasets. A field that is named by its
+// position, such as "0", is renamed to its new position; other names must be unique. Each dataset
+// has separate random numbers. The datasets are shared, so they may be freed. On failure `*out` is
+// NULL. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, no datasets, a stream, different numbers of samples, or two fields with the same
@@ -1137,9 +1223,10 @@ slotline_status slotline_dataset_stack(const slotline_dataset *const *datasets,
                                        slotline_dataset **out,
                                        slotline_error **error);
 
-// Makes a dataset whose samples a callback makes from those of another dataset, one from each. Both have separate random
-// numbers. Of a stream it makes a stream, which resumes where that one does. The other dataset is shared, so it may be freed. On
-// failure `*out` is NULL. Can be called from any thread.
+// Creates a dataset in which a callback makes each sample from one sample of another dataset. The
+// callback and the other dataset have separate random numbers. If the other dataset is a stream,
+// the result is a stream that resumes where the other one does. The other dataset is shared, so it
+// may be freed. On failure `*out` is NULL. Can be called from any thread.
 //
 // The dataset takes ownership of the callback's user pointer, even if this function fails: `drop` is called once the callback
 // is no longer needed (unless the struct is too short to contain `drop`).
@@ -1151,15 +1238,17 @@ slotline_status slotline_dataset_map(const slotline_dataset *dataset,
                                      slotline_dataset **out,
                                      slotline_error **error);
 
-// Opens a dataset by name, with the names that the `slotline` program accepts: `digits` (1797 images and labels that come with
-// the library), `idx:FILE[,FILE...]` (the format of MNIST, read into memory) or `npy:FILE[,FILE...]` (NumPy's format,
-// memory-mapped). A sample is a row of each file; fields are named by their position, from "0". On failure `*out` is NULL. Can
-// be called from any thread.
+// Opens a dataset by name, with the names that the `slotline` program accepts: `digits` (1797
+// images and labels that are part of the library), `idx:FILE[,FILE...]` (the format of MNIST, read
+// into memory) or `npy:FILE[,FILE...]` (NumPy's format, memory-mapped). A sample is a row of each
+// file; fields are named by their position, from "0". On failure `*out` is NULL. Can be called
+// from any thread.
 //
-// A library that was built with `SLOTLINE_SOURCES` also opens a file, a folder, or a pattern of files, whose format is
-// detected: a folder with a folder of files for each class, tars of WebDataset, a CSV or JSONL file with a column of
-// file names, TFRecord, tokens, MDS, LitData, Arrow, Parquet, safetensors and npz. Fields have their names in the
-// files; bytes, texts and lists are packed fields. Arrow files of this machine are memory-mapped.
+// A library built with `SLOTLINE_SOURCES` also opens a file, a folder, or a pattern of files, and
+// detects the format: a folder with one folder of files for each class, tars of WebDataset, a CSV
+// or JSONL file with a column of file names, TFRecord, tokens, MDS, LitData, Arrow, Parquet,
+// safetensors and npz. Fields are named as in the files; bytes, texts and lists are packed fields.
+// Arrow files on a local disk are memory-mapped.
 //
 // No process may write to a mapped file or truncate it while the dataset, or a loader of it, exists. To replace a file, rename
 // another file over it.
@@ -1171,24 +1260,27 @@ slotline_status slotline_dataset_open(const char *source,
                                       slotline_dataset **out,
                                       slotline_error **error);
 
-// Opens a dataset as `slotline_dataset_open` does, with options for files: one in each line, `NAME` or `NAME=VALUE`, with the
-// names in errors, such as `"columns=jpg;png,cls\nskip_incomplete"`. They are those of `OpenOptions` in Rust: `columns`,
-// `skip_incomplete`, `missing_end`, `missing_as_zero`, `decimals_as_f64`, `decode=FIELD=KIND`, `file_column`, `without_files`,
-// `default_number=COLUMN=NUMBER`, `extensions`, `allow_empty`, `block_size`, `dtype`, `memory_limit`, `room`, `index_files`.
+// Opens a dataset like `slotline_dataset_open`, with options for files. Each line of `options` is
+// `NAME` or `NAME=VALUE`, for example `"columns=jpg;png,cls\nskip_incomplete"`; fields and columns
+// are named as in error messages. The options are those of `OpenOptions` in Rust: `columns`,
+// `skip_incomplete`, `missing_end`, `missing_as_zero`, `decimals_as_f64`, `decode=FIELD=KIND`,
+// `file_column`, `without_files`, `default_number=COLUMN=NUMBER`, `extensions`, `allow_empty`,
+// `block_size`, `dtype`, `memory_limit`, `room`, `index_files`.
 //
 // Errors:
-// As `slotline_dataset_open`. `SLOTLINE_ERROR_INVALID`, too, if an option is not one, or has no such value, or if the source
-// is not of files.
+// The same as for `slotline_dataset_open`, and `SLOTLINE_ERROR_INVALID` also if an option does not
+// exist or has an invalid value, or if the source does not consist of files.
 slotline_status slotline_dataset_open_with(const char *source,
                                            const char *options,
                                            slotline_dataset **out,
                                            slotline_error **error);
 
-// Makes a dataset of `n` arrays of equal length. A sample is a row of each array, and the shape of a field is the shape of a
-// row. Nothing is copied. Can be called from any thread.
+// Creates a dataset of `n` arrays of equal length. A sample is a row of each array, and the shape
+// of a field is the shape of a row. Nothing is copied. Can be called from any thread.
 //
-// The dataset takes ownership of the arrays, even if this function fails: each array's `drop` is called once the array is no
-// longer needed (unless its struct is too short to contain `drop`). On failure `*out` is NULL.
+// The dataset takes ownership of the arrays, even if this function fails: each array's `drop` is
+// called once the array is no longer needed (unless its struct is too short to contain `drop`). On
+// failure `*out` is NULL.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, no arrays, a struct that is too short, an invalid dtype, shape or name, data that
@@ -1198,8 +1290,8 @@ slotline_status slotline_dataset_from_arrays(const slotline_array *arrays,
                                              slotline_dataset **out,
                                              slotline_error **error);
 
-// Makes a map-style dataset, whose samples a callback writes by index. On failure `*out` is NULL. Can be called from any
-// thread.
+// Creates a map-style dataset, whose samples a callback writes by index. On failure `*out` is
+// NULL. Can be called from any thread.
 //
 // The dataset takes ownership of the callbacks' user pointer, even if this function fails: `drop` is called once the callbacks
 // are no longer needed (unless the struct is too short to contain `drop`).
@@ -1210,8 +1302,8 @@ slotline_status slotline_dataset_from_callbacks(const slotline_map_dataset *data
                                                 slotline_dataset **out,
                                                 slotline_error **error);
 
-// Makes an iterable dataset, whose samples callbacks return in sequence. On failure `*out` is NULL. Can be called from any
-// thread.
+// Creates an iterable dataset, whose samples callbacks write one after another. On failure `*out`
+// is NULL. Can be called from any thread.
 //
 // The dataset takes ownership of the callbacks' user pointer, as with `slotline_dataset_from_callbacks`.
 //
@@ -1221,16 +1313,19 @@ slotline_status slotline_dataset_from_stream(const slotline_stream_dataset *data
                                              slotline_dataset **out,
                                              slotline_error **error);
 
-// Returns the number of samples; -1 if it is not known, or for NULL. Can be called from any thread.
+// Returns the number of samples; -1 if it is unknown, or for NULL. Can be called from any thread.
 int64_t slotline_dataset_len(const slotline_dataset *dataset);
 
-// Reads sample `index` in the calling thread, without a loader. `*out` receives a batch of this sample alone, which the caller
-// must free: its tensors lack the first dimension, `slotline_batch_len` is 1, and `slotline_batch_indices` is `index`. Random
-// numbers are those of position 0 in epoch 0 of a loader with seed 0. On failure `*out` is NULL. Can be called from any thread.
+// Reads sample `index` in the calling thread, without a loader. `*out` receives a batch of only
+// this sample, which the caller must free: its tensors lack the first dimension,
+// `slotline_batch_len` is 1, and `slotline_batch_indices` is `index`. The random numbers are those
+// of position 0 in epoch 0 of a loader with seed 0. On failure `*out` is NULL. Can be called from
+// any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, an index that is not below the number of samples, or a stream.
-// `SLOTLINE_ERROR_SAMPLE`: the sample cannot be read. `SLOTLINE_ERROR_BUILD`: there is no memory for it.
+// `SLOTLINE_ERROR_SAMPLE`: the sample cannot be read. `SLOTLINE_ERROR_BUILD`: there is not enough
+// memory for it.
 slotline_status slotline_dataset_read(const slotline_dataset *dataset,
                                       size_t index,
                                       slotline_batch **out,
@@ -1239,17 +1334,20 @@ slotline_status slotline_dataset_read(const slotline_dataset *dataset,
 // Returns another handle of the same dataset, which must also be freed. NULL for NULL. Can be called from any thread.
 slotline_dataset *slotline_dataset_clone(const slotline_dataset *dataset);
 
-// Frees a dataset. Does nothing for NULL. Loaders that were made from it are not affected. Can be called from any thread.
+// Frees a dataset. Does nothing for NULL. Loaders created from it are not affected. Can be called
+// from any thread.
 void slotline_dataset_free(slotline_dataset *dataset);
 
 #if defined(SLOTLINE_HAS_IMAGE)
-// Makes a pipeline of transforms, which are separated by commas and have the names, arguments and defaults of torchvision's
-// `transforms.v2`, in snake case: `random_resized_crop(224), hflip, normalize(imagenet)`. If `options` is NULL, the defaults of
-// `slotline_pipeline_options` apply. On failure `*out` is NULL. Can be called from any thread.
+// Creates a pipeline of transforms, separated by commas, with the names (in snake case), arguments
+// and defaults of torchvision's `transforms.v2`, such as `random_resized_crop(224), hflip,
+// normalize(imagenet)`. If `options` is NULL, the defaults of `slotline_pipeline_options` apply.
+// On failure `*out` is NULL. Can be called from any thread.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a text that is not valid (the message says where),
-// parameters that are not valid, transforms that do not fit each other, or a dtype that pictures cannot have.
+// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a syntax error (the
+// message says where), invalid parameters, transforms that cannot be combined, or a dtype that
+// pictures cannot have.
 slotline_status slotline_pipeline_new(const char *transforms,
                                       const slotline_pipeline_options *options,
                                       slotline_pipeline **out,
@@ -1257,8 +1355,8 @@ slotline_status slotline_pipeline_new(const char *transforms,
 #endif
 
 #if defined(SLOTLINE_HAS_IMAGE)
-// Writes the three lengths of a picture's dimensions to `shape`: 3, height and width, or height, width and 3 with
-// `channels_last`. They are 0 on failure. Can be called from any thread.
+// Writes the lengths of a picture's three dimensions to `shape`: 3, height and width, or height,
+// width and 3 with `channels_last`. They are 0 on failure. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer.
@@ -1273,17 +1371,19 @@ slotline_dtype slotline_pipeline_dtype(const slotline_pipeline *pipeline);
 #endif
 
 #if defined(SLOTLINE_HAS_IMAGE)
-// Decodes a picture, a whole file of `len` bytes, to `out`, which has `out_bytes` bytes: those of the pipeline's shape. Its
-// format is recognised by the content. What the transforms draw is a function of `seed`: of a dataset's sample, that is
-// `slotline_sample_random`, so that pictures are the same for any number of workers.
+// Decodes a picture from the `len` bytes of its file to `out`, which must have `out_bytes` bytes,
+// the size of the pipeline's shape. The format is detected from the content. Random transforms are
+// a function of `seed`. In a dataset's callback, use `slotline_sample_random` as the seed, so that
+// pictures are the same for any number of workers.
 //
-// `out` may be the row of a batch that `slotline_sample_row` returns; it must not overlap `data`, and no other thread may use it.
-// If decoding fails, its contents are undefined. Can be called from any thread, by several at once.
+// `out` may be the row of a batch that `slotline_sample_row` returned; it must not overlap `data`,
+// and no other thread may use it. If decoding fails, its contents are undefined. Several threads
+// may call this concurrently.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or memory that is not aligned, or does not have the size of a picture.
-// `SLOTLINE_ERROR_SAMPLE`: the bytes are no picture, or a damaged, unsupported or too large one, or one that is too small for
-// a transform.
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or memory that is misaligned or does not have the size
+// of a picture. `SLOTLINE_ERROR_SAMPLE`: the bytes are not a picture, the picture is damaged,
+// unsupported or too large, or it is too small for a transform.
 slotline_status slotline_pipeline_decode(const slotline_pipeline *pipeline,
                                          const uint8_t *data,
                                          size_t len,
@@ -1299,14 +1399,16 @@ void slotline_pipeline_free(slotline_pipeline *pipeline);
 #endif
 
 #if defined(SLOTLINE_HAS_IMAGE)
-// Makes a dataset of the samples of another one that was opened from files, with the pictures in a field decoded by a pipeline in
-// their rows of the batch. `field` is the name of the field with the bytes of pictures; NULL if there is only one that has
-// pictures. What the pipeline draws comes from each sample's own random numbers. On failure `*out` is NULL. The dataset and the
-// pipeline can be freed afterwards. Can be called from any thread.
+// Creates a dataset from one that was opened from files, with the pictures in one field decoded by
+// a pipeline, directly into their rows of the batch. `field` is the name of the field with encoded
+// pictures; it may be NULL if only one field has pictures. Random transforms use each sample's own
+// random numbers. On failure `*out` is NULL. The dataset and the pipeline can be freed afterwards.
+// Can be called from any thread.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or a dataset that was not opened from files (that needs a library that was built with
-// `SLOTLINE_SOURCES`). `SLOTLINE_ERROR_SOURCE`: the field is not there or has no bytes, or several fields could be meant.
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or a dataset that was not opened from files (which
+// requires a library built with `SLOTLINE_SOURCES`). `SLOTLINE_ERROR_SOURCE`: the field does not
+// exist or does not contain bytes, or `field` is NULL and several fields have pictures.
 slotline_status slotline_dataset_decode(const slotline_dataset *dataset,
                                         const slotline_pipeline *pipeline,
                                         const char *field,
@@ -1314,17 +1416,18 @@ slotline_status slotline_dataset_decode(const slotline_dataset *dataset,
                                         slotline_error **error);
 #endif
 
-// Returns the memory of field `field`, which must have a fixed shape, for the callback to write. The callback must write every
-// element, in C order, because the memory contains elements of an earlier batch; `bool`s must be 0 or 1. The memory is part of
-// the batch itself, may be written until the callback returns, and the field counts as written. If `bytes` is not NULL, `*bytes`
-// becomes the size of the memory in bytes. Returns NULL if the field does not exist or does not have a fixed shape.
-void *slotline_sample_row(slotline_sample *sample,
-                          size_t field,
-                          size_t *bytes);
+// Returns the memory of field `field`, which must have a fixed shape, for the callback to write.
+// The callback must write every element, in C order, because the memory contains elements of an
+// earlier batch; `bool`s must be 0 or 1. The memory is part of the batch itself, may be written
+// until the callback returns, and the field counts as written. If `bytes` is not NULL, `*bytes`
+// becomes the size of the memory in bytes. Returns NULL if the field does not exist or does not
+// have a fixed shape.
+void *slotline_sample_row(slotline_sample *sample, size_t field, size_t *bytes);
 
-// Writes field `field`, of any kind, by copying `elements` elements from `data`. The number of elements must be exact for a
-// field of fixed shape, at most the maximum for a padded field, and a whole number of items for a packed field. `data` may be
-// memory that `slotline_sample_row` lent, even that of the same field.
+// Writes field `field`, of any kind, by copying `elements` elements from `data`. The number of
+// elements must be exact for a field of fixed shape, at most the maximum for a padded field, and a
+// whole number of items for a packed field. `data` may point into memory that
+// `slotline_sample_row` returned, even for the same field.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, a field that does not exist, data that is not aligned, `bool`s other than 0 and 1,
@@ -1334,12 +1437,12 @@ slotline_status slotline_sample_write(slotline_sample *sample,
                                       const void *data,
                                       size_t elements);
 
-// Sets the reason why the callback fails. The message is UTF-8 and is copied. The callback must then return a value other than
-// 0 (for a stream, also other than 1). Does nothing for NULL.
-void slotline_sample_fail(slotline_sample *sample,
-                          const char *message);
+// Sets the reason why the callback fails. The message is UTF-8 and is copied. The callback must
+// then return a value other than 0 (for a stream, also other than 1). Does nothing for NULL.
+void slotline_sample_fail(slotline_sample *sample, const char *message);
 
-// Works like `slotline_sample_fail`, and attaches an object of yours, as `slotline_fail_with` does.
+// Works like `slotline_sample_fail`, and attaches an object of the user, like
+// `slotline_fail_with`.
 void slotline_sample_fail_with(slotline_sample *sample,
                                const char *message,
                                void *payload,
@@ -1350,38 +1453,42 @@ void slotline_sample_fail_with(slotline_sample *sample,
 // position in the pass, so they are the same for any number of workers, and in any thread. 0 for NULL.
 uint64_t slotline_sample_random(slotline_sample *sample);
 
-// Returns the sample's position in the pass, from 0; for a stream, its number in the sequence that this worker reads. 0 for
-// NULL.
+// Returns the sample's position in the pass, from 0; for a stream, its position in the sequence
+// that this worker reads. 0 for NULL.
 uint64_t slotline_sample_position(slotline_sample *sample);
 
 // Returns the number of the pass, from 0. 0 for NULL.
 uint32_t slotline_sample_epoch(slotline_sample *sample);
 
-// Returns the number of the worker that reads the sample; -1 in the thread that asks for batches, or for NULL.
+// Returns the index of the worker that reads the sample; -1 in the thread that requests batches,
+// or for NULL.
 int64_t slotline_sample_worker(slotline_sample *sample);
 
-// Returns 1 if reading the sample is pointless, since the pass was abandoned, or the loader was stopped or freed: then fail it,
-// with any message. So the next pass, or freeing the loader, does not wait for what this callback waits for. Otherwise 0, and 0
+// Returns 1 if the sample is no longer needed, because the pass was abandoned, or the loader was
+// stopped or freed. The callback should then fail with any message, so that the next pass, or
+// freeing the loader, does not wait for whatever the callback waits for. Otherwise returns 0, also
 // for NULL.
 int32_t slotline_sample_is_stopping(slotline_sample *sample);
 
-// Returns a file descriptor that is readable while `slotline_sample_is_stopping`, to be waited for with `poll` beside the
-// callback's own; it must not be read from or closed. It is the same for all samples of a loader, and is valid until their
-// callbacks have returned. -1 if there are no more descriptors, for NULL, and in a worker process that was started by a
-// command, where only `slotline_sample_is_stopping` tells.
+// Returns a file descriptor that is readable while `slotline_sample_is_stopping` returns 1. A
+// callback can wait for it with `poll`, together with its own descriptors; it must not be read or
+// closed. It is the same for all samples of a loader, and is valid until their callbacks have
+// returned. Returns -1 if there are no more descriptors, for NULL, and in a worker process that
+// was started by a command, where only `slotline_sample_is_stopping` is available.
 int32_t slotline_sample_stop_fd(slotline_sample *sample);
 
-// Appends bytes to the saved bytes.
+// Appends bytes to those saved so far.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, or more bytes than fit in memory.
 slotline_status slotline_saved_append(slotline_saved *saved, const uint8_t *bytes, size_t len);
 
 #if defined(SLOTLINE_HAS_CUDA)
-// Makes `stream`, a `cudaStream_t`, wait for the copy: work that is launched on it from now on may read the batch. The host
-// does not wait. The stream is recorded: freeing the batch has the same effect as releasing it on each recorded stream. `stream`
-// must belong to the device's primary context or be one of CUDA's default streams (0, 1, 2), and must not be destroyed before
-// the batch, and all tensors exported from it, were freed.
+// Makes `stream`, a `cudaStream_t`, wait for the copy of the batch: work that is launched on it
+// from now on may read the batch. The host does not wait. The stream is recorded: freeing the
+// batch has the same effect as releasing it on each recorded stream. `stream` must belong to the
+// device's primary context or be one of CUDA's default streams (0, 1, 2), and must not be
+// destroyed before the batch and all tensors exported from it were freed.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: a fifth stream, or an error of the driver.
@@ -1391,10 +1498,11 @@ slotline_status slotline_batch_ready_on(const slotline_batch *batch,
 #endif
 
 #if defined(SLOTLINE_HAS_CUDA)
-// Frees a batch, even if this function fails. Its memory is filled again once `stream` has reached this point, the last tensor
-// exported from it was deleted, and the tensors' streams have reached the point of their deletion. All reads, except those of
-// tensors, must come before this point, on this stream or on streams that it has waited for. The batch may have been made
-// ready on four other streams.
+// Frees a batch, even if this function fails. Its memory is reused once `stream` has reached this
+// point, the last tensor exported from it was deleted, and the tensors' streams have reached the
+// point of their deletion. All reads, except through tensors, must come before this point, on this
+// stream or on streams that it has waited for. The batch may have been made ready on at most four
+// other streams.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: an error of the driver; the memory is then
@@ -1405,7 +1513,7 @@ slotline_status slotline_batch_release_on(slotline_batch *batch,
 #endif
 
 #if defined(SLOTLINE_HAS_CUDA)
-// Blocks this thread until the copy is complete.
+// Blocks the calling thread until the batch is completely copied.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: an error of the driver.
@@ -1424,9 +1532,10 @@ slotline_status slotline_device_probe(size_t *devices,
 #endif
 
 #if defined(SLOTLINE_HAS_CUDA)
-// Makes a loader that delivers batches on a device, as `slotline_loader_new` does, with page-locked memory on the host. If
-// `device` is NULL, the defaults of `slotline_device_options` apply. A batch may still be on its way to the device when it is
-// delivered. On failure `*out` is NULL. Can be called from any thread.
+// Creates a loader that delivers batches on a device. It works like `slotline_loader_new`, with
+// page-locked memory on the host. If `device` is NULL, the defaults of `slotline_device_options`
+// apply. A batch may still be being copied to the device when it is delivered. On failure `*out`
+// is NULL. Can be called from any thread.
 //
 // Errors:
 // The same as for `slotline_loader_new`; `SLOTLINE_ERROR_DEVICE`: there is no driver, the device does not exist, or it does
@@ -1438,9 +1547,10 @@ slotline_status slotline_loader_new_on_device(const slotline_dataset *dataset,
                                               slotline_error **error);
 #endif
 
-// Makes a loader, with its workers and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
-// user pointers of `worker_init`, `collate` and `on_warning`, even if this function fails. On failure `*out` is NULL. Can be
-// called from any thread.
+// Creates a loader, with its workers and its memory. If `options` is NULL, the defaults apply. The
+// loader takes ownership of the user pointers of `worker_init`, `collate`, `on_warning` and
+// `allocate`, even if this function fails. On failure `*out` is NULL. Can be called from any
+// thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or an option with an invalid value.
@@ -1463,114 +1573,130 @@ slotline_status slotline_loader_epoch(slotline_loader *loader,
 // error can take the place of a batch. `*out` is NULL unless there is a batch.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_ERROR_SAMPLE`,
-// `SLOTLINE_ERROR_COLLATE`, `SLOTLINE_ERROR_BAD_SAMPLES`, `SLOTLINE_ERROR_WORKER_INIT` and a `SLOTLINE_ERROR_PANIC` with an
-// index, the next call continues the pass. After `SLOTLINE_ERROR_TIMEOUT` and `SLOTLINE_ERROR_HELD`, the next call asks for
-// the same batch again. After `SLOTLINE_ERROR_SAMPLER` the pass has ended. After `SLOTLINE_ERROR_WORKER_DIED` the loader has
-// ended. For a device, `SLOTLINE_ERROR_HELD` also means that too many batches on it are held, and `SLOTLINE_ERROR_TIMEOUT` that
-// a copy took too long. After `SLOTLINE_ERROR_DEVICE`, for which the driver refused a copy, the next call returns the next
-// batch, but two such errors in a row end the pass.
+// `SLOTLINE_ERROR_INVALID`: a null pointer, no pass was started, or the loader is in use. After
+// `SLOTLINE_ERROR_SAMPLE`, `SLOTLINE_ERROR_COLLATE`, `SLOTLINE_ERROR_BAD_SAMPLES`,
+// `SLOTLINE_ERROR_WORKER_INIT` and a `SLOTLINE_ERROR_PANIC` with an index, the next call continues
+// the pass. After `SLOTLINE_ERROR_TIMEOUT` and `SLOTLINE_ERROR_HELD`, the next call requests the
+// same batch again. After `SLOTLINE_ERROR_SAMPLER` the pass has ended. After
+// `SLOTLINE_ERROR_WORKER_DIED` the loader can no longer be used. For a device,
+// `SLOTLINE_ERROR_HELD` can also mean that the caller holds too many batches on it, and
+// `SLOTLINE_ERROR_TIMEOUT` that a copy took too long. After `SLOTLINE_ERROR_DEVICE`, when the
+// driver rejected a copy, the next call returns the next batch, but two such errors in a row end
+// the pass.
 slotline_status slotline_loader_next(slotline_loader *loader,
                                      slotline_batch **out,
                                      slotline_error **error);
 
-// Returns the number of batches of a pass; -1 if it is not known in advance, or for NULL. Can be called from any thread.
+// Returns the number of batches in a pass; -1 if it is not known in advance, or for NULL. Can be
+// called from any thread.
 int64_t slotline_loader_len(const slotline_loader *loader);
 
-// Returns the maximum number of samples of a batch; 0 for NULL. Can be called from any thread.
+// Returns the maximum number of samples in a batch; 0 for NULL. Can be called from any thread.
 size_t slotline_loader_batch_size(const slotline_loader *loader);
 
-// Returns how many batches can exist at once: being filled, ready, and held by the caller. 0 for NULL. Can be called from any
-// thread.
+// Returns how many batches can exist at the same time: being filled, ready, or held by the caller.
+// 0 for NULL. Can be called from any thread.
 size_t slotline_loader_depth(const slotline_loader *loader);
 
-// Returns the maximum memory that the loader takes for batches and for the order of a pass, in bytes; 0 for NULL. Can be
-// called from any thread.
+// Returns the maximum memory that the loader allocates for batches and for the order of a pass, in
+// bytes; 0 for NULL. Can be called from any thread.
 size_t slotline_loader_memory_ceiling(const slotline_loader *loader);
 
 // Returns the number of the pass that the next `slotline_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in
 // use.
 uint32_t slotline_loader_next_epoch(slotline_loader *loader);
 
-// Stops a loader permanently, and returns at once. A `slotline_loader_next` or `slotline_loader_epoch` that waits returns
-// `SLOTLINE_ERROR_STOPPED`, and so does every later one. Workers stop after their current sample; callbacks are not interrupted.
-// Batches that the caller holds stay valid, and `slotline_loader_state` still returns the position, so that another loader can
-// resume from it. Batches that are on a device already are delivered before `SLOTLINE_ERROR_STOPPED`.
+// Stops a loader permanently, and returns immediately. A waiting `slotline_loader_next` or
+// `slotline_loader_epoch` returns `SLOTLINE_ERROR_STOPPED`, and so does every later one. Workers
+// stop after their current sample; callbacks are not interrupted. Batches that the caller holds
+// stay valid, and `slotline_loader_state` still returns the position, so that another loader can
+// resume from it. Batches that are already on a device are delivered before
+// `SLOTLINE_ERROR_STOPPED`.
 //
-// Can be called from any thread and from callbacks, even while another call uses the loader. On Linux it can also be called in a
-// signal handler, whatever that interrupts: it takes no lock, does not allocate, and leaves `errno` alone. No thread may free
-// the loader before the handler has returned, because the handler might then have to release its memory. Does nothing for
-// NULL. A thread that receives `SLOTLINE_ERROR_STOPPED` sees everything that was done before this call, and, except for handlers,
-// may free the loader even if this call has not returned.
+// Can be called from any thread and from callbacks, even while another call uses the loader. On
+// Linux it is async-signal-safe: it takes no lock, does not allocate, and preserves `errno`. No
+// thread may free the loader before a signal handler that calls this has returned, because the
+// handler might then have to free its memory. Does nothing for NULL. A thread that receives
+// `SLOTLINE_ERROR_STOPPED` sees everything that was done before this call, and, except for calls
+// in signal handlers, may free the loader even if this call has not returned.
 void slotline_loader_stop(const slotline_loader *loader);
 
-// Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
-// callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
-// can access, and `on_warning` receives a warning. It waits as long for copies to a device. A loader that was freed before is
-// reported on the standard error, and the process is aborted. This holds until 64 more loaders were freed, except for loaders
-// that threads free at the same moment, of which some may be missed.
+// Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the
+// loader's threads have left callbacks, for up to `close_timeout_ms` (5 s). Threads that do not
+// leave by then continue to run, the memory that they can access is not freed, and `on_warning`
+// receives a warning. The call also waits up to that long for copies to a device. Freeing a loader
+// twice is reported on the standard error and aborts the process. This is detected until 64 more
+// loaders were freed, though possibly not if several threads free loaders at the same moment.
 //
-// Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
-// callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example
-// `slotline_loader_next`), the loader is destroyed when that call returns. Calls that any thread may make at any time
-// (`slotline_loader_stop`, `slotline_loader_len`) do not keep the loader alive, and may return after it has been destroyed.
+// Can be called from any thread, even while other calls use the loader, in other threads or
+// further up the stack of a callback. The loader is then stopped. If one of these calls uses the
+// loader exclusively (for example `slotline_loader_next`), the loader is destroyed when that call
+// returns. Calls that any thread may make at any time (`slotline_loader_stop`,
+// `slotline_loader_len`) do not keep the loader alive, and may return after it was destroyed.
 //
-// Every other call must have begun before this one. The library cannot check this: a call that begins after this one reads
-// freed memory. A call has certainly begun once one of its effects was seen: a callback runs within it, or, for the only call
-// of `slotline_loader_stop`, another call has returned `SLOTLINE_ERROR_STOPPED`. In all other cases, wait until the call has
-// returned. A callback of the loader that is running may still call the loader's functions; they find the loader stopped and
-// in use.
+// Every other call must have begun before this one. The library cannot check this: a call that
+// begins later reads freed memory. A call has certainly begun once one of its effects was seen: a
+// callback runs within it, or, for the only call of `slotline_loader_stop`, another call has
+// returned `SLOTLINE_ERROR_STOPPED`. In all other cases, wait until the call has returned. A
+// callback of the loader that is running may still call the loader's functions, which then behave
+// as for a loader that is stopped and in use.
 void slotline_loader_free(slotline_loader *loader);
 
-// Sets options to their defaults, and their `struct_size` to `struct_size`, which must be `sizeof(slotline_options)`. Does
-// nothing for NULL, or if the size has no room for a `struct_size`. Can be called from any thread.
-void slotline_options_init(slotline_options *options,
-                           size_t struct_size);
+// Sets options to their defaults, and their `struct_size` to `struct_size`, which must be
+// `sizeof(slotline_options)`. Does nothing for NULL, or if `struct_size` is smaller than a
+// `size_t`. Can be called from any thread.
+void slotline_options_init(slotline_options *options, size_t struct_size);
 
-// Reads from the environment which of several processes this is. The first of these that is set counts: `RANK` and
-// `WORLD_SIZE` (torchrun), `PMI_RANK` and `PMI_SIZE` (MPICH, Intel MPI), `OMPI_COMM_WORLD_RANK` and `…_SIZE` (Open MPI),
-// `MV2_COMM_WORLD_RANK` and `…_SIZE` (MVAPICH), `SLURM_PROCID` and `SLURM_STEP_NUM_TASKS` (`srun`, unless the job is a shell).
-// Without any, it is rank 0 of 1, and `launcher` is NULL. Nothing is divided unless `rank` and `world_size` of a loader's options
-// are set. Can be called from any thread, but not while another one changes the environment.
+// Reads the rank of this process from the environment. The first pair that is set is used: `RANK`
+// and `WORLD_SIZE` (torchrun), `PMI_RANK` and `PMI_SIZE` (MPICH, Intel MPI),
+// `OMPI_COMM_WORLD_RANK` and `…_SIZE` (Open MPI), `MV2_COMM_WORLD_RANK` and `…_SIZE` (MVAPICH),
+// `SLURM_PROCID` and `SLURM_STEP_NUM_TASKS` (`srun`, unless the job is a shell). If none is set,
+// the result is rank 0 of 1, and `launcher` is NULL. To divide passes among ranks, set `rank` and
+// `world_size` in the options of a loader. Can be called from any thread, but not while another
+// thread changes the environment.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer; only one variable of a pair is set, or is not a number; two launchers contradict each
-// other.
-slotline_status slotline_ranks_from_env(slotline_ranks *out,
-                                        slotline_error **error);
+// `SLOTLINE_ERROR_INVALID`: a null pointer; only one variable of a pair is set, or one is not a
+// number; two launchers contradict each other.
+slotline_status slotline_ranks_from_env(slotline_ranks *out, slotline_error **error);
 
-// Makes one state out of those of all ranks (`slotline_loader_state`), which any number of ranks can load. The states must be of
-// one run and of the same step. `states` are `count` pointers to the bytes, and `lens` their lengths. The caller owns the bytes
-// in `*out`, which is NULL on failure.
+// Merges the states of all ranks (`slotline_loader_state`) into one state, which any number of
+// ranks can load. The states must be from the same run and the same step. `states` are `count`
+// pointers to their bytes, and `lens` their lengths. The caller owns the bytes in `*out`, which is
+// NULL on failure.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer. `SLOTLINE_ERROR_STATE`: there is no state, some bytes are not a state, or the
-// states are of different runs or steps, of streams, or of batches that came out of order.
+// `SLOTLINE_ERROR_INVALID`: a null pointer. `SLOTLINE_ERROR_STATE`: there is no state, some bytes
+// are not a state, or the states are from different runs or steps, of streams, or of loaders that
+// deliver batches out of order.
 slotline_status slotline_state_merge(const uint8_t *const *states,
                                      const size_t *lens,
                                      size_t count,
                                      slotline_bytes **out,
                                      slotline_error **error);
 
-// Becomes a worker, if a loader has started this process as one (`spawn` in `slotline_options`); otherwise returns at once.
+// Runs as a worker if a loader has started this process as one (`spawn` in `slotline_options`);
+// otherwise returns immediately.
 //
-// Call this at the start of `main`: what comes before it runs in each worker, and what comes after it does not. A worker makes
-// its dataset with `make`, which is called with `user`, reads samples until the loader is freed or its process ends, and then
-// ends its own process with `exit`, so that this function does not return. The dataset's drop functions run before that, unless
-// the worker is killed.
+// Call this at the start of `main`: code before the call runs in each worker, code after it does
+// not. A worker creates its dataset by calling `make` with `user`, reads samples until the loader
+// is freed or the loader's process ends, and then ends its own process with `exit`, so that this
+// function does not return. Before that, the dataset's drop functions run, unless the worker is
+// killed.
 //
-// The dataset must have the length and the fields of the loader's, but may be of another kind. It must not be a stream. If it
-// differs, or if `make` is NULL or fails, `SLOTLINE_ERROR_WORKER_DIED` of the loader says why.
+// The dataset must have the same length and fields as the loader's, but may be of another kind. It
+// must not be a stream. If it differs, or if `make` is NULL or fails, the loader returns
+// `SLOTLINE_ERROR_WORKER_DIED` with the reason.
 //
-// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends that to
-// all processes of a program. No other thread may change the environment during this call. Only Linux has such workers; on
-// other systems this function always returns at once.
-void slotline_work_if_spawned(slotline_make_dataset make,
-                              void *user);
+// The worker uses its standard input for this, which is empty from then on. It ignores SIGINT,
+// since a terminal sends that to all processes of a program. No other thread may change the
+// environment during this call. Such workers are supported only on Linux; on other systems this
+// function always returns immediately.
+void slotline_work_if_spawned(slotline_make_dataset make, void *user);
 
-// Returns the position of the loader, which is after the last batch that it delivered. Can be called during a pass or between
-// passes. The caller owns the bytes; another process, on any machine, can load them, also into a loader of another kind, for the
-// host or for a device. On failure `*out` is NULL.
+// Returns the position of the loader: after the last batch that it delivered. Can be called during
+// a pass or between passes. The caller owns the bytes. Another process, on any machine, can load
+// them, also into a loader of the other kind (host or device). On failure `*out` is NULL.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: called during a pass of a loader for
@@ -1579,13 +1705,15 @@ slotline_status slotline_loader_state(slotline_loader *loader,
                                       slotline_bytes **out,
                                       slotline_error **error);
 
-// Moves the loader to the position at which `slotline_loader_state` was called, for this loader or for another one with the
-// same data and options (options such as the number of workers may differ). The next `slotline_loader_epoch` delivers the rest
-// of that pass. A pass that has not ended is abandoned, unless the bytes are not a state at all.
+// Moves the loader to the position that `slotline_loader_state` returned, for this loader or for
+// another one with the same data and options (options such as the number of workers may differ).
+// The next `slotline_loader_epoch` delivers the rest of that pass. A pass that has not ended is
+// abandoned, unless the bytes are not a state at all.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: the bytes are damaged, or come
-// from a loader that does not match; except for the abandoned pass, the loader is unchanged.
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: the
+// bytes are damaged, or are the state of a loader that does not match; apart from the abandoned
+// pass, the loader is unchanged.
 slotline_status slotline_loader_load_state(slotline_loader *loader,
                                            const uint8_t *data,
                                            size_t len,
@@ -1600,37 +1728,34 @@ slotline_status slotline_loader_stats(slotline_loader *loader,
                                       slotline_stats *out,
                                       slotline_error **error);
 
-// Returns all statistics as JSON: what each worker did, the slowest samples, and the samples that are bad or stuck. The caller
-// owns the text. On failure `*out` is NULL. Can be called from any thread at any time, even while another call uses the
+// Returns all statistics as JSON, including the work of each worker, the slowest samples, and the
+// samples that are bad or still being read for too long. The caller owns the text. On failure
+// `*out` is NULL. Can be called from any thread at any time, even while another call uses the
 // loader.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer.
-slotline_status slotline_loader_stats_json(slotline_loader *loader,
-                                           slotline_bytes **out,
-                                           slotline_error **error);
+slotline_status slotline_loader_stats_json(slotline_loader *loader, slotline_bytes **out, slotline_error **error);
 
-// Returns a text that says what limited the loader so far. The caller owns it. On failure `*out` is NULL. Can be called from
-// any thread at any time, even while another call uses the loader.
+// Returns a text about what has limited the loader's speed so far. The caller owns it. On failure
+// `*out` is NULL. Can be called from any thread at any time, even while another call uses the
+// loader.
 //
 // Errors:
 // The same as for `slotline_loader_stats_json`.
-slotline_status slotline_loader_verdict(slotline_loader *loader,
-                                        slotline_bytes **out,
-                                        slotline_error **error);
+slotline_status slotline_loader_verdict(slotline_loader *loader, slotline_bytes **out, slotline_error **error);
 
-// Returns the warnings of the loader since it was made, one per line; usually there are none. The caller owns the text. On
-// failure `*out` is NULL. `on_warning` in `slotline_options` receives these and others when they are noticed.
+// Returns the warnings since the loader was created, one per line; usually there are none. The
+// caller owns the text. On failure `*out` is NULL. `on_warning` in `slotline_options` receives
+// these and other warnings at once.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use.
-slotline_status slotline_loader_warnings(slotline_loader *loader,
-                                         slotline_bytes **out,
-                                         slotline_error **error);
+slotline_status slotline_loader_warnings(slotline_loader *loader, slotline_bytes **out, slotline_error **error);
 
-// Makes a batch sampler that groups a sampler's indices into batches of `batch_size` (torch's `BatchSampler`). With
-// `drop_last`, a last batch with fewer indices is left out. It copies what it needs from `sampler`. Can be called from any
-// thread.
+// Creates a batch sampler that groups a sampler's indices into batches of `batch_size` (torch's
+// `BatchSampler`). With `drop_last`, a last batch with fewer indices is left out. It copies what
+// it needs from `sampler`. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer. A `batch_size` of 0 is reported by `slotline_loader_new`, as `SLOTLINE_ERROR_BUILD`.
@@ -1640,8 +1765,9 @@ slotline_status slotline_batch_sampler_of(const slotline_sampler *sampler,
                                           slotline_batch_sampler **out,
                                           slotline_error **error);
 
-// Makes a batch sampler of `n` lists of indices, the same in each pass. List `i` is the range of `indices` from `offsets[i]` to
-// `offsets[i + 1]`. The lists are copied. Can be called from any thread.
+// Creates a batch sampler from `n` lists of indices, the same in each pass. List `i` is the range
+// of `indices` from `offsets[i]` to `offsets[i + 1]`. The lists are copied. Can be called from any
+// thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, lists that are all empty, or offsets that do not ascend from 0.
@@ -1651,8 +1777,8 @@ slotline_status slotline_batch_sampler_lists(const size_t *indices,
                                              slotline_batch_sampler **out,
                                              slotline_error **error);
 
-// Makes a batch sampler from a callback. The sampler takes ownership of the callback's user pointer, even if this function
-// fails. Can be called from any thread.
+// Creates a batch sampler from a callback. The sampler takes ownership of the callback's user
+// pointer, even if this function fails. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, or a struct that is too short.
@@ -1660,11 +1786,11 @@ slotline_status slotline_batch_sampler_from_callback(const slotline_batches_call
                                                      slotline_batch_sampler **out,
                                                      slotline_error **error);
 
-// Frees a batch sampler. Does nothing for NULL. Loaders that were made with it are not affected. Can be called from any
-// thread.
+// Frees a batch sampler. Does nothing for NULL. Loaders created with it are not affected. Can be
+// called from any thread.
 void slotline_batch_sampler_free(slotline_batch_sampler *sampler);
 
-// Makes a generator with a seed. Can be called from any thread.
+// Creates a generator with a seed. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer.
@@ -1673,9 +1799,9 @@ slotline_status slotline_generator_new(uint64_t seed, slotline_generator **out, 
 // Frees a generator. Does nothing for NULL. Can be called from any thread.
 void slotline_generator_free(slotline_generator *generator);
 
-// Makes a sampler that draws a new random order in each pass, or, with `replacement`, independent random indices (torch's
-// `RandomSampler`). `num_samples` is the number of samples of a pass; 0: the length of the dataset. Can be called from any
-// thread.
+// Creates a sampler that draws a new random order in each pass, or, with `replacement`,
+// independent random indices (torch's `RandomSampler`). `num_samples` is the number of samples in
+// a pass; 0: the length of the dataset. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: `out` is NULL.
@@ -1684,8 +1810,8 @@ slotline_status slotline_sampler_random(uint8_t replacement,
                                         slotline_sampler **out,
                                         slotline_error **error);
 
-// Makes a sampler that visits these indices in a new random order in each pass (torch's `SubsetRandomSampler`). The indices
-// are copied. Can be called from any thread.
+// Creates a sampler that visits the given indices in a new random order in each pass (torch's
+// `SubsetRandomSampler`). The indices are copied. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer.
@@ -1694,8 +1820,8 @@ slotline_status slotline_sampler_subset_random(const size_t *indices,
                                                slotline_sampler **out,
                                                slotline_error **error);
 
-// Makes a sampler that draws `num_samples` indices by weight (torch's `WeightedRandomSampler`); `weights[i]` is the weight of
-// sample `i`. The weights are copied. Can be called from any thread.
+// Creates a sampler that draws `num_samples` indices by weight (torch's `WeightedRandomSampler`);
+// `weights[i]` is the weight of sample `i`. The weights are copied. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer. Invalid weights are reported by `slotline_loader_new`, as `SLOTLINE_ERROR_BUILD`.
@@ -1706,9 +1832,10 @@ slotline_status slotline_sampler_weighted(const double *weights,
                                           slotline_sampler **out,
                                           slotline_error **error);
 
-// Makes a sampler for one replica's share of the dataset (torch's `DistributedSampler`): that of `rank`, which must be below
-// `num_replicas`. All replicas must use the same seed, and must call `slotline_sampler_set_epoch` with the same epoch before
-// each pass. Can be called from any thread.
+// Creates a sampler for the share of the dataset that the process `rank` loads (torch's
+// `DistributedSampler`). `rank` must be below `num_replicas`. All processes must use the same
+// seed, and must call `slotline_sampler_set_epoch` with the same epoch before each pass. Can be
+// called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: `out` is NULL. An invalid rank is reported by `slotline_loader_new`, as `SLOTLINE_ERROR_BUILD`.
@@ -1720,16 +1847,16 @@ slotline_status slotline_sampler_distributed(size_t num_replicas,
                                              slotline_sampler **out,
                                              slotline_error **error);
 
-// Makes a sampler that visits the samples in a new random order in each pass without using memory for the order, for datasets
-// of billions of samples. torch has no equivalent. Can be called from any thread.
+// Creates a sampler that visits the samples in a new random order in each pass, without storing
+// the order, for datasets of billions of samples. torch has no equivalent. Can be called from any
+// thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: `out` is NULL.
-slotline_status slotline_sampler_feistel(slotline_sampler **out,
-                                         slotline_error **error);
+slotline_status slotline_sampler_feistel(slotline_sampler **out, slotline_error **error);
 
-// Makes a sampler that visits these indices, in this order, in each pass. The indices are copied. Can be called from any
-// thread.
+// Creates a sampler that visits the given indices, in the given order, in each pass. The indices
+// are copied. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer.
@@ -1738,8 +1865,8 @@ slotline_status slotline_sampler_indices(const size_t *indices,
                                          slotline_sampler **out,
                                          slotline_error **error);
 
-// Makes a sampler from a callback. The sampler takes ownership of the callback's user pointer, even if this function fails.
-// Can be called from any thread.
+// Creates a sampler from a callback. The sampler takes ownership of the callback's user pointer,
+// even if this function fails. Can be called from any thread.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, or a struct that is too short.
@@ -1751,23 +1878,22 @@ slotline_status slotline_sampler_from_callback(const slotline_order_callback *ca
 // generator. Its initial seed is unpredictable. Can be called from any thread.
 void slotline_manual_seed(uint64_t seed);
 
-// Gives a sampler a separate generator with this seed, in loaders that are made from now on. Has no effect on samplers that
-// draw nothing, or on distributed samplers, which have a seed already. Does nothing for NULL.
-void slotline_sampler_seed(slotline_sampler *sampler,
-                           uint64_t seed);
+// Sets a seed: loaders created from now on use the sampler with a separate generator with this
+// seed. Has no effect on samplers that draw nothing, or on distributed samplers, which have their
+// own seed. Does nothing for NULL.
+void slotline_sampler_seed(slotline_sampler *sampler, uint64_t seed);
 
-// Lets a sampler draw from a generator, in loaders that are made from now on; the process's default generator for NULL. The
-// generator is shared, and may be freed. Has no effect on the same samplers as `slotline_sampler_seed`. Does nothing if
-// `sampler` is NULL.
-void slotline_sampler_generator(slotline_sampler *sampler,
-                                const slotline_generator *generator);
+// Sets the generator that the sampler draws from, in loaders created from now on; NULL stands for
+// the process's default generator. The generator is shared, and may be freed. Has no effect on
+// samplers that draw nothing, or on distributed samplers. Does nothing if `sampler` is NULL.
+void slotline_sampler_generator(slotline_sampler *sampler, const slotline_generator *generator);
 
-// Sets the epoch of the next pass of a distributed sampler, in all loaders that were made with it. Does nothing for other
-// samplers, or for NULL. Can be called from any thread.
-void slotline_sampler_set_epoch(const slotline_sampler *sampler,
-                                uint64_t epoch);
+// Sets the epoch of the next pass of a distributed sampler, in all loaders created with it. Does
+// nothing for other samplers, or for NULL. Can be called from any thread.
+void slotline_sampler_set_epoch(const slotline_sampler *sampler, uint64_t epoch);
 
-// Frees a sampler. Does nothing for NULL. Loaders that were made with it are not affected. Can be called from any thread.
+// Frees a sampler. Does nothing for NULL. Loaders created with it are not affected. Can be called
+// from any thread.
 void slotline_sampler_free(slotline_sampler *sampler);
 
 #ifdef __cplusplus

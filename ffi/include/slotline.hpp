@@ -5,7 +5,8 @@
 //       auto [images, labels] = batch.fields<std::uint8_t, std::int64_t>();
 //     }
 //
-// Functions throw slotline::error, except those named try_…, which return a slotline::status. All handles are RAII.
+// Functions throw slotline::error, except those named try_…, which return a slotline::status. All
+// handles are RAII.
 #ifndef SLOTLINE_HPP
 #define SLOTLINE_HPP
 

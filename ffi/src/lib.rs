@@ -1,19 +1,23 @@
-//! slotline's C interface. C and C++ programs include `include/slotline.h`, which cbindgen generates from these sources, or
-//! `include/slotline.hpp`. This page is for contributors.
+//! slotline's C interface. C and C++ programs include `include/slotline.h`, which cbindgen
+//! generates from these sources, or `include/slotline.hpp`, a C++ layer on top of it. This page is
+//! for contributors.
 //!
-//! This is a thin layer: a loader handle wraps a [`slotline::Loader`], and a batch handle wraps one of its batches. The
-//! modules of this layer are the boundary between C and Rust:
+//! The crate is a thin layer over the crate `slotline`: a loader handle wraps a
+//! [`slotline::Loader`], and a batch handle wraps one of its batches. Its modules are:
 //!
-//! - `abi`: no panic crosses into C, each failure becomes a status and an error object, and pointers, strings and structs from
-//!   C are checked before they are used;
-//! - `fields`: element types, fields and tensors, as C sees them;
+//! - `abi`: the rules of every call. No panic crosses into C, each failure becomes a status and an
+//!   error object, and pointers, strings and structs from C are checked before they are used;
+//! - `fields`: element types, fields and tensors as C structs;
 //! - `data`: datasets made of arrays, callbacks, files or other datasets;
-//! - `sampling`: samplers, batch samplers and generators of random numbers;
-//! - `batch`: batches, batches that a callback collates, memory of the user for batches, and export to other libraries (DLPack);
-//! - `loader`: options, loaders with their passes, workers that are processes, states, statistics and warnings;
+//! - `sampling`: samplers, batch samplers and random number generators;
+//! - `batch`: batches, batches that a callback collates, batch memory provided by the user, and
+//!   export to other libraries (DLPack);
+//! - `loader`: options, loaders and their passes, worker processes, states, statistics and
+//!   warnings;
 //! - `device`, with the feature `cuda`: loaders that deliver batches on a device.
 //!
-//! The functions and types of all modules are at the root of the crate, as they are in the header.
+//! The functions and types of all modules are exported at the root of the crate; in the header they
+//! are one flat list.
 //!
 //! The documentation of each function says which threads may call it and who owns each pointer. Null pointers and structs that
 //! are too short are errors that name the parameter.

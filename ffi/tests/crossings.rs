@@ -1,7 +1,8 @@
-//! Runs every function of a loader handle concurrently with every other one, and with `free`.
+//! Runs every function of a loader handle concurrently with every other function, and with `free`.
 //!
-//! Meant for AddressSanitizer, with delays: `proof/sanitizers delays`. A hook, not a timer, holds a call where it has entered
-//! the loader, or where it is about to leave. Random delays before each atomic operation vary the rest of the timing.
+//! Meant for AddressSanitizer with `--cfg delays`: `proof/sanitizers delays`. A hook, not a timer,
+//! holds a call at the point where it has entered the loader, or where it is about to leave. Random
+//! delays before each atomic operation vary the rest of the timing.
 #![cfg(delays)]
 
 mod support;
@@ -20,7 +21,7 @@ use slotline_ffi::*;
 use support::datasets::{Drops, dropped, field, map};
 use support::{bytes, call, options};
 
-/// Serialises tests that use the delays and the fake driver, which are global to the process.
+/// Serialises tests that use the delays and the fake CUDA driver, which are global to the process.
 fn serialized() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -29,15 +30,15 @@ fn serialized() -> MutexGuard<'static, ()> {
 /// The status of a call; `None` for calls that cannot fail.
 type Gave = Option<slotline_status>;
 
-/// A function that takes a loader, in a form in which all of them can be called alike.
+/// A function that takes a loader, wrapped so that all of them have the same signature.
 struct Row {
     name: &'static str,
-    /// Whether the function is refused while another such function is inside the loader.
+    /// Whether the function is rejected while another exclusive function is inside the loader.
     exclusive: bool,
     call: fn(*mut slotline_loader, &[u8]) -> Gave,
 }
 
-/// Makes a loader of some kind.
+/// A function that creates a loader, on the host or for a device.
 type Make = fn(*mut slotline_dataset, &slotline_options) -> *mut slotline_loader;
 
 /// Returns the status of a call, and frees its error.
@@ -57,7 +58,7 @@ fn begin(loader: *mut slotline_loader) -> slotline_status {
     status(|error| unsafe { slotline_loader_epoch(loader, error) })
 }
 
-/// Returns the status of `next`, and frees the batch.
+/// Returns the status of `slotline_loader_next`, and frees the batch.
 fn next_batch(loader: *mut slotline_loader) -> slotline_status {
     let mut batch = null_mut();
     // SAFETY: as above; `out` is writable, too, and a batch is freed once.
@@ -83,12 +84,13 @@ fn saved(loader: *mut slotline_loader) -> Result<Vec<u8>, (slotline_status, Stri
     bytes(|out, error| unsafe { slotline_loader_state(loader, out, error) })
 }
 
-/// Every function but `free`.
+/// Returns every function except `free`.
 fn rows() -> Vec<Row> {
     fn one(name: &'static str, call: fn(*mut slotline_loader, &[u8]) -> Gave) -> Row {
         Row { name, exclusive: true, call }
     }
-    /// Functions that return a string or a number, and that any thread may call at any time.
+    /// Rows for functions that return a string or a number, and that any thread may call at any
+    /// time.
     macro_rules! any {
         ($name:ident) => {
             Row {
@@ -158,16 +160,16 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// The number of samples of a dataset.
+/// The number of samples in a dataset.
 const LEN: usize = 40;
 
-/// Writes the index.
+/// Writes the index as the sample.
 unsafe extern "C" fn read(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the sample is lent to this callback.
+    // SAFETY: the sample is valid during this callback.
     unsafe { i32::from(slotline_sample_write(sample, 0, (&raw const index).cast(), 1) != SLOTLINE_OK) }
 }
 
-/// Opens a cursor, which is the number of samples that are left.
+/// Opens a cursor, which is the number of samples left.
 unsafe extern "C" fn open(
     _: *mut c_void,
     _: *const slotline_worker,
@@ -180,18 +182,18 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn next(user: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: `open` made it, and only one thread at a time uses it.
+    // SAFETY: `open` created the cursor, and only one thread at a time uses it.
     let left = unsafe { &mut *cursor.cast::<usize>() };
     if *left == 0 {
         return 1;
     }
     *left -= 1;
-    // SAFETY: the sample is lent to this callback.
+    // SAFETY: the sample is valid during this callback.
     unsafe { read(user, *left, sample) }
 }
 
 unsafe extern "C" fn close(_: *mut c_void, cursor: *mut c_void) {
-    // SAFETY: `open` made it, and it is closed once.
+    // SAFETY: `open` created the cursor, and it is closed once.
     drop(unsafe { Box::from_raw(cursor.cast::<usize>()) });
 }
 
@@ -199,7 +201,7 @@ fn number() -> [slotline_field; 1] {
     [field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])]
 }
 
-/// Makes a map-style dataset or a stream; `drops` counts when it is dropped.
+/// Creates a map-style dataset or a stream. `drops` counts how often it is dropped.
 fn dataset(stream: bool, drops: &Drops) -> *mut slotline_dataset {
     let (fields, mut dataset) = (number(), null_mut());
     let callbacks = slotline_stream_dataset {
@@ -229,7 +231,7 @@ fn dataset(stream: bool, drops: &Drops) -> *mut slotline_dataset {
     dataset
 }
 
-/// Makes a loader, starts a pass and takes its first batch. The dataset's handle is freed.
+/// Creates a loader, starts a pass and takes its first batch. The dataset's handle is freed.
 fn loader(make: Make, stream: bool, workers: usize, drops: &Drops) -> *mut slotline_loader {
     let dataset = dataset(stream, drops);
     let options = options(|options| (options.batch_size, options.num_workers) = (2, workers));
@@ -260,7 +262,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// A call in a separate thread.
+/// A call that runs in a separate thread.
 struct Call {
     inside: bool,
     go: Sender<()>,
@@ -268,7 +270,7 @@ struct Call {
 }
 
 impl Call {
-    /// Starts the call, and holds it at a step, unless it is refused.
+    /// Starts the call, and holds it at `step`, unless it is rejected.
     fn begin(row: &Row, loader: *mut slotline_loader, state: &[u8], step: Step) -> Self {
         let (arrived, at_step): (Sender<()>, Receiver<()>) = channel();
         let (go, may_go) = channel::<()>();
@@ -280,7 +282,7 @@ impl Call {
             });
             call(loader.get(), &state)
         });
-        // If the call is refused, its thread ends and drops the hook.
+        // If the call is rejected, its thread ends and drops the hook.
         Self { inside: at_step.recv().is_ok(), go, thread }
     }
 
@@ -290,8 +292,8 @@ impl Call {
     }
 }
 
-/// Runs each function inside the loader together with each other one. The loader is freed while both are inside, and they leave
-/// in either order.
+/// Runs each function inside the loader together with each other function. The loader is freed
+/// while both are inside, and they leave in either order.
 fn cross(make: Make) {
     let (rows, mut round) = (rows(), 0_u64);
     for (first, second) in rows.iter().flat_map(|first| rows.iter().map(move |second| (first, second))) {
@@ -342,7 +344,8 @@ fn declared() -> BTreeSet<String> {
     names
 }
 
-/// One thread stops the loader, while another takes batches until it sees the stop, and then frees the loader.
+/// One thread stops the loader, while another takes batches until it sees the stop, and then frees
+/// the loader.
 fn stop_and_free(make: Make, rounds: u64) {
     for round in 0..rounds {
         delays::shake(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -383,12 +386,14 @@ fn a_thread_that_sees_stopped_can_free_the_loader() {
     stop_and_free(on_host, 300);
 }
 
-/// The loader that the callbacks of the next test stop, and the number of samples that they have read.
+/// The loader that the callbacks of the next test stop; below it, the number of samples that they
+/// have read.
 static STOPPED: AtomicPtr<slotline_loader> = AtomicPtr::new(null_mut());
 static READ: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn read_and_stop(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the loader exists: it is made before it is stored here, and its free waits for the callbacks in workers.
+    // SAFETY: the loader exists: it is created before it is stored here, and freeing it waits for
+    // the callbacks in workers.
     unsafe {
         let loader = STOPPED.load(Ordering::SeqCst);
         if READ.fetch_add(1, Ordering::SeqCst) >= 7 && !loader.is_null() {
@@ -409,7 +414,8 @@ fn a_loader_stopped_by_its_callback_can_be_freed() {
         READ.store(0, Ordering::SeqCst);
         // SAFETY: the dataset is valid, and freed once.
         call(|error| unsafe { slotline_dataset_from_callbacks(&callbacks, &mut dataset, error) }).unwrap();
-        // With workers, each batch is made by one of them, so that no callback stops a loader that was freed already.
+        // With workers, only workers make batches, so no callback stops a loader that was already
+        // freed.
         let options = options(|options| {
             (options.batch_size, options.num_workers, options.round_robin) = (2, round as usize % 3, 1);
         });

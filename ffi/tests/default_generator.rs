@@ -1,4 +1,5 @@
-//! Tests of the process's default generator, in one test function, because the generator is global to the process.
+//! Tests of the process's default generator. There is only one test function, because the generator
+//! is global to the process.
 
 mod support;
 
@@ -7,7 +8,7 @@ use std::ptr::null_mut;
 use slotline_ffi::*;
 use support::{Loader, call, options};
 
-/// Returns the order of a pass of a loader with a seed and a sampler without one.
+/// Returns the order of a pass of a loader that has a seed, with a sampler that has none.
 fn order() -> Vec<Vec<i64>> {
     let mut sampler = null_mut();
     // SAFETY: the out pointer is valid, and the sampler is freed once.

@@ -21,7 +21,7 @@ use support::{Batch, Digits, Loader, call, options, tensor};
 
 type Outcome<T> = Result<T, (slotline_status, String)>;
 
-/// A loader for a device.
+/// A loader that delivers batches on a device.
 struct DeviceLoader(Loader);
 
 /// Options for shuffled digits in batches of 100, as in `Loader::new`.
@@ -57,7 +57,7 @@ impl Deref for DeviceLoader {
     }
 }
 
-/// What only batches on a device have.
+/// Functions for batches on a device.
 trait OnDevice: Sized {
     fn ready_on(&self, stream: &Stream);
     fn release_on(self, stream: *mut c_void) -> Outcome<slotline_status>;
@@ -71,7 +71,7 @@ impl OnDevice for Batch {
     }
 
     fn release_on(self, stream: *mut c_void) -> Outcome<slotline_status> {
-        // SAFETY: as above; it is not freed again.
+        // SAFETY: as above; the batch is not freed again.
         let outcome = call(|error| unsafe { slotline_batch_release_on(self.0, stream, error) });
         std::mem::forget(self);
         outcome
@@ -94,7 +94,7 @@ unsafe impl Send for Exported {}
 
 impl Drop for Exported {
     fn drop(&mut self) {
-        // SAFETY: it is deleted once.
+        // SAFETY: the tensor is deleted once.
         unsafe { (*self.0).deleter.unwrap()(self.0) };
     }
 }
@@ -178,11 +178,11 @@ fn a_tensor_keeps_its_slot_until_its_stream_is_done() {
             drop(batch);
         }
         drop(images);
-        // The labels keep the only slot.
+        // The exported labels keep the only slot in use.
         assert_eq!(loader.next().err().unwrap().0, SLOTLINE_ERROR_HELD);
         // SAFETY: as above.
         let data = unsafe { (*labels.0).dl_tensor.data };
-        // A kernel that reads the labels while the next copy is about to begin.
+        // Simulates a kernel that reads the labels while the next copy is about to begin.
         reads.read(stream.as_raw(), data.addr() as u64, 800);
         thread::spawn(move || drop(labels)).join().unwrap();
     }
@@ -191,7 +191,7 @@ fn a_tensor_keeps_its_slot_until_its_stream_is_done() {
     reads.check("");
 }
 
-/// Options of the fake driver by which kernels take long compared with the copies.
+/// Options of the fake driver that make kernels slow compared with the copies.
 fn slow_readers(seed: u64) -> Options {
     Options { seed, kernel_steps: 400, max_steps_per_call: 8, ..Options::default() }
 }
@@ -329,7 +329,7 @@ fn a_host_loader_resumes_from_a_device_loaders_state() {
     host.load(&state).unwrap();
     host.epoch().unwrap();
     let rest = host.rest();
-    // The device loader itself can also return to the state.
+    // The device loader itself can also resume from the state.
     loader.load(&state).unwrap();
     loader.epoch().unwrap();
     assert_eq!(loader.rest(), rest);
@@ -382,7 +382,7 @@ fn driver_errors_are_device_errors() {
     let loader = DeviceLoader::new(&shuffled(0), &on_device(|_| ())).unwrap();
     loader.epoch().unwrap();
     drop(loader.next().unwrap());
-    // From here on, every call fails with out of memory.
+    // From here on, every driver call fails with an out-of-memory error.
     fake.fail_from(0, 2);
     let mut refused = 0;
     while let Err((status, _)) = loader.next() {
@@ -440,7 +440,7 @@ fn nulls_short_structs_and_missing_fields_are_errors() {
     let (status, message) = DeviceLoader::new(&shuffled(0), &short).err().unwrap();
     assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_ERROR_INVALID, true), "{message}");
     let mut later = on_device(|_| ());
-    // A later version may have a field here.
+    // A later version may have a field at this offset.
     // SAFETY: the offset is within the struct.
     unsafe { (&raw mut later).cast::<u8>().add(offset_of!(slotline_device_options, resumable) + 1).write(1) };
     let (status, message) = DeviceLoader::new(&shuffled(0), &later).err().expect("an unknown field is refused");
@@ -475,7 +475,7 @@ fn nulls_short_structs_and_missing_fields_are_errors() {
             ("batch is NULL", call(|error| slotline_batch_wait(null(), error))),
             ("batch is on the host", call(|error| slotline_batch_ready_on(on_host.0, null_mut(), error))),
             ("batch is on the host", call(|error| slotline_batch_wait(on_host.0, error))),
-            // It is freed in any case.
+            // The batch is freed although the call fails.
             ("batch is on the host", call(|error| slotline_batch_release_on(released, null_mut(), error))),
             ("field is 2", call(|error| slotline_batch_dlpack(batch.0, 2, null_mut(), &mut new, error))),
             ("out is NULL", call(|error| slotline_batch_dlpack(batch.0, 0, null_mut(), null_mut(), error))),

@@ -13,8 +13,8 @@ fn header() -> String {
     for_c(&String::from_utf8(text).expect("sources are UTF-8"))
 }
 
-/// Leaves out what is for Rust: the sections `# Safety`, whose rules for pointers stand at the top of the header, and the mark
-/// of headings.
+/// Adapts the text for C: removes the sections `# Safety`, whose rules for pointers are at the top
+/// of the header, and the Markdown of headings.
 fn for_c(header: &str) -> String {
     let header = header.replace("// # Errors\n//\n", "// Errors:\n");
     let mut parts = header.split("//\n// # Safety\n");
@@ -43,7 +43,7 @@ fn the_header_matches_the_sources() {
     );
 }
 
-/// Header lines are read in editors and terminals side by side.
+/// Header lines must fit into editors and terminals side by side.
 #[test]
 fn no_header_has_lines_of_more_than_130_characters() {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");

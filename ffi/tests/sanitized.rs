@@ -1,8 +1,9 @@
 //! Runs C programs with sanitizers, which find use after free, double frees, leaks and data races.
 //!
-//! AddressSanitizer sees the C code, and what the library allocates. ThreadSanitizer must see the library's own accesses, so
-//! this test builds the library for it, with an unstable flag of stable Rust. GCC's runtime lacks functions that Rust's code
-//! calls, but not the other way round, so the programs are linked with the runtime that comes with rustc.
+//! AddressSanitizer instruments the C code, and sees the library's allocations. ThreadSanitizer
+//! must see the library's own accesses, so this test builds the library for it, with an unstable
+//! flag of stable Rust. GCC's runtime lacks functions that Rust's code calls, but not vice versa,
+//! so the programs are linked with the runtime that is part of rustc.
 
 mod native;
 
@@ -72,8 +73,8 @@ fn with_threads(name: &str) -> Option<String> {
     Some(run(&mut command))
 }
 
-/// Returns a rustc that has std's source, if the environment names one. std is then also compiled for ThreadSanitizer, and
-/// nothing needs to be suppressed (`proof/sanitizers`).
+/// Returns a rustc that has the source of std, if the environment names one. std is then also
+/// compiled for ThreadSanitizer, and no suppressions are needed (`proof/sanitizers`).
 fn with_std_source() -> Option<OsString> {
     std::env::var_os("SLOTLINE_RUSTC_WITH_STD_SOURCE")
 }
@@ -112,7 +113,7 @@ fn every_function_refuses_nulls_and_short_structs() {
     assert!(output.lines().count() > 50, "{output}");
 }
 
-/// Runs C programs, which must print "ok" if there is a compiler.
+/// Checks the output of C programs, which must be "ok" unless there is no compiler.
 #[track_caller]
 fn is_ok(output: Option<String>) {
     assert!(output.is_none_or(|output| output == "ok\n"));

@@ -1,4 +1,4 @@
-//! See [`slotline_fuzz::idx`].
+//! The libFuzzer entry point of [`slotline_fuzz::idx`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| slotline_fuzz::idx(data));

@@ -1,4 +1,4 @@
-//! See [`slotline_fuzz::iterable`].
+//! The libFuzzer entry point of [`slotline_fuzz::iterable`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| slotline_fuzz::iterable(data));

@@ -1,4 +1,4 @@
-//! See [`slotline_fuzz::npy`].
+//! The libFuzzer entry point of [`slotline_fuzz::npy`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| slotline_fuzz::npy(data));

@@ -1,4 +1,4 @@
-//! See [`slotline_fuzz::ordered`].
+//! The libFuzzer entry point of [`slotline_fuzz::ordered`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| slotline_fuzz::ordered(data));

@@ -1,4 +1,4 @@
-//! See [`slotline_fuzz::pictures`].
+//! The libFuzzer entry point of [`slotline_fuzz::pictures`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| slotline_fuzz::pictures(data));

@@ -1,4 +1,4 @@
-//! See [`slotline_fuzz::pipelines`].
+//! The libFuzzer entry point of [`slotline_fuzz::pipelines`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| slotline_fuzz::pipelines(data));

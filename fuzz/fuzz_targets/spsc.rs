@@ -1,4 +1,4 @@
-//! See [`slotline_fuzz::spsc`].
+//! The libFuzzer entry point of [`slotline_fuzz::spsc`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| slotline_fuzz::spsc(data));

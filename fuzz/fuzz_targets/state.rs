@@ -1,4 +1,4 @@
-//! See [`slotline_fuzz::state`].
+//! The libFuzzer entry point of [`slotline_fuzz::state`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| slotline_fuzz::state(data));

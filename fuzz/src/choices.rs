@@ -1,8 +1,8 @@
-//! Choices drawn from a fuzzer's bytes.
+//! Choices that are drawn from a fuzzer's bytes.
 
 use arbitrary::Unstructured;
 
-/// The rest of an input. When it is used up, every choice returns its first option.
+/// The remaining bytes of an input. When they are used up, every choice returns its first option.
 #[derive(Debug)]
 pub(crate) struct Choices<'a>(Unstructured<'a>);
 
@@ -11,7 +11,7 @@ impl<'a> Choices<'a> {
         Self(Unstructured::new(data))
     }
 
-    /// Whether the input is used up.
+    /// Returns whether the input is used up.
     pub(crate) fn is_over(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Loaders whose worker processes write over all memory that they share with the loader.
+//! Target for loaders whose worker processes overwrite all memory that they share with the loader.
 
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use crate::choices::Choices;
 const SAMPLES: usize = 24;
 const ROWS: usize = 3;
 const WORKERS: usize = 2;
-/// More batches than a pass has, with errors and timeouts.
+/// More results than a pass can have, including errors and timeouts.
 const MANY: usize = 40;
-/// What takes longer hangs.
+/// A run that takes longer than this counts as hanging.
 const LONG: Duration = Duration::from_secs(30);
 
-/// What a worker does to a word when it reads a sample.
+/// A change that a worker makes to a word when it reads a sample.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     index: usize,
@@ -31,14 +31,15 @@ struct Write {
 enum How {
     Set(u64),
     Flip(u32),
-    /// What the word is, moved by this.
+    /// Adds this number to the word.
     Add(u64),
     Die,
 }
 
 impl Write {
     fn choose(choices: &mut Choices<'_>) -> Self {
-        // Mostly in the first pages of a mapping: the control memory begins there, and the batches are small.
+        // Usually choose a word in the first pages of a mapping: the control memory begins there,
+        // and the batches are small.
         let word = choices.of(&[64, 512, 4096, usize::MAX]);
         let word = choices.word() as usize % word;
         let how = match choices.below(9) {
@@ -46,7 +47,7 @@ impl Write {
             1 => How::Set(u64::MAX),
             2 => How::Set(0),
             3 => How::Set(choices.below(16) as u64),
-            // A part's word: a ticket, an owner and a status.
+            // The state word of a part: a ticket, an owner and a status.
             4 => How::Set((choices.below(16) << 16 | choices.below(4) << 4 | choices.below(6)) as u64),
             5 | 6 => How::Flip(choices.below(64) as u32),
             7 => How::Add(choices.of(&[1, 1 << 16, u64::MAX])),
@@ -55,12 +56,13 @@ impl Write {
         Self { index: choices.below(SAMPLES), mapping: choices.below(4), word, how }
     }
 
-    /// Does it, in a worker's process.
+    /// Makes the change, in a worker process.
     fn execute(self) {
         let mappings = shared_mappings();
         let Some(&(start, len)) = mappings.get(self.mapping % mappings.len().max(1)) else { return };
         let at = (start + self.word % (len / 8) * 8) as *mut u64;
-        // SAFETY: the word is in a mapping that can be read and written. What this does to the loader is the test.
+        // SAFETY: the word is in a readable and writable mapping. The effect on the loader is what
+        // the target tests.
         unsafe {
             let now = at.read_volatile();
             at.write_volatile(match self.how {
@@ -76,10 +78,11 @@ impl Write {
     }
 }
 
-/// Makes workers end silently, which are copies of this process, with the signal handlers of a fuzzer.
+/// Lets worker processes end silently: they are copies of this process, with the signal handlers of
+/// a fuzzer.
 fn be_mortal() {
     for signal in [libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGTRAP] {
-        // SAFETY: restores what the system does.
+        // SAFETY: restores the default action.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
@@ -96,8 +99,9 @@ fn panic_silently_in_workers() {
     });
 }
 
-/// The bytes say which words workers overwrite while they read which samples. The loader must give batches that can be
-/// read, or errors, and end.
+/// Runs a loader whose workers overwrite shared words. The bytes encode which words, with which
+/// values, while reading which samples. The loader must return readable batches or errors, and must
+/// end.
 pub fn corrupted_memory(data: &[u8]) {
     panic_silently_in_workers();
     let mut choices = Choices::new(data);
@@ -147,7 +151,7 @@ fn run<S: Sample + 'static>(choices: &mut Choices<'_>, sample: fn(usize) -> S) {
     assert!(begun.elapsed() < LONG, "the loader took {:?}", begun.elapsed());
 }
 
-/// Reads all of a batch. Returns whether it is one.
+/// Reads every byte of a batch. Returns whether the result is a batch.
 fn read<S>(batch: Result<Batch<S>, Error>) -> bool {
     let Ok(batch) = batch else { return false };
     let text = format!("{:?} {batch:?}", batch.indices());
@@ -157,7 +161,7 @@ fn read<S>(batch: Result<Batch<S>, Error>) -> bool {
     true
 }
 
-/// The mappings of this process that it shares with others, by address and size.
+/// Returns address and size of the shared mappings of this process.
 fn shared_mappings() -> Vec<(usize, usize)> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("the mappings");
     let shared = maps.lines().filter(|line| line.contains(" rw-s "));

@@ -1,4 +1,4 @@
-//! The file formats: any bytes result in an error or in the array that they describe.
+//! Targets for file formats: any bytes result in an error or in the array that they describe.
 
 use slotline::array::AnyArray;
 use slotline::dtype::{DType, Kind};
@@ -7,7 +7,7 @@ use slotline::source::{parse_idx, parse_npy};
 
 use crate::choices::Choices;
 
-/// Reads `data` as an IDX file, and checks the result against a second, plain parser of the format.
+/// Reads `data` as an IDX file, and compares the result with a second, simple parser of the format.
 pub fn idx(data: &[u8]) {
     let parsed = parse_idx(data);
     let expected = idx_array(data);
@@ -18,7 +18,8 @@ pub fn idx(data: &[u8]) {
     }
 }
 
-/// Parses an IDX file: its dtype, its shape, and its elements in native byte order. Returns `None` for any other data.
+/// Parses an IDX file. Returns its dtype, its shape, and its elements in native byte order, or
+/// `None` for any other data.
 fn idx_array(data: &[u8]) -> Option<(DType, Vec<usize>, Vec<u8>)> {
     let (&[zero, second_zero, code, ndim], mut rest) = data.split_first_chunk()?;
     let dtype = match (zero, second_zero, code) {
@@ -40,7 +41,8 @@ fn idx_array(data: &[u8]) -> Option<(DType, Vec<usize>, Vec<u8>)> {
     fits.then(|| (dtype, shape, byte_swapped(rest, dtype, cfg!(target_endian = "little"))))
 }
 
-/// Whether `len` is the size of all elements of this shape, and the product of its nonzero dimensions does not overflow.
+/// Returns whether `len` is the size of all elements of this shape, and the product of its nonzero
+/// dimensions does not overflow.
 fn fits(dtype: DType, shape: &[usize], len: usize) -> bool {
     let elements = shape.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim.max(1)));
     let elements = elements.filter(|&elements| elements <= isize::MAX as usize);
@@ -48,7 +50,8 @@ fn fits(dtype: DType, shape: &[usize], len: usize) -> bool {
     elements.and_then(|elements| elements.checked_mul(dtype.size())) == Some(len)
 }
 
-/// Returns the bytes, with the bytes of each number reversed if `turn` is set; a complex element has two numbers.
+/// Returns the bytes, with the bytes of each number reversed if `turn` is set. A complex element
+/// consists of two numbers.
 fn byte_swapped(bytes: &[u8], dtype: DType, turn: bool) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if turn {
@@ -64,7 +67,7 @@ fn check(array: &AnyArray, dtype: DType, shape: &[usize], elements: &[u8]) {
     read_rows(array);
 }
 
-/// Reads every row that has bytes.
+/// Reads every row that contains bytes.
 fn read_rows(array: &AnyArray) {
     assert_eq!(array.bytes().as_ptr().align_offset(array.dtype().align()), 0);
     if array.row_size() > 0 {

@@ -1,5 +1,5 @@
-//! The fuzz targets: one function each, which takes a fuzzer's bytes and panics if slotline misbehaves. The README explains
-//! how to run them with libFuzzer or as ordinary tests.
+//! The fuzz targets. Each is a function that takes a fuzzer's bytes, and panics if slotline
+//! misbehaves. The README explains how to run them with libFuzzer or as ordinary tests.
 
 mod c_abi;
 mod c_threads;

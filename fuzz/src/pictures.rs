@@ -1,16 +1,17 @@
-//! Pictures of any format: any bytes result in an error or in a picture that depends only on them.
+//! Target for pictures of any format: any bytes result in an error, or in a picture that depends
+//! only on them.
 
 use std::sync::LazyLock;
 
 use slotline_image::{ImageError, Pipeline, Seed};
 
-/// Larger pictures take long to decode and reach no other code.
+/// The most pixels to decode. Larger pictures take long and reach no other code.
 const MAX_PIXELS: usize = 1 << 12;
 
-/// The side of pictures that fill more memory than those.
+/// The side of pictures that fill more memory than the decoded ones.
 const SIDE: usize = 72;
 
-/// The pipelines except one that resizes to any size.
+/// The pipelines, except one that resizes to any size.
 const PIPELINES: [&str; 7] = [
     "resize(9, max_size=40), center_crop([24, 12])",
     "random_resized_crop([17, 18]), hflip",
@@ -21,8 +22,9 @@ const PIPELINES: [&str; 7] = [
     "center_crop([40, 1]), random_adjust_sharpness(2), random_grayscale, random_invert, random_solarize(99)",
 ];
 
-/// Decodes a picture as floats twice, after others, and as bytes. The first byte chooses the pipeline, the second one its options
-/// and the seed; the rest is the file, whose last two bytes choose the size if the pipeline only resizes.
+/// Decodes a picture as floats twice, after other pictures, and as bytes. The first byte chooses
+/// the pipeline, the second its options and the seed. The rest is the file; if the pipeline only
+/// resizes, its last two bytes also choose the size.
 pub fn pictures(data: &[u8]) {
     let [first, options, file @ ..] = data else { return };
     let side = |back: usize| 1 + file.iter().rev().nth(back).unwrap_or(&3) % 40;
@@ -63,8 +65,8 @@ pub fn pictures(data: &[u8]) {
     }
 }
 
-/// Decodes two valid pictures of the largest size, whose bytes have this value: a BMP, and a GIF for its indices. One value has
-/// a JPEG too, for its tables.
+/// Decodes valid pictures of the largest size whose bytes have this value: a BMP, and a GIF whose
+/// indices have it. For one value also a JPEG, for the decoder's tables.
 fn fill_memory(value: u8) {
     static JPEG: &[u8] = include_bytes!("../corpus/pictures/jpeg-grey");
     static FILES: LazyLock<[[Vec<u8>; 2]; 2]> = LazyLock::new(|| [0, 255].map(|value| [bmp(value), gif(value)]));

@@ -1,13 +1,15 @@
-//! Pipelines as text: any text is an error or a list of transforms, which any picture can be given.
+//! Target for pipelines as text: any text is an error, or a list of transforms that works for any
+//! picture.
 
 use slotline::rng::SampleRng;
 use slotline::sample::{Fields, OwnedSample, Sample};
 use slotline_image::{Image, ImageError, Pipeline, PipelineBuilder, Seed};
 
-/// Larger results take long and reach no other code.
+/// The most pixels in a result. Larger ones take long and reach no other code.
 const LARGEST: usize = 1 << 14;
 
-/// Two bytes choose the size of a picture that transforms are drawn for, a third one the random numbers. The rest is the text.
+/// Parses a pipeline and draws its transforms. Two bytes choose the size of the picture, a third
+/// one the random numbers; the rest is the text.
 pub fn pipelines(data: &[u8]) {
     let [height, width, seed, text @ ..] = data else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
@@ -20,7 +22,7 @@ pub fn pipelines(data: &[u8]) {
         return;
     }
     let pipeline = pipeline.max_pixels(LARGEST);
-    // Sides up to the largest one.
+    // Sides of up to the largest possible length.
     let [height, width] = [height, width].map(|&side| (1 + usize::from(side) * usize::from(side)).min(65_535));
     let mut rng = SampleRng::new((*seed).into(), 0, 0);
     if let Ok(draw) = pipeline.draw(&mut rng, height, width) {

@@ -1,4 +1,5 @@
-//! The parsers of slotline-sources: any bytes result in an error or in samples that lie in the files.
+//! Target for the parsers of slotline-sources: any bytes result in an error, or in samples whose
+//! bytes are in the files.
 
 use std::fs;
 use std::io::{self, Read};
@@ -17,10 +18,10 @@ use slotline_sources::tfrecord::TfRecordOptions;
 use slotline_sources::tokens::{BlockOptions, GptOptions, Sequences};
 use slotline_sources::{Error, FieldKind, Format, IndexFiles, Records, paths};
 
-/// The most that a compressed shard may have, unpacked.
+/// The maximum decompressed size of a compressed shard, in bytes.
 const MEMORY: u64 = 1 << 20;
 
-/// Where the files of this process are.
+/// The folder for the files of this process.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -42,8 +43,8 @@ impl Folder {
     }
 }
 
-/// Reads a file of the format that the first byte selects, whose options are in the second one. The rest is the file. For
-/// formats of two files, the first one's length is in front of both.
+/// Reads a file of the format that the first byte selects, with options from the second byte. The
+/// rest is the file. For formats with two files, the length of the first file precedes both.
 pub fn sources(data: &[u8]) {
     let &[format, options, ref data @ ..] = data else { return };
     let folder = Folder::new();
@@ -122,7 +123,7 @@ pub fn sources(data: &[u8]) {
         12 => _ = check(SafetensorsOptions::new().open(folder.write("a.safetensors", data)), &[data]),
         13 => _ = check(NpzOptions::new().open(folder.write("a.npz", data)), &[]),
         14 => {
-            // Paths in the folder only.
+            // Allow only paths in the folder.
             let Ok(text) = std::str::from_utf8(data) else { return };
             if text.contains("..") || text.contains("::") || text.contains('$') || text.len() > 100 {
                 return;
@@ -144,7 +145,7 @@ pub fn sources(data: &[u8]) {
     }
 }
 
-/// Writes the two files of a folder, and removes the others.
+/// Writes the two files of a folder, and removes all others.
 fn two(folder: &Path, index: &[u8], shard: &str, bytes: &[u8]) {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir(folder).expect("a folder in memory");
@@ -152,7 +153,8 @@ fn two(folder: &Path, index: &[u8], shard: &str, bytes: &[u8]) {
     fs::write(folder.join(shard), bytes).expect("a file in memory");
 }
 
-/// Reads the first and the last samples. Values that are not decoded must be somewhere in `files`, if there are any.
+/// Reads the first and the last samples. Values that are not decoded must occur in one of `files`,
+/// if there are any.
 fn check<F: Format + ?Sized>(opened: Result<Records<F>, Error>, files: &[&[u8]]) -> Option<Records<F>> {
     let records = match opened {
         Ok(records) => records,
@@ -184,7 +186,7 @@ fn check<F: Format + ?Sized>(opened: Result<Records<F>, Error>, files: &[&[u8]])
             let is_copied = matches!(field.kind, FieldKind::Bytes(_) | FieldKind::Text(_));
             if is_copied && !files.is_empty() && !value.is_empty() {
                 let is_in = |file: &&[u8]| file.windows(value.len()).any(|bytes| bytes == value);
-                // Names may be in several parts of a header.
+                // Names may be split across several parts of a header.
                 assert!(field.name == "__key__" || files.iter().any(is_in), "{}: {value:?}", field.name);
             }
         }
@@ -193,14 +195,14 @@ fn check<F: Format + ?Sized>(opened: Result<Records<F>, Error>, files: &[&[u8]])
     Some(records)
 }
 
-/// A tar that is read from front to back has the samples of its index.
+/// Checks that a tar read as a stream has the same samples as when it is read by index.
 fn same_as_a_stream(tar: &Records<Tar>, options: &TarOptions, bytes: &[u8], is_slow: bool) {
     let fields: Vec<_> = tar.format().fields().as_slice().iter().map(|field| field.name.clone()).collect();
     let reader = Slow(io::Cursor::new(bytes.to_vec()), if is_slow { 100 } else { usize::MAX });
     let options = options.clone().columns(fields);
     let stream = match options.stream_reader("stream", reader) {
         Ok(stream) => stream,
-        // Only the index knows of fields that are not in the first samples, or lists none of them.
+        // Only the index can contain fields that are not in the first samples, and it can be empty.
         Err(error) => return assert!(tar.len() < 1 || tar.format().skipped() > 0, "{error}"),
     };
     let (mut cursor, mut cx, mut other) = (stream.iter(None).expect("a pass"), Context::default(), Context::default());
@@ -216,7 +218,7 @@ fn same_as_a_stream(tar: &Records<Tar>, options: &TarOptions, bytes: &[u8], is_s
     }
 }
 
-/// Reads bytes as a stream, packed or not.
+/// Reads bytes as a stream, compressed or not.
 fn stream(data: &[u8], shuffled: bool) {
     let options = TarOptions::new().skip_incomplete(true);
     let Ok(stream) = options.stream_reader("stream", io::Cursor::new(data.to_vec())) else { return };
@@ -239,7 +241,7 @@ impl<R: Read> Read for Slow<R> {
     }
 }
 
-/// Opens a file whose index is replaced with other contents, under a valid checksum.
+/// Opens a file whose saved index is replaced with other contents that have a valid checksum.
 fn with_saved_index<F: Format>(
     path: &Path,
     index: &[u8],
@@ -257,7 +259,7 @@ fn with_saved_index<F: Format>(
     let version = u32::from_le_bytes(bytes[16..20].try_into().expect("four bytes")) as usize;
     let head = &bytes[..20 + version];
     let own = &bytes[head.len()..bytes.len() - 4];
-    // Changes of the right index, or another one.
+    // Either changes to the right index, or another index.
     let index: Vec<u8> = match index.split_first() {
         Some((0, changes)) => {
             let mut own = own.to_vec();
@@ -278,7 +280,8 @@ fn with_saved_index<F: Format>(
     check(open(), &[]);
 }
 
-/// Puts the right checksums into the headers of a tar, as far as their sizes lead from one to the next.
+/// Corrects the checksums in the headers of a tar, as far as their sizes lead from one header to
+/// the next.
 fn sealed_tar(data: &[u8]) -> Vec<u8> {
     let (mut bytes, mut at) = (data.to_vec(), 0);
     while let Some(header) = bytes.get_mut(at..at + 512).filter(|header| header.iter().any(|&byte| byte != 0)) {
@@ -295,7 +298,7 @@ fn sealed_tar(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Puts the right checksums into the records of a TFRecord file.
+/// Corrects the checksums in the records of a TFRecord file.
 fn sealed_records(data: &[u8]) -> Vec<u8> {
     let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
     let (mut bytes, mut at) = (data.to_vec(), 0_usize);

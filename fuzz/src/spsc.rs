@@ -1,4 +1,5 @@
-//! The single-producer ring: operations of both sides in any order, compared with a plain model.
+//! Target for the single-producer ring: operations of both sides in any order, compared with a
+//! simple model.
 
 use std::collections::VecDeque;
 
@@ -10,8 +11,8 @@ use crate::ordered::Now;
 
 type TheRing = Ring<Box<[Slot<u32>]>, Spin>;
 
-/// Runs the operations that `data` encodes on a small ring, also across the wrap of its numbers. Checks that each operation
-/// returns what the model returns.
+/// Runs the operations that `data` encodes on a small ring, also where its numbers wrap around.
+/// Checks that each operation returns what the model returns.
 pub fn spsc(data: &[u8]) {
     let mut choices = Choices::new(data);
     let capacity = choices.within(1, 6);
@@ -48,14 +49,15 @@ pub fn spsc(data: &[u8]) {
     }
 }
 
-/// The ring with its sides, and its expected content. In pairs, the first element is the producer's.
+/// The ring with its two sides, and the expected content. In pairs, the first element is the
+/// producer's.
 struct Run<'a> {
     ring: &'a TheRing,
     producer: Option<Producer<&'a TheRing>>,
     consumer: Option<Consumer<&'a TheRing>>,
     /// The value in each slot.
     values: Vec<u32>,
-    /// The items that were published and not released.
+    /// The items that were published and not released yet.
     items: VecDeque<u32>,
     /// The number of the next item to be released.
     number: usize,
@@ -92,7 +94,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Drops a side. After both have been dropped, the ring is as new, except for the slots' values.
+    /// Drops a side. After both were dropped, the ring is as new, except for the values in its
+    /// slots.
     fn leave(&mut self, consumer: bool) {
         let left = if consumer { self.consumer.take().is_some() } else { self.producer.take().is_some() };
         self.dropped[usize::from(consumer)] |= left;

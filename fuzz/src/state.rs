@@ -1,4 +1,5 @@
-//! States of loaders: any bytes are either rejected or resumed from as they say.
+//! Target for states of loaders: any bytes are either rejected, or the loader resumes exactly from
+//! the state that they describe.
 
 use serde_json::Value;
 use slotline::dataset::{Iterable, from_fn};
@@ -13,11 +14,12 @@ use crate::plain::Plain;
 const LEN: usize = 13;
 const BATCH: usize = 3;
 const SEED: u64 = 5;
-/// The maximum number of words that a generator is advanced by, since advancing further takes long.
+/// The maximum number of words by which to advance a generator, since advancing further takes long.
 const MAX_DRAWN: u64 = 1 << 20;
 
-/// Loads a state into a small loader. The state is `data` itself if that is JSON, and otherwise a valid state with damage
-/// chosen by `data`. If the state is accepted, the rest of the pass must be the one that it describes.
+/// Loads a state into a small loader. If `data` is JSON, it is the state itself; otherwise it
+/// chooses damage to a valid state. If the state is accepted, the rest of the pass must be the one
+/// that it describes.
 pub fn state(data: &[u8]) {
     if let Ok(value) = serde_json::from_slice(data) {
         load(value, 0);

@@ -1,4 +1,5 @@
-//! Values: dynamically typed samples, collated and compared with a plain implementation of the rules.
+//! Target for values: dynamically typed samples are collated, and compared with a simple
+//! implementation of the rules.
 
 use std::mem::discriminant;
 use std::ptr::NonNull;
@@ -13,7 +14,7 @@ use crate::choices::Choices;
 /// A value in plain form. Floating-point numbers are stored as bytes, so that a NaN is equal to itself.
 #[derive(Clone, Debug, PartialEq)]
 enum Plain {
-    /// The type, the shape and the elements of a tensor, or of a plain number, which has no shape.
+    /// The dtype, the shape and the bytes of a tensor; for a plain number, the shape is `None`.
     Numbers(DType, Option<Vec<usize>>, Vec<u8>),
     Text(String),
     Bytes(Vec<u8>),
@@ -29,7 +30,8 @@ enum Kind {
     Named(String),
 }
 
-/// Makes samples as `data` says, alike except for some differences, and collates and converts them.
+/// Creates samples that `data` encodes, alike except for some differences, and collates and
+/// converts them.
 pub fn values(data: &[u8]) {
     let mut choices = Choices::new(data);
     let len = choices.below(5);
@@ -111,7 +113,8 @@ fn plain(choices: &mut Choices<'_>, levels: usize) -> Plain {
     Plain::Tree(kind, keys, items)
 }
 
-/// Returns a sample like the model, with other numbers and strings, and rarely with other differences.
+/// Returns a sample with the same structure as the model, with other numbers and strings, and
+/// rarely with other differences.
 fn varied(model: &Plain, choices: &mut Choices<'_>) -> Plain {
     if choices.one_in(40) {
         return plain(choices, 2);
@@ -197,7 +200,8 @@ fn seen(value: &Value) -> Plain {
     }
 }
 
-/// Returns the batch of these samples, `depth` containers below the top, or `None` if they cannot be collated.
+/// Returns the batch of these samples, which are `depth` containers below the top, or `None` if
+/// they cannot be collated.
 fn collated(batch: &[&Plain], depth: usize) -> Option<Plain> {
     let first = *batch.first()?;
     if depth > MAX_DEPTH {
@@ -220,7 +224,8 @@ fn collated(batch: &[&Plain], depth: usize) -> Option<Plain> {
         Plain::Tree(kind, keys, items) => {
             let column = |i: usize| {
                 let items = batch.iter().map(|it| match it {
-                    // The keys of a map may be in any order, and some of the other maps may have more of them.
+                    // The keys of a map may be in any order, and the other maps may have additional
+                    // keys.
                     Plain::Tree(Kind::Map, others, items) => {
                         others.iter().position(|other| *other == keys[i]).map(|place| &items[place])
                     }
@@ -241,12 +246,13 @@ fn collated(batch: &[&Plain], depth: usize) -> Option<Plain> {
     }
 }
 
-/// Returns the kind of container that a batch has in place of this one.
+/// Returns the kind of container that replaces this one in a batch.
 fn listed(kind: &Kind) -> Kind {
     if *kind == Kind::Tuple { Kind::List } else { kind.clone() }
 }
 
-/// Returns a single sample converted, `depth` containers below the top, or `None` if it is nested too deep.
+/// Returns a single converted sample, which is `depth` containers below the top, or `None` if it is
+/// nested too deeply.
 fn converted(sample: &Plain, depth: usize) -> Option<Plain> {
     if depth > MAX_DEPTH {
         return None;

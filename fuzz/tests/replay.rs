@@ -1,6 +1,7 @@
-//! Runs every target over its corpus and its regressions, and then over random inputs: half generated from scratch, half
-//! mutated from the corpus. `SLOTLINE_FUZZ_RUNS` is the number of random inputs for each target (default: 1000); a twentieth of
-//! it for `corrupted_memory`, whose inputs each start processes.
+//! Runs every target over its corpus and its regressions, and then over random inputs: half of them
+//! generated from scratch, half mutated from the corpus. `SLOTLINE_FUZZ_RUNS` is the number of
+//! random inputs for each target (default: 1000); `corrupted_memory`, whose inputs each start
+//! processes, gets a twentieth of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,8 @@ fn files(folder: &str, target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Writes the input to a file if the target panics, to be added to `regressions`.
+/// An input that is written to a file if the target panics, so that it can be added to
+/// `regressions`.
 struct Failing<'a>(&'a str, &'a [u8]);
 
 impl Drop for Failing<'_> {

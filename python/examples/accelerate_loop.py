@@ -1,4 +1,7 @@
-"""Accelerate makes a new loader out of the one that it is given: torch's, unless its module finds slotline's by that name.
+"""Training with Accelerate on slotline's loader, compared with torch's.
+
+Accelerate creates a new loader from the one that it is given. It uses torch's class, unless its
+module's name ``DataLoader`` is set to slotline's.
 
     torchrun --nproc-per-node 2 accelerate_loop.py     with ACCELERATE_USE_CPU=true
 """
@@ -15,11 +18,12 @@ EPOCHS = 4
 
 
 def train(num_workers, use_seedable_sampler=False):
-    """Returns the class of the loader that is used, the batches of this rank, and the weights."""
+    """Returns the class of the loader that Accelerate used, the batches of this rank, and the
+    weights."""
     configuration = DataLoaderConfiguration(use_seedable_sampler=use_seedable_sampler, data_seed=SEED)
     accelerator = Accelerator(dataloader_config=configuration)
     model = network()
-    # Each process has random numbers of its own: Accelerate sees to it that all have the same order.
+    # The processes have different random states; Accelerate makes the order the same in all.
     torch.manual_seed(accelerator.process_index)
     loader = slotline.torch.DataLoader(Digits(), batch_size=24, shuffle=True, num_workers=num_workers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
@@ -44,9 +48,9 @@ def main():
     for options in ({"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "use_seedable_sampler": True}):
         accelerate.data_loader.DataLoader = torchs
         kind, expected, expected_weights = train(**options)
-        assert kind is torch.utils.data.DataLoader  # though it was given slotline's
+        assert kind is torch.utils.data.DataLoader  # although slotline's was passed
 
-        accelerate.data_loader.DataLoader = slotline.torch.DataLoader  # before `prepare`
+        accelerate.data_loader.DataLoader = slotline.torch.DataLoader  # must precede `prepare`
         kind, batches, found_weights = train(**options)
         assert kind is slotline.torch.DataLoader
         assert batches == expected

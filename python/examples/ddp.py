@@ -1,4 +1,5 @@
-"""DistributedDataParallel on slotline's loaders, compared with training in one process.
+"""Trains with DistributedDataParallel on slotline's loaders, and compares with training in one
+process.
 
     torchrun --standalone --nproc-per-node 2 ddp.py
 """
@@ -10,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import slotline
 
-# Divisible by the number of processes. The last batch is left out, since it differs: all ranks have equally many samples, so
-# some samples may come twice in it.
+# Divisible by the number of processes. The last batch is dropped, since it may contain samples that
+# are repeated so that all ranks have equally many.
 GLOBAL_BATCH = 96
 EPOCHS = 4
 
@@ -28,7 +29,7 @@ def train(model, loader, set_epoch):
 
 
 def check_counts(loader, rank, world_size):
-    """Checks that all ranks have equally many batches, and that together they have all samples."""
+    """Checks that all ranks have equally many batches, and together all samples."""
     batches = [batch["index"] for batch in loader]
     assert len(batches) == len(loader)
     counts = torch.zeros(world_size, dtype=torch.int64)
@@ -38,7 +39,8 @@ def check_counts(loader, rank, world_size):
     seen = torch.zeros(1797, dtype=torch.int64)
     seen.index_add_(0, torch.cat(batches), torch.ones(sum(map(len, batches)), dtype=torch.int64))
     dist.all_reduce(seen)
-    # 1797 samples are shared out; to be equally many for each rank, the first ones of the order come twice.
+    # 1797 samples are divided; to give each rank equally many, the first samples of the order are
+    # repeated.
     assert seen.min() == 1 and seen.sum() == -(-1797 // world_size) * world_size, seen
     return len(batches)
 

@@ -1,4 +1,7 @@
-"""DeepSpeed makes a loader of torch's from the dataset that it is given, in each epoch, unless its module finds slotline's by that name.
+"""Trains with DeepSpeed on slotline's loader, compared with torch's.
+
+In each epoch, DeepSpeed creates a loader from the dataset that it is given. It uses torch's class,
+unless its module's name ``DataLoader`` is set to slotline's.
 
     torchrun --nproc-per-node 2 deepspeed_engine.py     with DS_ACCELERATOR=cpu
 """
@@ -15,9 +18,10 @@ EPOCHS = 4
 
 
 def train(kind):
-    """Returns the batches of this rank, and the model."""
-    deepspeed.runtime.dataloader.DataLoader = kind  # before the first epoch
-    model = network().float()  # it reduces no gradients in float64
+    """Trains with loaders of the class ``kind``. Returns the batches of this rank, and the
+    model."""
+    deepspeed.runtime.dataloader.DataLoader = kind  # must precede the first epoch
+    model = network().float()  # DeepSpeed does not reduce gradients in float64
     engine, _, loader, _ = deepspeed.initialize(
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9),

@@ -1,4 +1,5 @@
-"""Checkpoints of torch.distributed with the states of loaders, as for torchdata's StatefulDataLoader.
+"""Saves states of loaders in checkpoints of torch.distributed, as torchdata's StatefulDataLoader
+does.
 
     torchrun --nproc-per-node 2 distributed_checkpoint.py save FOLDER
     torchrun --nproc-per-node 2 distributed_checkpoint.py resume FOLDER     with slotline.Loader, also on 1 or 3 processes
@@ -28,18 +29,23 @@ def make(kind, rank, world_size):
 
 
 def train(kind, folder=None, resume=False):
-    """Trains for an epoch. With a folder, ``SAVED_AT`` batches and saves, or resumes from there. Returns this rank's batches, the
-    weights, and how often each sample was in a batch of any rank, before the checkpoint and after it."""
+    """Trains for an epoch.
+
+    With a folder, trains for ``SAVED_AT`` batches and saves a checkpoint, or with ``resume``
+    continues from it. Returns this rank's batches, the weights, and how often each sample was in a
+    batch of any rank, before the checkpoint and after it.
+    """
     ranks = slotline.find_ranks()
     rank, world_size = ranks.rank, ranks.world_size
     model = DistributedDataParallel(network())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)  # without momentum, it has no state to save
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)  # no momentum, so no state to save
     loader = make(kind, rank, world_size)
     state = {"model": model.state_dict(), "seen": torch.zeros(1797, dtype=torch.int64)}
-    # A state of `slotline.Loader` is that of all ranks. Those of the others have random seeds of their rank, so each is saved.
+    # A state of `slotline.Loader` is valid for all ranks. Those of other loaders contain their
+    # rank's random seeds, so each is saved.
     name = "loader" if kind is slotline.Loader else f"loader of rank {rank}"
     if resume:
-        # It is read into the tensors of `state`, and the loader's `load_state_dict` is called.
+        # Reads into the tensors of `state`, and calls the loader's `load_state_dict`.
         dcp.load(state | {name: loader}, checkpoint_id=folder)
     after, batches = torch.zeros(1797, dtype=torch.int64), []
     for batch in loader:
@@ -66,10 +72,10 @@ def main(action, folder):
             assert len(train(kind, path)[0]) == SAVED_AT
             continue
         if world_size != 2 and kind is not slotline.Loader:
-            continue  # their states are those of one rank of two
+            continue  # the states of other loaders are for one rank of two
         rest, resumed, before, after = train(kind, path, resume=True)
         assert before.sum() == 2 * SAVED_AT * BATCH and before.max() == 1
-        # All that were not seen are, and nothing else, except to have equally many samples on each rank.
+        # Samples that had not been seen are seen, and others only to give each rank equally many.
         assert (before + after).min() == 1
         assert (before + after).sum() - 1797 < 2 + world_size, (before + after).sum()
         if world_size == 2:

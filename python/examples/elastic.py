@@ -1,8 +1,9 @@
-"""A rank is killed in the middle of an epoch, torchrun starts all of them again, and training continues as if nothing had happened.
+"""Resumes after a rank is killed in the middle of an epoch: torchrun restarts all ranks, and
+training continues exactly.
 
-    torchrun --standalone --nproc-per-node 2 --max-restarts 1 elastic.py native FOLDER     or drop_in, for the other loader
+        torchrun --standalone --nproc-per-node 2 --max-restarts 1 elastic.py native FOLDER     or drop_in, for the other loader
 
-The checkpoint is written to FOLDER, which must be empty at first.
+The checkpoint is written to FOLDER, which must be empty at the start.
 """
 
 import os
@@ -20,14 +21,18 @@ import slotline
 EPOCHS = 3
 BATCH = 48
 SAVE_EVERY = 5
-# 1797 samples are 19 batches on each of two ranks: this is in the second epoch, three steps after a checkpoint.
+# 1797 samples are 19 batches on each of two ranks, so this step is in the second epoch, three steps
+# after a checkpoint.
 KILLED_AT = 28
 KILLED_RANK = 1
 
 
 def train(make, path=None):
-    """Trains, with checkpoints at ``path`` if it is given. Returns the model, the numbers of this rank's samples in each epoch,
-    and how many of them came before the process that returns was started."""
+    """Trains, with checkpoints at ``path`` if it is given.
+
+    Returns the model, the indices of this rank's samples in each epoch, and how many of them an
+    earlier process had taken before this one was started.
+    """
     ranks = slotline.find_ranks()
     rank, world_size = ranks.rank, ranks.world_size
     model = DistributedDataParallel(network())
@@ -58,7 +63,7 @@ def train(make, path=None):
 
 
 def save(path, model, optimizer, own, step):
-    """Rank 0 writes what all ranks have in common, and ``own`` of each of them."""
+    """Saves what all ranks share (rank 0 writes it), and ``own`` of each rank."""
     states = [None] * dist.get_world_size()
     dist.all_gather_object(states, own)
     if dist.get_rank() == 0:
@@ -66,11 +71,11 @@ def save(path, model, optimizer, own, step):
         checkpoint |= {name: [state[name] for state in states] for name in own}
         new = path.with_suffix(".new")
         torch.save(checkpoint, new)
-        new.replace(path)  # so that there is always a complete checkpoint
+        new.replace(path)  # a complete checkpoint exists at any time
 
 
 def restarts():
-    """How often torchrun has started the processes again."""
+    """Returns how often torchrun has restarted the processes."""
     return int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 
 
@@ -80,7 +85,8 @@ def main(make, folder):
 
     assert restarts() == 1, "no rank was killed"
     whole, expected, _ = train(make)
-    # The rest of the epoch has the samples that were not seen yet, in the same order, and none twice.
+    # The rest of the epoch contains exactly the samples that were not seen before, in the same
+    # order.
     batches = KILLED_AT // SAVE_EVERY * SAVE_EVERY - len(expected[0]) // BATCH - 1
     assert earlier == batches * BATCH, earlier
     assert seen == expected
@@ -89,7 +95,7 @@ def main(make, folder):
     shares = [None] * dist.get_world_size()
     dist.all_gather_object(shares, before | after)
     assert set().union(*shares) == set(range(1797))
-    # Every step had the same batches and the same weights to begin with, so all bits are equal.
+    # Every step had the same batches and initial weights, so all bits are equal.
     assert torch.equal(weights(model), weights(whole))
     if dist.get_rank() == 0:
         print(

@@ -1,5 +1,8 @@
-"""Lightning makes a new loader, with a DistributedSampler, of the class that it is given: there is nothing to say. Its checkpoints
-have the loader's state, so it resumes in the middle of an epoch.
+"""Trains with Lightning on slotline's loader, compared with torch's.
+
+Lightning creates a new loader, with a DistributedSampler, of the class of the loader that it is
+given, so nothing needs to be configured. Its checkpoints contain the loader's state, so training
+resumes in the middle of an epoch.
 
     python lightning_trainer.py     starts its processes itself
 """
@@ -18,7 +21,7 @@ import slotline.torch
 
 RANKS = 2
 EPOCHS = 3
-# An epoch has 19 batches on each rank: this is in the middle of the second one.
+# An epoch has 19 batches on each rank, so this step is in the middle of the second epoch.
 SAVED_AT = 25
 
 
@@ -45,7 +48,8 @@ class Classifier(lightning.LightningModule):
 
 
 def fit(kind, folder, checkpoint=None):
-    """Trains in two processes, with a checkpoint in the folder. Returns the batches of each rank, and the model."""
+    """Trains in two processes, with a checkpoint in the folder. Returns the batches of each rank,
+    and the model."""
     folder.mkdir(exist_ok=True)
     trainer = lightning.Trainer(
         accelerator="cpu",

@@ -1,7 +1,11 @@
-"""The Trainer of Transformers makes a loader of torch's from its dataset, and Accelerate makes another one out of that. The class
-that Accelerate finds decides.
+"""Trains with the Trainer of Transformers on slotline's loader, compared with torch's.
 
-    torchrun --nproc-per-node 2 transformers_trainer.py FOLDER     checkpoints are written to FOLDER, which must be empty at first
+The Trainer creates a torch loader from its dataset, and Accelerate creates another one from that,
+of the class that its module's name ``DataLoader`` refers to.
+
+    torchrun --nproc-per-node 2 transformers_trainer.py FOLDER
+
+Checkpoints are written to FOLDER, which must be empty at the start.
 """
 
 import sys
@@ -16,12 +20,12 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 import slotline.torch
 
 EPOCHS = 3
-# An epoch has 19 batches on each of two ranks: this is in the middle of the second one.
+# An epoch has 19 batches on each of two ranks, so this step is in the middle of the second epoch.
 SAVED_AT = 25
 
 
 class Classifier(torch.nn.Module):
-    """The Trainer wants the loss from the model, which gets the fields of a batch."""
+    """A model that gets the fields of a batch and returns the loss, as the Trainer requires."""
 
     def __init__(self):
         super().__init__()
@@ -34,15 +38,16 @@ class Classifier(torch.nn.Module):
 
 
 class Used(TrainerCallback):
-    """Notes the loader that is used."""
+    """A callback that records the loader that the Trainer uses."""
 
     def on_train_begin(self, args, state, control, train_dataloader, **_):
         self.loader = train_dataloader.base_dataloader
 
 
 def train(kind, folder, checkpoint=None):
-    """Returns the batches of this rank, and the model."""
-    accelerate.data_loader.DataLoader = kind  # before the Trainer is made
+    """Trains with loaders of the class ``kind``. Returns the batches of this rank, and the
+    model."""
+    accelerate.data_loader.DataLoader = kind  # must precede the creation of the Trainer
     model, used = Classifier(), Used()
     arguments = TrainingArguments(
         folder,
@@ -57,7 +62,7 @@ def train(kind, folder, checkpoint=None):
         report_to="none",
         disable_tqdm=True,
     )
-    # Its own collate function would rename the labels.
+    # The Trainer's default collate function would rename the labels.
     collate = torch.utils.data.default_collate
     trainer = Trainer(model, arguments, collate, train_dataset=Digits(), callbacks=[used])
     trainer.train(resume_from_checkpoint=checkpoint)

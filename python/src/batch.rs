@@ -1,14 +1,15 @@
-//! Batches in memory: how they are written, and made into objects again.
+//! Batches in shared memory: how they are written, and how Python objects are made of them.
 //!
-//! A batch that is sent is a block that describes it, and a block of its own for each large tensor, so that a program that
-//! keeps the labels of every batch does not keep the pictures with them. The first block has, in this order:
+//! A batch is sent as one block that describes it, and a separate block for each large tensor, so
+//! that a program that keeps the labels of every batch does not keep the pictures as well. The
+//! first block contains, in this order:
 //!
-//! | what | bytes |
+//! | contents | bytes |
 //! |---|---|
-//! | the number of pieces of memory that several tensors view, that of tensors, how many of them are in other objects, the number of the containers, the length of their description, and that of the other objects | 8 each |
-//! | for each piece and tensor: its block or `u64::MAX`, its offset, its length, its type, its number of dimensions, these, and strides if there are any. If it is in a piece: `u64::MAX - 1`, and the piece's number instead of the length | 8 each |
-//! | the description of the containers, unless the receiver has said that it knows them: pickled | |
-//! | the objects, if there are any: pickled | |
+//! | six integers: the count of memory pieces that several tensors share, of all tensors, and of tensors inside pickled objects; the number that identifies the container structure; the length of its description, and of the pickled objects | 8 each |
+//! | for each piece and tensor: its block or `u64::MAX`, offset, length, type, number of dimensions, the dimensions, and its strides if it has any. For a tensor in a piece: `u64::MAX - 1` as the block, and the piece's number as the length | 8 each |
+//! | the pickled description of the containers, unless the receiver has said that it knows it | |
+//! | the pickled objects, if there are any | |
 //! | the small tensors, each at a multiple of [`ALIGN`] | |
 
 use std::io;
@@ -24,13 +25,13 @@ use crate::memory::ALIGN;
 use crate::pool::Pool;
 use crate::tree::Node;
 
-/// Tensors of at least this many bytes have a block of their own.
+/// Tensors of at least this many bytes get a separate block.
 const LARGE: usize = 16 << 10;
-/// The block of a tensor that is in the same block as its description.
+/// Block number of a tensor that is in the same block as its description.
 const HERE: u64 = u64::MAX;
-/// The block of a tensor that is in a piece of memory.
+/// Block number of a tensor that is in a piece of memory shared with other tensors.
 const IN_PIECE: u64 = u64::MAX - 1;
-/// Set with a tensor's type if strides follow its dimensions.
+/// A flag in a tensor's type: strides follow its dimensions.
 const STRIDED: u64 = 1 << 32;
 
 /// Makes a batch in memory of this process.
@@ -45,34 +46,35 @@ pub(crate) fn make_local<'py>(
     let make = |leaf: &Leaf| {
         let tensor = pool.take(py, &api.torch, leaf.dtype, &leaf.shape)?;
         if leaf.bytes > 0 {
-            // SAFETY: the memory is new and large enough, and the samples are still there.
+            // SAFETY: the memory is new and large enough, and `gathered` keeps the samples alive.
             unsafe { leaf.write(api.torch.start(&tensor)?) };
         }
         Ok(tensor)
     };
     let tensors = gathered.leaves.iter().map(make).collect::<PyResult<Vec<_>>>()?;
     for (leaf, tensor) in gathered.leaves.iter().zip(&tensors).filter(|(leaf, _)| leaf.bytes > 0) {
-        // SAFETY: as above, and nobody has the tensors yet.
+        // SAFETY: as above, and no other code has references to the tensors yet.
         unsafe { leaf.paint(py, api.torch.start(tensor)?)? };
     }
     node.build(py, &tensors, &gathered.objects)
 }
 
-/// The containers of the last batch, and their number: others have a higher one.
+/// The structure of the last batch's containers, and its number. A different structure gets a
+/// higher number.
 #[derive(Debug, Default)]
 pub(crate) struct Containers {
     number: u64,
     node: Option<Node>,
 }
 
-/// Pickles and unpickles.
+/// Python's functions to pickle and unpickle.
 pub(crate) struct Pickle {
     dumps: Py<PyAny>,
     loads: Py<PyAny>,
-    /// Those of `slotline.torch._workers.pickling`, for objects that may have tensors in them.
+    /// The functions of `slotline.torch._workers.pickling`, for objects that may contain tensors.
     dumps_with: Py<PyAny>,
     loads_with: Py<PyAny>,
-    /// Whether an object is a tensor that is sent without pickling it.
+    /// A function that returns whether an object is a tensor that is sent without pickling it.
     is_sendable: Py<PyAny>,
     api: &'static TorchApi,
 }
@@ -95,7 +97,7 @@ impl Pickle {
         })
     }
 
-    /// Pickles the objects of a batch. Tensors that are in them become tensors of the batch.
+    /// Pickles the objects of a batch. Tensors inside them are added to the batch's tensors.
     fn objects<'py>(
         &self,
         py: Python<'py>,
@@ -126,9 +128,11 @@ impl Pickle {
     }
 }
 
-/// Sends a batch, or another value, to which the limit does not apply. Returns whether somebody may receive it.
+/// Sends a batch, or another value, to which the memory limit does not apply. Returns `false` if
+/// the receiver has closed the channel.
 ///
-/// Its containers are described until the receiver says that it knows them: it may fail to receive some batches.
+/// The description of the containers is sent until the receiver confirms that it knows it, since
+/// the receiver may fail to read some batches.
 pub(crate) fn send<'py>(
     py: Python<'py>,
     pickle: &Pickle,
@@ -168,7 +172,7 @@ fn bytes_of<'a>(bytes: Option<&'a Bound<'_, PyBytes>>) -> &'a [u8] {
     bytes.map_or(&[], |bytes| bytes.as_bytes())
 }
 
-/// Writes a batch into blocks, and returns the first one. The others are in `drafts`.
+/// Writes a batch into blocks, and returns the first one. The other blocks are added to `drafts`.
 fn write(
     py: Python<'_>,
     (sender, is_batch): (&mut Sender, bool),
@@ -201,7 +205,8 @@ fn write(
             (IN_PIECE, offset as u64)
         } else if leaf.bytes >= LARGE {
             let draft = sender.draft(leaf.bytes, is_batch)?;
-            // SAFETY: the block is ours and large enough, and the samples are still there.
+            // SAFETY: the block belongs to this sender and is large enough, and the samples are
+            // still alive.
             unsafe { leaf.write(draft.start.as_ptr()) };
             places.push((leaf, draft.start));
             let place = (u64::from(draft.place.block), draft.place.offset as u64);
@@ -223,7 +228,8 @@ fn write(
     }
     let head = sender.draft(end, is_batch)?;
     let start = head.start.as_ptr();
-    // SAFETY: the block is ours, and has `end` bytes, which is where all of this ends.
+    // SAFETY: the block belongs to this sender and has at least `end` bytes, where the last of
+    // these copies ends.
     unsafe {
         start.copy_from_nonoverlapping(at.as_ptr().cast(), words * 8);
         start.add(words * 8).copy_from_nonoverlapping(shape.as_ptr(), shape.len());
@@ -234,7 +240,7 @@ fn write(
         }
     }
     for (leaf, start) in places {
-        // SAFETY: the blocks are ours and large enough.
+        // SAFETY: the blocks belong to this sender and are large enough.
         if let Err(error) = unsafe { leaf.paint(py, start.as_ptr()) } {
             drafts.push(head);
             return Err(error.into());
@@ -243,7 +249,7 @@ fn write(
     Ok(head)
 }
 
-/// Makes a batch of a block that was received.
+/// Makes a batch from a block that was received.
 pub(crate) fn receive<'py>(
     py: Python<'py>,
     api: &TorchApi,
@@ -265,7 +271,7 @@ pub(crate) fn receive<'py>(
     let (containers, shape_len, objects_len) = (next()? as u64, next()?, next()?);
     let mut tensors: Vec<Bound<'py, PyAny>> = Vec::with_capacity(count.min(bytes.len() / 40));
     let mut sizes = Vec::new();
-    // After an error the other blocks are given back, too.
+    // Also after an error, all other blocks are taken, so that they are returned to the sender.
     let mut failure = None;
     for k in 0..pieces.saturating_add(count) {
         let (number, offset, len, dtype, ndim) = (next()?, next()?, next()?, next()?, next()?);
@@ -303,7 +309,7 @@ pub(crate) fn receive<'py>(
             if offset.checked_add(len).is_none_or(|end| end > bytes.len()) || !offset.is_multiple_of(ALIGN) {
                 return Err(broken("a tensor is outside of its memory"));
             }
-            // SAFETY: just checked.
+            // SAFETY: the range was checked above.
             (unsafe { block.start().add(offset) }, Owner::Block(block.clone()))
         } else {
             let number = u32::try_from(number).map_err(|_| broken("it has no such block"))?;
@@ -320,13 +326,14 @@ pub(crate) fn receive<'py>(
                 if let Owner::Block(block) = &owner {
                     block.expose();
                 }
-                // SAFETY: the memory has the bytes of the tensor, and the worker does not write there before it is given back.
+                // SAFETY: the memory has the tensor's bytes, and the worker does not write there
+                // until the block is returned.
                 unsafe { api.torch.make(py, data.as_ptr(), dtype, dims, owner) }?
             }
             true => {
                 let copy = pool.take(py, &api.torch, DType::U8, &[len as i64])?;
                 if len > 0 {
-                    // SAFETY: both have `len` bytes.
+                    // SAFETY: source and target have `len` bytes.
                     unsafe { api.torch.start(&copy)?.copy_from_nonoverlapping(data.as_ptr(), len) };
                 }
                 api.torch.part(&copy, 0, dtype, dims)?

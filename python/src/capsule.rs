@@ -1,4 +1,5 @@
-//! Tensors in capsules, in which Python passes them from one library to another by `__dlpack__`.
+//! DLPack tensors in capsules, the objects in which `__dlpack__` passes them from one library to
+//! another.
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -12,21 +13,23 @@ use pyo3::{ffi, intern};
 use crate::dlpack::{CPU, Managed, Owning, Unversioned, VERSION, View, delete};
 use crate::loader::failure;
 
-/// Puts a tensor into a capsule, which deletes it if nobody takes it out.
+/// Puts a tensor into a capsule, which deletes the tensor if no library takes it out.
 pub(crate) fn make<M: Owning>(py: Python<'_>, tensor: *mut M) -> PyResult<Bound<'_, PyAny>> {
     let [name, _] = M::NAMES;
-    // SAFETY: a pointer, a name that is constant, and what is called when the capsule ends.
+    // SAFETY: the pointer is valid, the name is a constant, and `discard` is a destructor for this
+    // kind of capsule.
     let capsule = unsafe {
         Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(tensor.cast(), name.as_ptr(), Some(discard::<M>)))
     };
-    // SAFETY: nobody else has the tensor.
+    // SAFETY: no capsule was made, so the tensor has no other owner.
     capsule.inspect_err(|_| unsafe { delete(tensor) })
 }
 
-/// Deletes a tensor that was not taken from its capsule. A library that takes it renames the capsule.
+/// The capsule's destructor: deletes a tensor that was not taken out. A library that takes it out
+/// renames the capsule.
 unsafe extern "C" fn discard<M: Owning>(capsule: *mut ffi::PyObject) {
     let [name, _] = M::NAMES;
-    // SAFETY: a capsule of ours that is about to end.
+    // SAFETY: Python calls this with a capsule of `make` that is about to be freed.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) != 0 {
             delete(ffi::PyCapsule_GetPointer(capsule, name.as_ptr()).cast::<M>());
@@ -34,12 +37,13 @@ unsafe extern "C" fn discard<M: Owning>(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// The name of a capsule of ours that owns a tensor of somebody else.
+/// The name of a capsule in which this module owns another library's tensor.
 const TAKEN: &CStr = c"slotline.taken";
 
-/// Calls the deleter of a tensor that was taken.
+/// The destructor of a capsule of `take`: calls the tensor's deleter.
 unsafe extern "C" fn end<M: Owning>(capsule: *mut ffi::PyObject) {
-    // SAFETY: a capsule of ours that is about to end, with the tensor that it owns, which is deleted once.
+    // SAFETY: Python calls this once with a capsule of `take` that is about to be freed, and that
+    // owns the tensor.
     unsafe {
         if let Some(tensor) = NonNull::new(ffi::PyCapsule_GetPointer(capsule, TAKEN.as_ptr()).cast::<M>()) {
             tensor.as_ref().deleter().inspect(|deleter| deleter(tensor.as_ptr()));
@@ -47,9 +51,9 @@ unsafe extern "C" fn end<M: Owning>(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Takes a tensor out of its capsule, so that no other library does. What is returned owns it.
+/// Takes a tensor out of its capsule, so that no other library can. The returned object owns it.
 pub(crate) fn take<'py>(capsule: &Bound<'py, PyCapsule>) -> PyResult<Bound<'py, PyAny>> {
-    // Of several threads, one takes it.
+    // Of several threads, only one can take it.
     with_critical_section(capsule, || match tensor_in::<Managed>(capsule) {
         Some(_) => take_as::<Managed>(capsule),
         None => take_as::<Unversioned>(capsule),
@@ -58,8 +62,8 @@ pub(crate) fn take<'py>(capsule: &Bound<'py, PyCapsule>) -> PyResult<Bound<'py, 
 
 fn take_as<'py, M: Owning>(capsule: &Bound<'py, PyCapsule>) -> PyResult<Bound<'py, PyAny>> {
     let (py, [name, used]) = (capsule.py(), M::NAMES);
-    // SAFETY: a capsule and a name; without a tensor there is an exception. Then a pointer, a name that is constant, and what
-    // is called when the capsule ends.
+    // SAFETY: `capsule` is a capsule; without a tensor of this name Python sets an exception. The
+    // new capsule gets a valid pointer, a constant name, and a destructor for its kind.
     let owner = unsafe {
         let tensor = ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr());
         if tensor.is_null() {
@@ -67,7 +71,8 @@ fn take_as<'py, M: Owning>(capsule: &Bound<'py, PyCapsule>) -> PyResult<Bound<'p
         }
         Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(tensor, TAKEN.as_ptr(), Some(end::<M>)))?
     };
-    // SAFETY: a capsule and a name that is constant. If the first capsule keeps the tensor, ours must not.
+    // SAFETY: both are capsules, and the name is a constant. If renaming fails, the first capsule
+    // still owns the tensor, so the new one must not delete it.
     unsafe {
         if ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) != 0 {
             let error = PyErr::fetch(py);
@@ -78,7 +83,7 @@ fn take_as<'py, M: Owning>(capsule: &Bound<'py, PyCapsule>) -> PyResult<Bound<'p
     Ok(owner)
 }
 
-/// Asks an object on the CPU for its tensor, in a capsule.
+/// Calls `__dlpack__` of an object on the CPU, and returns the capsule.
 pub(crate) fn of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
     let py = object.py();
     if let Some(device) = object.getattr_opt(intern!(py, "__dlpack_device__"))? {
@@ -94,17 +99,17 @@ pub(crate) fn of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsu
     let kwargs = PyDict::new(py);
     kwargs.set_item("max_version", (VERSION.major, 0))?;
     let capsule = match ask(Some(&kwargs)) {
-        // From before version 1.0.
+        // A library from before DLPack 1.0 does not accept the arguments.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => ask(None),
         capsule => capsule,
     };
     Ok(capsule?.cast_into::<PyCapsule>()?)
 }
 
-/// Returns the tensor in a capsule, if it is of this kind.
+/// Returns the tensor in a capsule if it is a struct of type `M`.
 fn tensor_in<M: Owning>(capsule: &Bound<'_, PyCapsule>) -> Option<NonNull<M>> {
     let [name, _] = M::NAMES;
-    // SAFETY: a capsule and a name.
+    // SAFETY: `capsule` is a capsule, and the name is a constant.
     unsafe {
         match ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) {
             0 => None,
@@ -113,19 +118,19 @@ fn tensor_in<M: Owning>(capsule: &Bound<'_, PyCapsule>) -> Option<NonNull<M>> {
     }
 }
 
-/// Returns what a tensor in a capsule views, or what is wrong with it.
+/// Returns the view of a tensor in a capsule, or a description of the problem.
 ///
 /// # Safety
 ///
-/// The capsule must be kept as long as the view.
+/// The capsule must outlive the view.
 pub(crate) unsafe fn view<'a>(capsule: &Bound<'_, PyCapsule>) -> Result<View<'a>, String> {
     let view = if let Some(tensor) = tensor_in::<Managed>(capsule) {
-        // SAFETY: capsules of this name hold such a struct, at least up to its flags.
+        // SAFETY: a capsule with this name contains such a struct, valid at least up to its flags.
         let tensor = unsafe { tensor.as_ref() };
         if tensor.version.major != VERSION.major {
             return Err(format!("is exported as version {} of DLPack, which is not supported", tensor.version.major));
         }
-        // SAFETY: the capsule's tensor is valid, and the caller keeps it.
+        // SAFETY: the capsule's tensor is valid, and the caller keeps the capsule.
         unsafe { tensor.tensor.view() }
     } else if let Some(tensor) = tensor_in::<Unversioned>(capsule) {
         // SAFETY: as above.

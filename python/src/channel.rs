@@ -1,15 +1,19 @@
-//! Messages from one process to another, each with a block of memory.
+//! Messages from one process to another, each with a block of shared memory.
 //!
-//! A channel is one [`Mapping`]: a ring of messages ([`slotline_core::spsc`]), a byte for each block that is in use, and a
-//! [`Heap`] of blocks. The sender takes a block, writes into it, and publishes a message that says where it is. The
-//! receiver reads the block in place, for as long as it wants, and then clears its byte. The sender looks at the bytes
-//! when it needs memory. Others may still read a block that the receiver has dropped: processes that were forked from it
-//! ([`forks`](crate::forks)), and devices ([`Channel::hold_back`]). Its byte is cleared when they are done.
+//! A channel is one [`Mapping`] with a ring of messages ([`slotline_core::spsc`]), a byte for each
+//! block that is in use, and a [`Heap`] of blocks. The sender allocates a block, writes into it,
+//! and publishes a message with the block's location. The receiver reads the block in place, for as
+//! long as it needs, and then clears the block's byte. The sender checks the bytes when it needs
+//! memory. After the receiver has dropped a block, others may still read it: forked processes
+//! ([`forks`](crate::forks)) and devices ([`Channel::hold_back`]). Its byte is then cleared when
+//! they are done.
 //!
-//! When the receiver's end of a channel is gone, only the pages of the blocks that are kept have memory still.
+//! When the receiver's end of a channel is dropped, all pages are freed except those of blocks that
+//! are still referenced.
 //!
-//! A process that vanishes leaves nothing half done: what it wrote into a block is nobody's until the message is
-//! published, which is the store of one word. What a message says is checked before it is used.
+//! A process may end at any point without damage: the contents of a block are not used until its
+//! message is published with the store of one word. The receiver checks every field of a message
+//! before using it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -32,23 +36,23 @@ use slotline_python_shielded::shielded;
 use crate::forks::{self, Time};
 use crate::memory::{Heap, Mapping, Region};
 
-/// The messages that fit in a ring.
+/// The number of messages that fit into a ring.
 const CAPACITY: usize = 1024;
-/// The blocks that can be in use at once.
+/// The most blocks that can be in use at the same time.
 const BLOCKS: usize = 1 << 16;
-/// A receiver should not keep more blocks than this, so that the sender always finds a free one.
+/// The most blocks that the receiver should keep, so that the sender always finds a free one.
 const MAX_KEPT: usize = BLOCKS - 2 * CAPACITY;
 
 type Messages = Ring<[Slot<Wire>; CAPACITY], Park<SharedFutex>>;
 
-/// A message.
+/// The header of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
     pub(crate) kind: u32,
     pub(crate) task: u64,
 }
 
-/// A message in the shared memory.
+/// A message as it is stored in shared memory.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Wire {
@@ -59,72 +63,77 @@ struct Wire {
     len: usize,
 }
 
-/// What the sender has done. Times are in nanoseconds; only the sender writes.
+/// Statistics of the sender, which only the sender writes. Times are in nanoseconds.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Figures {
-    /// How long it was busy, and the part of that in which it collated and copied.
+    /// How long the sender was busy, and the part of that time in which it collated and copied.
     busy: AtomicU64,
     writing: AtomicU64,
-    /// The task that it is at, 0 if there is none, and when that began: the bits of the seconds of `time.perf_counter`.
+    /// The current task (0 if none), and when it began: the bits of an `f64` in seconds, from
+    /// `time.perf_counter`.
     task: AtomicU64,
     begun: AtomicU64,
-    /// The task that took longest, and how long.
+    /// The slowest task, and how long it took.
     slowest: AtomicU64,
     longest: AtomicU64,
 }
 
-/// What lies at the start of the memory.
+/// The data at the start of the shared memory.
 #[repr(C)]
 struct Head {
-    /// The size of this struct, to notice another version of slotline.
+    /// The size of this struct, to detect another version of slotline.
     size: usize,
     ring: Messages,
     figures: Figures,
-    /// How many bytes the blocks of batches may have together.
+    /// The most bytes that the blocks of batches may have together.
     limit: usize,
-    /// How many blocks were given back, wrapping.
+    /// The number of blocks returned so far, wrapping.
     given: AtomicU32,
     /// Whether the receiver page-locks the memory.
     is_locked: AtomicBool,
-    /// The first task whose answer is wanted.
+    /// The first task whose reply is still needed.
     wanted: AtomicU64,
-    /// The number of the containers that the receiver knows.
+    /// The number of the container structure that the receiver knows.
     known: AtomicU64,
-    /// For each block whether it is in use.
+    /// For each block, whether it is in use.
     used: [AtomicU8; BLOCKS],
 }
 
-/// The memory of a channel.
+/// The memory of a channel as this process has mapped it.
 #[derive(Debug)]
 struct Shared {
     mapping: Mapping,
-    /// How many blocks this process has received and not given back, those that are held back among them.
+    /// The number of blocks that this process has received and not returned, including those in
+    /// `held_back`.
     kept: AtomicUsize,
-    /// The process that created or mapped the memory here.
+    /// The process that created or mapped the memory.
     owner: u32,
-    /// The process that has taken the receiver, as far as this one knows.
+    /// The process that has taken the receiver, as far as this process knows.
     receiver: AtomicU32,
-    /// Only if blocks are held back.
+    /// The dropped blocks from which a device may still copy; `None` if `hold_back` was not called.
     held_back: Mutex<Option<HeldBack>>,
 }
 
-/// Blocks that were dropped and are not given back yet, in the order in which they were dropped, and when that was.
+/// Blocks that were dropped but not returned, in the order in which they were dropped, each with
+/// that time.
 #[derive(Debug, Default)]
 struct HeldBack {
     blocks: VecDeque<(Lease, Time)>,
-    /// How many blocks were given back.
+    /// The number of blocks returned so far.
     given: u64,
 }
 
 impl Shared {
     fn head(&self) -> &Head {
-        // SAFETY: `channel` puts a head at the start of the file, and `attach` checks that there is one. Its parts are
-        // atomics, a ring, and a number that stays, and it is there until the mapping is dropped.
+        // SAFETY: `create` writes a head at the start of the file, and `attach` checks that there
+        // is one. Its fields are atomics, a ring, and numbers that never change, and it exists
+        // until the mapping is dropped.
         unsafe { self.mapping.head().cast().as_ref() }
     }
 
-    /// Returns `None` in a process that was forked from the owner, where another thread may have locked it.
+    /// Returns `None` in a process that was forked from the owner, since another thread may have
+    /// held the lock.
     fn held_back(&self) -> Option<MutexGuard<'_, Option<HeldBack>>> {
         (std::process::id() == self.owner).then(|| self.held_back.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -143,11 +152,11 @@ impl Drop for Shared {
         if std::process::id() != *self.receiver.get_mut() {
             return;
         }
-        // Nobody else receives anything that is still there.
+        // No other receiver exists, so blocks that were not received are free.
         for region in &*self.mapping.regions() {
             region.free_all();
         }
-        // No device copies anything any more: the channel is kept as long as its memory is page-locked.
+        // No device is still copying: the channel is kept alive while its memory is page-locked.
         let held_back = self.held_back.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         for (lease, until) in held_back.unwrap_or_default().blocks {
             forks::release(lease, until);
@@ -155,19 +164,19 @@ impl Drop for Shared {
     }
 }
 
-/// A block that was received and is not given back yet.
+/// A block that was received and is not returned yet.
 #[derive(Debug)]
 pub(crate) struct Lease {
     shared: Weak<Shared>,
     region: Arc<Region>,
     range: Range<usize>,
     block: u32,
-    /// When it was received.
+    /// When the block was received.
     pub(crate) from: Time,
 }
 
 impl Lease {
-    /// Gives the block back. Only in the process that has received it.
+    /// Returns the block to the sender. Call it only in the process that received the block.
     pub(crate) fn end(self) {
         self.region.end(&self.range);
         if let Some(shared) = self.shared.upgrade() {
@@ -178,7 +187,7 @@ impl Lease {
     }
 }
 
-/// Refers to the ring of a channel.
+/// A reference to the ring of a channel.
 #[derive(Clone, Debug)]
 struct Handle(Arc<Shared>);
 
@@ -190,12 +199,12 @@ impl Deref for Handle {
     }
 }
 
-// SAFETY: clones refer to the same memory, which stays in place until the last of them is dropped.
+// SAFETY: clones refer to the same memory, which stays in place until the last clone is dropped.
 unsafe impl handle::Handle for Handle {}
 
 const EMPTY: Wire = Wire { kind: 0, block: 0, task: 0, offset: 0, len: 0 };
 
-/// The memory of messages in one direction, of which either side can be taken.
+/// The shared memory for messages in one direction. Each process takes one of its ends.
 #[pyclass(module = "slotline._slotline", frozen, subclass)]
 #[derive(Debug)]
 pub(crate) struct Channel(Arc<Shared>);
@@ -203,15 +212,15 @@ pub(crate) struct Channel(Arc<Shared>);
 #[shielded]
 #[pymethods]
 impl Channel {
-    /// Creates a channel, or maps one that another process has created, whose descriptor it then owns.
+    /// Creates a channel, or maps the one with the descriptor `fd`, which it then owns.
     ///
-    /// The batches in a new one may have `limit` bytes together.
+    /// `limit` is the most bytes that the batches in a new channel may have together.
     #[new]
     #[pyo3(signature = (fd = None, limit = None))]
     fn new(fd: Option<RawFd>, limit: Option<usize>) -> PyResult<Self> {
         let mapping = match fd {
             None => create(limit)?,
-            // SAFETY: the caller gives the descriptor away.
+            // SAFETY: the caller transfers ownership of the descriptor.
             Some(fd) => attach(unsafe { OwnedFd::from_raw_fd(fd) })?,
         };
         let (owner, receiver) = (std::process::id(), AtomicU32::new(0));
@@ -223,8 +232,9 @@ impl Channel {
         self.0.mapping.fd()
     }
 
-    /// What the sender has done: for how many seconds it was busy, and collated and copied; the task that it is at (or 0), and
-    /// when that began; the task that took longest, and how long.
+    /// What the sender has done: seconds that it was busy, and seconds that it collated and copied;
+    /// the current task (or 0), and when it began; the slowest task, and how long it took in
+    /// seconds.
     #[getter]
     fn figures(&self) -> (f64, f64, u64, f64, u64, f64) {
         let figures = &self.0.head().figures;
@@ -235,19 +245,19 @@ impl Channel {
         (busy, writing, task, begun, read(&figures.slowest), seconds(&figures.longest))
     }
 
-    /// Tells the sender that nobody wants the answers of tasks before this one.
+    /// Tells the sender that the replies to tasks before `first` are not needed.
     fn want(&self, first: u64) {
         self.0.head().wanted.store(first, Ordering::Relaxed);
     }
 
-    /// Ends the channel for both sides.
+    /// Closes the channel for both sides.
     fn close(&self) {
         self.0.head().ring.close();
     }
 
-    /// Holds blocks back from now on: one that is [exposed](Block::expose) and dropped is given back by
-    /// [`give_back`](Self::give_back) only, since a device may still copy it. The memory may be page-locked as it grows.
-    /// The sender must not have been taken.
+    /// From now on, holds back blocks for devices: a block that is [exposed](Block::expose) and
+    /// dropped is returned only by [`give_back`](Self::give_back), since a device may still copy
+    /// from it. The memory may be page-locked as it grows. Call it before the sender is taken.
     fn hold_back(&self) {
         self.0.head().is_locked.store(true, Ordering::Relaxed);
         if let Some(mut held_back) = self.0.held_back() {
@@ -255,31 +265,35 @@ impl Channel {
         }
     }
 
-    /// Returns how many blocks that were held back have been dropped so far.
+    /// Returns how many blocks that are held back have been dropped so far.
     fn dropped(&self) -> u64 {
         let held_back = self.0.held_back();
         held_back.as_deref().and_then(Option::as_ref).map_or(0, |held| held.given + held.blocks.len() as u64)
     }
 
-    /// Gives back the first `count` of the blocks that were held back, except for those that were given back before.
+    /// Returns the first `count` held-back blocks to the sender, counted since the start of the
+    /// channel.
     fn give_back(&self, count: u64) {
         while let Some((lease, until)) = self.pop_held_back(count) {
             forks::release(lease, until);
         }
     }
 
-    /// Returns where the memory is that was mapped for blocks, in parts, and how long each is. Others are added as it grows.
+    /// Returns address and length of each region that is mapped for blocks. Regions are added as
+    /// the memory grows.
     fn regions(&self) -> Vec<(usize, usize)> {
         self.0.mapping.regions().iter().map(|region| region.place()).collect()
     }
 }
 
-/// Creates the memory of a channel. The blocks of all batches together may have `limit` bytes.
+/// Creates the memory of a channel. `limit` is the most bytes that the blocks of all batches may
+/// have together.
 fn create(limit: Option<usize>) -> io::Result<Mapping> {
     let mapping = Mapping::new(size_of::<Head>())?;
     let head = mapping.head().cast::<Head>().as_ptr();
     let (items, space) = (Park::new(SharedFutex), Park::new(SharedFutex));
-    // SAFETY: the head is large enough, begins at a page, and is all zeros, which are valid atomics.
+    // SAFETY: the head is large enough, begins at a page boundary, and is all zeros, which are
+    // valid atomics.
     unsafe {
         (&raw mut (*head).ring).write(Ring::with_wait([const { Slot::new(EMPTY) }; CAPACITY], items, space));
         (&raw mut (*head).limit).write(limit.unwrap_or(usize::MAX));
@@ -291,7 +305,7 @@ fn create(limit: Option<usize>) -> io::Result<Mapping> {
 /// Maps the memory of a channel that another process has created.
 fn attach(file: OwnedFd) -> io::Result<Mapping> {
     let mapping = Mapping::attach(file, size_of::<Head>())?;
-    // SAFETY: the file is long enough for a number, if it is long enough for the struct.
+    // SAFETY: a file that is long enough for the struct is long enough for its first field.
     let is_ours = |mapping: &Mapping| unsafe { mapping.head().cast::<usize>().read() } == size_of::<Head>();
     let mapping = mapping.filter(is_ours);
     mapping.ok_or_else(|| io::Error::other("the worker has another version of slotline than the loader"))
@@ -303,12 +317,12 @@ impl Channel {
         Self(self.0.clone())
     }
 
-    /// Whether nobody will receive what is sent.
+    /// Returns whether the receiver has closed the channel.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.head().ring.is_closed()
     }
 
-    /// Returns the first task whose answer the receiver wants.
+    /// Returns the first task whose reply the receiver needs.
     pub(crate) fn wanted(&self) -> u64 {
         self.0.head().wanted.load(Ordering::Relaxed)
     }
@@ -321,7 +335,7 @@ impl Channel {
         Some(first)
     }
 
-    /// Returns the sender, once.
+    /// Returns the sender the first time, then `None`.
     pub(crate) fn sender(&self) -> Option<Sender> {
         let producer = Producer::new(Handle(self.0.clone()))?;
         let owner = std::process::id();
@@ -340,7 +354,7 @@ impl Channel {
         })
     }
 
-    /// Returns the receiver, once.
+    /// Returns the receiver the first time, then `None`.
     pub(crate) fn receiver(&self) -> Option<Receiver> {
         let consumer = Consumer::new(Handle(self.0.clone()))?;
         self.0.receiver.store(std::process::id(), Ordering::Relaxed);
@@ -348,26 +362,27 @@ impl Channel {
     }
 }
 
-/// The sending side.
+/// The sending end of a channel.
 pub(crate) struct Sender {
     shared: Arc<Shared>,
     producer: ManuallyDrop<Producer<Handle>>,
-    /// The process that took this side. What a fork has copied must not touch the shared memory.
+    /// The process that took this end. A copy of it in a forked process must not access the shared
+    /// memory.
     owner: u32,
     heap: Heap,
-    /// How many bytes batches may take together, and how many they take.
+    /// The most bytes that batches may take together, and the bytes that they take.
     limit: usize,
     charged: usize,
-    /// Whether nothing was taken since the last [`trim`](Self::trim).
+    /// Whether no block was allocated since the last [`trim`](Self::trim).
     is_trimmed: bool,
-    /// Numbers of blocks that are not in use.
+    /// The numbers of blocks that are not in use.
     free: Vec<u32>,
     taken: Vec<UsedBlock>,
-    /// `given`, when it was last looked at.
+    /// The value of `Head::given` when it was last read.
     given: u32,
 }
 
-/// A block in use, where it is, and how much of it counts for the limit.
+/// A block in use: its location, and how many of its bytes count towards the limit.
 #[derive(Debug)]
 struct UsedBlock {
     block: u32,
@@ -375,17 +390,17 @@ struct UsedBlock {
     charge: usize,
 }
 
-/// A block that a sender writes into.
+/// An allocated block that the sender writes into.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    /// Where the receiver finds it.
+    /// The block's location, for the message.
     pub(crate) place: BlockRef,
-    /// The start of the block, which is aligned to [`ALIGN`](crate::memory::ALIGN).
+    /// The start of the block, aligned to [`ALIGN`](crate::memory::ALIGN).
     pub(crate) start: NonNull<u8>,
 }
 
 impl Sender {
-    /// Fails if a batch of `len` bytes would exceed the limit.
+    /// Returns an error if a batch of `len` bytes would exceed the limit.
     pub(crate) fn admit(&mut self, len: usize) -> io::Result<()> {
         self.reclaim();
         let limit = self.limit;
@@ -411,7 +426,7 @@ impl Sender {
         }))
     }
 
-    /// Takes a block of at least `len` bytes. It counts for the limit if it is part of a batch.
+    /// Allocates a block of at least `len` bytes. It counts towards the limit if `is_batch`.
     pub(crate) fn draft(&mut self, len: usize, is_batch: bool) -> io::Result<Draft> {
         self.reclaim();
         self.is_trimmed = false;
@@ -419,7 +434,7 @@ impl Sender {
         let mapping = &self.shared.mapping;
         let taken = self.heap.take(len, mapping).and_then(|range| match mapping.find(&range) {
             Ok(Some(region)) => Ok((range, region)),
-            // It was mapped when it was added.
+            // The region was mapped when it was added, so it must be found.
             _ => Err(io::ErrorKind::OutOfMemory.into()),
         });
         let (range, region) = match taken {
@@ -437,15 +452,15 @@ impl Sender {
         Ok(Draft { place: BlockRef { block, offset, len }, start })
     }
 
-    /// Gives a block back that was not sent.
+    /// Frees a block that was not sent.
     pub(crate) fn discard(&mut self, draft: Draft) {
         self.shared.give(draft.place.block);
     }
 
-    /// Gives the memory that is not in use to the system, until it is used again.
+    /// Returns unused memory to the system until it is needed again.
     pub(crate) fn trim(&mut self) {
         self.reclaim();
-        // A device may have the addresses of what is page-locked.
+        // Page-locked memory must stay: a device may use its addresses.
         if !self.is_trimmed && !self.shared.head().is_locked.load(Ordering::Relaxed) {
             self.heap.trim(&self.shared.mapping);
             self.is_trimmed = true;
@@ -467,19 +482,20 @@ impl Sender {
         }
     }
 
-    /// Returns the number of the containers that the receiver knows.
+    /// Returns the number of the container structure that the receiver knows.
     pub(crate) fn known(&self) -> u64 {
         self.shared.head().known.load(Ordering::Relaxed)
     }
 
-    /// Records that this side begins a task, at this value of `time.perf_counter`.
+    /// Records that this end begins a task, at the time `begun` of `time.perf_counter`.
     pub(crate) fn begin(&mut self, task: u64, begun: f64) {
         let figures = &self.shared.head().figures;
         figures.begun.store(begun.to_bits(), Ordering::Relaxed);
         figures.task.store(task, Ordering::Release);
     }
 
-    /// Records that it has ended the task, how long that took, and the part of it in which it collated and copied.
+    /// Records that this end has finished its task after `took`, and the part of it in which it
+    /// collated and copied.
     pub(crate) fn end(&mut self, took: Duration, writing: Duration) {
         let figures = &self.shared.head().figures;
         let [took, writing] = [took, writing].map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
@@ -492,7 +508,7 @@ impl Sender {
         }
     }
 
-    /// Takes back the blocks that the receiver has given back.
+    /// Frees the blocks that the receiver has returned.
     fn reclaim(&mut self) {
         let head = self.shared.head();
         let given = head.given.load(Ordering::Acquire);
@@ -503,7 +519,7 @@ impl Sender {
         let (heap, free, charged) = (&mut self.heap, &mut self.free, &mut self.charged);
         self.is_trimmed = false;
         self.taken.retain(|taken| {
-            // Acquire: whatever the receiver read there was read before we write again.
+            // Acquire: the receiver's reads from the block happen before it is written again.
             let is_used = head.used[taken.block as usize].load(Ordering::Acquire) != 0;
             if !is_used {
                 heap.give(taken.range.clone());
@@ -518,30 +534,31 @@ impl Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         if std::process::id() == self.owner {
-            // SAFETY: it is dropped once.
+            // SAFETY: `producer` is dropped only here.
             unsafe { ManuallyDrop::drop(&mut self.producer) };
         }
     }
 }
 
-/// The receiving side.
+/// The receiving end of a channel.
 pub(crate) struct Receiver {
     shared: Arc<Shared>,
     consumer: ManuallyDrop<Consumer<Handle>>,
-    /// As in [`Sender`].
+    /// The process that took this end. A copy of it in a forked process must not access the shared
+    /// memory.
     owner: u32,
 }
 
-/// Why there is no message.
+/// The reason why no message was received.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum TryRecvError {
-    /// None has come yet.
+    /// No message has arrived yet.
     Empty,
-    /// None will come.
+    /// The channel is closed and empty: no message can arrive.
     Closed,
 }
 
-/// Where a block is that was sent.
+/// The location of a block that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockRef {
     pub(crate) block: u32,
@@ -549,18 +566,19 @@ pub(crate) struct BlockRef {
     pub(crate) len: usize,
 }
 
-/// A block that was received. Dropping it gives it back, in the process that has received it.
+/// A block that was received. In the process that received it, dropping it returns the block to the
+/// sender.
 pub(crate) struct Block {
-    /// Until it is dropped.
+    /// `None` only while it is being dropped.
     lease: Option<Lease>,
     owner: u32,
     start: NonNull<u8>,
     len: usize,
-    /// Whether the program has seen its address.
+    /// Whether the program has seen the block's address, so that a device may copy from it.
     is_exposed: AtomicBool,
 }
 
-// SAFETY: it refers to shared memory, of which nobody writes this part while it exists.
+// SAFETY: it refers to shared memory that no other code writes while the block exists.
 unsafe impl Send for Block {}
 // SAFETY: see above.
 unsafe impl Sync for Block {}
@@ -571,14 +589,15 @@ impl Block {
         self.start
     }
 
-    /// Remembers that the program sees its address, so that a device may copy it.
+    /// Records that the program sees the block's address, so that a device may copy from it.
     pub(crate) fn expose(&self) {
         self.is_exposed.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `receive` has checked that the range is in the mapping. Only the user's tensors write there, into
-        // the parts that hold their elements, and nobody reads those through this slice.
+        // SAFETY: `Receiver::block` has checked that the range is in the mapping. Only the user's
+        // tensors write to the memory, and only to their own elements, which are not read through
+        // this slice.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -587,7 +606,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         let Some(lease) = self.lease.take().filter(|_| std::process::id() == self.owner) else { return };
         let until = Time::now();
-        // Most memory is not page-locked.
+        // Usually the memory is not page-locked, so this check comes first.
         if *self.is_exposed.get_mut()
             && let Some(shared) = lease.shared.upgrade()
             && shared.head().is_locked.load(Ordering::Relaxed)
@@ -610,7 +629,8 @@ impl fmt::Debug for Block {
 }
 
 impl Receiver {
-    /// Returns the next message, if it is there. Waits for it if there is `patience`, but not longer than that.
+    /// Returns the next message. Without `patience` it does not wait; otherwise it waits up to that
+    /// long.
     pub(crate) fn receive(&mut self, patience: Option<Duration>) -> Result<(Message, Option<BlockRef>), TryRecvError> {
         let next = match patience {
             None => self.consumer.try_next(),
@@ -627,23 +647,24 @@ impl Receiver {
         Ok((Message { kind: wire.kind, task: wire.task }, (wire.block != u32::MAX).then_some(place)))
     }
 
-    /// Tells the sender the number of the containers that this side knows from now on.
+    /// Tells the sender the number of the container structure that this end knows now.
     pub(crate) fn know(&self, number: u64) {
         self.shared.head().known.store(number, Ordering::Relaxed);
     }
 
-    /// Returns how many messages are there.
+    /// Returns the number of messages that can be received without waiting.
     pub(crate) fn ready(&self) -> usize {
         self.consumer.ready()
     }
 
-    /// Whether the loop keeps enough blocks that the sender might not find a free one.
+    /// Returns whether so many blocks are kept that the sender might not find a free one.
     pub(crate) fn is_crowded(&self) -> bool {
         self.shared.kept.load(Ordering::Relaxed) > MAX_KEPT
     }
 
-    /// Takes a block that a message speaks of. A sender that wrote over its memory by mistake must not make us read
-    /// outside of it, so that is an error. So is memory that cannot be mapped, of which the sender gets the block back.
+    /// Takes the block that a message refers to. Returns an error if the range is not in the
+    /// memory, so that a sender that corrupted its message cannot cause reads outside; and if the
+    /// memory cannot be mapped, after returning the block to the sender.
     pub(crate) fn block(&self, place: BlockRef) -> io::Result<Block> {
         let BlockRef { block, offset, len } = place;
         let range = offset..offset.saturating_add(len.max(1));
@@ -667,7 +688,7 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         if std::process::id() == self.owner {
-            // SAFETY: it is dropped once.
+            // SAFETY: `consumer` is dropped only here.
             unsafe { ManuallyDrop::drop(&mut self.consumer) };
         }
     }

@@ -1,16 +1,18 @@
-//! Batches of samples, as `torch.utils.data.default_collate` makes them.
+//! Collation of samples into batches, as `torch.utils.data.default_collate` does it.
 //!
-//! The usual samples are tensors, arrays, numbers and strings in tuples, lists and dicts. Their batches are made here:
-//! the layout is determined first, then the memory is taken, and then the elements are copied into it. For everything
-//! else, and wherever samples do not fit together, torch's own function is called for that part of the samples. It
-//! makes the batch, or the error.
+//! Tensors, arrays, numbers and strings in tuples, lists and dicts are collated here: first the
+//! layout is determined, then memory is allocated, and then the elements are copied. For all other
+//! types, and wherever samples do not fit together, torch's own function is called with that part
+//! of the samples. It returns the batch, or raises the error.
 //!
-//! What a tensor views is looked at without asking Python, and so is its memory when it is copied. In between, code of the
-//! program may run (torch's function calls methods of the samples, keys of dicts are compared, objects are pickled), and
-//! resize tensors. So wherever such code may run, that is noted ([`Gathered::ran`]), and before anything is copied, every
-//! tensor is looked at again and compared with what was noted of it ([`Gathered::settle`]). What belongs to a tensor, such as
-//! its list of dimensions, is not read after such code. Arrays are the same: NumPy resizes one whose memory is exported, if it
-//! is called with `refcheck=False`.
+//! Shapes and addresses of tensors are read without calling Python, and so are the elements when
+//! they are copied. In between, code of the program may run (torch's function calls methods of
+//! samples, keys of dicts are compared, objects are pickled) and resize tensors. So wherever such
+//! code may run, this is recorded ([`Gathered::ran`]). Before anything is copied, every tensor is
+//! then inspected again and compared with its earlier layout ([`Gathered::settle`]). Memory that
+//! belongs to a tensor, such as its list of dimensions, is not read after such code. The same
+//! applies to arrays: `resize(refcheck=False)` of NumPy resizes an array even while its memory is
+//! exported.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -30,32 +32,32 @@ use crate::numpy::Buffer;
 use crate::rows::{self, RowView};
 use crate::tree::Node;
 
-/// How deep containers may be in each other. What is deeper is an object.
+/// The most levels of nested containers. Deeper ones are pickled as one object.
 const DEEPEST: usize = 32;
 
-/// The parts of torch, NumPy and this package's Python code that make batches.
+/// The functions and classes of torch, NumPy and this package's Python code that collation uses.
 pub(crate) struct TorchApi {
     pub(crate) torch: Torch,
-    /// `numpy.ndarray` and `numpy.memmap`, if there is NumPy.
+    /// `numpy.ndarray` and `numpy.memmap`, if NumPy is installed.
     arrays: Vec<Py<PyAny>>,
     /// `numpy.integer`.
     array_integer: Option<Py<PyAny>>,
-    /// Makes the batch of a part of the samples as torch does.
+    /// Collates a part of the samples with torch's function.
     fallback: Py<PyAny>,
-    /// Adds to an error where in the samples it comes from.
+    /// Adds a note to an error that locates it in the samples.
     explain: Py<PyAny>,
-    /// Whether a type was made by `collections.namedtuple`, and nothing was added.
+    /// Returns whether a type was made by `collections.namedtuple`, unchanged.
     is_plain_named: Py<PyAny>,
 }
 
 impl TorchApi {
-    /// Returns those of this process.
+    /// Returns the instance of this process.
     pub(crate) fn get(py: Python<'_>) -> PyResult<&'static Self> {
         static API: PyOnceLock<TorchApi> = PyOnceLock::new();
         if let Some(api) = API.get(py) {
             return Ok(api);
         }
-        // First, since it asks for this when it is imported.
+        // Import this first: the module itself calls this function during its import.
         py.import("slotline.torch._samples.collate")?;
         API.get_or_try_init(py, || Self::new(py))
     }
@@ -84,29 +86,30 @@ impl TorchApi {
         value.get_type().as_ptr() == self.torch.tensor.as_ptr()
     }
 
-    /// Returns the number of a row that a tensor and an array take for one row: an `int`, an integer of NumPy, or a tensor of
-    /// an integer. (Of a `bool` they make a dimension, of a `uint8` tensor a mask, and of a sequence several rows.)
+    /// Returns the row that an index selects, if tensors and arrays take it as one row: an `int`,
+    /// an integer of NumPy, or a tensor of one integer. (A `bool` adds a dimension, a `uint8`
+    /// tensor is a mask, and a sequence selects several rows.)
     pub(crate) fn row_number(&self, index: &Bound<'_, PyAny>) -> Option<i64> {
         if index.is_exact_instance_of::<PyInt>() {
             return integer(index);
         }
         if self.is_tensor(index) {
-            // SAFETY: the view is used only here, where the tensor is there.
+            // SAFETY: the view is used only while `index` is borrowed.
             let view = unsafe { self.torch.view(index) }?;
             return (view.shape.is_empty() && view.dtype.code == DType::I64.code).then(|| index.extract().ok())?;
         }
         let integer = self.array_integer.as_ref()?;
-        // By its type: an object may say that it is of another one, by code of the program. So may a class of the program give
-        // the number.
+        // Checks the type itself, since `isinstance` may run code of the program. Classes of the
+        // program are excluded too, since their conversion to a number is such code.
         let kind = index.get_type();
-        // SAFETY: a type.
+        // SAFETY: `kind` is a type object.
         let is_own = unsafe { ffi::PyType_GetFlags(kind.as_type_ptr()) } & ffi::Py_TPFLAGS_HEAPTYPE != 0;
         if !is_own && kind.is_subclass(integer.bind(index.py())).ok()? { index.extract().ok() } else { None }
     }
 
-    /// Whether an object is a tensor that is sent without pickling it.
+    /// Returns whether an object is a tensor that is sent without pickling it.
     pub(crate) fn is_sendable(&self, value: &Bound<'_, PyAny>) -> bool {
-        // SAFETY: the view is used only here, where the tensor is there.
+        // SAFETY: the view is used only while `value` is borrowed.
         self.is_tensor(value) && unsafe { self.torch.view(value) }.is_some_and(|view| view.span().is_some())
     }
 
@@ -116,12 +119,12 @@ impl TorchApi {
     }
 }
 
-/// A tensor of a batch, before it is written.
+/// A tensor of a batch before it is written: its layout, and where its elements come from.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<i64>,
-    /// In elements, if they are not those of a new tensor.
+    /// The strides in elements, unless they are those of a new contiguous tensor.
     pub(crate) strides: Option<Vec<i64>>,
     /// The bytes from the first element to the end of the last one.
     pub(crate) bytes: usize,
@@ -130,20 +133,22 @@ pub(crate) struct Leaf {
 
 #[derive(Debug)]
 pub(crate) enum Rows {
-    /// Each is a row; those of tensors or arrays that are kept from this number on.
+    /// One view for each row. If they are tensors or arrays, also the index of the first one in
+    /// `Gathered::kept`.
     Views(Vec<View<'static>>, Option<usize>),
-    /// Rows of one tensor or array.
+    /// Several rows of one tensor or array.
     RowView(RowView),
-    /// All of it, as it lies in memory: that of the tensor that is kept with this number.
+    /// A whole tensor with its memory layout: its address, and its index in `Gathered::kept`.
     Memory(*const u8, usize),
-    /// So many bytes that are not used, and then what lies in memory, to the end of the leaf.
+    /// A piece of memory that several tensors share: the number of unused bytes before it, and its
+    /// address.
     Piece(usize, *const u8),
-    /// In the piece of memory with this number, from this byte on.
+    /// A tensor in a shared piece: the piece's number, and the offset in bytes.
     Part(usize, usize),
     Ints(Vec<i64>),
     Floats(Vec<f64>),
     Bools(Vec<u8>),
-    /// Pictures that are still to be made, one for each row.
+    /// Pictures that have not been decoded yet, one for each row.
     #[cfg(feature = "files")]
     Pictures(Vec<Arc<Drawn>>),
 }
@@ -153,9 +158,10 @@ impl Leaf {
     ///
     /// # Safety
     ///
-    /// There must be room for `bytes`, and the samples must be as they were.
+    /// `to` must have room for `bytes` bytes, and the samples must be unchanged since they were
+    /// gathered.
     pub(crate) unsafe fn write(&self, to: *mut u8) {
-        // SAFETY: the caller says that there is room, which `bytes` was computed for.
+        // SAFETY: the caller guarantees room for `bytes`, the sum of all rows.
         unsafe {
             match &self.rows {
                 Rows::Views(views, _) => rows::copy(views, self.bytes / views.len().max(1), to),
@@ -172,20 +178,21 @@ impl Leaf {
         }
     }
 
-    /// Makes the pictures, if it has some, while other threads may run Python. So everything else must have been written.
+    /// Decodes the pictures, if there are any, without holding the interpreter's lock. All other
+    /// elements must have been written before.
     ///
     /// # Errors
     ///
-    /// [`NotLifted`](crate::NotLifted), if PIL must make a picture.
+    /// Returns [`NotLifted`](crate::NotLifted) if a picture has to be decoded by PIL.
     ///
     /// # Safety
     ///
-    /// There must be room for `bytes`, which nobody else accesses.
+    /// `to` must have room for `bytes` bytes, which no other code accesses.
     #[cfg_attr(not(feature = "files"), allow(unused_variables))]
     pub(crate) unsafe fn paint(&self, py: Python<'_>, to: *mut u8) -> PyResult<()> {
         #[cfg(feature = "files")]
         if let Rows::Pictures(pictures) = &self.rows {
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             let to = unsafe { std::slice::from_raw_parts_mut(to, self.bytes) };
             let rows = to.chunks_exact_mut((self.bytes / pictures.len()).max(1));
             let made = py.detach(|| pictures.iter().zip(rows).try_for_each(|(picture, row)| picture.write(row)));
@@ -195,19 +202,21 @@ impl Leaf {
     }
 }
 
-/// A batch before it is written: its containers, its tensors and its other objects.
+/// A batch before it is written: its tensors and its other objects, and what they refer to.
 pub(crate) struct Gathered<'py> {
     pub(crate) leaves: Vec<Leaf>,
     pub(crate) objects: Vec<Bound<'py, PyAny>>,
-    /// Whether no object can have a tensor in it.
+    /// Whether no object can contain a tensor.
     pub(crate) is_plain: bool,
-    /// Whether code of the program may have run since tensors were looked at.
+    /// Whether code of the program may have run since the tensors were inspected.
     pub(crate) ran: bool,
-    /// Whether the batch stays in this process, so that what torch collates is not taken apart.
+    /// Whether the batch stays in this process, so that parts that torch collates are kept as whole
+    /// objects.
     is_local: bool,
-    /// The numbers of tensors that were seen, by their address: one that is in two places is one tensor. And containers.
+    /// The containers and tensors seen so far, by address. A tensor is mapped to its number, since
+    /// one that occurs twice is sent once.
     seen: HashMap<usize, usize>,
-    /// What the views refer to.
+    /// The tensors and arrays that the views refer to.
     pub(crate) kept: Vec<Bound<'py, PyAny>>,
     pub(crate) buffers: Vec<Buffer>,
 }
@@ -222,19 +231,19 @@ impl<'py> Gathered<'py> {
     ///
     /// # Errors
     ///
-    /// Those of `default_collate`, with a note that says where in the samples it is.
+    /// Returns the errors of `default_collate`, with a note that locates them in the samples.
     pub(crate) fn collate(&mut self, api: &TorchApi, samples: &Bound<'py, PyList>) -> PyResult<Node> {
         let py = samples.py();
         self.column(py, api, samples.iter().collect(), false, 0).inspect_err(|error| {
             if !error.is_instance_of::<crate::NotLifted>(py) {
-                // It raises nothing: the first error matters.
+                // An error of `explain` is dropped: the first error matters.
                 drop(api.explain.bind(py).call1((samples, error.value(py))));
             }
         })
     }
 
-    /// Collates a column: the values that the samples have in one place. `is_tuple` says whether torch would have it as a
-    /// tuple instead of a list.
+    /// Collates a column: the values that the samples have in one place. `is_tuple` says whether
+    /// torch's function would get them as a tuple instead of a list.
     fn column(
         &mut self,
         py: Python<'py>,
@@ -281,7 +290,7 @@ impl<'py> Gathered<'py> {
                 let dicts = column.iter().map(|sample| sample.cast::<PyDict>()).collect::<Result<Vec<_>, _>>();
                 let dicts = dicts.map_err(PyErr::from)?;
                 let mut items = Vec::with_capacity(dicts[0].len());
-                // A list, since the dict may change meanwhile.
+                // Copy the keys: the dict may change meanwhile.
                 for key in dicts[0].keys() {
                     self.ran |= !key.is_exact_instance_of::<PyString>();
                     let part = dicts.iter().map(|dict| dict.get_item(&key)).collect::<PyResult<Option<Vec<_>>>>()?;
@@ -297,12 +306,13 @@ impl<'py> Gathered<'py> {
         self.other(py, api, column, is_tuple)
     }
 
-    /// Whether a named tuple has as many items as names, so that its type can be called with them.
+    /// Returns whether a named tuple has as many items as fields, so that its type can be called
+    /// with them.
     fn fits_fields(&self, tuple: &Bound<'py, PyAny>) -> PyResult<bool> {
         Ok(tuple.getattr(intern!(tuple.py(), "_fields"))?.len().is_ok_and(|len| tuple.len().is_ok_and(|n| n == len)))
     }
 
-    /// Has torch collate a column.
+    /// Calls torch's function to collate a column.
     fn other(
         &mut self,
         py: Python<'py>,
@@ -316,7 +326,7 @@ impl<'py> Gathered<'py> {
         Ok(if self.is_local { self.object(batch) } else { self.walk(api, &batch) })
     }
 
-    /// Takes a column of tensors, arrays or numbers that fit together.
+    /// Returns the leaf for a column of tensors, arrays or numbers of equal type and shape.
     fn leaf(&mut self, api: &TorchApi, first: &Bound<'py, PyAny>, column: &[Bound<'py, PyAny>]) -> Option<Leaf> {
         let rows = i64::try_from(column.len()).ok()?;
         let kind = first.get_type();
@@ -325,7 +335,8 @@ impl<'py> Gathered<'py> {
             Some(Leaf { dtype, shape: vec![rows], strides: None, bytes: size(&[rows], dtype)?, rows: rows_of })
         };
         if api.is_tensor(first) {
-            // SAFETY: `column` keeps the tensors, which are not given to anybody before they are copied.
+            // SAFETY: `column` keeps the tensors alive, and they are not passed to other code
+            // before they are copied.
             let view = |tensor| unsafe { api.torch.view(tensor) };
             let views =
                 column.iter().map(|tensor| is_kind(tensor).then(|| view(tensor))?).collect::<Option<Vec<_>>>()?;
@@ -336,7 +347,8 @@ impl<'py> Gathered<'py> {
             for array in column {
                 self.buffers.push(is_kind(array).then(|| Buffer::of(array.as_borrowed()))??);
             }
-            // SAFETY: the buffers are kept as long as the leaves, and their contents do not move with them.
+            // SAFETY: the buffers live as long as the leaves, and moving a buffer does not move its
+            // contents.
             let views = self.buffers[start..].iter().map(|buffer| unsafe { buffer.view() }).collect();
             return stacked(views, rows, Some(self.kept.len()));
         }
@@ -371,8 +383,9 @@ impl<'py> Gathered<'py> {
         Node::Object(self.objects.len() - 1)
     }
 
-    /// Takes a batch apart that somebody has made, if it consists of tensors and plain values in plain containers, each in
-    /// one place. Everything else is one object, whose pickle says what is the same.
+    /// Takes apart a finished batch that consists of tensors and plain values in plain containers,
+    /// each of which occurs once. Everything else becomes one pickled object, so that pickle
+    /// preserves shared references.
     pub(crate) fn walk(&mut self, api: &TorchApi, batch: &Bound<'py, PyAny>) -> Node {
         let (leaves, objects, kept) = (self.leaves.len(), self.objects.len(), self.kept.len());
         self.seen.clear();
@@ -400,7 +413,7 @@ impl<'py> Gathered<'py> {
         }
         let tuple = part.cast::<PyTuple>().ok();
         if tuple.is_some_and(|tuple| tuple.is_empty() && part.is_exact_instance_of::<PyTuple>()) {
-            // There is only one.
+            // The empty tuple is a singleton, so it does not count as occurring twice.
             return Some(Node::Tuple(Vec::new()));
         }
         if depth == DEEPEST || self.seen.insert(address, usize::MAX).is_some() {
@@ -410,7 +423,7 @@ impl<'py> Gathered<'py> {
             return Some(Node::List(list.iter().map(|part| self.part(api, &part, depth + 1)).collect::<Option<_>>()?));
         }
         if let Ok(dict) = part.cast_exact::<PyDict>() {
-            // A list, since the dict may change meanwhile.
+            // Copy the items: the dict may change meanwhile.
             let items = dict.items().into_iter().map(|item| {
                 let (key, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) = item.extract().ok()?;
                 is_plain(&key).then(|| Some((key.unbind(), self.part(api, &value, depth + 1)?)))?
@@ -428,9 +441,9 @@ impl<'py> Gathered<'py> {
         Some(if is_exact { Node::Tuple(parts) } else { Node::Named(kind.into_any().unbind(), parts) })
     }
 
-    /// Takes a tensor as it is, and returns the leaf's number.
+    /// Adds a tensor with its layout unchanged, and returns its number among the leaves.
     pub(crate) fn tensor(&mut self, api: &TorchApi, tensor: &Bound<'py, PyAny>) -> Option<usize> {
-        // SAFETY: the tensor is kept.
+        // SAFETY: the tensor is kept in `self.kept`.
         let view = unsafe { api.torch.view(tensor) }?;
         let (dtype, shape) = (view.dtype, view.shape.to_vec());
         let strides = view.own_strides().map(<[i64]>::to_vec);
@@ -440,12 +453,13 @@ impl<'py> Gathered<'py> {
         Some(self.leaves.len() - 1)
     }
 
-    /// Looks at every tensor and array again, if code of the program may have run since. After this, none may run before the
-    /// elements are copied.
+    /// Inspects every tensor and array again if code of the program may have run since. After this
+    /// call, no such code may run before the elements are copied.
     ///
     /// # Errors
     ///
-    /// If one has another shape or type than before, or its storage no longer has its elements.
+    /// Returns an error if the shape or type of one has changed, or if its storage no longer
+    /// contains its elements.
     pub(crate) fn settle(&mut self, api: &TorchApi) -> PyResult<()> {
         if !self.ran {
             return Ok(());
@@ -463,7 +477,7 @@ impl<'py> Gathered<'py> {
                 return unsafe { api.torch.view(&kept[number]) };
             }
             buffers.push(Buffer::of(kept[number].as_borrowed())?);
-            // SAFETY: the buffers are kept as long as the leaves.
+            // SAFETY: the buffers live as long as the leaves.
             buffers.last().map(|buffer| unsafe { buffer.view() })
         };
         for leaf in &mut self.leaves {
@@ -488,7 +502,7 @@ impl<'py> Gathered<'py> {
         Ok(())
     }
 
-    /// Finds tensors that view the same memory, and returns these pieces of memory.
+    /// Finds tensors that share memory, and returns these pieces of memory as leaves.
     pub(crate) fn pieces(&mut self) -> PyResult<Vec<Leaf>> {
         let place = |(number, leaf): (usize, &Leaf)| match leaf.rows {
             Rows::Memory(start, _) if leaf.bytes > 0 => {
@@ -498,7 +512,7 @@ impl<'py> Gathered<'py> {
         };
         let mut places: Vec<_> = self.leaves.iter().enumerate().filter_map(place).collect();
         places.sort_unstable();
-        // A tensor that touches no other one needs no storage number.
+        // The storage needs to be known only for tensors that touch others.
         for run in runs(&places).into_iter().filter(|run| run.len() > 1) {
             for place in &mut places[run] {
                 place.storage = self.storage(place.number)?;
@@ -512,7 +526,7 @@ impl<'py> Gathered<'py> {
         Ok(pieces)
     }
 
-    /// Returns a number of a tensor's storage.
+    /// Returns a number that identifies a tensor's storage.
     fn storage(&self, leaf: usize) -> PyResult<usize> {
         let Rows::Memory(_, kept) = self.leaves[leaf].rows else { return Ok(0) };
         let tensor = &self.kept[kept];
@@ -520,11 +534,13 @@ impl<'py> Gathered<'py> {
         tensor.call_method0(intern!(py, "untyped_storage"))?.getattr(intern!(py, "_cdata"))?.extract()
     }
 
-    /// Makes one piece of memory of what several tensors view.
+    /// Returns one leaf for the memory that several tensors share, and makes the tensors refer to
+    /// it.
     fn piece(&mut self, views: &[MemoryRange], number: usize) -> Option<Leaf> {
         let first = views.first()?;
         let Rows::Memory(start, _) = self.leaves[first.number].rows else { return None };
-        // torch counts from the start in elements, and these may have several sizes.
+        // torch counts offsets from the start in elements, whose sizes may differ, so unused bytes
+        // are put in front.
         let mut leads = 0..16;
         let lead = leads.find(|lead| {
             views.iter().all(|view| {
@@ -541,7 +557,7 @@ impl<'py> Gathered<'py> {
     }
 }
 
-/// The error for a tensor that is not as it was.
+/// Returns the error for a tensor that has changed while its batch was made.
 #[cold]
 fn changed() -> PyErr {
     PyRuntimeError::new_err(
@@ -549,23 +565,24 @@ fn changed() -> PyErr {
     )
 }
 
-/// Where a tensor lies.
+/// The memory range of a tensor, ordered by storage and address.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct MemoryRange {
-    /// The storage, or 0 if it is not known.
+    /// The storage's number, or 0 if it is not known.
     storage: usize,
     start: usize,
     end: usize,
     number: usize,
 }
 
-/// Splits places, which ascend, where one is of another storage or does not touch those before it.
+/// Splits ascending ranges into groups of the same storage in which each range touches the ones
+/// before it.
 fn runs(places: &[MemoryRange]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut end = 0;
     for (k, place) in places.iter().enumerate() {
         match runs.last_mut() {
-            // What is next to each other may be two parts of one tensor.
+            // Adjacent ranges may be two parts of one tensor, so they stay together.
             Some(run) if place.start <= end && place.storage == places[run.start].storage => run.end = k + 1,
             _ => {
                 runs.push(k..k + 1);
@@ -577,7 +594,7 @@ fn runs(places: &[MemoryRange]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Whether an object is a value of Python that has no parts.
+/// Returns whether an object is a Python value without parts.
 fn is_plain(value: &Bound<'_, PyAny>) -> bool {
     value.is_none()
         || value.is_exact_instance_of::<PyString>()
@@ -592,7 +609,7 @@ fn sequence<'py>(py: Python<'py>, values: Vec<Bound<'py, PyAny>>, is_tuple: bool
     Ok(if is_tuple { PyTuple::new(py, values)?.into_any() } else { PyList::new(py, values)?.into_any() })
 }
 
-/// Returns an item of a list or a tuple.
+/// Returns an item of a list or tuple.
 fn item<'py>(sample: &Bound<'py, PyAny>, k: usize) -> PyResult<Bound<'py, PyAny>> {
     if let Ok(tuple) = sample.cast::<PyTuple>() {
         return tuple.get_item(k);
@@ -600,7 +617,8 @@ fn item<'py>(sample: &Bound<'py, PyAny>, k: usize) -> PyResult<Bound<'py, PyAny>
     sample.cast::<PyList>().map_err(PyErr::from)?.get_item(k)
 }
 
-/// A tensor of rows that have one shape and type; `kept` is the number of the first tensor, if they are tensors.
+/// Returns the leaf for rows of equal shape and type. `kept` is the index of the first row's tensor
+/// in `Gathered::kept`.
 pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64, kept: Option<usize>) -> Option<Leaf> {
     let first = views.first()?;
     let (dtype, dims) = (first.dtype, first.shape);
@@ -612,13 +630,13 @@ pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64, kept: Option<usize>)
     Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Views(views, kept) })
 }
 
-/// Whether torch may lay out a batch of such samples in the order of their own dimensions, as with `channels_last`. It does
-/// that itself, if the samples are batches already.
+/// Returns whether torch would lay out a batch of such samples with permuted dimensions, as with
+/// `channels_last`. It may do so if the samples are batches themselves, and is then called.
 fn keeps_order(view: &View<'_>) -> bool {
     view.shape.len() >= 4 && view.is_permuted()
 }
 
-/// A tensor of rows of another one, of which there is at least one.
+/// Returns the leaf for rows of one tensor. There must be at least one row.
 pub(crate) fn taken(rows: RowView) -> Option<Leaf> {
     let first = rows.first();
     if keeps_order(first) {
@@ -630,7 +648,7 @@ pub(crate) fn taken(rows: RowView) -> Option<Leaf> {
     Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::RowView(rows) })
 }
 
-/// Whether an object is a list of integers, which are sent as numbers.
+/// Returns the values of a list of integers, which is sent as numbers; otherwise `None`.
 pub(crate) fn integers(index: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
     let list = index.cast_exact::<PyList>().ok()?;
     let mut integers = Vec::with_capacity(list.len());
@@ -640,12 +658,13 @@ pub(crate) fn integers(index: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
     Some(integers)
 }
 
-/// Returns the value of an `int`. This is done for every index, and `extract` takes twice as long.
+/// Returns the value of an `int`. Every index is read with this function, which is twice as fast as
+/// `extract`.
 fn integer(value: &Bound<'_, PyAny>) -> Option<i64> {
     if !value.is_exact_instance_of::<PyInt>() {
         return None;
     }
-    // SAFETY: an integer. If it is too large, there is an exception.
+    // SAFETY: `value` is an `int`. If it is too large, Python sets an exception.
     let number = unsafe { ffi::PyLong_AsLongLong(value.as_ptr()) };
     if number == -1 && PyErr::take(value.py()).is_some() {
         return None;
@@ -653,13 +672,13 @@ fn integer(value: &Bound<'_, PyAny>) -> Option<i64> {
     Some(number)
 }
 
-/// Returns the number of `None`s, if an object is a list of nothing else.
+/// Returns the length of a non-empty list that contains only `None`; otherwise `None`.
 pub(crate) fn nones(index: &Bound<'_, PyAny>) -> Option<usize> {
     let list = index.cast_exact::<PyList>().ok()?;
     (!list.is_empty() && list.iter().all(|value| value.is_none())).then(|| list.len())
 }
 
-/// Makes a list of integers.
+/// Makes a list of integers from their bytes.
 pub(crate) fn list_of<'py>(py: Python<'py>, values: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let (values, _) = values.as_chunks::<8>();
     Ok(PyList::new(py, values.iter().map(|value| i64::from_ne_bytes(*value)))?.into_any())

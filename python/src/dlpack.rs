@@ -1,7 +1,8 @@
-//! Tensors of other libraries, by [DLPack](https://dmlc.github.io/dlpack/latest/) 1.3.
+//! Exchange of tensors with other libraries by [DLPack](https://dmlc.github.io/dlpack/latest/) 1.3.
 //!
-//! torch gives a table of C functions (`Tensor.__dlpack_c_exchange_api__`), through which a tensor is read or made in less
-//! than a tenth of a microsecond. Where it does not, `torch.from_dlpack` and `__dlpack__` do the same.
+//! torch provides a table of C functions (`Tensor.__dlpack_c_exchange_api__`), with which reading
+//! or creating a tensor takes less than 0.1 µs. Versions of torch without the table are used
+//! through `torch.from_dlpack` and `__dlpack__`.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int, c_void};
@@ -25,7 +26,7 @@ use crate::strided;
 /// `DLPACK_MAJOR_VERSION` and `DLPACK_MINOR_VERSION`.
 pub(crate) const VERSION: Version = Version { major: 1, minor: 3 };
 pub(crate) const CPU: c_int = 1;
-/// How many kinds of new tensors are remembered.
+/// The most prototypes of new tensors to cache.
 const MAX_LIKES: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +43,7 @@ pub(crate) struct Device {
     id: i32,
 }
 
-/// The type of an element.
+/// The type of an element (`DLDataType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct DType {
@@ -57,18 +58,18 @@ impl DType {
     pub(crate) const F64: Self = Self { code: 2, bits: 64, lanes: 1 };
     pub(crate) const BOOL: Self = Self { code: 6, bits: 8, lanes: 1 };
 
-    /// Returns the bytes of an element, if it has whole bytes.
+    /// Returns the bytes of an element, or `None` if it is not a whole number of bytes.
     pub(crate) fn bytes(self) -> Option<usize> {
         let bits = usize::from(self.bits) * usize::from(self.lanes);
         (bits > 0 && bits.is_multiple_of(8)).then_some(bits / 8)
     }
 
-    /// Whether it is an integer or a `bool`.
+    /// Returns whether it is an integer or a `bool`.
     fn is_integer(self) -> bool {
         matches!(self.code, 0 | 1 | 6)
     }
 
-    /// Whether it is a complex number, whose tensors may be conjugated only when they are read.
+    /// Returns whether it is a complex number. Tensors of these may be conjugated lazily.
     fn is_complex(self) -> bool {
         self.code == 5
     }
@@ -87,17 +88,17 @@ pub(crate) struct Tensor {
 }
 
 impl Tensor {
-    /// Returns what the tensor views, if it is on the CPU and its elements have whole bytes.
+    /// Returns a view of the tensor if it is on the CPU and its elements have whole bytes.
     ///
     /// # Safety
     ///
-    /// The tensor must be valid, and kept as long as the view.
+    /// The tensor must be valid, and must outlive the view.
     pub(crate) unsafe fn view<'a>(&self) -> Option<View<'a>> {
         let ndim = usize::try_from(self.ndim).ok()?;
         if self.device.kind != CPU || self.dtype.bytes().is_none() {
             return None;
         }
-        // SAFETY: both have `ndim` entries, and belong to the tensor.
+        // SAFETY: both arrays have `ndim` entries, and belong to the tensor.
         let (shape, strides) = unsafe { (entries(self.shape, ndim)?, entries(self.strides, ndim)) };
         let data = self.data.cast::<u8>().wrapping_add(usize::try_from(self.byte_offset).ok()?);
         Some(View { data, dtype: self.dtype, shape, strides: strides.filter(|_| ndim > 0) })
@@ -114,7 +115,7 @@ pub(crate) struct Managed {
     pub(crate) tensor: Tensor,
 }
 
-/// A tensor as before version 1.0.
+/// A tensor of a DLPack version before 1.0 (`DLManagedTensor`).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Unversioned {
@@ -123,12 +124,12 @@ pub(crate) struct Unversioned {
     deleter: Option<unsafe extern "C" fn(*mut Unversioned)>,
 }
 
-/// A struct of DLPack that owns a tensor.
+/// A DLPack struct that owns a tensor.
 pub(crate) trait Owning {
-    /// The name of a capsule with such a tensor, and the name after the tensor was taken out.
+    /// The name of a capsule with such a tensor, and its name after the tensor was taken out.
     const NAMES: [&CStr; 2];
 
-    /// Deletes it.
+    /// Returns the function that deletes the tensor.
     fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)>;
 }
 
@@ -148,7 +149,7 @@ impl Owning for Unversioned {
     }
 }
 
-/// `DLPackExchangeAPI`.
+/// The table of C functions, `DLPackExchangeAPI`.
 #[repr(C)]
 struct Table {
     version: Version,
@@ -160,40 +161,42 @@ struct Table {
     current_stream: *const c_void,
 }
 
-/// What owns the memory of a tensor. It is only kept, and dropped.
+/// The owner of a tensor's memory. It is only stored and dropped.
 #[derive(Clone, Debug)]
 #[expect(dead_code, reason = "nothing is read from an owner")]
 pub(crate) enum Owner {
     /// A block of a channel.
     Block(Arc<Block>),
-    /// Memory of this process.
+    /// Memory of this process from a pool.
     Own(Arc<Copied>),
-    /// Nobody, since the elements are not accessed.
+    /// No owner, since the elements are not accessed.
     Nobody,
     /// A batch of a loader.
     Batch(Arc<Batch<Dynamic>>),
 }
 
-/// The dimensions of a tensor, and its strides in elements, unless its elements lie one after another.
+/// A tensor's dimensions, and its strides in elements unless it is contiguous.
 pub(crate) type Dims<'a> = (&'a [i64], Option<&'a [i64]>);
 
-/// What a tensor that we made owns.
+/// The allocation behind a tensor that this module has made.
 #[repr(C)]
 struct Made<M> {
-    /// First, so that a pointer to it is one to the whole.
+    /// The first field, so that a pointer to it is also a pointer to the struct.
     managed: M,
-    /// The shape, and then the strides.
+    /// The shape, followed by the strides.
     dims: Box<[i64]>,
     owner: Owner,
 }
 
-/// Deletes a tensor that we made. Touches nothing of Python, so any thread may call it.
+/// Deletes a tensor that this module has made. Any thread may call it, since it does not use
+/// Python.
 pub(crate) unsafe extern "C" fn delete<M>(managed: *mut M) {
-    // SAFETY: it is the first field of the box that `own` leaked, and its owner calls this once.
+    // SAFETY: `managed` is the first field of the box that `own` leaked, and the tensor's owner
+    // calls this once.
     drop(unsafe { Box::from_raw(managed.cast::<Made<M>>()) });
 }
 
-/// Describes memory, and keeps its owner.
+/// Describes memory as a tensor that keeps the memory's owner.
 fn own<M>(
     data: *mut u8,
     dtype: DType,
@@ -227,29 +230,29 @@ pub(crate) fn managed(data: *mut u8, dtype: DType, dims: Dims<'_>, owner: Owner,
     })
 }
 
-/// Makes a tensor as before version 1.0, to be deleted by [`delete`].
+/// Makes a tensor for DLPack before 1.0, to be deleted by [`delete`].
 pub(crate) fn unversioned(data: *mut u8, dtype: DType, dims: Dims<'_>, owner: Owner) -> PyResult<*mut Unversioned> {
     let deleter = Some(delete::<Unversioned> as _);
     own(data, dtype, dims, owner, |tensor| Unversioned { tensor, manager: std::ptr::null_mut(), deleter })
 }
 
-/// A tensor or an array that somebody else owns, and that must be kept as long as this.
+/// A borrowed view of a tensor or array, whose owner must outlive it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) data: *const u8,
     pub(crate) dtype: DType,
     pub(crate) shape: &'a [i64],
-    /// In elements, or `None` if the elements are one after another.
+    /// The strides in elements, or `None` if the elements are contiguous.
     pub(crate) strides: Option<&'a [i64]>,
 }
 
 impl View<'_> {
-    /// Returns the bytes of its elements, if they can be counted.
+    /// Returns the total bytes of its elements, or `None` on overflow.
     pub(crate) fn bytes(&self) -> Option<usize> {
         size(self.shape, self.dtype)
     }
 
-    /// Whether the elements lie one after another.
+    /// Returns whether the elements are contiguous, in the order of the dimensions.
     pub(crate) fn is_dense(&self) -> bool {
         let Some(strides) = self.strides else { return true };
         let mut expected = 1;
@@ -265,7 +268,8 @@ impl View<'_> {
         true
     }
 
-    /// Whether the elements lie one after another, but the dimensions in another order (`channels_last`).
+    /// Returns whether the elements are contiguous, but in another order of the dimensions
+    /// (`channels_last`).
     pub(crate) fn is_permuted(&self) -> bool {
         let Some(strides) = self.strides.filter(|_| !self.is_dense() && !self.shape.contains(&0)) else { return false };
         let mut dims: Vec<_> = strides.iter().zip(self.shape).filter(|&(_, &dim)| dim != 1).collect();
@@ -278,35 +282,35 @@ impl View<'_> {
         })
     }
 
-    /// Returns the bytes from the first element to the end of the last one, if they can be counted.
+    /// Returns the bytes from the first element to the end of the last one, or `None` on overflow.
     pub(crate) fn span(&self) -> Option<usize> {
         self.own_strides().map_or_else(|| self.bytes(), |strides| span(self.shape, strides, self.dtype))
     }
 
-    /// Returns the strides, unless they are those of a new tensor of this shape.
+    /// Returns the strides, unless they are those of a new contiguous tensor of this shape.
     pub(crate) fn own_strides(&self) -> Option<&[i64]> {
         self.strides.filter(|strides| !usual(self.shape).eq(strides.iter().rev().copied()))
     }
 
-    /// Copies the elements to `to`, one after another.
+    /// Copies the elements to `to`, contiguously.
     ///
     /// # Safety
     ///
-    /// `to` must have room for [`bytes`](Self::bytes) of them, and the memory that is viewed must exist.
+    /// `to` must have room for [`bytes`](Self::bytes) bytes, and the viewed memory must exist.
     pub(crate) unsafe fn copy(&self, to: *mut u8) {
         let Some(bytes) = self.bytes().filter(|bytes| *bytes > 0) else { return };
         if self.is_dense() {
-            // SAFETY: the caller says that both have `bytes` bytes.
+            // SAFETY: the caller guarantees that source and target have `bytes` bytes.
             unsafe { std::ptr::copy_nonoverlapping(self.data, to, bytes) };
             return;
         }
         let size = self.dtype.bytes().unwrap_or(1);
-        // SAFETY: as above; the strides lead to every element.
+        // SAFETY: as above; the strides of a valid tensor reach only its elements.
         unsafe { strided::copy(self.data, to, self.shape, self.strides.unwrap_or_default(), size) };
     }
 }
 
-/// Returns the bytes of a tensor.
+/// Returns the total bytes of a tensor's elements, or `None` on overflow.
 pub(crate) fn size(shape: &[i64], dtype: DType) -> Option<usize> {
     let mut bytes = dtype.bytes()?;
     for &dim in shape {
@@ -315,9 +319,10 @@ pub(crate) fn size(shape: &[i64], dtype: DType) -> Option<usize> {
     Some(bytes)
 }
 
-/// Returns the bytes from the start of a tensor to the end of its last element, if they can be counted.
+/// Returns the bytes from the start of a tensor to the end of its last element, or `None` on
+/// overflow.
 pub(crate) fn span(shape: &[i64], strides: &[i64], dtype: DType) -> Option<usize> {
-    // Also if all elements lie in one place, their number must be one.
+    // Fails if the number of elements overflows, even if strides of 0 put all in one place.
     size(shape, dtype)?;
     let mut last = 0_usize;
     for (&dim, &stride) in shape.iter().zip(strides) {
@@ -330,7 +335,7 @@ pub(crate) fn span(shape: &[i64], strides: &[i64], dtype: DType) -> Option<usize
     last.checked_add(1)?.checked_mul(dtype.bytes()?)
 }
 
-/// Returns the strides of a new tensor, last first.
+/// Returns the strides of a new contiguous tensor, last dimension first.
 fn usual(shape: &[i64]) -> impl Iterator<Item = i64> {
     shape.iter().rev().scan(1_i64, |next, &dim| {
         let stride = *next;
@@ -339,25 +344,27 @@ fn usual(shape: &[i64]) -> impl Iterator<Item = i64> {
     })
 }
 
-/// A tensor with its type and its shape.
+/// A prototype for `empty_like`, with its type and shape.
 type Like = (DType, Box<[i64]>, Py<PyAny>);
 
-/// What we use of torch.
+/// The functions and classes of torch that this module uses.
 pub(crate) struct Torch {
-    /// The table, which lives as long as torch.
+    /// torch's table of C functions, which is never freed.
     table: Option<NonNull<Table>>,
     pub(crate) tensor: Py<PyAny>,
     /// `torch.int8` and `torch.uint8`.
     bytes: [Py<PyAny>; 2],
-    /// `Tensor.is_conj` and `Tensor.is_neg`. A tensor may have others, which are code of the program.
+    /// `Tensor.is_conj` and `Tensor.is_neg`, since a subclass's own methods would be code of the
+    /// program.
     is_conj: Py<PyAny>,
     is_neg: Py<PyAny>,
     from_dlpack: Py<PyAny>,
     empty_like: Py<PyAny>,
-    /// What the last new tensors were made like: tensors whose elements are nowhere.
+    /// The prototypes of the latest new tensors: tensors without memory.
     likes: Mutex<VecDeque<Like>>,
-    /// Counts the references to a storage, if this torch can, and if that says whether anybody has it: without the interpreter's
-    /// lock, another thread may turn a storage into a tensor of it while both are counted.
+    /// Returns the number of references to a storage. `None` if torch lacks the function, or if the
+    /// interpreter has no global lock: another thread could then create a tensor of the storage
+    /// between the counting of storage and tensor.
     pub(crate) storage_uses: Option<Py<PyAny>>,
 }
 
@@ -373,11 +380,11 @@ impl Torch {
         let capsule = tensor.getattr_opt("__dlpack_c_exchange_api__")?;
         let table = capsule.and_then(|capsule| {
             let name = c"dlpack_exchange_api";
-            // SAFETY: an object and a name.
+            // SAFETY: `capsule` is a capsule, and the name is a constant.
             let table = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) };
             drop(PyErr::take(py));
             let mut table = NonNull::new(table.cast::<Table>());
-            // SAFETY: the table and those before it are constants of torch.
+            // SAFETY: the table and its earlier versions are constants of torch.
             while let Some(found) = table.map(|table| unsafe { table.as_ref() })
                 && found.version.major != VERSION.major
             {
@@ -409,26 +416,28 @@ impl Torch {
         })
     }
 
-    /// Returns what a tensor of torch views, if it is on the CPU and its elements lie there as they are.
+    /// Returns a view of a torch tensor if it is on the CPU and its memory holds the elements
+    /// unmodified.
     ///
     /// # Safety
     ///
-    /// The tensor must be kept as long as the view, and keep its shape.
+    /// The tensor must outlive the view, and must not change its shape meanwhile.
     pub(crate) unsafe fn view<'a>(&self, tensor: &Bound<'_, PyAny>) -> Option<View<'a>> {
         let py = tensor.py();
-        // SAFETY: the caller keeps the tensor.
+        // SAFETY: the caller keeps the tensor alive.
         let view = unsafe { self.memory(tensor) }?;
         if view.dtype.is_complex() && self.is_conj.bind(py).call1((tensor,)).ok()?.is_truthy().ok()? {
             return None;
         }
-        // For DLPack, torch's integers of fewer bits are bytes.
+        // DLPack reports torch's integers of less than 8 bits as bytes, so exclude them.
         if let DType { code: code @ 0..=1, bits: 8, lanes: 1 } = view.dtype
             && !tensor.getattr(intern!(py, "dtype")).ok()?.is(&self.bytes[usize::from(code)])
         {
             return None;
         }
-        // What DLPack does not say of a tensor of floating-point numbers: that it has a gradient, or that its elements are
-        // to be negated when they are read (`z.conj().imag`). Integers have neither, and asking takes time.
+        // DLPack does not report whether a floating-point tensor requires a gradient, or whether
+        // its elements are negated lazily (`z.conj().imag`). Integers have neither, so they are not
+        // asked.
         if !view.dtype.is_integer()
             && (tensor.getattr(intern!(py, "requires_grad")).ok()?.is_truthy().ok()?
                 || self.is_neg.bind(py).call1((tensor,)).ok()?.is_truthy().ok()?)
@@ -438,38 +447,42 @@ impl Torch {
         Some(view)
     }
 
-    /// Returns where a tensor of torch lies on the CPU.
+    /// Returns a view of a torch tensor's memory if it is on the CPU, without the other checks of
+    /// [`view`](Self::view).
     ///
     /// # Safety
     ///
-    /// As for [`view`](Self::view).
+    /// The same as for [`view`](Self::view).
     unsafe fn memory<'a>(&self, tensor: &Bound<'_, PyAny>) -> Option<View<'a>> {
-        // SAFETY: the table is torch's.
+        // SAFETY: the table is a constant of torch.
         let read = unsafe { self.table?.as_ref() }.view_of_object?;
         let mut view = std::mem::MaybeUninit::<Tensor>::uninit();
-        // SAFETY: an object that is a tensor, and where to write. On failure there is an exception.
+        // SAFETY: the object is a tensor, and the target is writable. On failure torch sets an
+        // exception.
         if unsafe { read(tensor.as_ptr().cast(), view.as_mut_ptr()) } != 0 {
             drop(PyErr::take(tensor.py()));
             return None;
         }
-        // SAFETY: torch has filled it in, and the caller keeps the tensor.
+        // SAFETY: torch has filled it in, and the caller keeps the tensor alive.
         let view: View<'a> = unsafe { view.assume_init().view() }?;
-        // Tensors of torch that are nowhere have elements nevertheless, such as `_efficientzerotensor`.
+        // Some torch tensors without memory report elements nevertheless, such as
+        // `_efficientzerotensor`.
         (!view.data.is_null() || view.shape.contains(&0)).then_some(view)
     }
 
-    /// Whether the storage of a tensor has what the tensor views: the program may have shrunk it.
+    /// Returns whether a tensor's storage contains all of its elements: the program may have shrunk
+    /// it.
     pub(crate) fn has_storage(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = tensor.py();
         let number = |object: &Bound<'_, PyAny>, name| object.call_method0(name)?.extract::<usize>();
         let (storage, size) = (tensor.call_method0(intern!(py, "untyped_storage"))?, number(tensor, "element_size")?);
         let (has, offset) = (number(&storage, "nbytes")?, number(tensor, "storage_offset")? * size);
-        // SAFETY: the view is used only here, where the tensor is there.
+        // SAFETY: the view is used only while `tensor` is borrowed.
         let span = unsafe { self.view(tensor) }.and_then(|view| view.span());
         Ok(span.is_some_and(|span| span == 0 || offset.checked_add(span).is_some_and(|end| end <= has)))
     }
 
-    /// Makes a new tensor in memory of torch, which can be resized.
+    /// Creates a new tensor in torch's own memory, which can be resized.
     pub(crate) fn empty<'py>(&self, py: Python<'py>, dtype: DType, shape: &[i64]) -> PyResult<Bound<'py, PyAny>> {
         let empty_like = self.empty_like.bind(py);
         let Ok(mut likes) = self.likes.try_lock() else {
@@ -488,24 +501,25 @@ impl Torch {
         empty_like.call1((like,))
     }
 
-    /// Returns where the elements of a tensor lie.
+    /// Returns the address of a tensor's first element.
     pub(crate) fn start(&self, tensor: &Bound<'_, PyAny>) -> PyResult<*mut u8> {
         let address = || tensor.call_method0(intern!(tensor.py(), "data_ptr"))?.extract();
         match self.table {
-            // SAFETY: the tensor is there, and only its address is used.
+            // SAFETY: the tensor is borrowed, and only its address is used.
             Some(_) => unsafe { self.memory(tensor) }.map(|view| view.data.cast_mut()),
             None => Some(std::ptr::with_exposed_provenance_mut(address()?)),
         }
         .ok_or_else(|| PyRuntimeError::new_err("a new tensor has no memory on the CPU"))
     }
 
-    /// Makes a tensor whose elements are nowhere, and which must not be read.
+    /// Creates a tensor without memory, whose elements must not be read.
     pub(crate) fn nowhere<'py>(&self, py: Python<'py>, dtype: DType, shape: &[i64]) -> PyResult<Bound<'py, PyAny>> {
         // SAFETY: torch only reads the type and the dimensions.
         unsafe { self.make(py, std::ptr::without_provenance_mut(ALIGN), dtype, (shape, None), Owner::Nobody) }
     }
 
-    /// Makes a tensor that views the memory of another one from this byte on. torch checks that it is within.
+    /// Creates a tensor that shares the memory of `whole` from byte `offset` on. torch checks the
+    /// bounds.
     pub(crate) fn part<'py>(
         &self,
         whole: &Bound<'py, PyAny>,
@@ -526,12 +540,12 @@ impl Torch {
         }
     }
 
-    /// Makes a tensor of memory.
+    /// Creates a tensor over memory.
     ///
     /// # Safety
     ///
-    /// The memory must have the tensor's bytes, which nobody else accesses while the owner exists. Strides must not lead out
-    /// of it.
+    /// The memory must have the tensor's bytes, which no other code accesses while the owner
+    /// exists. The strides must not lead out of it.
     pub(crate) unsafe fn make<'py>(
         &self,
         py: Python<'py>,
@@ -545,13 +559,14 @@ impl Torch {
         let tensor = match self.table {
             Some(table) => {
                 let mut object = std::ptr::null_mut();
-                // SAFETY: the table is torch's, and `new` has checked that it has this function.
+                // SAFETY: the table is a constant of torch, and `new` has checked that it has this
+                // function.
                 let convert = unsafe { table.as_ref() }.object_from_managed.expect("checked");
-                // SAFETY: the tensor is complete, and now torch's.
+                // SAFETY: the tensor is complete, and its ownership passes to torch.
                 if unsafe { convert(made, &raw mut object) } != 0 {
                     return Err(PyErr::fetch(py));
                 }
-                // SAFETY: torch gives us a new reference.
+                // SAFETY: torch returns a new reference.
                 unsafe { Bound::from_owned_ptr_or_err(py, object.cast()) }
             }
             None => self.from_dlpack.bind(py).call1((capsule::make(py, made)?,)),
@@ -565,17 +580,17 @@ impl Torch {
 
 /// # Safety
 ///
-/// The pointer must be null, or point to `len` entries.
+/// `start` must be null, or point to `len` entries.
 unsafe fn entries<'a>(start: *const i64, len: usize) -> Option<&'a [i64]> {
     match (NonNull::new(start.cast_mut()), len) {
         (_, 0) => Some(&[]),
         (None, _) => None,
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         (Some(start), _) => Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }),
     }
 }
 
-/// The error for memory of ours that is not as it should be.
+/// Returns the error for shared memory with invalid contents.
 pub(crate) fn broken(what: &str) -> PyErr {
     PyRuntimeError::new_err(format!("a worker has sent a batch that cannot be read: {what}"))
 }

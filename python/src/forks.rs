@@ -1,9 +1,11 @@
-//! The forked processes that are alive, since they see the memory that was shared with workers when they were forked.
+//! Tracking of forked child processes: they can still read the memory that was shared with workers
+//! when they were forked.
 //!
-//! Each of them inherits a mapping of a separate file, which it loses only when it ends or executes another program.
-//! Whether any process still maps the file is tested by sealing it, which is refused until then. Python calls the hooks
-//! for all forks that it makes (`os.register_at_fork`). Blocks that were dropped here, but that a forked process sees,
-//! are given back when something happens to a block after that process has ended.
+//! Each child inherits the mapping of a separate file, and loses it only when it ends or executes
+//! another program. Sealing the file fails as long as any process maps it, which tells whether the
+//! child is alive. Python calls the hooks here for all forks that it makes (`os.register_at_fork`).
+//! A block that was dropped while a child could read it is returned later, on an operation with any
+//! block after that child has ended.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,15 +19,16 @@ use slotline_python_shielded::shielded;
 
 use crate::channel::Lease;
 
-/// How often a fork began or ended: it is odd during a fork.
+/// The number of times that a fork began or ended: odd during a fork.
 static FORKS: AtomicU64 = AtomicU64::new(0);
-/// How many blocks this process has received and not given back.
+/// The number of blocks that this process has received and not returned.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 static FORKED: Mutex<Forked> = Mutex::new(Forked { children: Vec::new(), seen: Vec::new() });
-/// Whether there are blocks that a forked process sees.
+/// Whether there are dropped blocks that a child can still read.
 static HAS_SEEN: AtomicBool = AtomicBool::new(false);
 
-/// What a thread has while it forks: the lists, so that no other thread holds them in the child, and the file for the child.
+/// What a thread holds while it forks: the lock on the lists, so that no other thread holds it in
+/// the child, and the file for the child.
 type Forking = (MutexGuard<'static, Forked>, Option<Mapped>);
 
 thread_local! {
@@ -34,12 +37,13 @@ thread_local! {
 
 struct Forked {
     children: Vec<Child>,
-    /// Blocks that were dropped, but that one of them may still read, and when they were dropped.
+    /// Blocks that were dropped while a child may still read them, each with the time when it was
+    /// dropped.
     seen: Vec<(Lease, Time)>,
 }
 
 impl Forked {
-    /// Whether a process that is alive may have been forked between these times.
+    /// Returns whether a living child may have been forked between these times.
     fn sees(&self, from: Time, until: Time) -> bool {
         self.children.iter().any(|child| from <= child.time && child.time <= until)
     }
@@ -49,29 +53,29 @@ fn forked() -> MutexGuard<'static, Forked> {
     let waited = || FORKED.lock().unwrap_or_else(PoisonError::into_inner);
     match FORKED.try_lock() {
         Ok(forked) => forked,
-        // A thread that forks may need the interpreter to go on.
+        // Release the interpreter while waiting, since the thread that forks may need it.
         Err(_) => Python::try_attach(|py| FORKED.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
             .unwrap_or_else(waited),
     }
 }
 
-/// A forked process that may be alive.
+/// A child process that may be alive.
 struct Child {
     /// When it was forked.
     time: Time,
-    /// The file that it maps, or `None` if it could not be made.
+    /// The file that the child maps, or `None` if it could not be created.
     mapped: Option<OwnedFd>,
 }
 
 impl Child {
     fn is_alive(&self) -> bool {
         let Some(file) = &self.mapped else { return true };
-        // SAFETY: changes a file of ours.
+        // SAFETY: changes only a file that this module owns.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) < 0 }
     }
 }
 
-/// A file that is mapped, so that a process that is forked maps it too.
+/// A mapped file, so that a child inherits the mapping.
 struct Mapped {
     file: OwnedFd,
     start: *mut libc::c_void,
@@ -88,20 +92,20 @@ impl Mapped {
         // SAFETY: the descriptor is new.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
         let (access, place) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
-        // SAFETY: maps the file at a new place. It is empty, and nobody accesses it.
+        // SAFETY: maps the file at an unused address. It is empty and never accessed.
         let start = unsafe { libc::mmap(place, 1, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { file, start }) }
     }
 
-    /// Has only the forked process map it.
+    /// Unmaps the file in this process, so that only the child maps it.
     fn unmap(self) -> OwnedFd {
-        // SAFETY: it was mapped there, and is unmapped once.
+        // SAFETY: the address was mapped by `new`, and is unmapped once.
         unsafe { libc::munmap(self.start, 1) };
         self.file
     }
 }
 
-/// A time, as what [`FORKS`] was.
+/// A point in time, as a value of [`FORKS`].
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) struct Time(u64);
 
@@ -111,15 +115,16 @@ impl Time {
     }
 }
 
-/// Counts a block that was received.
+/// Counts a block that was received, and returns the time.
 pub(crate) fn note_block() -> Time {
     BLOCKS.fetch_add(1, Ordering::Relaxed);
     Time::now()
 }
 
-/// Counts a block that is given back.
+/// Counts a block that was returned.
 pub(crate) fn note_end() {
-    // What comes later is not seen by the processes that there are.
+    // Without any blocks, the existing children can no longer read one: blocks received later are
+    // not visible to them.
     if BLOCKS.fetch_sub(1, Ordering::AcqRel) == 1
         && !is_forking()
         && let Ok(mut forked) = FORKED.try_lock()
@@ -128,16 +133,16 @@ pub(crate) fn note_end() {
     }
 }
 
-/// Whether this thread is in a fork: the collector may drop a block meanwhile.
+/// Returns whether this thread is forking: the garbage collector may drop a block meanwhile.
 fn is_forking() -> bool {
     FORKING.try_with(|forking| forking.borrow().is_some()).unwrap_or(false)
 }
 
-/// Gives a block back that was dropped at some time, as soon as no forked process sees it. Only in the process that has
-/// received it.
+/// Returns a block that was dropped at the time `until`, once no child can read it. Call it only in
+/// the process that received the block.
 pub(crate) fn release(lease: Lease, until: Time) {
     if is_forking() {
-        // The process may have been forked already.
+        // The child may exist already, so the block is kept.
         FORKING.with_borrow_mut(|forking| forking.as_mut().map(|(forked, _)| forked.seen.push((lease, until))));
         HAS_SEEN.store(true, Ordering::Relaxed);
         return;
@@ -156,12 +161,13 @@ pub(crate) fn release(lease: Lease, until: Time) {
     }
 }
 
-/// Whether there are blocks that a forked process sees, or did when that was last looked at.
+/// Returns whether the last check found dropped blocks that a child can still read.
 pub(crate) fn has_seen() -> bool {
     HAS_SEEN.load(Ordering::Relaxed)
 }
 
-/// Gives the blocks back that forked processes do not see any more. Only in the process that has received them.
+/// Returns the blocks that no child can read any more. Call it only in the process that received
+/// them.
 pub(crate) fn release_seen() {
     if !has_seen() || is_forking() {
         return;
@@ -178,19 +184,19 @@ pub(crate) fn release_seen() {
     }
 }
 
-/// To be called before a fork.
+/// A hook that Python calls before a fork.
 #[shielded]
 #[pyfunction]
 pub(crate) fn before_fork() {
     release_seen();
     let forked = forked();
     FORKS.fetch_add(1, Ordering::AcqRel);
-    // Also if there is no block yet: another thread may receive the first one during the fork.
+    // Also without any block: another thread may receive the first one during the fork.
     let mapped = Mapped::new().ok();
     FORKING.set(Some((forked, mapped)));
 }
 
-/// To be called after it in the parent.
+/// A hook that Python calls in the parent after a fork.
 #[shielded]
 #[pyfunction]
 pub(crate) fn after_fork_in_parent() {
@@ -203,14 +209,14 @@ pub(crate) fn after_fork_in_parent() {
     }
 }
 
-/// To be called after it in the child.
+/// A hook that Python calls in the child after a fork.
 #[shielded]
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
-    // What is mapped stays so.
+    // The child keeps the mapping of the file.
     let Some((mut forked, _)) = FORKING.take() else { return };
     FORKS.fetch_add(1, Ordering::AcqRel);
-    // The parent's. Its blocks are not given back here.
+    // These are the parent's children and blocks. Its blocks must not be returned here.
     forked.children.clear();
     forked.seen.clear();
     HAS_SEEN.store(false, Ordering::Relaxed);

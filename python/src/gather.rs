@@ -1,7 +1,8 @@
 //! Batches of datasets that hold their samples as tensors or arrays.
 //!
-//! Such a dataset does nothing but look up rows, so a batch is made by copying these, without a call for each sample. What
-//! the dataset holds is looked up for each batch, since programs change it between batches.
+//! Such a dataset only looks up rows, so its batches are made by copying rows, without a call for
+//! each sample. The tensors of the dataset are looked up for each batch, since programs may replace
+//! them between batches.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,10 +14,10 @@ use crate::numpy::Buffer;
 use crate::rows::RowView;
 use crate::tree::Node;
 
-/// How deep datasets may be in each other.
+/// The most levels of nested datasets.
 const DEEPEST: usize = 32;
 
-/// The types of torch's datasets.
+/// The dataset classes of torch whose samples can be gathered.
 pub(crate) struct Kinds {
     tensors: Py<PyAny>,
     stack: Py<PyAny>,
@@ -30,8 +31,8 @@ impl Kinds {
     }
 }
 
-/// What the samples of a batch look like, and the rows of each of their tensors. Those of a batch that comes from several
-/// datasets are found one dataset after the other.
+/// The structure of a batch's samples, with the rows of each tensor. If the batch comes from
+/// several datasets, the rows are filled in one dataset at a time.
 enum Found {
     /// Rows of one tensor or array.
     RowView(RowView),
@@ -41,7 +42,8 @@ enum Found {
     Dict(Vec<(Py<PyAny>, Option<Found>)>),
 }
 
-/// Finds the samples with these indices, and what their batch is. Returns `None` if only the dataset can say.
+/// Finds the samples at these indices and the structure of their batch. Returns `None` if only the
+/// dataset itself can do so.
 pub(crate) fn gather<'py>(
     gathered: &mut Gathered<'py>,
     api: &TorchApi,
@@ -54,7 +56,7 @@ pub(crate) fn gather<'py>(
     place(gathered, found)
 }
 
-/// Makes nodes as `default_collate` does.
+/// Makes the nodes of a batch with the structure that `default_collate` gives it.
 fn place(gathered: &mut Gathered<'_>, found: Option<Found>) -> Option<Node> {
     Some(match found? {
         Found::RowView(rows) => {
@@ -78,12 +80,13 @@ struct Search<'a, 'py> {
     gathered: &'a mut Gathered<'py>,
     api: &'a TorchApi,
     kinds: &'a Kinds,
-    /// The samples of the whole batch.
+    /// The number of samples in the whole batch.
     len: usize,
 }
 
 impl<'py> Search<'_, 'py> {
-    /// Finds samples of a dataset that have these places in the batch, or all samples of it.
+    /// Finds samples of a dataset. `places` are their positions in the batch; `None` if they are
+    /// the whole batch.
     fn find(
         &mut self,
         found: &mut Option<Found>,
@@ -99,12 +102,12 @@ impl<'py> Search<'_, 'py> {
             None
         } else if self.api.is_tensor(dataset) {
             self.gathered.kept.push(dataset.clone());
-            // SAFETY: the tensor is kept as long as what is gathered.
+            // SAFETY: the tensor is kept as long as `gathered`.
             let view = unsafe { self.api.torch.view(dataset) }?;
             self.rows(found, &view, index, places)
         } else if self.api.is_array(dataset) {
             let buffer = Buffer::of(dataset.as_borrowed())?;
-            // SAFETY: the buffer is kept as long as what is gathered.
+            // SAFETY: the buffer is kept as long as `gathered`.
             let view = unsafe { buffer.view() };
             self.gathered.buffers.push(buffer);
             self.rows(found, &view, index, places)
@@ -123,7 +126,7 @@ impl<'py> Search<'_, 'py> {
             }
         } else if is(&self.kinds.subset) {
             let indices = dataset.getattr(intern!(py, "indices")).ok()?;
-            // Of others, code of the program would run while tensors are viewed.
+            // Other types would run code of the program while tensors are viewed.
             let is_ours = self.api.is_tensor(&indices) || self.api.is_array(&indices);
             if !is_ours && !indices.is_exact_instance_of::<PyList>() && !indices.is_exact_instance_of::<PyRange>() {
                 return None;
@@ -135,7 +138,7 @@ impl<'py> Search<'_, 'py> {
             let parts = dataset.getattr(intern!(py, "datasets")).ok()?;
             let ends: Vec<i64> = dataset.getattr(intern!(py, "cumulative_sizes")).ok()?.extract().ok()?;
             let len = *ends.last()?;
-            // The samples of each part, and where each of them goes.
+            // The samples of each part, and their positions in the batch.
             let mut inner = vec![(Vec::new(), Vec::new()); ends.len()];
             for (i, &k) in index.iter().enumerate() {
                 let place = places.map_or(i, |places| places[i]);
@@ -184,7 +187,7 @@ impl<'py> Search<'_, 'py> {
         places: Option<&[usize]>,
         depth: usize,
     ) -> Option<()> {
-        // A copy, since another thread may change the dict meanwhile.
+        // Copy the items: another thread may change the dict meanwhile.
         let parts: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)> = parts.items().extract().ok()?;
         let nothing = || Found::Dict(parts.iter().map(|(key, _)| (key.clone().unbind(), None)).collect());
         let Found::Dict(all) = found.get_or_insert_with(nothing) else { return None };
@@ -193,13 +196,13 @@ impl<'py> Search<'_, 'py> {
         }
         let mut all = all.iter_mut().zip(&parts);
         all.try_for_each(|((key, found), (other, part))| {
-            // Of other keys, code of the program would run.
+            // Comparing other keys would run code of the program.
             let is_same = other.is_exact_instance_of::<PyString>() && key.bind(part.py()).eq(other).ok()?;
             is_same.then(|| self.find(found, part, index, places, depth + 1))?
         })
     }
 
-    /// Puts rows where they belong. All parts of a batch must be alike.
+    /// Puts rows at their positions. The structure must be the same in all parts of a batch.
     fn rows(
         &self,
         found: &mut Option<Found>,

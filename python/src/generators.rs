@@ -1,8 +1,9 @@
-//! Detects whether a worker's random number generators were used.
+//! Detects whether a worker's random generators were used.
 //!
-//! A worker checks this after each batch, and most batches draw nothing, or not from all generators. Asking Python's and
-//! NumPy's generators for their states takes about ten microseconds each, so the states are read in the generators' memory,
-//! while no other thread draws from them: Python's is locked by the interpreter, and NumPy's by a lock of its own.
+//! A worker checks this after each batch, and most batches draw from none or few of the generators.
+//! Requesting the state of Python's or NumPy's generator takes about ten microseconds, so the
+//! states are read directly in the generators' memory while no other thread draws from them:
+//! Python's generator is protected by the interpreter's lock, and NumPy's by a lock of its own.
 
 use std::ptr::NonNull;
 
@@ -22,7 +23,8 @@ const WORDS: usize = 625 * 4;
 struct Words {
     owner: Py<PyAny>,
     start: NonNull<u8>,
-    /// The lock that is held while numbers are drawn. Without one, that is the interpreter's, or the owner's critical section.
+    /// The lock that is held while numbers are drawn. `None`: the interpreter's lock, or the
+    /// owner's critical section.
     lock: Option<Py<PyAny>>,
     last: [u8; WORDS],
 }
@@ -35,15 +37,16 @@ unsafe impl Sync for Words {}
 impl Words {
     /// # Safety
     ///
-    /// `start` must point to `WORDS` bytes that belong to `owner` as long as it exists, and that are only changed by threads that
-    /// hold `lock`, or without one, the owner's critical section.
+    /// `start` must point to `WORDS` bytes that belong to `owner` for its lifetime, and that only
+    /// threads change which hold `lock`, or without `lock`, the owner's critical section.
     unsafe fn new(owner: Bound<'_, PyAny>, start: NonNull<u8>, lock: Option<Bound<'_, PyAny>>) -> Self {
         Self { owner: owner.unbind(), start, lock: lock.map(Bound::unbind), last: [0; WORDS] }
     }
 
-    /// Returns the state, or `None` if another thread draws numbers. (A process that was forked meanwhile must not wait for it.)
+    /// Returns the state, or `None` if another thread is drawing. (Waiting could block forever in a
+    /// process that was forked meanwhile.)
     fn now(&self, py: Python<'_>) -> PyResult<Option<[u8; WORDS]>> {
-        // SAFETY: the owner exists, and so do these bytes, which nobody changes while it is locked.
+        // SAFETY: `owner` keeps these bytes, and no thread changes them while it is locked.
         let read = || unsafe { self.start.cast::<[u8; WORDS]>().read() };
         let Some(lock) = &self.lock else { return Ok(Some(with_critical_section(self.owner.bind(py), read))) };
         if !lock.bind(py).call_method1(intern!(py, "acquire"), (false,))?.is_truthy()? {
@@ -54,7 +57,7 @@ impl Words {
         Ok(Some(words))
     }
 
-    /// Whether the state may have changed since the last call.
+    /// Returns whether the state may have changed since the last call.
     fn is_new(&mut self, py: Python<'_>) -> PyResult<bool> {
         let Some(now) = self.now(py)? else { return Ok(true) };
         let is_new = now != self.last;
@@ -63,24 +66,24 @@ impl Words {
     }
 }
 
-/// Moves the position behind the words. In the memory of Python's generator, it comes before them.
+/// Moves the position after the words. In the memory of Python's generator it comes first.
 fn key_first(words: &[u8; WORDS]) -> Vec<u8> {
     let (position, key) = words.split_at(4);
     [key, position].concat()
 }
 
-/// Detects whether the default generators of this process were used.
+/// Detects whether the default random generators of this process were used.
 #[pyclass(module = "slotline._slotline")]
 pub(crate) struct Generators {
     api: &'static TorchApi,
     torchs: Py<PyAny>,
     torch: Vec<u8>,
     random: Words,
-    /// The number that `random.gauss` has generated but not returned yet.
+    /// The second number of a pair that `random.gauss` has generated but not returned yet.
     gauss: Py<PyAny>,
     numpy: Option<Words>,
-    /// Whether NumPy's generator holds a normally distributed number that it has not returned yet. It can return that number
-    /// at any time, without a change of its words.
+    /// Whether NumPy's generator stores a normally distributed number that it has not returned yet.
+    /// Returning it does not change the words.
     #[pyo3(set)]
     waiting: bool,
 }
@@ -88,12 +91,13 @@ pub(crate) struct Generators {
 #[shielded]
 #[pymethods]
 impl Generators {
-    /// Takes torch's generator, Python's with the words and the position of its state, and, if it is a Mersenne Twister,
-    /// NumPy's with the address of its state.
+    /// Takes torch's generator, Python's with the words and the position of its state, and, if it
+    /// is a Mersenne Twister, NumPy's with the address of its state.
     ///
     /// # Errors
     ///
-    /// A `ValueError` if the memory of Python's generator is not as expected.
+    /// Returns a `ValueError` if the memory of Python's generator does not have the expected
+    /// layout.
     #[new]
     fn new(
         torch: &Bound<'_, PyAny>,
@@ -110,7 +114,8 @@ impl Generators {
             return Err(unexpected());
         }
         let place = NonNull::new(random.as_ptr().cast::<u8>()).ok_or_else(unexpected)?;
-        // SAFETY: an instance of this class has `WORDS` bytes after the header that every object has.
+        // SAFETY: an instance of this class has `WORDS` bytes after the header that every object
+        // has.
         let random = unsafe { Words::new(random, place.add(head), None) };
         if random.now(py)?.is_none_or(|now| key_first(&now) != words) {
             return Err(unexpected());
@@ -119,7 +124,8 @@ impl Generators {
             Some((owner, address)) => {
                 let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address)).ok_or_else(unexpected)?;
                 let lock = owner.getattr("lock")?;
-                // SAFETY: NumPy publishes the address of the state, a `mt19937_state`, for use by other code, and the lock with it.
+                // SAFETY: NumPy exposes the address of the state, a `mt19937_state`, and the lock
+                // for use by other code.
                 Some(unsafe { Words::new(owner, start, Some(lock)) })
             }
             None => None,
@@ -146,14 +152,14 @@ impl Generators {
         Ok(PyBytes::new(py, &key_first(&words)))
     }
 
-    /// The same for NumPy's generator. `None` if another thread uses it.
+    /// The words and the position of NumPy's generator. `None` if another thread is using it.
     #[getter]
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let words = self.numpy.as_ref().map(|words| words.now(py)).transpose()?.flatten();
         Ok(words.map(|words| PyBytes::new(py, &words)))
     }
 
-    /// Whether the state of any of these generators may have changed since the last call.
+    /// Returns whether the state of any generator may have changed since the last call.
     fn changed(&mut self, py: Python<'_>) -> PyResult<bool> {
         let state = self.torchs.bind(py).call0()?;
         // SAFETY: the tensor lives until the end of this function, and nothing else refers to it.

@@ -1,8 +1,9 @@
-//! The owners of tensors' memory, for as long as there are aliases of it.
+//! Keeping the owner of a tensor's memory alive as long as the memory may be referenced.
 //!
-//! torch can replace the memory of a tensor: `share_memory_` and queues of `torch.multiprocessing` move it to another place, and
-//! free the old one. An array that was made of the tensor before, with `numpy` or by DLPack, is still there, and keeps the tensor's
-//! storage. torch's own loader gives memory that is shared already, which stays where it is.
+//! torch can replace the memory of a tensor: `share_memory_` and the queues of
+//! `torch.multiprocessing` move it and free the old one. An array that was created from the tensor
+//! before, with `numpy` or DLPack, still refers to the old memory and keeps the tensor's storage.
+//! (torch's own loader returns memory that is already shared, which is not moved.)
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,11 +14,12 @@ use slotline_python_shielded::shielded;
 
 use crate::dlpack::Owner;
 
-/// Is called when a storage is gone.
+/// A callback that runs when a storage is freed.
 #[pyclass(module = "slotline._slotline", frozen)]
 struct Keeper(Mutex<Option<Kept>>);
 
-/// The owner, and the reference that calls the keeper, and must exist until then.
+/// The owner of the memory, and the weak reference to the storage, which calls the keeper when the
+/// storage is freed and must exist until then.
 #[expect(dead_code, reason = "it is only kept, and dropped")]
 struct Kept(Owner, Py<PyWeakrefReference>);
 
@@ -35,7 +37,7 @@ impl Keeper {
     }
 }
 
-/// Keeps the owner of a tensor's memory as long as the tensor's storage.
+/// Keeps the owner of a tensor's memory alive as long as the tensor's storage.
 pub(crate) fn keep(tensor: &Bound<'_, PyAny>, owner: Owner) -> PyResult<()> {
     let py = tensor.py();
     let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;

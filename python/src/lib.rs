@@ -1,13 +1,14 @@
-//! The native part of `slotline` for Python.
+//! The native extension module of the Python package `slotline`.
 //!
-//! `slotline.torch.DataLoader` is torch's, with another way for batches from the workers to the loop: a worker writes them
-//! into memory that it shares with the loader (`memory`, `channel`, `batch`), where the loop's tensors find them
-//! (`dlpack`). Samples become batches as with torch's `default_collate` (`collate`). Datasets that hold tensors or arrays
-//! are read without being called (`gather`).
+//! `slotline.torch.DataLoader` is a subclass of torch's. What differs is how batches get from the
+//! workers to the loop: a worker writes them into memory that it shares with the loader's process
+//! (`memory`, `channel`, `batch`), and the loop's tensors refer to that memory (`dlpack`). Samples
+//! are collated as by torch's `default_collate` (`collate`). Datasets that hold tensors or arrays
+//! are read without calling their Python code (`gather`).
 //!
-//! `slotline.Loader` is the engine's loader, for datasets of arrays (`loader`).
+//! `slotline.Loader` wraps the loader of the `slotline` crate (`loader`).
 
-// The items are in the Python module, whose documentation is in its stubs.
+// The public items are those of the Python module, which are documented in its stubs.
 #![allow(missing_docs)]
 #![cfg(target_os = "linux")]
 
@@ -46,7 +47,7 @@ use crate::collate::{Gathered, TorchApi};
 use crate::gather::Kinds;
 use crate::pool::Pool;
 
-/// Memory of this process for batches, which is used again: that of a loader, for all of its passes.
+/// A pool of memory for batches in this process, which a loader reuses in all of its passes.
 #[pyclass(module = "slotline._slotline", name = "Pool", frozen)]
 struct PyPool(Arc<Pool>);
 
@@ -58,13 +59,13 @@ impl PyPool {
         Self(Arc::default())
     }
 
-    /// A copy in another process, or of a loader, has memory of its own.
+    /// A copy, in another process or of another loader, is a new pool.
     fn __reduce__(slf: Bound<'_, Self>) -> (Bound<'_, PyType>, ()) {
         (slf.get_type(), ())
     }
 }
 
-/// Makes batches of lists of samples, in memory of this process.
+/// Collates lists of samples into batches in memory of this process.
 #[pyclass(module = "slotline._slotline", frozen)]
 struct Collator {
     api: &'static TorchApi,
@@ -98,13 +99,14 @@ struct Gatherer {
 #[shielded]
 #[pymethods]
 impl Gatherer {
-    /// Takes torch's `TensorDataset`, `StackDataset`, `ConcatDataset` and `Subset`.
+    /// Takes torch's classes `TensorDataset`, `StackDataset`, `ConcatDataset` and `Subset`.
     #[new]
     fn new(py: Python<'_>, kinds: [Py<PyAny>; 4], pool: &PyPool) -> PyResult<Self> {
         Ok(Self { api: TorchApi::get(py)?, pool: pool.0.clone(), kinds: Kinds::new(kinds) })
     }
 
-    /// Returns the batch of the samples with these indices, or `None` if only the dataset itself can make it.
+    /// Returns the batch of the samples at these indices, or `None` if only the dataset itself can
+    /// make it.
     fn __call__<'py>(
         &self,
         py: Python<'py>,
@@ -116,7 +118,7 @@ impl Gatherer {
         match gather::gather(&mut gathered, self.api, &self.kinds, dataset, &index) {
             Some(node) => batch::make_local(py, self.api, &self.pool, &node, &mut gathered).map(Some),
             None => {
-                // Whatever was wrong, the dataset will say it.
+                // Discard the error: the dataset is called next and raises its own.
                 drop(PyErr::take(py));
                 Ok(None)
             }
@@ -124,27 +126,27 @@ impl Gatherer {
     }
 }
 
-/// Returns the memory that was given, or new one.
+/// Returns the given pool, or a new one.
 fn pool_of(pool: Option<&PyPool>) -> Arc<Pool> {
     pool.map(|pool| pool.0.clone()).unwrap_or_default()
 }
 
-/// How the contents of a message are written, in the upper half of its kind.
+/// How the contents of a message are encoded; stored in the upper half of the message's kind.
 mod form {
-    /// Nothing.
+    /// No contents.
     pub(super) const EMPTY: u32 = 0;
     /// A list of integers.
     pub(super) const INTEGERS: u32 = 1;
-    /// A list of `None`s, whose number is sent.
+    /// A list that contains only `None`, sent as its length.
     pub(super) const NONES: u32 = 2;
-    /// See `batch`.
+    /// A batch, in the format of the module `batch`.
     pub(super) const BATCH: u32 = 3;
-    /// The states of generators.
+    /// The states of random generators.
     pub(super) const GENERATORS: u32 = 4;
 }
 
-/// The kind of messages that have batches, as in `slotline.torch._workers.messages`. Only these have a limit, so that an error that is
-/// about the limit can be sent.
+/// The kind of messages that contain batches, as in `slotline.torch._workers.messages`. The memory
+/// limit applies only to them, so that an error about the limit itself can be sent.
 const BATCH: u16 = 4;
 
 pyo3::create_exception!(slotline._slotline, Closed, PyEOFError, "Nothing more comes from the other end of a channel.");
@@ -156,18 +158,20 @@ pyo3::create_exception!(
     "A picture that torchvision has to make, or that is an error."
 );
 
-/// A wait that is longer than any process lives. An `Instant` cannot be `Duration::MAX` away.
+/// A timeout that never expires in practice. (`Instant` cannot represent a time `Duration::MAX`
+/// ahead.)
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
-/// One end of two channels. While it waits for a message or makes a batch, other threads and Python's signal handlers may use it.
+/// One process's end of a connection: a channel to send and a channel to receive. Other threads and
+/// Python's signal handlers may use it while it waits for a message or makes a batch.
 #[pyclass(module = "slotline._slotline", frozen)]
 struct Port {
     api: &'static TorchApi,
     pickle: Pickle,
     pool: Arc<Pool>,
-    /// The channel that is sent to. What a batch is made of may ask about it meanwhile.
+    /// The channel to send to. Code of the program that runs while a batch is made may query it.
     to: Channel,
-    /// In boxes, since Python's allocator does not align as much as they want.
+    /// Boxed, since Python's allocator does not provide the alignment that these types need.
     sending: Box<Mutex<Sending>>,
     receiving: Box<Mutex<Receiving>>,
     received: Mutex<Received>,
@@ -181,17 +185,18 @@ struct Sending {
 struct Receiving {
     receiver: Receiver,
     containers: Containers,
-    /// The states of the worker's generators before the next answer.
+    /// The states of the worker's generators that belong to the next reply.
     generators: Option<Block>,
 }
 
-/// What was received so far. No code of Python runs while this is locked.
+/// The messages received so far. No Python code runs while this is locked.
 #[derive(Default)]
 struct Received {
-    /// The states of the worker's generators after the last answer.
+    /// The states of the worker's generators after the latest reply.
     generators: Option<Arc<Block>>,
-    /// The tasks whose answers have not been received, oldest first. Python's signal handlers can raise an exception after any
-    /// call, so only here is it known what was sent and received.
+    /// The tasks whose replies have not been received, oldest first. Python's signal handlers can
+    /// raise an exception after any call, so only this record is reliable about what was sent and
+    /// received.
     due: VecDeque<u64>,
 }
 
@@ -225,19 +230,19 @@ impl Port {
 }
 
 impl Sending {
-    /// Sends plain bytes.
+    /// Sends bytes unchanged.
     fn bytes(&mut self, (message, is_batch): (Message, bool), bytes: &[u8]) -> PyResult<bool> {
         if is_batch {
             self.sender.admit(bytes.len())?;
         }
         let draft = self.sender.draft(bytes.len(), is_batch)?;
-        // SAFETY: the block is ours, and large enough.
+        // SAFETY: the block belongs to this sender, and has room for the bytes.
         unsafe { draft.start.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(self.sender.send(message, Some(draft)))
     }
 }
 
-/// Locks what only one thread uses at a time.
+/// Locks a mutex that only one thread may use at a time; fails if another thread holds it.
 fn lock<T>(of_one: &Mutex<T>) -> PyResult<MutexGuard<'_, T>> {
     match of_one.try_lock() {
         Ok(locked) => Ok(locked),
@@ -252,7 +257,7 @@ fn lock<T>(of_one: &Mutex<T>) -> PyResult<MutexGuard<'_, T>> {
 #[shielded]
 #[pymethods]
 impl Port {
-    /// Takes the sending end of one channel and the receiving end of another one.
+    /// Takes the channel to send to, and the channel to receive from.
     #[new]
     #[pyo3(signature = (to, from, pool = None))]
     fn new(py: Python<'_>, to: &Channel, from: &Channel, pool: Option<&PyPool>) -> PyResult<Self> {
@@ -275,7 +280,7 @@ impl Port {
         })
     }
 
-    /// Sends a value. Returns `False` if nobody will receive it.
+    /// Sends a value. Returns `False` if the receiver has closed the channel.
     #[pyo3(signature = (kind, task = 0, value = None))]
     fn send(&self, py: Python<'_>, kind: u16, task: u64, value: Option<Bound<'_, PyAny>>) -> PyResult<bool> {
         let message = |form: u32| (Message { kind: u32::from(kind) | form << 16, task }, kind == BATCH);
@@ -295,7 +300,8 @@ impl Port {
         batch::send(py, &self.pickle, sender, message, node, gathered, containers)
     }
 
-    /// Sends a value that will be answered by a message with the same task. Tasks must ascend.
+    /// Sends a request that will be answered by a message with the same task. Task numbers must
+    /// ascend.
     #[pyo3(signature = (kind, task, value = None))]
     fn ask(&self, py: Python<'_>, kind: u16, task: u64, value: Option<Bound<'_, PyAny>>) -> PyResult<bool> {
         let sent = self.send(py, kind, task, value)?;
@@ -305,13 +311,13 @@ impl Port {
         Ok(sent)
     }
 
-    /// Returns the tasks whose answers have not been received.
+    /// Returns the tasks whose replies have not been received.
     #[getter]
     fn due(&self) -> Vec<u64> {
         self.received().due.iter().copied().collect()
     }
 
-    /// Makes a batch of samples, and sends it.
+    /// Collates samples into a batch, and sends it.
     fn collate(&self, py: Python<'_>, kind: u16, task: u64, samples: &Bound<'_, PyList>) -> PyResult<bool> {
         let mut sending = lock(&self.sending)?;
         let mut gathered = Gathered::new(false);
@@ -321,57 +327,58 @@ impl Port {
         batch::send(py, &self.pickle, sender, message, node, gathered, containers)
     }
 
-    /// Sends bytes as they are. For the states of generators, which the other end's port keeps.
+    /// Sends bytes unchanged: states of generators, which the port at the other end stores.
     fn send_bytes(&self, kind: u16, value: &[u8]) -> PyResult<bool> {
         lock(&self.sending)?.bytes((Message { kind: u32::from(kind) | form::GENERATORS << 16, task: 0 }, false), value)
     }
 
-    /// The states of the worker's generators after the message that was received last, if they have come.
+    /// The states of the worker's generators after the message received last, if it sent them.
     #[getter]
     fn generators<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         let generators = self.received().generators.clone();
         generators.map(|block| PyBytes::new(py, block.bytes()))
     }
 
-    /// Whether nobody will receive what is sent.
+    /// Whether the receiver has closed the channel.
     #[getter]
     fn closed(&self) -> bool {
         self.to.is_closed()
     }
 
-    /// The first task whose answer is wanted.
+    /// The first task whose reply is still needed.
     #[getter]
     fn wanted(&self) -> u64 {
         self.to.wanted()
     }
 
-    /// How many messages can be received without waiting.
+    /// The number of messages that can be received without waiting.
     #[getter]
     fn ready(&self) -> PyResult<usize> {
         Ok(lock(&self.receiving)?.receiver.ready())
     }
 
-    /// Gives memory that is not in use to the system, until it is used again.
+    /// Returns unused memory to the system until it is needed again.
     fn trim(&self) -> PyResult<()> {
         lock(&self.sending)?.sender.trim();
         Ok(())
     }
 
-    /// Records that this end begins a task, at this value of `time.perf_counter`.
+    /// Records that this end begins a task, at the time `begun` of `time.perf_counter`.
     fn begin(&self, task: u64, begun: f64) -> PyResult<()> {
         lock(&self.sending)?.sender.begin(task, begun);
         Ok(())
     }
 
-    /// Records that this end has ended its task, how many seconds that took, and how many of these it collated and copied.
+    /// Records that this end has finished its task after `took` seconds, of which it collated and
+    /// copied for `writing` seconds.
     fn end(&self, took: f64, writing: f64) -> PyResult<()> {
         let [took, writing] = [took, writing].map(|time| Duration::try_from_secs_f64(time).unwrap_or_default());
         lock(&self.sending)?.sender.end(took, writing);
         Ok(())
     }
 
-    /// Returns the next message as its kind, its task and its value. Returns `None` if there is none within `timeout`
-    /// seconds, and raises `Closed` if there will not be one.
+    /// Returns the kind, task and value of the next message. Returns `None` if there is none within
+    /// `timeout` seconds, and raises `Closed` if there will be no more.
     #[pyo3(signature = (timeout = 0.0))]
     fn receive<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Option<(u32, u64, Bound<'py, PyAny>)>> {
         let mut receiving = lock(&self.receiving)?;
@@ -392,13 +399,15 @@ impl Port {
             }
         };
         let made = self.message(py, &mut receiving, message, place);
-        // Only now, also if it is an error: code of Python that ran meanwhile has found what was there before.
+        // Updated only after the value was made, even on an error, so that Python code that ran
+        // meanwhile has seen the previous state.
         let mut received = self.received();
-        // Answers keep their order, so older ones will not come.
+        // Replies keep their order, so no older reply can follow.
         while received.due.front().is_some_and(|&task| task <= message.task) {
             received.due.pop_front();
         }
-        // They are those after the batch that an answer has, and other messages may come in between.
+        // These states belong to the batch of a reply. Messages that are not replies may come in
+        // between.
         if message.task > 0 && receiving.generators.is_some() {
             let before = std::mem::replace(&mut received.generators, receiving.generators.take().map(Arc::new));
             drop(received);
@@ -408,8 +417,9 @@ impl Port {
     }
 }
 
-// What this relies on is in `DESIGN.md`, under "Threads of Python".
-/// Runs the `slotline` program with these arguments, of which the first is its name. Returns its exit code.
+// `DESIGN.md` describes what this relies on under "Threads of Python".
+/// Runs the `slotline` program, and returns its exit code. `arguments` begin with the program's
+/// name.
 #[cfg(feature = "program")]
 #[shielded]
 #[pyfunction]

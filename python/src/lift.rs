@@ -1,7 +1,9 @@
-//! Pictures whose transforms were recognised: what torchvision would do with a PIL image is done here, with the same bits.
+//! Pictures whose transforms are supported natively, with results that are bit-identical to
+//! torchvision's on a PIL image.
 //!
-//! Python draws the random numbers, with torchvision's own functions, and notes the steps ([`Steps`]). A picture with its steps
-//! stands for the tensor that they make ([`Picture`]), until the tensor is written, directly into its place in the batch.
+//! torchvision's own Python code draws the random numbers and records the operations ([`Steps`]). A
+//! [`Picture`] with its operations is a placeholder for their result, until the tensor is written
+//! directly into its place in the batch.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use slotline_python_shielded::shielded;
 use crate::NotLifted;
 use crate::dlpack::DType;
 
-/// The number for each byte of each channel.
+/// A lookup table from bytes to numbers, for each channel of a picture.
 #[pyclass(module = "slotline._slotline", frozen)]
 pub(crate) struct ByteTable {
     dtype: DType,
@@ -26,7 +28,8 @@ pub(crate) struct ByteTable {
 #[shielded]
 #[pymethods]
 impl ByteTable {
-    /// Takes the type of the numbers, as DLPack has it, and 256 numbers for each channel: three, or one for grey pictures.
+    /// Takes the DLPack code and bits of the number type, and 256 numbers for each channel: three
+    /// channels, or one for grey pictures.
     #[new]
     fn new(code: u8, bits: u8, channels: usize, numbers: Vec<u8>) -> PyResult<Self> {
         let dtype = DType { code, bits, lanes: 1 };
@@ -52,7 +55,7 @@ impl Source {
     }
 }
 
-/// A picture, and what is done with it.
+/// A picture, and the operations to apply to it.
 #[pyclass(module = "slotline._slotline")]
 pub(crate) struct Steps {
     source: Arc<Source>,
@@ -62,7 +65,7 @@ pub(crate) struct Steps {
 #[shielded]
 #[pymethods]
 impl Steps {
-    /// Reads a file. Returns `None` if it cannot be read, or PIL may make another picture of it.
+    /// Reads a file. Returns `None` if it cannot be read, or if PIL might decode it differently.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> Option<Self> {
         py.detach(|| {
@@ -74,18 +77,18 @@ impl Steps {
         })
     }
 
-    /// Takes rows of pixels, of three channels or one.
+    /// Takes rows of pixels with three channels or one.
     #[staticmethod]
     fn of_pixels(bytes: Vec<u8>, height: usize, width: usize, channels: usize) -> PyResult<Self> {
         Self::of(Source::Pixels { bytes, size: [height, width], channels }).map_err(not_lifted)
     }
 
-    /// The same picture, to which other steps can be added.
+    /// Returns the same picture and operations, to which other operations can be added.
     fn copy(&self) -> Self {
         Self { source: self.source.clone(), plan: self.plan.clone() }
     }
 
-    /// The height and width after the steps so far.
+    /// The height and width after the operations so far.
     #[getter]
     fn size(&self) -> (usize, usize) {
         self.plan.size().into()
@@ -128,7 +131,8 @@ impl Steps {
         self.plan.pad([[top, bottom], [left, right]], mode, fill).map_err(not_lifted)
     }
 
-    /// Changes colours by a function of torchvision, and its parameter, if it has one.
+    /// Changes colours with a function of torchvision, named by `function`, and its parameter if it
+    /// has one.
     #[pyo3(signature = (function, value = 0.0))]
     fn change(&mut self, function: &str, value: f64) -> PyResult<()> {
         self.plan
@@ -149,7 +153,8 @@ impl Steps {
             .map_err(not_lifted)
     }
 
-    /// Moves pixels, as transforms that draw one of many operations do, by a magnitude.
+    /// Applies a geometric operation of torchvision's AutoAugment family, such as a shear, with a
+    /// magnitude.
     fn shift(&mut self, operation: &str, magnitude: f64, interpolation: &str, fill: [u8; 3]) -> PyResult<()> {
         let by = match operation {
             "shear_x" => Affine::ShearX(magnitude),
@@ -167,7 +172,7 @@ impl Steps {
         self.plan.operate(Operation::Affine { by, interpolation, fill }).map_err(not_lifted)
     }
 
-    /// The pixels, row by row, of one byte for each channel.
+    /// Returns the pixels after all operations, row by row, one byte for each channel.
     fn pixels<'py>(&self, py: Python<'py>, channels: usize) -> PyResult<Bound<'py, PyBytes>> {
         let [height, width] = self.plan.size();
         let area = height * width;
@@ -183,7 +188,7 @@ impl Steps {
         Ok(PyBytes::new(py, &made.map_err(not_lifted)?))
     }
 
-    /// The tensor that the steps make, with the numbers of a table.
+    /// Returns a placeholder for the tensor that the operations make, with numbers from `table`.
     fn picture(&self, table: Py<ByteTable>) -> Picture {
         Picture(Arc::new(Drawn { source: self.source.clone(), plan: self.plan.clone(), table }))
     }
@@ -196,11 +201,11 @@ impl Steps {
     }
 }
 
-/// Stands for a tensor of a picture, in a list of samples that is collated.
+/// A placeholder for a picture's tensor in a list of samples that is collated.
 #[pyclass(module = "slotline._slotline", frozen)]
 pub(crate) struct Picture(pub(crate) Arc<Drawn>);
 
-/// A picture that is still to be made.
+/// A picture whose operations have not been executed yet.
 #[derive(Debug)]
 pub(crate) struct Drawn {
     source: Arc<Source>,
@@ -218,12 +223,12 @@ impl Drawn {
         [self.table.get().channels, height, width].map(|dim| dim as i64)
     }
 
-    /// Whether a tensor of `other` is of the same shape and type.
+    /// Returns whether the tensor of `other` has the same shape and type.
     pub(crate) fn fits(&self, other: &Self) -> bool {
         self.shape() == other.shape() && self.dtype() == other.dtype()
     }
 
-    /// Writes the tensor.
+    /// Executes the operations, and writes the tensor.
     pub(crate) fn write(&self, to: &mut [u8]) -> Result<(), ImageError> {
         let ByteTable { dtype, channels, numbers } = self.table.get();
         let area = self.plan.size().iter().product::<usize>();
@@ -252,12 +257,12 @@ fn unknown(name: &str) -> PyErr {
     NotLifted::new_err(format!("{name:?} is not known"))
 }
 
-/// Whether the pixels of a file are those that PIL makes of it: JPEGs of eight bits, grey or with colours, and PNGs of up to eight
-/// bits.
+/// Returns whether a file decodes to the same pixels as in PIL: JPEGs of 8 bits, grey or in colour,
+/// and PNGs of up to 8 bits.
 fn is_exact(bytes: &[u8]) -> bool {
     match bytes {
         [0xFF, 0xD8, ..] => cfg!(feature = "turbo") && is_exact_jpeg(bytes),
-        // PIL warns of palettes with transparency.
+        // PIL warns of palettes with transparency, so leave them to it.
         [0x89, b'P', b'N', b'G', ..] => match (bytes.get(24), bytes.get(25)) {
             (Some(..=8), Some(3)) => !bytes.windows(4).take_while(|name| name != b"IDAT").any(|name| name == b"tRNS"),
             (Some(depth), _) => *depth <= 8,
@@ -271,7 +276,7 @@ fn is_exact_jpeg(bytes: &[u8]) -> bool {
     let mut at = 2;
     while let Some([0xFF, marker, high, low]) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
         match marker {
-            // Baseline, extended and progressive.
+            // Baseline, extended and progressive JPEG.
             0xC0..=0xC2 => return bytes.get(at + 4) == Some(&8) && matches!(bytes.get(at + 9), Some(1 | 3)),
             0xC3..=0xCF if !matches!(marker, 0xC4 | 0xC8 | 0xCC) => return false,
             0xFF => at += 1,

@@ -1,11 +1,12 @@
-//! Memory that processes share, which grows.
+//! Growing memory that several processes share.
 //!
-//! A [`Mapping`] is a file without a name. What is added to it is mapped as a [`Region`] of its own when a process needs it,
-//! so that a process reserves no more address space than the file is long. No block crosses a place where the file ended
-//! once, so each lies in one region, also in a process that has mapped several additions at once.
+//! A [`Mapping`] is an anonymous file. Each part that is added to it is mapped as a separate
+//! [`Region`] when a process needs it, so that a process never reserves more address space than the
+//! file's length. No block crosses an offset at which the file once ended, so each block lies in
+//! one region, also in a process that has mapped several additions as one region.
 //!
-//! A [`Heap`] divides such memory into blocks. Only the process that writes the blocks has a heap; those that read them
-//! know offsets, which they [check](Mapping::find).
+//! A [`Heap`] allocates blocks in such memory. Only the process that writes the blocks has a heap;
+//! the readers receive offsets, which they [check](Mapping::find).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,41 +19,42 @@ use pyo3::exceptions::PyMemoryError;
 
 /// The alignment of all blocks, a cache line.
 pub(crate) const ALIGN: usize = 64;
-/// A file grows by at least as much.
+/// The least number of bytes by which a file grows.
 const GROWTH: usize = 1 << 20;
 
-/// The size of a page.
+/// Returns the size of a page in bytes.
 fn page() -> usize {
-    // SAFETY: asks for a number.
+    // SAFETY: queries a constant of the system.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// A part of a file that is mapped.
+/// A mapped part of a file.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: NonNull<u8>,
-    /// Where it is in the file.
+    /// The range of offsets in the file.
     range: Range<usize>,
     blocks: Mutex<Blocks>,
 }
 
-/// The blocks of a region that this process has received and not given back.
+/// The blocks of a region that this process has received and not returned.
 #[derive(Debug, Default)]
 struct Blocks {
-    /// The end of each by its offset. No two of them overlap.
+    /// The end of each block by its start. Blocks do not overlap.
     ends: BTreeMap<usize, usize>,
-    /// Whether all other pages were given back to the system, and are no longer mapped.
+    /// Whether all pages outside of these blocks were freed and unmapped.
     is_freed: bool,
 }
 
-// SAFETY: the memory belongs to the region, and is accessed through raw pointers whose users say why they may.
+// SAFETY: the memory belongs to the region, and is accessed only through raw pointers, whose uses
+// are justified separately.
 unsafe impl Send for Region {}
 // SAFETY: see above.
 unsafe impl Sync for Region {}
 
 impl Region {
     fn map(file: &OwnedFd, range: Range<usize>) -> io::Result<Self> {
-        // SAFETY: maps the file at a new place. No memory is taken until it is used.
+        // SAFETY: maps the file at an unused address. Pages are allocated on first use.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -75,15 +77,15 @@ impl Region {
         Ok(Self { start, range, blocks: Mutex::default() })
     }
 
-    /// Returns where it is, and how long it is.
+    /// Returns the region's address and length.
     pub(crate) fn place(&self) -> (usize, usize) {
         (self.start.addr().get(), self.range.len())
     }
 
-    /// Returns where an offset of the file is, which must be in the region.
+    /// Returns the address of an offset of the file, which must be in the region.
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
         debug_assert!(self.range.contains(&offset));
-        // SAFETY: it is in the mapping.
+        // SAFETY: the offset is in the mapping.
         unsafe { self.start.add(offset - self.range.start) }
     }
 
@@ -91,7 +93,7 @@ impl Region {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a block that was received. Returns `false` if it overlaps another one.
+    /// Records a block that was received. Returns `false` if it overlaps another.
     pub(crate) fn keep(&self, block: Range<usize>) -> bool {
         let mut blocks = self.blocks();
         let before = blocks.ends.range(..=block.start).next_back().is_none_or(|(_, &end)| end <= block.start);
@@ -103,7 +105,7 @@ impl Region {
         is_new
     }
 
-    /// Ends the use of a block that was [kept](Self::keep).
+    /// Removes a block that was [kept](Self::keep).
     pub(crate) fn end(&self, block: &Range<usize>) {
         let mut blocks = self.blocks();
         blocks.ends.remove(&block.start);
@@ -116,7 +118,7 @@ impl Region {
         }
     }
 
-    /// Gives everything to the system that no block covers that is kept, from now on also what is given back later. The
+    /// Frees all memory outside of kept blocks, and from then on also blocks that are returned. The
     /// memory must not be used otherwise any more.
     pub(crate) fn free_all(&self) {
         let mut blocks = self.blocks();
@@ -133,7 +135,7 @@ impl Region {
         self.free(free..self.range.end);
     }
 
-    /// Gives whole pages to the system, and unmaps them.
+    /// Frees whole pages, and unmaps them.
     fn free(&self, pages: Range<usize>) {
         if !pages.is_empty() {
             self.punch(pages.clone());
@@ -142,12 +144,13 @@ impl Region {
         }
     }
 
-    /// Gives the whole pages of a range to the system. They read as zeros then, in all processes.
+    /// Frees the whole pages in a range. In all processes they then read as zeros.
     fn punch(&self, range: Range<usize>) {
         let page = page();
         let (start, end) = (range.start.next_multiple_of(page), range.end / page * page);
         if start < end {
-            // SAFETY: these pages are in the mapping, and hold nothing. If that is not possible, they keep their memory.
+            // SAFETY: these pages are in the mapping and contain nothing in use. On failure they
+            // keep their memory.
             unsafe { libc::madvise(self.at(start).as_ptr().cast(), end - start, libc::MADV_REMOVE) };
         }
     }
@@ -157,23 +160,23 @@ impl Drop for Region {
     fn drop(&mut self) {
         let blocks = self.blocks.get_mut().unwrap_or_else(PoisonError::into_inner);
         if !blocks.is_freed {
-            // SAFETY: the mapping is this one's, and nothing refers to it any more.
+            // SAFETY: this region owns the mapping, and nothing refers to it any more.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.range.len()) };
         }
     }
 }
 
-/// A file without a name, and the parts of it that this process has mapped.
+/// An anonymous file, and the parts of it that this process has mapped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     file: OwnedFd,
     head: Region,
-    /// What follows the head, in its order and without gaps.
+    /// The regions after the head, in order and without gaps.
     regions: Mutex<Vec<Arc<Region>>>,
 }
 
 impl Mapping {
-    /// Creates a file that begins with `head` bytes.
+    /// Creates a file with a head of `head` bytes.
     pub(crate) fn new(head: usize) -> io::Result<Self> {
         // SAFETY: creates a file; the name is a string that ends with a zero.
         let file = unsafe { libc::memfd_create(c"slotline".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
@@ -182,7 +185,8 @@ impl Mapping {
         }
         // SAFETY: the descriptor is new.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
-        // SAFETY: sets a flag of the file. It must not shrink, since a process that then read beyond its end would be killed.
+        // SAFETY: sets a flag of the file. It must not shrink, since a process that reads beyond
+        // its end would be killed.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -190,7 +194,7 @@ impl Mapping {
         Self::map(file, head)
     }
 
-    /// Maps the head of a file that another process has created, if it is long enough.
+    /// Maps the head of a file that another process has created, if the file is long enough.
     pub(crate) fn attach(file: OwnedFd, head: usize) -> io::Result<Option<Self>> {
         if length(&file)? < head { Ok(None) } else { Self::map(file, head).map(Some) }
     }
@@ -208,28 +212,28 @@ impl Mapping {
         self.head.start
     }
 
-    /// Returns the regions that were mapped here, without the head.
+    /// Returns the regions that this process has mapped, without the head.
     pub(crate) fn regions(&self) -> MutexGuard<'_, Vec<Arc<Region>>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the part ends that is mapped.
+    /// Returns the end of the mapped part.
     fn end(&self, regions: &[Arc<Region>]) -> usize {
         regions.last().map_or(self.head.range.end, |last| last.range.end)
     }
 
-    /// Makes the file longer by a region.
+    /// Extends the file by a region.
     fn grow(&self, added: Range<usize>) -> io::Result<()> {
         let mut regions = self.regions();
         admit(added.len())?;
-        // Before the file grows, since it cannot be made shorter.
+        // Map it before the file grows, since the file cannot shrink after a failure.
         let region = Region::map(&self.file, added)?;
         lengthen(&self.file, region.range.end)?;
         regions.push(Arc::new(region));
         Ok(())
     }
 
-    /// Returns the region that has a block, if the file has it.
+    /// Returns the region that contains a block, if the block is in the file.
     pub(crate) fn find(&self, block: &Range<usize>) -> io::Result<Option<Arc<Region>>> {
         let mut regions = self.regions();
         let mapped = self.end(&regions);
@@ -247,10 +251,10 @@ impl Mapping {
     }
 }
 
-/// Fails if the machine has less memory than that. A file gets its memory only when it is written, and a process that then
-/// wants too much is killed.
+/// Returns an error if the machine has less memory than `len`. A file's memory is allocated only
+/// when it is written, and a process that then exceeds the memory is killed.
 fn admit(len: usize) -> io::Result<()> {
-    // SAFETY: the struct has numbers, for which zeros are valid.
+    // SAFETY: the struct contains only numbers, for which zeros are valid.
     let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };
     // SAFETY: writes into the local variable.
     if unsafe { libc::sysinfo(&raw mut info) } < 0 {
@@ -273,9 +277,9 @@ fn lengthen(file: &OwnedFd, length: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns how long a file is, in whole pages.
+/// Returns the length of a file, rounded to whole pages.
 fn length(file: &OwnedFd) -> io::Result<usize> {
-    // SAFETY: a stat is a struct of numbers, for which zeros are valid.
+    // SAFETY: a stat contains only numbers, for which zeros are valid.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: writes into the local variable.
     if unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) } < 0 {
@@ -285,31 +289,32 @@ fn length(file: &OwnedFd) -> io::Result<usize> {
     Ok(usize::try_from(stat.st_size).unwrap_or(0) / page * page)
 }
 
-/// Divides memory into blocks.
+/// An allocator of blocks in a [`Mapping`].
 #[derive(Debug)]
 pub(crate) struct Heap {
-    /// Free ranges by offset. No two of them touch, except at an earlier end of the file.
+    /// Free ranges by offset. Adjacent ranges are merged, except at an earlier end of the file.
     free: BTreeMap<usize, usize>,
-    /// Where the file ends.
+    /// The end of the file.
     end: usize,
-    /// Its earlier ends.
+    /// The earlier ends of the file.
     seams: Vec<usize>,
-    /// Where it may end as long as free ranges have memory.
+    /// The length of the file up to which free ranges keep their memory.
     most: usize,
     page: usize,
 }
 
 impl Heap {
-    /// Manages what follows the first `start` bytes of a file. Free ranges keep their memory until there are `limit` bytes.
+    /// Creates an allocator for everything after the first `start` bytes. Free ranges keep their
+    /// memory until the file has `limit` more bytes.
     pub(crate) fn new(start: usize, limit: usize) -> Self {
         let page = page();
         let end = start.next_multiple_of(page);
         Self { free: BTreeMap::new(), end, seams: Vec::new(), most: end.saturating_add(limit), page }
     }
 
-    /// Takes a block of at least `len` bytes. Makes the file longer if need be.
+    /// Allocates a block of at least `len` bytes, and extends the file if necessary.
     pub(crate) fn take(&mut self, len: usize, mapping: &Mapping) -> io::Result<Range<usize>> {
-        // Large blocks begin at a page.
+        // Large blocks begin at a page boundary.
         let align = if len >= GROWTH { self.page } else { ALIGN };
         let len = len.max(1).checked_next_multiple_of(align).ok_or(io::ErrorKind::OutOfMemory)?;
         let fits = |(&start, &size): (&usize, &usize)| {
@@ -320,8 +325,8 @@ impl Heap {
             Some(range) => range,
             None => {
                 let start = self.end;
-                // What is free cannot grow across a seam. So that blocks which become larger and larger find room, there
-                // are few seams.
+                // Free ranges cannot be merged across a seam. Growing by a quarter keeps seams few,
+                // so that ever larger blocks find room.
                 let growth = len.max(GROWTH).max(start / 4);
                 self.grow(growth, mapping).or_else(|_| self.grow(len, mapping))?;
                 (start, self.end - start, 0)
@@ -348,7 +353,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     pub(crate) fn give(&mut self, block: Range<usize>) {
         let (mut offset, mut len) = (block.start, block.len());
         let is_seam = |offset: usize| self.seams.binary_search(&offset).is_ok();
@@ -366,14 +371,14 @@ impl Heap {
         self.free.insert(offset, len);
     }
 
-    /// If the file has become longer than the limit, gives the memory of all free ranges to the system.
+    /// Frees the memory of all free ranges if the file is longer than the limit.
     pub(crate) fn bound(&self, mapping: &Mapping) {
         if self.end > self.most {
             self.trim(mapping);
         }
     }
 
-    /// Gives the memory of all free ranges to the system, which gives it back when they are used.
+    /// Frees the memory of all free ranges. It is allocated again when they are used.
     pub(crate) fn trim(&self, mapping: &Mapping) {
         for (&offset, &len) in &self.free {
             if let Ok(Some(region)) = mapping.find(&(offset..offset + len)) {

@@ -1,4 +1,4 @@
-//! NumPy's arrays, by the buffer protocol.
+//! Access to NumPy arrays through the buffer protocol.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use pyo3::{Borrowed, ffi};
 
 use crate::dlpack::{DType, View};
 
-/// An array's memory, which stays where it is meanwhile.
+/// An exported buffer of an array, whose memory stays in place while it is exported.
 pub(crate) struct Buffer {
     raw: Box<ffi::Py_buffer>,
     shape: Box<[i64]>,
@@ -18,16 +18,16 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Returns the memory of an array, if torch could take it as it is.
+    /// Returns the buffer of an array, if torch could use the array without conversion.
     pub(crate) fn of(array: Borrowed<'_, '_, PyAny>) -> Option<Self> {
         let mut raw = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
         let flags = ffi::PyBUF_STRIDES | ffi::PyBUF_FORMAT;
-        // SAFETY: an object, and where to write. On failure there is an exception.
+        // SAFETY: a valid object, and memory for the result. On failure Python sets an exception.
         if unsafe { ffi::PyObject_GetBuffer(array.as_ptr(), raw.as_mut_ptr(), flags) } != 0 {
             drop(PyErr::take(array.py()));
             return None;
         }
-        // SAFETY: it was filled in, and a box of it is one of its contents.
+        // SAFETY: the struct was initialised by the call, and `MaybeUninit` has the same layout.
         let raw = unsafe { Box::from_raw(Box::into_raw(raw).cast::<ffi::Py_buffer>()) };
         let mut buffer = Self { raw, shape: Box::default(), strides: None, dtype: DType::default() };
         buffer.read()?;
@@ -38,13 +38,13 @@ impl Buffer {
         let raw = &*self.raw;
         let ndim = usize::try_from(raw.ndim).ok()?;
         let size = usize::try_from(raw.itemsize).ok()?;
-        // SAFETY: it is a string, or null for bytes.
+        // SAFETY: the format is a C string, or null for bytes.
         let format = if raw.format.is_null() { c"B" } else { unsafe { CStr::from_ptr(raw.format.cast::<c_char>()) } };
         self.dtype = dtype(format.to_bytes(), size)?;
         if ndim == 0 {
             return Some(());
         }
-        // SAFETY: we have asked for strides, so both are there.
+        // SAFETY: strides were requested, so both arrays have `ndim` entries.
         let (shape, strides) =
             unsafe { (std::slice::from_raw_parts(raw.shape, ndim), std::slice::from_raw_parts(raw.strides, ndim)) };
         self.shape = shape.iter().map(|&dim| dim as i64).collect();
@@ -52,7 +52,7 @@ impl Buffer {
         let mut is_dense = true;
         for (&dim, &stride) in shape.iter().zip(strides).rev() {
             if stride < 0 || !stride.unsigned_abs().is_multiple_of(size) {
-                return None; // torch refuses these, and says so
+                return None; // torch rejects these with an error of its own
             }
             is_dense &= dim <= 1 || stride == dense;
             dense *= dim.max(1);
@@ -65,10 +65,10 @@ impl Buffer {
 
     /// # Safety
     ///
-    /// The buffer must be kept as long as the view.
+    /// The buffer must outlive the view.
     pub(crate) unsafe fn view<'a>(&self) -> View<'a> {
         let data = self.raw.buf.cast::<u8>().cast_const();
-        // SAFETY: the boxes stay where they are, and the caller keeps them.
+        // SAFETY: the boxes do not move, and the caller keeps them alive.
         let keep = |dims: &[i64]| unsafe { std::slice::from_raw_parts(dims.as_ptr(), dims.len()) };
         View { data, dtype: self.dtype, shape: keep(&self.shape), strides: self.strides.as_deref().map(keep) }
     }
@@ -76,13 +76,13 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: it was filled in by `PyObject_GetBuffer`, and it is dropped while its column is held by a thread that is
-        // attached to the interpreter.
+        // SAFETY: `PyObject_GetBuffer` has initialised it, and only threads that are attached to
+        // the interpreter drop a buffer.
         unsafe { ffi::PyBuffer_Release(&raw mut *self.raw) };
     }
 }
 
-/// Returns the type that torch has for elements of an array.
+/// Returns the torch type for the elements of an array.
 fn dtype(format: &[u8], size: usize) -> Option<DType> {
     let format = format.strip_prefix(b"@").or_else(|| format.strip_prefix(b"=")).unwrap_or(format);
     if let b"Zf" | b"Zd" = format {
@@ -92,7 +92,7 @@ fn dtype(format: &[u8], size: usize) -> Option<DType> {
     let code = match kind {
         b'?' => return (size == 1).then_some(DType::BOOL),
         b'b' | b'h' | b'i' | b'l' | b'q' => 0,
-        // torch knows one unsigned type of 64 bits only.
+        // Of the two unsigned 64-bit types of NumPy, torch supports only `L`, not `Q`.
         b'B' | b'H' | b'I' | b'L' => 1,
         b'e' | b'f' | b'd' => 2,
         _ => return None,

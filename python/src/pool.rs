@@ -1,4 +1,4 @@
-//! Memory of this process: copies, and tensors of torch for batches, whose memory is used again.
+//! Memory of this process: copies, and reusable memory for torch tensors of batches.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_long;
@@ -13,12 +13,12 @@ use pyo3::{ffi, intern};
 use crate::dlpack::{DType, Torch, size};
 use crate::memory::ALIGN;
 
-/// Smaller tensors come from the allocator, which is quick for them.
+/// The bytes from which on a tensor comes from the pool. The allocator is fast for smaller ones.
 const LARGE: usize = 256 << 10;
-/// How many tensors are remembered.
+/// The most tensors in a pool.
 const MAX: usize = 8;
 
-/// A copy of some bytes.
+/// An owned copy of some bytes.
 #[derive(Debug)]
 pub(crate) struct Copied {
     start: NonNull<u8>,
@@ -31,18 +31,18 @@ unsafe impl Send for Copied {}
 unsafe impl Sync for Copied {}
 
 impl Copied {
-    /// Copies `bytes` bytes, or raises a `MemoryError`.
+    /// Copies `bytes` bytes, or returns a `MemoryError`.
     ///
     /// # Safety
     ///
-    /// They must be there.
+    /// `from` must point to `bytes` readable bytes.
     pub(crate) unsafe fn new(from: *const u8, bytes: usize) -> PyResult<Self> {
         let layout = Layout::from_size_align(bytes.max(1), ALIGN).expect("a copy fits in memory");
         // SAFETY: the size is not zero.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
             return Err(PyMemoryError::new_err(format!("there is no memory for a copy of {bytes} bytes")));
         };
-        // SAFETY: the caller's guarantee, and the new memory is nobody else's yet.
+        // SAFETY: guaranteed by the caller, and no other code has the new memory.
         unsafe { start.as_ptr().copy_from_nonoverlapping(from, bytes) };
         Ok(Self { start, layout })
     }
@@ -54,12 +54,12 @@ impl Copied {
 
 impl Drop for Copied {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and nobody else has it.
+        // SAFETY: the memory was allocated with this layout, and has no other owner.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
-/// A tensor whose memory is lent to others.
+/// A torch tensor whose memory is lent to tensors of batches.
 #[derive(Debug)]
 struct PooledBlock {
     tensor: Py<PyAny>,
@@ -67,38 +67,41 @@ struct PooledBlock {
     shape: Vec<i64>,
     bytes: usize,
     storage: Py<PyAny>,
-    /// The storage's address, as torch wants it.
+    /// The storage's address, as torch's function takes it.
     address: Py<PyAny>,
-    /// How many refer to the storage, and to its object, if nobody else does.
+    /// The reference counts of the storage and of its Python object while no other code refers to
+    /// them.
     unused: (c_long, ffi::Py_ssize_t),
 }
 
 impl PooledBlock {
-    /// Returns how many refer to the storage, and to its object.
+    /// Returns the reference counts of the storage and of its Python object.
     fn uses(&self, py: Python<'_>, count: &Bound<'_, PyAny>) -> PyResult<(c_long, ffi::Py_ssize_t)> {
-        // SAFETY: an object that is there.
+        // SAFETY: the object is alive.
         Ok((count.call1((&self.address,))?.extract()?, unsafe { ffi::Py_REFCNT(self.storage.bind(py).as_ptr()) }))
     }
 
-    /// Whether the memory is as it was, and of this process only: a tensor of it may have been resized, or shared.
+    /// Returns whether the memory still has its size and is not shared with other processes: a
+    /// tensor of it may have been resized or shared.
     fn is_whole(&self, py: Python<'_>) -> PyResult<bool> {
         let storage = self.storage.bind(py);
         Ok(storage.call_method0(intern!(py, "nbytes"))?.extract::<usize>()? == self.bytes
             && !storage.call_method0(intern!(py, "is_shared"))?.is_truthy()?)
     }
 
-    /// Makes another tensor of the memory, which can be resized.
+    /// Returns a new tensor over the same memory, which can be resized.
     fn lend<'py>(&self, py: Python<'py>, torch: &Torch) -> PyResult<Bound<'py, PyAny>> {
         torch.nowhere(py, self.dtype, &[0])?.call_method1(intern!(py, "set_"), (&self.tensor,))
     }
 }
 
-/// The large tensors of the last batches. What nobody refers to any more is used again: new memory costs its page faults.
+/// The large tensors of the latest batches. Memory that is no longer referenced is reused, which
+/// avoids page faults.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Mutex<Vec<PooledBlock>>);
 
 impl Pool {
-    /// Returns a tensor, whose elements may be anything.
+    /// Returns a tensor with uninitialised elements.
     pub(crate) fn take<'py>(
         &self,
         py: Python<'py>,
@@ -115,14 +118,14 @@ impl Pool {
         while let Some(k) = pooled.iter().rposition(|old| old.dtype == dtype && old.shape == shape && is_unused(old)) {
             let old = pooled.remove(k);
             if old.is_whole(py)? {
-                // What others did with the memory is done.
+                // Acquire: other threads' accesses to the memory happen before its reuse.
                 fence(Ordering::Acquire);
                 let tensor = old.lend(py, torch)?;
                 pooled.push(old);
                 return Ok(tensor);
             }
         }
-        // Sizes that are no longer asked for are dropped.
+        // Drop a tensor of a size that is no longer used.
         if let Some(k) = (pooled.len() == MAX).then(|| pooled.iter().position(is_unused).unwrap_or(0)) {
             pooled.remove(k);
         }

@@ -1,23 +1,25 @@
-//! Rows of tensors and arrays, which are copied one after another.
+//! Copying rows of tensors and arrays to contiguous memory.
 
 use crate::dlpack::View;
 
-/// How many rows ahead of the copy the processor prefetches, since rows of a shuffled dataset lie anywhere.
+/// The number of rows between the prefetch and the copy, since rows of a shuffled dataset are
+/// scattered.
 const AHEAD: usize = 8;
-/// How much of a row is loaded in advance. The processor itself goes on from there.
+/// The most bytes of a row to prefetch. After that, the processor's own prefetcher continues.
 const MAX_AHEAD: usize = 1024;
 
-/// A view of some rows of one tensor or array.
+/// Several rows of one tensor or array.
 #[derive(Debug)]
 pub(crate) struct RowView {
-    /// The first row of all, if there is one.
+    /// A view of the first row.
     first: View<'static>,
-    /// Where the rows are from there, in bytes.
+    /// The offset of each row from the first, in bytes.
     offsets: Vec<isize>,
 }
 
 impl RowView {
-    /// Takes the rows with these indices; negative ones count from the end. Returns `None` if there is no such row.
+    /// Selects the rows at these indices; negative ones count from the end. Returns `None` if a row
+    /// does not exist.
     pub(crate) fn new(view: &View<'static>, index: &[i64]) -> Option<Self> {
         let (&len, shape) = view.shape.split_first()?;
         let (stride, strides) = match view.strides {
@@ -39,7 +41,7 @@ impl RowView {
         Some(Self { first: View { data: view.data, dtype: view.dtype, shape, strides }, offsets })
     }
 
-    /// Returns a view of one row, to know what all of them look like.
+    /// Returns a view of one row, which has the type and shape of all rows.
     pub(crate) fn first(&self) -> &View<'static> {
         &self.first
     }
@@ -56,10 +58,10 @@ impl RowView {
     ///
     /// # Safety
     ///
-    /// There must be room for them, and what is viewed must exist.
+    /// `to` must have room for all rows, and the viewed memory must exist.
     pub(crate) unsafe fn copy(&self, to: *mut u8) {
         let row = self.first.bytes().unwrap_or(0);
-        // SAFETY: the caller says so for all of these.
+        // SAFETY: guaranteed by the caller for each of these.
         unsafe {
             match row {
                 0 => {}
@@ -82,36 +84,36 @@ impl RowView {
         }
     }
 
-    /// Copies rows of a known size, which takes less time than a call of `memcpy` for each.
+    /// Copies rows of a constant size, which takes less time than calling `memcpy` for each.
     ///
     /// # Safety
     ///
-    /// As for [`copy`](Self::copy); a row must have `N` bytes, without gaps.
+    /// The same as for [`copy`](Self::copy), and a row must have `N` contiguous bytes.
     unsafe fn copy_small<const N: usize>(&self, to: *mut u8) {
         let to = to.cast::<[u8; N]>();
         for (k, &offset) in self.offsets.iter().enumerate() {
-            // SAFETY: the caller says that both exist. Arrays of bytes may be anywhere.
+            // SAFETY: the caller guarantees that both are valid. Arrays of bytes need no alignment.
             unsafe { *to.add(k) = *self.first.data.offset(offset).cast::<[u8; N]>() };
         }
     }
 }
 
-/// Copies rows of any tensors and arrays, all of which have `row` bytes.
+/// Copies rows of separate tensors and arrays, all of which have `row` bytes.
 ///
 /// # Safety
 ///
-/// There must be room for them, and what is viewed must exist.
+/// `to` must have room for all rows, and the viewed memory must exist.
 pub(crate) unsafe fn copy(views: &[View<'_>], row: usize, to: *mut u8) {
     for (k, view) in views.iter().enumerate() {
         if let Some(later) = views.get(k + AHEAD) {
             prefetch(later.data, row);
         }
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe { view.copy(to.add(k * row)) };
     }
 }
 
-/// Tells the processor that memory will be read.
+/// Tells the processor to prefetch memory.
 fn prefetch(start: *const u8, len: usize) {
     for offset in (0..len.min(MAX_AHEAD)).step_by(64) {
         #[cfg(target_arch = "x86_64")]

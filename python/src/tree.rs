@@ -1,24 +1,24 @@
-//! Batches: containers of tensors and of other objects.
+//! The structure of a batch: containers of tensors and other objects.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
-/// The containers of a batch, and what is in which place.
+/// A container, or the tensor or object in it.
 #[derive(Debug)]
 pub(crate) enum Node {
-    /// The tensor with this number.
+    /// A tensor, as its index in the batch's list of tensors.
     Tensor(usize),
-    /// The object with this number.
+    /// Any other object, as its index in the batch's list of objects.
     Object(usize),
     List(Vec<Node>),
     Tuple(Vec<Node>),
-    /// A named tuple, and its type.
+    /// The type and the items of a named tuple.
     Named(Py<PyAny>, Vec<Node>),
     Dict(Vec<(Py<PyAny>, Node)>),
 }
 
-/// The first item of a node's description, which is a tuple.
+/// The first items of the tuples that describe nodes.
 const TENSOR: u8 = 0;
 const OBJECT: u8 = 1;
 const LIST: u8 = 2;
@@ -27,7 +27,8 @@ const NAMED: u8 = 4;
 const DICT: u8 = 5;
 
 impl Node {
-    /// Whether both are the same containers, so that a batch of one can be built from the other.
+    /// Returns whether both structures are the same, so that a batch of one can be built from the
+    /// other.
     pub(crate) fn is(&self, other: &Self, py: Python<'_>) -> bool {
         let all = |a: &[Self], b: &[Self]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is(b, py));
         match (self, other) {
@@ -42,7 +43,7 @@ impl Node {
         }
     }
 
-    /// Puts the batch together.
+    /// Builds the batch from its tensors and objects.
     pub(crate) fn build<'py>(
         &self,
         py: Python<'py>,
@@ -69,7 +70,7 @@ impl Node {
         })
     }
 
-    /// Describes it by objects that can be pickled.
+    /// Describes the structure with Python objects that can be pickled.
     pub(crate) fn describe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let all = |nodes: &[Self]| -> PyResult<Vec<_>> { nodes.iter().map(|node| node.describe(py)).collect() };
         match self {
@@ -86,7 +87,7 @@ impl Node {
         }
     }
 
-    /// Reads a description.
+    /// Reads the structure from its description.
     pub(crate) fn read(described: &Bound<'_, PyAny>) -> PyResult<Self> {
         let all = |nodes: Bound<'_, PyAny>| -> PyResult<Vec<Self>> {
             nodes.try_iter()?.map(|node| Self::read(&node?)).collect()
@@ -110,8 +111,9 @@ impl Node {
     }
 }
 
-/// Whether a key is the same as the one before it, which is used again. It must not change, and equal values must not be told
-/// apart, as `0.0` and `-0.0` are: those must be identical.
+/// Returns whether a key can be replaced with the key of the previous batch. It must be immutable,
+/// and equal values must be indistinguishable. Since `0.0` and `-0.0` are equal but distinct, other
+/// types must be identical objects.
 fn is_key(key: &Bound<'_, PyAny>, before: &Bound<'_, PyAny>) -> bool {
     if key.is_exact_instance_of::<PyString>()
         || key.is_exact_instance_of::<PyInt>()

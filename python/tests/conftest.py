@@ -1,4 +1,4 @@
-"""What the tests share."""
+"""Fixtures and checks that the tests share."""
 
 import gc
 import os
@@ -11,13 +11,14 @@ try:
     import torch
 except ImportError:
     torch = None
-    # Only the tests in `arrays` need no torch.
+    # Without torch, only the tests in `arrays` can run.
     collect_ignore_glob = ["test_*.py"]
 
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """Each test begins with the same random numbers and handlers of signals, and within two minutes it is over."""
+    """A fixture: every test begins with the same random state and signal handlers, and fails after
+    two minutes."""
 
     def late(*_):
         raise TimeoutError("the test takes too long")
@@ -25,7 +26,7 @@ def seeded():
     if torch is not None:
         torch.manual_seed(7)
     np.random.seed(7)
-    # A shell ignores SIGINT for what it runs in the background, and Python keeps that.
+    # A shell ignores SIGINT for background programs, and Python inherits that.
     handlers = {signal.SIGALRM: late, signal.SIGINT: signal.default_int_handler}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     signal.alarm(120)
@@ -37,7 +38,7 @@ def seeded():
 
 @pytest.fixture
 def leaves_nothing():
-    """Fails if a test leaves processes or descriptors behind."""
+    """A fixture: fails if a test leaves processes or descriptors open."""
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     yield
@@ -53,7 +54,7 @@ def bits(tensor):
 
 
 def same(a, b):
-    """Asserts that two batches are the same: types, containers, and every bit."""
+    """Asserts that two batches are equal in types, containers, and every bit."""
     assert type(a) is type(b), (a, b)
     if isinstance(a, torch.Tensor):
         assert (a.dtype, a.shape, a.device) == (b.dtype, b.shape, b.device)

@@ -1,16 +1,16 @@
-"""Datasets, kinds of loaders, and what tests of PyTorch's loader do with loaders again and again."""
+"""Datasets, kinds of loaders, and helpers that tests of PyTorch's loader share."""
 
 import json
 
 from torch.utils.data import Dataset
 
-# One loader for each way to load.
+# Options for a loader of each kind.
 KINDS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, worker_method="thread")]
 IDS = ["inline", "processes", "threads"]
 
 
 class Samples(Dataset):
-    """``length`` samples, of which sample ``k`` is ``make(k)``."""
+    """A dataset of ``length`` samples, where sample ``k`` is ``make(k)``."""
 
     def __init__(self, length, make=int):
         self.length, self.make = length, make
@@ -29,7 +29,8 @@ def resume(loader, state):
 
 
 def taken(loader, count):
-    """Takes the first batches, and returns the state then, as a file would hold it, and the batches that are left."""
+    """Takes the first batches, and returns the state at that point, as a file would store it, and
+    the remaining batches."""
     batches = iter(loader)
     for _ in range(count):
         next(batches)

@@ -1,4 +1,4 @@
-"""What tests with and without PyTorch do again and again."""
+"""Helpers that tests with and without PyTorch share."""
 
 import contextlib
 import copy
@@ -27,7 +27,8 @@ def outcomes(batches, errors=Exception):
 
 
 def in_child(check):
-    """Runs a function in a forked process, and returns whether it ended without an error and did not return ``False``."""
+    """Runs a function in a forked process. Returns whether it ended without an error and did not
+    return ``False``."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -43,7 +44,7 @@ def in_child(check):
 
 
 def in_threads(count, function):
-    """Calls a function in several threads, each with its number, and waits for them."""
+    """Calls a function in several threads, passes each its number, and waits for them."""
     threads = [threading.Thread(target=function, args=(k,)) for k in range(count)]
     for thread in threads:
         thread.start()
@@ -52,13 +53,13 @@ def in_threads(count, function):
 
 
 def script(program, *options):
-    """Runs a program in another interpreter, and returns how it ended and what it printed."""
+    """Runs a program in another interpreter, and returns its exit code and output."""
     command = [sys.executable, *options, "-c", textwrap.dedent(program)]
     return subprocess.run(command, capture_output=True, text=True, timeout=100)
 
 
 def rows_of(batches):
-    """Returns the samples of batches that are dicts."""
+    """Returns the samples in batches that are dicts."""
     return [
         {name: field[row] for name, field in batch.items()}
         for batch in batches
@@ -67,17 +68,17 @@ def rows_of(batches):
 
 
 def add_to_tar(file, name, contents):
-    """Adds a file with these bytes to a tar that is being written."""
+    """Adds a file with these bytes to a tar that is open for writing."""
     info = tarfile.TarInfo(name)
     info.size = len(contents)
     file.addfile(info, io.BytesIO(contents))
 
 
 def threads_named(name):
-    """Returns the threads of this process whose names begin so."""
+    """Returns the threads of this process whose names begin with ``name``."""
     found = set()
     for path in glob.glob("/proc/self/task/*/comm"):
-        # A thread may end meanwhile.
+        # A thread may end during the loop.
         with contextlib.suppress(OSError), open(path) as comm:
             if comm.read().startswith(name):
                 found.add(path)
@@ -85,9 +86,10 @@ def threads_named(name):
 
 
 def damages(state, values, opaque=(), path=()):
-    """Yields the path of each field of a state, with each value that it is damaged to, and the state then; ``...`` if it is missing.
+    """Yields damaged states: for each field its path, the invalid value (``...`` for a missing
+    field), and the state with it.
 
-    Fields whose names are in ``opaque`` only go missing.
+    Fields whose names are in ``opaque`` are only removed.
     """
     for name, value in state.items():
         at = (*path, name)
@@ -103,7 +105,8 @@ def damages(state, values, opaque=(), path=()):
 
 
 def damage(state, path, value):
-    """Sets the field of a state at a path such as ``"start.generator"``, or removes it if the value is ``...``."""
+    """Sets the field at a path such as ``"start.generator"``, or removes it if the value is
+    ``...``."""
     *outer, name = path.split(".")
     for key in outer:
         state = state[key]
@@ -114,7 +117,8 @@ def damage(state, path, value):
 
 
 def mapped():
-    """How many bytes of channels this process has mapped, and has used."""
+    """Returns how many bytes of channels this process has mapped, and how many of them are in
+    use."""
     gc.collect()
     sizes, is_ours = [0, 0], False
     with open("/proc/self/smaps") as smaps:

@@ -144,7 +144,7 @@ def test_samples_of_any_length_are_tensors(tmp_path):
     assert all(part.dtype == torch.uint8 and part.is_contiguous() for part in found)
     assert [bytes(part.tolist()) for part in found] == 3 * expected
     assert all(batch["label"].dtype == torch.int64 and len(batch["label"]) == len(batch["data"]) for batch in kept)
-    # Each is a tensor of its own, which is saved alone.
+    # Each tensor has its own storage, so saving it saves only its own elements.
     assert all(part.untyped_storage().nbytes() == len(part) for part in found)
     values, offsets = next(iter(Loader(data, 4, output="torch", packed=True)))["data"]
     assert bytes(values.tolist()) == b"".join(expected[:4])
@@ -170,7 +170,7 @@ def test_blocks_are_drawn_as_nanogpt_draws_them(tmp_path):
 @pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
 def test_torchs_loaders_load_a_dataset(loader, workers):
     for dataset in (Arrays(x=X.numpy().copy(), i=I.numpy().copy()), slotline.digits()[:-9:-1]):
-        dataset[0]  # What is made for it stays in this process.
+        dataset[0]  # This creates objects that must not be shared with the workers.
         batches, wanted = list(loader(dataset, 4, **workers)), list(Loader(dataset, 4, output="torch"))
         assert len(batches) == len(wanted)
         for a, b in zip(batches, wanted, strict=True):

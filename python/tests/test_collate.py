@@ -1,4 +1,4 @@
-"""Batches are those of torch's ``default_collate``, and so are errors."""
+"""Batches and errors are the same as those of torch's ``default_collate``."""
 
 import collections
 import dataclasses
@@ -203,7 +203,7 @@ def samples_of(numbers, labels):
     return Samples(len(labels), lambda k: [numbers[k], k])
 
 
-# Rows of which a batch is small, and large enough that its memory is used again.
+# Row widths for small batches, and for batches large enough that their memory is reused.
 WIDTHS = [3, 50_000]
 LOADERS = [torch.utils.data.DataLoader, slotline.torch.DataLoader]
 
@@ -285,7 +285,7 @@ def test_memory_in_another_process_is_not_used_again():
     batches = iter(loader)
     batch, _ = next(batches)
     batch.share_memory_()
-    # As a process sees it that was given the batch.
+    # How a process that receives the batch would see it.
     rebuild, arguments = torch.multiprocessing.reductions.reduce_storage(batch.untyped_storage())
     descriptor = arguments[1].detach()
     other = torch.UntypedStorage._new_shared_fd_cpu(descriptor, arguments[2])
@@ -299,7 +299,7 @@ def x(size):
     return torch.zeros(size)
 
 
-# Samples that do not fit together, and what the note says.
+# Samples that do not fit together, and the note on the error.
 MISFITS = {
     "tensors": ([x(3), x(3), x(4)], "In the samples, sample 2 of the batch does not fit sample 0."),
     "a field": (
@@ -398,7 +398,7 @@ def test_random_containers_of_random_samples(count):
         same(outcome(collator, samples), outcome(default_collate, samples))
 
 
-# Shapes and strides of views: dense, crops, channels last, both, and elements that are seen several times.
+# Shapes and strides of views: dense, crops, channels last, both, and overlapping elements.
 LAYOUTS = [
     ((3, 5, 7), (35, 7, 1)),
     ((3, 5, 7), (100, 10, 1)),
@@ -434,6 +434,6 @@ def test_samples_that_are_batches_keep_their_memory_format():
     samples = [torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last) for _ in range(3)]
     same(outcome(Collator(), samples), outcome(default_collate, samples))
     dataset = torch.utils.data.TensorDataset(torch.rand(6, 2, 3, 4, 5).permute(0, 1, 4, 2, 3))
-    # With workers, torch's are not laid out so.
+    # With workers, torch does not keep this layout.
     for loader in (torch.utils.data.DataLoader, slotline.torch.DataLoader):
         assert [batch.stride() for (batch,) in loader(dataset, batch_size=2)] == [(120, 60, 1, 20, 5)] * 3

@@ -1,4 +1,4 @@
-"""What is easily taken for something else: torch's answer is the right one."""
+"""Cases that are easily confused with others; torch's result is the expected one."""
 
 import datetime
 import itertools
@@ -193,7 +193,7 @@ def test_optional_arguments_of_a_state_are_left_out(workers):
 
 
 class Counting(torch.utils.data.Sampler):
-    """A sampler whose state is how far it is."""
+    """A sampler whose state is its position."""
 
     def __init__(self):
         self.k = 0

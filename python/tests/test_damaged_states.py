@@ -1,4 +1,4 @@
-"""A state that is damaged is an error that names the field, unless the batches are the same."""
+"""A damaged state causes an error that names the field, unless the batches are unaffected."""
 
 import json
 
@@ -31,9 +31,9 @@ LOADERS = {
     ),
 }
 VALUES = ["x", "zz", "", -1, -1 << 70, 1 << 62, 1 << 70, 1.5, None, True, [], ["x"], {}, {"x": 1}]
-# What a dataset or a sampler has saved, which only they can check.
+# Entries that a dataset or a sampler has saved, and that only it can check.
 OPAQUE = {"dataset_state", "dataset_iter_state", "_sampler_state", "_sampler_iter_state"}
-# Any number is a seed.
+# Entries for which any number is valid.
 SEEDS = {"_base_seed", "_shared_seed"}
 
 
@@ -107,7 +107,7 @@ def test_the_error_names_the_field(path, value, words):
     other = DataLoader(Plain(), **SHUFFLED)
     with pytest.raises(slotline.StateError, match=words):
         other.load_state_dict(state)
-    # The loader is as it was.
+    # The loader is unchanged.
     assert sorted(torch.cat(list(other)).tolist()) == torch.cat(expected).tolist()
 
 

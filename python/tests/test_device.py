@@ -1,4 +1,4 @@
-"""Batches on a device. There is none here, so what happens on one is recorded instead."""
+"""Batches on a device. The tests have no device, so operations on it are recorded instead."""
 
 import collections
 import contextlib
@@ -67,7 +67,7 @@ def test_an_error_comes_after_the_batches_before_it():
     assert [next(batches).item() for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(KeyError, match="no sample 4"):
         next(batches)
-    # As with any generator.
+    # A further call raises StopIteration again, like any generator.
     with pytest.raises(StopIteration):
         next(batches)
 
@@ -108,7 +108,7 @@ def test_what_a_trainer_reads_is_the_loaders():
 
 
 class Recorded:
-    """In the place of ``torch.cuda``: says what is asked of streams, in order."""
+    """A replacement for ``torch.cuda`` that records the operations on streams, in order."""
 
     def __init__(self, log):
         self.log = log
@@ -147,7 +147,7 @@ class Stream:
 
 
 class Value:
-    """In the place of a tensor."""
+    """A replacement for a tensor that records operations on it."""
 
     def __init__(self, log, module, number):
         self.log, self.module, self.number = log, module, number
@@ -192,7 +192,7 @@ def test_copies_run_on_their_own_stream_and_ahead(monkeypatch):
 
 
 def test_the_loop_s_stream_waits_for_copies_that_the_loop_does_not_get(monkeypatch):
-    """Their memory is used again on that stream."""
+    """The memory of these copies is reused on that stream."""
     log = []
     batches = iter(recorded(monkeypatch, log, range(5)))
     next(batches)
@@ -224,7 +224,8 @@ def test_a_tensor_s_memory_is_taken_on_the_loop_s_stream(monkeypatch):
         assert [part.device.type for part in copied] == ["meta", "meta"]
     assert copied[1] is there
     assert log.count("take on loop") == 2 and log.count("copy on copies") == log.count("copy on loop") == 1
-    # The loop may have another stream by then, as here, where each call gives another object.
+    # The loop may use another stream by then, as it does here, where each call returns a new
+    # object.
     assert log.count("loop uses it, too") == 4
 
 

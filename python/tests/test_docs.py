@@ -1,4 +1,4 @@
-"""The examples of the documentation run. In each document, they are one program."""
+"""Runs the examples in the documentation. The examples of a document form one program."""
 
 import re
 from pathlib import Path
@@ -7,12 +7,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "python/README.md", *sorted((ROOT / "docs/src").glob("python*.md"))]
-# A block that needs more than PyTorch begins with "```python,ignore".
+# Examples that need more than PyTorch begin with "```python,ignore" and are skipped.
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def program(document):
-    """Returns the blocks of a document, at the lines where they are in it."""
+    """Returns the code blocks of a document as a program with the document's line numbers."""
     text = document.read_text()
     lines = [""] * (text.count("\n") + 1)
     for block in BLOCK.finditer(text):

@@ -1,4 +1,4 @@
-"""What our loader has and torch's has not: figures, samples that are left out, limits."""
+"""Features that torch's loader does not have: statistics, skipped samples, limits."""
 
 import itertools
 import os
@@ -13,7 +13,7 @@ import slotline
 from slotline.torch import DataLoader
 
 def Rows(bad=(), seconds=0.0, length=20):
-    """Numbers, each of which takes some seconds; those in ``bad`` are errors."""
+    """Returns a dataset of numbers that each take ``seconds``; those in ``bad`` are errors."""
 
     def make(k):
         time.sleep(seconds)
@@ -25,7 +25,7 @@ def Rows(bad=(), seconds=0.0, length=20):
 
 
 class Stream(IterableDataset):
-    """Each sample of `bad` is an error, and then the next one comes."""
+    """A stream in which each sample of `bad` is an error, after which it continues."""
 
     def __init__(self, bad):
         self.bad = bad
@@ -79,12 +79,12 @@ def test_most_samples_may_not_be_left_out(kind):
     assert next(batches).tolist() == [0, 1]
     with pytest.raises(slotline.SampleError, match="of the last 1000 samples raised exceptions"):
         next(batches)
-    # Also if each count ends with a good one.
+    # This also fails if a good sample comes regularly, so that 1000 samples may end with a good one.
     for good in (10, 1000):
         bad = {k for k in range(20_000) if k % good != good - 1}
         with pytest.raises(slotline.SampleError, match="samples raised exceptions"):
             list(DataLoader(Rows(bad, length=10**9), 2, on_error="skip", sampler=range(20_000), **kind))
-    # Half of them may.
+    # Exactly half of the samples may be bad.
     half = itertools.islice(DataLoader(Rows(range(1, 10**9, 2), length=10**9), 2, on_error="skip", **kind), 2000)
     assert sum(map(len, half)) == 2000
 
@@ -117,7 +117,7 @@ def test_a_generator_that_ends_with_its_error_raises_it(kind):
 
 
 class Part(IterableDataset):
-    """Each worker has a good sample and then only bad ones."""
+    """A stream that begins with a good sample in each worker, followed by 1000 bad ones."""
 
     def __iter__(self):
         self.at = -1
@@ -151,7 +151,7 @@ def test_good_samples_come_before_the_error_of_a_stream(kind):
     with pytest.raises(ValueError, match="the generator is broken"):
         next(batches)
     assert list(batches) == []
-    # A batch that is not full does not come.
+    # With drop_last, the partial batch before the error is not returned.
     with pytest.raises(ValueError, match="the generator is broken"):
         next(iter(DataLoader(Ended(), 4, on_error="skip", drop_last=True, **kind)))
 
@@ -239,7 +239,7 @@ def test_the_verdict_names_what_held_the_loop_back():
 
 
 def test_memory_has_a_limit():
-    kept, large = [], Samples(20, lambda k: torch.ones(1 << 18))  # a megabyte each
+    kept, large = [], Samples(20, lambda k: torch.ones(1 << 18))  # 1 MiB each
     with pytest.raises(OSError, match="in use take more than 6 MiB together; keep fewer of them, or raise memory_limit"):
         for batch in DataLoader(large, num_workers=1, memory_limit=6 << 20):
             kept.append(batch)
@@ -295,7 +295,7 @@ def test_a_dataset_in_memory_has_figures_too():
 
 
 def alternating(k):
-    """Every other batch of two is slow. Samples tell which worker has made them."""
+    """Returns a sample with its worker's number. Every other batch of two samples is slow."""
     time.sleep(0.04 if k % 4 == 0 else 0.0)
     return k, get_worker_info().id
 

@@ -1,4 +1,4 @@
-"""Code of the program that runs while a batch is made, and changes the tensors that it is made of."""
+"""Programs whose code modifies the tensors of a batch while the batch is made from them."""
 
 import collections
 import gc
@@ -139,7 +139,7 @@ def test_code_that_leaves_tensors_alone_is_no_error(make):
 
 
 def with_object(samples):
-    """Gives a tensor and an object that resizes it when it is sent."""
+    """Returns a tensor, and an object that resizes the tensor when it is pickled."""
     tensor = torch.stack(samples)
     return tensor, Pickled(lambda: tensor.resize_(4_000_000))
 
@@ -210,7 +210,7 @@ def test_torch_refuses_to_resize_a_tensor_that_a_dataset_reads(dtype):
 
 
 class Once:
-    """Gives its capsule to everybody."""
+    """An array that returns the same DLPack capsule on each call."""
 
     def __init__(self, array, **options):
         self.capsule = array.__dlpack__(**options)

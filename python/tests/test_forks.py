@@ -1,4 +1,4 @@
-"""Batches that a forked process sees do not change there."""
+"""Batches that a forked process sees do not change in that process."""
 
 import gc
 import os
@@ -18,7 +18,11 @@ def Rows(count=4000):
 
 
 class Child:
-    """A forked process, which checks when `end` is called. A daemon is one of a process that ends, and has closed what it inherited."""
+    """A forked process that runs a check when `end` is called.
+
+    With `is_daemon`, it is forked from a process that then ends, and it has closed the inherited
+    descriptors.
+    """
 
     def __init__(self, check, is_daemon=False):
         (self.read, write), (told, self.tell) = os.pipe(), os.pipe()
@@ -73,7 +77,7 @@ def test_a_child_has_its_batches_after_the_parent_has_dropped_them(pins, is_daem
             children.append(Child(lambda: is_whole(kept, number), is_daemon))
             kept = None
         if number == 60:
-            # One of them ends early.
+            # One child ends early.
             assert children.pop(0).end() == b"same"
         batch = None
     assert [child.end() for child in children] == [b"same"] * 2
@@ -164,7 +168,8 @@ for _ in range(10):
 
 
 def test_a_loop_goes_on_while_another_thread_forks():
-    """The forking thread needs the interpreter, which the loop must not keep while it waits for it."""
+    """The forking thread needs the interpreter, which the loop must not hold while it waits for the
+    fork."""
     code = """
 import os, threading, time
 # Hooks run in the opposite order: this one while ours hold their lock.
@@ -210,6 +215,6 @@ os.waitpid(pid, 0)
 assert taken.pop().tolist() == [0, 1, 2, 3] and next(batches).tolist() == [4, 5, 6, 7]
 assert list(batches) == [] and mapped() == [0, 0], mapped()
 """
-    # The loader's workers are forked in the same way, so the hook must not be there before.
+    # The loader's workers are forked in the same way, so the hook must not be registered before.
     code = code.replace("taken = []", "taken, batches = [], iter(())").replace("next(batches))", "next(batches, None))")
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parent)

@@ -1,4 +1,4 @@
-"""Random numbers in workers: those of a resumed pass are the ones that it would have had."""
+"""Random numbers in workers: a resumed pass draws the same numbers as an uninterrupted one."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ from slotline.torch import DataLoader
 
 
 class Augmented(Samples):
-    """Samples that draw from the default generators, but not each from all of them."""
+    """Samples that draw from the default generators; not every sample draws from all of them."""
 
     def __init__(self):
         super().__init__(40)
@@ -32,7 +32,7 @@ class Augmented(Samples):
 
 
 def of_thread(i):
-    """A sample that draws from the generators of its thread."""
+    """Returns a sample that draws from the generators of its thread."""
     rng = get_worker_info().rng
     numbers = rng.random_generator.gauss(0, 1), rng.numpy_generator.normal(), torch.rand(1, generator=rng.torch_generator)
     return torch.tensor([float(i), *numbers], dtype=torch.float64)
@@ -73,7 +73,8 @@ class StatefulStream(Stream):
 
 
 class OwnEpochs(IterableDataset):
-    """A stream that has its own number of passes, drawn numbers, and no iterator with a state."""
+    """A stream that counts its own passes, draws random numbers, and has an iterator without a
+    state."""
 
     def __init__(self):
         self.epoch, self.k = 0, None
@@ -94,7 +95,7 @@ class OwnEpochs(IterableDataset):
 
 
 class Counted(Augmented):
-    """Samples with the number of those that this worker has made."""
+    """Samples that include how many samples their worker has made."""
 
     made = 0
 
@@ -114,7 +115,8 @@ def passes(loader, count):
 
 
 def resumed(make, stops, count):
-    """The batches of ``count`` passes, in which another loader takes over at each stop: after so many batches of a pass."""
+    """Returns the batches of ``count`` passes. Each stop is a number of batches in a pass, after
+    which a new loader resumes."""
     torch.manual_seed(1)
     loader, found = make(), []
     for epoch in range(count):
@@ -201,7 +203,7 @@ def test_damaged_generators_are_an_error():
 
 
 def positioned(i):
-    """A sample that draws from ``slotline.rng``."""
+    """Returns a sample that draws from ``slotline.rng``."""
     rng = slotline.rng()
     return i, rng.random.random(), rng.numpy.random(), torch.rand(1, generator=rng.torch).item()
 
@@ -274,7 +276,7 @@ def test_rng_outside_of_a_loader_has_a_new_seed():
 
 
 class Lazy(Sampler):
-    """Batches whose indices are drawn from the default generator one by one."""
+    """A sampler that draws indices from the default generator one by one."""
 
     def __len__(self):
         return 12

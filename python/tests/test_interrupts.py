@@ -1,4 +1,5 @@
-"""An exception at any moment costs at most two batches, a message that cannot be read its own, and nothing else."""
+"""An exception at any moment loses at most two batches; an unreadable message loses only its own
+batch."""
 
 import os
 import random
@@ -19,7 +20,8 @@ class Interrupt(BaseException):
 
 
 class Interrupts:
-    """Raises :class:`Interrupt` in the main thread at any moment, once each time that it is armed."""
+    """Raises :class:`Interrupt` in the main thread at a random moment, once each time that it is
+    armed."""
 
     def __init__(self):
         self._is_armed = False

@@ -1,4 +1,4 @@
-"""How workers stop when a loop is left, and what a loop reports at its end."""
+"""How workers stop when a loop is abandoned, and what a loop reports at its end."""
 
 import pickle
 import time
@@ -14,7 +14,7 @@ from slotline.torch import DataLoader
 
 
 class Slow(Dataset):
-    """Counts the samples that were made."""
+    """A dataset that counts the samples it has made."""
 
     def __init__(self, seconds=0.2, length=1000):
         self.seconds = seconds
@@ -168,7 +168,7 @@ class SizelessStream(IterableDataset):
 
 
 class Shared(IterableDataset):
-    """A stream whose epoch is in shared memory, as that of Hugging Face's ``datasets`` is."""
+    """A stream whose epoch is in shared memory, as in Hugging Face's ``datasets``."""
 
     def __init__(self):
         self.epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
@@ -191,7 +191,7 @@ def test_threads_have_the_shared_tensors_of_the_dataset():
 
 
 class Heavy(torch.utils.data.Sampler):
-    """A sampler whose state is large."""
+    """A sampler with a large state."""
 
     def __init__(self):
         self.order = list(range(300_000))
@@ -245,7 +245,7 @@ def test_an_exception_while_indices_are_drawn_ends_no_pass_silently():
         def __iter__(self):
             for k in range(20):
                 if k == 7:
-                    # As the handler of a signal would.
+                    # As a signal handler would.
                     raise Interrupt
                 yield k
 
@@ -292,7 +292,8 @@ def test_indices_of_torchs_samplers_survive_an_exception(replacement):
 
 
 class Waiting(Slow):
-    """Waits from the third sample on for what never comes, until nobody wants it."""
+    """A dataset that waits endlessly from the third sample on, until its batch is no longer
+    needed."""
 
     def __getitem__(self, i):
         if i < 2:
@@ -308,7 +309,7 @@ class Waiting(Slow):
 
 
 class WaitingStream(Waiting, IterableDataset):
-    """Waits before its first sample."""
+    """A stream that waits before its first sample."""
 
     def __iter__(self):
         self.wait()
@@ -329,17 +330,17 @@ def test_a_dataset_that_looks_holds_up_nobody(kind, method):
     for worker in workers:
         worker.join(10)
         assert not worker.is_alive()
-    # A process that does not end by itself is killed after five seconds.
+    # A process that does not end by itself would be killed after five seconds.
     assert time.monotonic() - begun < 3
     assert all(getattr(worker, "exitcode", 0) == 0 for worker in workers)
     assert not slotline.is_stopping()
 
 
 class Stalled(Dataset):
-    """A sample of the first pass stalls until the worker is told to stop."""
+    """A dataset in which a sample of the first pass stalls until the worker is told to stop."""
 
     def __init__(self):
-        # Whether a sample has begun to stall, and whether one was told to stop.
+        # Whether a sample has begun to stall, and whether a sample was told to stop.
         self.began, self.told = torch.zeros(2, dtype=torch.int64).share_memory_()
 
     def __len__(self):
@@ -365,7 +366,7 @@ def test_the_next_pass_stops_what_the_last_one_stalls_in(method, workers):
     while not dataset.began:
         time.sleep(0.01)
     assert [(stopping.item(), i.item()) for stopping, i in loader] == [(False, i) for i in range(12)]
-    # What was left out of the previous pass does not count for this one.
+    # Samples that were left out of the previous pass do not count for this one.
     assert dataset.told and loader.stats()["bad_samples"] == 0
 
 
@@ -387,7 +388,7 @@ def test_workers_that_do_not_stop_are_named_and_share_the_time(method, monkeypat
 
 
 class Asking:
-    """Asks while it is pickled."""
+    """An object that calls the loader while it is pickled."""
 
     def __reduce__(self):
         return bool, (slotline.is_stopping(),)

@@ -1,4 +1,5 @@
-"""Pictures that are made natively: each bit, and what is drawn, is compared with torch's loader and torchvision."""
+"""Pictures that are processed natively: all bits and random draws are compared with torch's loader
+and torchvision."""
 
 import functools
 import io
@@ -24,7 +25,7 @@ MEAN_STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def photo(height, width, seed):
-    """A picture with edges and smooth parts."""
+    """Returns a picture with edges and smooth parts."""
     rng = np.random.default_rng(seed)
     values = np.cumsum(rng.normal(0, 6, (height, width, 3)), axis=1) + rng.integers(0, 255, 3)
     return Image.fromarray(values.clip(0, 255).astype(np.uint8))
@@ -63,7 +64,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def trusted(monkeypatch, request, capfd):
-    """Does not have the first pictures compared, so that what differs is not mended; and fails if native code panics."""
+    """A fixture: disables the comparison of the first pictures, which would hide differences, and
+    fails if native code panics."""
     if "turns_it_off" not in request.node.name:
         monkeypatch.setattr(lifting.Lifter, "to_compare", 0)
     yield
@@ -72,7 +74,7 @@ def trusted(monkeypatch, request, capfd):
 
 @pytest.fixture
 def natively(monkeypatch):
-    """Fails if torchvision makes a batch."""
+    """A fixture: fails if torchvision processes a batch."""
 
     def fail(*_):
         raise AssertionError("torchvision had to make a batch")
@@ -95,7 +97,7 @@ def states():
 
 
 def as_torch(dataset, *arguments, epochs=1, number=1, **options):
-    """Compares passes with those of torch's loader, and what random numbers come next. Returns our loader."""
+    """Compares passes and the random numbers after them with torch's loader. Returns our loader."""
     seed(number)
     own = {name: options.pop(name) for name in ("worker_method",) if name in options}
     loader = tud.DataLoader(dataset, *arguments, **options)
@@ -145,7 +147,7 @@ PIPELINES = {
         *to_tensor(t),
     ],
     "types": lambda t: [t.Resize((40, 40)), t.PILToTensor(), t.ConvertImageDtype(torch.float64)],
-    # From here on, Python does a part.
+    # In the pipelines from here on, Python executes a part.
     "erasing": lambda t: [t.RandomResizedCrop(40), *to_tensor(t), t.Normalize(*MEAN_STD), t.RandomErasing(0.9)],
     "blur": lambda t: [t.RandomResizedCrop(40), t.GaussianBlur(5), *to_tensor(t)],
     "own": lambda t: [t.RandomResizedCrop(40), t.Lambda(lambda image: image.rotate(torch.rand(1).item())), *to_tensor(t)],
@@ -185,7 +187,7 @@ def test_pictures_are_the_same_however_they_are_loaded(options, folder):
 def test_all_is_done_natively(folder, natively):
     for workers in (0, 2):
         dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES["training"](v1)))
-        # PIL reads some files, but does no more.
+        # PIL decodes these files, but torchvision's transforms do not run.
         dataset.samples = [sample for sample in dataset.samples if not sample[0].endswith("deep.png")]
         as_torch(dataset, 4, shuffle=True, num_workers=workers)
 
@@ -202,7 +204,7 @@ def test_a_loader_resumes_within_a_pass(folder):
         state, rest = taken(DataLoader(dataset, 3, shuffle=True, num_workers=workers), 2)
         generators = None
         if workers == 0:
-            # These are the program's.
+            # Without workers, these random states are the program's.
             seed()
             batches = iter(DataLoader(dataset, 3, shuffle=True))
             next(batches), next(batches)
@@ -216,7 +218,7 @@ def test_a_loader_resumes_within_a_pass(folder):
 
 
 def made(kind, **attributes):
-    """A dataset of torchvision with this in memory."""
+    """Returns a dataset of torchvision with this data in memory."""
     dataset = kind.__new__(kind)
     dataset.__dict__.update({"transform": None, "target_transform": None, **attributes})
     return dataset
@@ -638,7 +640,7 @@ def test_pillow_warns_as_before(tmp_path, monkeypatch):
 
 
 def random_pipeline(rng, t):
-    """A pipeline of any transforms with any parameters."""
+    """Returns a pipeline of random transforms with random parameters."""
     interpolation = rng.choice([InterpolationMode.NEAREST, InterpolationMode.BILINEAR, InterpolationMode.BICUBIC, InterpolationMode.LANCZOS])
     makers = [
         lambda: t.RandomResizedCrop((rng.randint(1, 60), rng.randint(1, 60)), scale=(rng.random() / 2, 1), interpolation=interpolation),

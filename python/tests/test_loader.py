@@ -1,4 +1,4 @@
-"""A loader gives torch's batches, in torch's order, with torch's random numbers and errors."""
+"""A loader returns torch's batches, in torch's order, with torch's random numbers and errors."""
 
 import collections
 import gc
@@ -60,7 +60,7 @@ def square(samples):
 
 
 def both(make, passes=2):
-    """Returns the batches of torch's loader and of ours, from the same random state."""
+    """Returns the batches of torch's loader and of ours, both from the same random state."""
     batches = []
     for kind in (tud.DataLoader, DataLoader):
         torch.manual_seed(3)
@@ -126,7 +126,7 @@ def test_streams_are_torchs(lengths, batch_size, drop_last):
         pytest.skip("torch refuses it")
     for workers in (0, 2):
         torchs, ours = both(lambda kind: kind(Stream(lengths), batch_size, num_workers=workers, drop_last=drop_last))
-        if workers:  # with torch, when a worker is found to be exhausted depends on timing
+        if workers:  # torch's end of a stream depends on timing
             order = lambda passes: [sorted(map(str, batches)) for batches in passes[:-1]]
             assert order(torchs) == order(ours)
         else:
@@ -181,7 +181,7 @@ def stored(samples):
 
 
 def contents(batch):
-    """Returns what is in a batch of `stored`, by what can be compared."""
+    """Returns the parts of a batch of `stored` that can be compared."""
     of_tensor = lambda each: (each.dtype, each.shape, each.stride(), each.view(torch.uint8).tolist())
     return {
         **{key: [of_tensor(each) for each in batch[key]] for key in ("small", "strided", "large")},
@@ -249,7 +249,7 @@ def test_errors_come_in_the_place_of_their_batches():
 
 
 class Odd(Exception):
-    """An exception that cannot be made from its text, and not be pickled."""
+    """An exception that can be neither created from its text nor pickled."""
 
     def __init__(self, a, b):
         super().__init__(a, b, lambda: 0)
@@ -333,7 +333,7 @@ def test_who_keeps_labels_does_not_keep_pictures():
     for _ in range(90):
         x, y = next(batches)
         kept.append(y)
-    # 90 batches of 1.6 MB were loaded, of which at most those of the prefetch are there.
+    # 90 batches of 1.6 MB were loaded, of which at most the prefetched ones are still in memory.
     assert mapped()[1] < 20e6
     assert len(kept) == 190
 

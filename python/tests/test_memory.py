@@ -1,4 +1,4 @@
-"""How much memory the workers' batches take, and that what is not used goes back to the system."""
+"""The memory of the workers' batches, and that unused memory is returned to the system."""
 
 import gc
 import glob
@@ -24,7 +24,7 @@ from slotline.torch._workers.messages import BATCH, STATE, Channel
 from slotline.torch._iterators.processes import Port
 
 MIB = 1 << 20
-# What the parts take that are not blocks, per channel.
+# The memory of a channel besides its blocks, in bytes.
 HEAD = 160 << 10
 
 
@@ -33,12 +33,12 @@ def filled(size, k):
 
 
 def Pictures(count=64, size=1 << 18):
-    """Samples of one MiB, with a number."""
+    """Returns a dataset of samples of one MiB, each with a number."""
     return Samples(count, partial(filled, size))
 
 
 def files(pid="self"):
-    """The memory of channels that a process has open: the bytes of each by its inode."""
+    """Returns the channels that a process has open: the size of each in bytes, by inode."""
     found = {}
     for path in glob.glob(f"/proc/{pid}/fd/*"):
         try:
@@ -51,7 +51,7 @@ def files(pid="self"):
 
 
 class Watch:
-    """The memory of a loader's batches, also after it has ended."""
+    """The memory of a loader's batches, which can also be measured after the loader has ended."""
 
     def __init__(self, iterator):
         self.descriptors = [os.dup(replies.fileno()) for _, replies in iterator._channels]
@@ -108,7 +108,7 @@ def limit_address_space(room):
 
 
 def take_all(batches, before=lambda seen: None):
-    """Keeps all batches. Returns their numbers, and how many were errors."""
+    """Takes and keeps all batches. Returns their numbers, and the number of errors."""
     kept, failed = [], 0
     while True:
         try:
@@ -144,7 +144,7 @@ def test_a_worker_without_address_space_loses_one_batch():
         resource.setrlimit(resource.RLIMIT_AS, UNLIMITED)
         sample = filled(1 << 20, k)
         if k == 15:
-            # The batch of this sample finds no memory.
+            # There is no memory for the batch of this sample.
             limit_address_space(2 * MIB)
         return sample
 
@@ -173,7 +173,8 @@ def test_labels_cost_their_own_pages():
     del kept[2], labels
     assert [old - watch() for old, watch in zip(before, watches)] in ([0, 0, 4096, 0, 0], [0, 0, 8192, 0, 0])
     kept.clear()
-    # On a busy machine a worker may still be ending, and has the memory mapped. It is given back with a later block.
+    # On a busy machine, a worker that is still ending has the memory mapped. It is then freed with
+    # a later block.
     for _ in range(5):
         if mapped() != [0, 0]:
             time.sleep(0.3)
@@ -188,7 +189,7 @@ def test_an_iterator_that_has_ended_holds_nothing():
     assert sum(1 for _ in batches) == 7
     assert watch() <= 8 * MIB + 2 * HEAD and files().keys() == {os.fstat(k).st_ino for k in watch.descriptors}
     assert first[0][:, -1].tolist() == list(range(8))
-    # Two blocks, or parts of one.
+    # The two tensors are in separate blocks, or in parts of one.
     part = first[0][3]
     del first
     assert watch() >= 8 * MIB and part[0] == 3
@@ -201,7 +202,8 @@ def test_a_page_stays_until_all_its_blocks_are_dropped():
     port, other = Port(to, back), Port(back, to)
     kept = []
     for k in range(200):
-        # Of several sizes, so that some end in a page of others, and some have pages of their own.
+        # Blocks of several sizes, so that some share a page with others, and some have pages of
+        # their own.
         port.send(BATCH, k, torch.full((10 + 700 * (k % 3),), k))
         kept.append(other.receive()[2])
     descriptor = os.dup(to.fileno())
@@ -230,7 +232,7 @@ def test_labels_of_many_passes_use_no_descriptors():
         kept.append(labels)
     del _
     gc.collect()
-    # And one that tells whether the latest worker is alive.
+    # One more descriptor tells whether the latest worker is alive.
     assert len(os.listdir("/proc/self/fd")) <= before + 1
     assert all(labels.tolist() == [0, 1, 2, 3] for labels in kept)
 
@@ -264,7 +266,7 @@ def test_page_locked_memory_is_given_back_when_it_is_no_longer(monkeypatch):
     loader._pins = True
     kept = [batch for batch in loader][5:]
     watch = Watch(loader._iterator)
-    # Not by idle workers, either.
+    # Idle workers use no further memory, either.
     before = watch()
     time.sleep(0.5)
     assert watch() == before >= 64 * MIB
@@ -289,19 +291,19 @@ def test_what_a_child_sees_stays_after_the_loader_has_ended():
     assert sum(1 for _ in batches) == 6
     assert 16 * MIB <= watch() <= 16 * MIB + 8192 + HEAD
     assert child.end() == b"same"
-    # Any other block that is dropped.
+    # Dropping any other block returns the memory.
     next(iter(DataLoader(Pictures(count=1), 1, num_workers=1)))
     assert watch() <= HEAD
 
 
 def test_workers_of_another_loader_do_not_hold_memory():
-    """Those that are forked meanwhile have its memory mapped, and its descriptors."""
+    """Workers that are forked meanwhile inherit the mapping of the memory, and its descriptors."""
     others = DataLoader(Pictures(count=4, size=1000), 2, num_workers=2, persistent_workers=True)
     kept = []
     for x, y in DataLoader(Pictures(), 8, num_workers=2):
         if y[0] == 32:
             kept.append(y)
-            # Not this one, which they could read.
+            # Drop the last picture too: the workers could otherwise read it.
             del x
             assert len(list(others)) == 2
     del x, y
@@ -352,7 +354,8 @@ def test_batches_in_use_count_for_the_limit():
 
 
 def test_batches_that_grow_stay_within_the_limit():
-    """Their memory cannot be used again for larger ones, and goes back to the system."""
+    """The memory of small batches cannot be reused for larger ones, and is returned to the
+    system."""
     most, rising = 0, Samples(120, lambda k: torch.full((100_000 + 30_000 * k,), k, dtype=torch.int32))
     batches = iter(DataLoader(rising, 1, num_workers=1, memory_limit=64 * MIB))
     watch = Watch(batches)
@@ -396,7 +399,7 @@ def test_what_was_made_of_a_batch_stays_when_torch_moves_it(look, share):
     loader = DataLoader(Pictures(count=128, size=50_000), 2, num_workers=1, memory_limit=4 * MIB)
     seen = expected = None
     for k, (batch, _) in enumerate(loader):
-        # Each of them is moved, and their memory is used again when nothing that was made of them is left.
+        # Each batch is moved to other memory, which is reused only when nothing refers to it.
         array = look(batch)
         if k == 3:
             seen, expected = array, torch.as_tensor(array).clone()
@@ -408,7 +411,7 @@ def test_what_was_made_of_a_batch_stays_when_torch_moves_it(look, share):
 
 
 def test_a_copy_without_memory_is_a_memory_error():
-    # More than any allocator keeps.
+    # A size that no allocator caches.
     data = np.arange(1 << 24, dtype=np.float32).reshape(4, -1)
     batch = next(iter(slotline.Loader(slotline.Arrays(data), 4, output="dlpack")))[0]
     limit_address_space(2 * MIB)
@@ -421,12 +424,13 @@ def test_a_copy_without_memory_is_a_memory_error():
 
 
 def huge(k):
-    """Samples of one byte, of which sample 1 has so many TiB by its shape."""
+    """Returns samples of one byte; sample 1 has a shape of several TiB, with a stride of 0."""
     return torch.zeros(1, dtype=torch.uint8).expand(1 << 42) if k == 1 else torch.zeros(1, dtype=torch.uint8)
 
 
 def refuses():
-    """Whether the system refuses memory that it does not have to an allocation, as torch makes it without processes."""
+    """Returns whether the system refuses allocations that exceed its memory. Without worker
+    processes, the memory of a batch is such an allocation."""
     return Path("/proc/sys/vm/overcommit_memory").read_text().strip() != "1"
 
 

@@ -1,4 +1,5 @@
-"""Datasets that hold tensors or arrays are read without being called, and nobody can tell."""
+"""Datasets that hold tensors or arrays are read without being called, with no visible
+difference."""
 
 import gc
 import itertools
@@ -60,7 +61,8 @@ FAILS_IN_WORKERS = ("negated", "gradients", "two shapes", "two types", "two kind
 
 @pytest.fixture(autouse=True)
 def collected():
-    """Leaves no iterator of torch in a cycle: a worker that is forked later would end that iterator's workers."""
+    """A fixture: collects torch iterators in reference cycles. If a worker that is forked later
+    collected one, it would end that iterator's workers."""
     yield
     gc.collect()
 
@@ -110,7 +112,7 @@ def test_batches_are_torchs(dataset, workers, request):
         ours = outcome(lambda: make(DataLoader))
         assert isinstance(made[-1]._get_iterator(), NativeIterator)
         if workers and any(name in request.node.name for name in FAILS_IN_WORKERS):
-            # In torch's workers these fail for reasons of their own, and then hang.
+            # In torch's workers these cases fail for other reasons, and then hang.
             torchs = outcome(lambda: tud.DataLoader(dataset, **options))
             assert [type(batch) for batch in ours] == [type(batch) for batch in torchs]
             continue
@@ -133,7 +135,7 @@ def test_orders_are_torchs(length, size, seeded):
             torch.manual_seed(4)
             generator = torch.Generator().manual_seed(5) if seeded else None
             sampler = tud.RandomSampler(data, replacement, count, generator)
-            # Without a worker of torch, which takes long to start, for the same draws.
+            # Compare with torch without workers, which start slowly; the draws are the same.
             loader = kind(data, size, sampler=sampler, drop_last=drop_last, generator=generator)
             batches = iter(loader)
             outcome = []
@@ -148,7 +150,7 @@ def test_orders_are_torchs(length, size, seeded):
 
 
 class Eager(tud.Sampler):
-    """Draws its order when an iterator is made."""
+    """A sampler that draws its order when an iterator is created."""
 
     made = 0
 

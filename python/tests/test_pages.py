@@ -1,8 +1,9 @@
-"""The book's pages for those who come from another loader, and its recipes, run over small data.
+"""Runs the book's migration pages and recipes over small data.
 
-Each block of Python in them is a program of its own, which finds the data in its folder, and calls ``step`` with each batch. Of a page
-about another loader, all that call it have the same samples, and of that about PyTorch in the same order. A block of
-```` ```python,MODULE ```` runs where the module is installed.
+Each Python block is a separate program, which runs in the folder with the data, and calls ``step``
+with each batch. On a page about another loader, all blocks that call ``step`` get the same samples;
+on the page about PyTorch also in the same order. A block that begins with ```` ```python,MODULE
+```` runs only if the module is installed.
 """
 
 import functools
@@ -28,7 +29,8 @@ COUNT, SHARD = 8, 2
 
 
 def blocks(page):
-    """Returns the blocks of a page: the module that each one needs, its first line, and its code, at its lines in the page."""
+    """Returns the blocks of a page: for each the module that it needs, its first line, and its code
+    with the page's line numbers."""
     text = page.read_text()
     found = [(block[1], text.count("\n", 0, block.start(2)), block[2]) for block in BLOCK.finditer(text)]
     return [(module, first + 1, "\n" * first + code) for module, first, code in found if module != "ignore"]
@@ -39,7 +41,7 @@ BLOCKS = [pytest.param(page, *block, id=f"{page.stem}-{block[1]}") for page in P
 
 
 def photo(i):
-    """A JPEG that is smooth, so that decoders agree about it, and of a colour of its own."""
+    """Returns a JPEG with a distinct colour, smooth enough that decoders agree about its pixels."""
     height, width = 120 + 5 * i, 180 - 5 * i
     y, x = np.mgrid[:height, :width]
     pixels = np.stack([255 * x // width, 255 * y // height, np.full_like(x, 30 * i)], -1).astype(np.uint8)
@@ -58,7 +60,8 @@ def shards():
 
 
 def framed(samples, head):
-    """Returns a shard of MDS or LitData: their number, where each one begins, what the format has next, and the samples."""
+    """Returns a shard of MDS or LitData: the number of samples, their offsets, the format's header,
+    and the samples."""
     ends = np.cumsum([4 + 4 * (len(samples) + 1) + len(head), *map(len, samples)])
     return struct.pack("<I", len(samples)) + ends.astype("<u4").tobytes() + head + b"".join(samples)
 
@@ -104,7 +107,7 @@ def array_record(path):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """The folder that the pages' code runs in."""
+    """A fixture: the folder in which the code of the pages runs."""
     folder = tmp_path_factory.mktemp("pages")
     for part in ("train", "val"):
         for i, photo in enumerate(PHOTOS):
@@ -138,7 +141,7 @@ def data(tmp_path_factory):
 
 
 def run(code, page, data):
-    """Runs a block, and returns the samples that it got."""
+    """Runs a block, and returns the samples that it received."""
     samples = []
 
     def step(*fields):
@@ -150,13 +153,14 @@ def run(code, page, data):
 
 @functools.cache
 def own_samples(page, data):
-    """Returns the samples of the first loop that is slotline's."""
+    """Returns the samples of the first loop that uses slotline."""
     code = next(code for module, _, code in blocks(page) if module is None and "step(" in code)
     return run(code, page, data)
 
 
 def assert_close(found, expected):
-    """Asserts that samples are the same, but for what decoders of JPEGs differ in: three levels of normalised pixels."""
+    """Asserts that samples are equal, apart from differences between JPEG decoders: up to three
+    levels of normalised pixels."""
     assert len(found) == len(expected)
     for sample, other in zip(found, expected):
         for a, b in zip(sample, other, strict=True):

@@ -1,4 +1,4 @@
-"""A panic in the package is an exception of its own kind."""
+"""A panic in the package is raised as an exception of the package."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Page-locked memory of worker processes, over a driver that only records what is asked of it."""
+"""Page-locked memory of worker processes, with a fake driver that only records its calls."""
 
 import ctypes
 import sys
@@ -16,7 +16,7 @@ CAPTURING = 900
 
 
 class Driver:
-    """CUDA's driver, with one device. Events are reached when `reach` is called."""
+    """A fake CUDA driver with one device. Events complete when `reach` is called."""
 
     def __init__(self):
         self.registered = {}
@@ -29,7 +29,7 @@ class Driver:
 
     @classmethod
     def installed(cls, monkeypatch):
-        """Returns a driver that loaders use in a test."""
+        """Returns a driver that the loaders of a test use."""
         driver = cls()
         monkeypatch.setattr(page_locked, "find_driver", lambda: driver)
         for name, value in (("current_device", 0), ("device_count", 1), ("is_current_stream_capturing", False)):
@@ -101,7 +101,7 @@ def driver(monkeypatch):
 
 
 def sample(k):
-    """A sample of one of several sizes: those of a batch are alike."""
+    """Returns a sample of one of several sizes; the samples of a batch have equal sizes."""
     return torch.full((100_000 + 50_000 * (k // 4 % 3),), k, dtype=torch.int32), k
 
 
@@ -117,13 +117,14 @@ def value_at(address):
 
 @pytest.mark.parametrize("refuses", [0, CAPTURING])
 def test_memory_is_used_again_only_when_the_device_is_done(driver, refuses):
-    """Also while no event can be recorded, during a capture in another thread."""
+    """That includes the time in which another thread captures a graph, so that no event can be
+    recorded."""
     driver.refuses = refuses
     batches = iter(make(400))
     dropped = {}
     for number in range(50):
         x, _ = next(batches)
-        # Rows of a batch that a late copy would read.
+        # Record the addresses of the batch's rows, which a late copy would read.
         for row in range(4):
             dropped[x[row].data_ptr()] = 4 * number + row
         del x
@@ -183,7 +184,8 @@ def test_a_forked_process_does_not_call_the_driver(driver):
 
     assert in_child(check)
     assert kept[0][0][0, 0] == 4
-    # Its large tensor, and its numbers with the description of the batch.
+    # The block of the large tensor, and the block with the numbers and the description of the
+    # batch.
     assert sum(channel.dropped() for channel in pinned._channels) == 2
 
 
@@ -201,7 +203,8 @@ def test_there_is_no_driver_here():
 
 @pytest.mark.parametrize("refuses, broken", [(801, 0), (0, 719), (719, 719)])
 def test_memory_does_not_grow_if_the_driver_cannot_say_when_it_is_done(driver, refuses, broken):
-    """It is waited for instead; and after an error that stays, a device does nothing any more."""
+    """The memory is then waited for. After a persistent error, a device does no more work, so
+    nothing needs to be waited for."""
     driver.refuses, driver.broken = refuses, broken
     for _ in make(800):
         pass
@@ -219,7 +222,7 @@ def test_samples_that_are_left_out_are_not_held_back(driver):
             raise ValueError("bad")
         return sample(k)
 
-    # Of 1,000 samples in a row, most must be good.
+    # At most half of 1,000 samples in a row may be bad.
     loader = DataLoader(Samples(960, bad), 1, num_workers=1, on_error="skip", persistent_workers=True)
     loader._pins = True
     for _ in range(4):
@@ -276,7 +279,7 @@ def test_threads_may_share_an_iterator(driver):
 
 
 def test_an_exception_at_any_moment_gives_nothing_back_twice_or_never(driver):
-    """One that a signal handler raises, at each line of the module in turn."""
+    """The exception is raised as by a signal handler, at each line of the module in turn."""
 
     class Interrupt(Exception):
         pass
@@ -306,7 +309,7 @@ def test_an_exception_at_any_moment_gives_nothing_back_twice_or_never(driver):
                 pass
             finally:
                 sys.settrace(None)
-            # Only what was dropped before an event that is reached.
+            # Only blocks that were dropped before a completed event were given back.
             assert all(channel.given <= turn for channel in channels)
             driver.reach()
         for _ in range(3):
@@ -317,7 +320,7 @@ def test_an_exception_at_any_moment_gives_nothing_back_twice_or_never(driver):
 
 
 class Recorded:
-    """In the place of a channel."""
+    """A replacement for a channel that records calls."""
 
     def __init__(self):
         self.count = self.given = 0

@@ -1,10 +1,13 @@
-"""Random loaders do what torch's do: the same batches, errors, warnings and random numbers, whatever their options are.
+"""Random loaders behave like torch's: the same batches, errors, warnings and random numbers,
+whatever the options are.
 
-A case is made from its seed: a dataset, options, and a program of some passes, which are left early, or during which the process
-forks, keeps batches, or writes to them. It runs with torch's loader and with ours, and then once more with loaders that stop and
-resume. The seed of a case that fails is printed. All cases together take less than a minute on two idle cores.
+Each case is generated from a seed: a dataset, options, and a program of some passes, which are
+abandoned early, or during which the process forks, keeps batches, or writes to them. It runs with
+torch's loader and with ours, and then again with loaders that stop and resume. The seed of a
+failing case is printed. All cases together take less than a minute on two idle cores.
 
-``SLOTLINE_RANDOM_SEED=5`` runs that case alone and says what is in it; ``SLOTLINE_RANDOM_SECONDS=600`` runs other cases for so long.
+``SLOTLINE_RANDOM_SEED=5`` runs only that case and prints its contents;
+``SLOTLINE_RANDOM_SECONDS=600`` runs new cases for that time.
 """
 
 import collections
@@ -28,7 +31,7 @@ from slotline.torch import DataLoader
 
 SEED = os.environ.get("SLOTLINE_RANDOM_SEED")
 SECONDS = float(os.environ.get("SLOTLINE_RANDOM_SECONDS", 0))
-# The number of cases of each test.
+# The number of cases in each test.
 PART = 45
 
 Pair = collections.namedtuple("Pair", "first second")
@@ -112,7 +115,7 @@ def some_leaf(rng):
 
 
 def some_sample(rng, depth=0):
-    """Returns a description, and a function of an index."""
+    """Returns a description of a random sample, and a function from an index to that sample."""
     kind = rng.choices(["leaf", "tuple", "list", "dict", "own", "pair", "ordered", "default", "user"], [9 if depth else 3, 4, 2, 4, 1, 1, 1, 1, 1])[0]
     if kind == "leaf" or depth > 2:
         return some_leaf(rng)
@@ -157,7 +160,8 @@ class Many(Map):
 
 
 class ManyTensors(Map):
-    """Gives no list, so its batches are collated as a torch tensor is."""
+    """A dataset whose ``__getitems__`` returns a tensor instead of a list, so its batches are
+    collated like a tensor."""
 
     def __getitems__(self, indices):
         return torch.as_tensor([int(i) for i in indices])
@@ -169,7 +173,7 @@ class Noisy(Map):
 
 
 class Counting(Map):
-    """Its samples show which worker makes them, and how many it has made."""
+    """A dataset whose samples contain their worker's number, and how many samples it has made."""
 
     calls = 0
 
@@ -203,7 +207,7 @@ class SizedStream(Stream):
 
 
 class Walk:
-    """An iterator that goes on after an error."""
+    """An iterator that continues after an error."""
 
     def __init__(self, stream):
         self.stream, self.worker, self.k = stream, stream.part(), 0
@@ -240,7 +244,7 @@ class StatefulStream(Stream):
 
 
 class Lazy(tud.Sampler):
-    """Draws each index when it is asked for."""
+    """A sampler that draws each index when it is requested."""
 
     def __init__(self, count, generator):
         self.count, self.generator = count, generator
@@ -253,7 +257,7 @@ class Lazy(tud.Sampler):
 
 
 class Eager(Lazy):
-    """Draws once for each pass, and gives tensors."""
+    """A sampler that draws once for each pass, and returns tensors."""
 
     def __iter__(self):
         return iter(torch.randperm(self.count, generator=self.generator))
@@ -321,14 +325,16 @@ def seed_worker(worker_id):
 
 
 class Case:
-    """A dataset, options and a program, all from the seed, so that each run has its own."""
+    """A dataset, options and a program. All are generated from the seed, so that each run gets its
+    own copy."""
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
         self.seed = seed
         self.about = {}
         self.options, self.ours = {}, {}
-        # Whether batches depend on the worker that makes them, or on random numbers that are drawn there.
+        # Whether batches depend on the worker that makes them, or on random numbers that are drawn
+        # in the worker.
         self.of_worker = self.is_noisy = self.is_stream = self.skips = False
         self.workers = self.pick("workers", [0, 1, 2, 3], [60, 17, 16, 2])
         self.add_dataset()
@@ -467,11 +473,11 @@ class Case:
             elif kind != "none":
                 options["sampler"] = samplers[kind]()
         if rng.random() < 0.02:
-            self.options["shuffle"] = True  # which may be an error
+            self.options["shuffle"] = True  # may be an error together with other options
         collate = self.pick("collate_fn", [None, tud.default_collate, objects, arrays, permuted, by_torch, picky, str], [12, 1, 2, 1, 1, 1, 1, 1])
         if collate is not None:
             options["collate_fn"] = collate
-        # Whether batches are made of copies of samples.
+        # Whether batches contain copies of the samples.
         self.owns_batches = collate in (None, tud.default_collate) and options.get("batch_size", 0) is not None
         if self.workers or rng.random() < 0.01:
             options["num_workers"] = self.workers
@@ -493,16 +499,16 @@ class Case:
                 self.ours["memory_limit"] = 1 << 30
         if self.is_stream:
             self.ours["snapshot_every_n_steps"] = self.pick("snapshot", [0, 1, 2])
-            # When torch notices that a worker's stream has ended depends on timing.
+            # The moment at which torch notices that a worker's stream has ended depends on timing.
             self.is_ordered = self.workers < 2
         elif type(self.dataset) is Map and not self.dataset.odd and self.chance("skips", 0.1):
-            # A loader of torch's that leaves bad samples out, to compare with.
+            # Compare with a torch loader that leaves out bad samples.
             self.skips = True
             self.ours["on_error"] = "skip"
 
     def some_pass(self):
         rng = self.rng
-        # After how many batches it is left, when the process forks, and how.
+        # The number of batches after which the pass is abandoned; how and when the process forks.
         left = rng.randrange(5) if rng.random() < 0.3 else None
         fork = rng.choice(["fork", "process", "queue", "program"]) if rng.random() < 0.08 else None
         twice = rng.random() < 0.1 and not self.options.get("persistent_workers") and not self.is_stream
@@ -523,7 +529,7 @@ class Case:
 
 
 class Caught(Map):
-    """Gives an error as the sample."""
+    """A dataset that returns an error as the sample."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -556,14 +562,15 @@ class Single(Several):
 
 
 def frozen(x):
-    """Returns what is in a batch, to compare it with another one, or with itself later."""
+    """Returns the contents of a batch in a form that can be compared with another batch, or with
+    the same one later."""
     if isinstance(x, torch.Tensor):
         plain = torch.empty(x.shape, dtype=x.dtype).copy_(x.detach())
-        # Workers leave gaps out, and what they do with dimensions of one makes no difference.
+        # Workers remove gaps, and the strides of dimensions of length one do not matter.
         strides = [stride if size > 1 else 0 for size, stride in zip(x.shape, torch.empty_like(x).stride())] if x.numel() else []
         return type(x), x.dtype, tuple(x.shape), strides, x.requires_grad, plain.flatten().view(torch.uint8).numpy().tobytes()
     if isinstance(x, np.ndarray):
-        # torch's workers change the order of bytes.
+        # torch's workers change the byte order.
         return type(x), x.dtype.newbyteorder("=").str, x.shape, x.size and x.strides, repr(x.tolist())
     if isinstance(x, (Mapping, collections.UserDict)):
         return type(x), [(key, frozen(value)) for key, value in x.items()]
@@ -581,10 +588,10 @@ def tensors(x):
 
 
 def error_of(error, case):
-    """Returns what must be the same about an error."""
+    """Returns the properties of an error that must be the same."""
     lines = str(error).splitlines() or [""]
     if "bad " not in lines[-1]:
-        # Samples do not fit together. In workers, torch's function fails in other ways there.
+        # Samples do not fit together. In workers, torch's function fails in different ways.
         return ("error",) if case.workers else ("error", type(error), lines[-1])
     is_by_turns = case.ours.get("round_robin", True) and case.options.get("in_order", True)
     worker = lines[0].replace("worker thread", "worker process") if is_by_turns and len(lines) > 1 else ""
@@ -608,13 +615,13 @@ def begin(case):
 
 
 def rest(case, trace):
-    """Adds the random numbers to a trace that are drawn next."""
+    """Appends the random numbers that are drawn next to a trace."""
     trace.append(("numbers", torch.rand(1).item(), random.random(), np.random.rand(), [g.get_state().tolist() for g in case.generators]))
     return trace
 
 
 def one(iterator, case):
-    """Returns the next event of a pass, and the batch, if it is one."""
+    """Returns the next event of a pass, and its batch if there is one."""
     try:
         batch = next(iterator)
     except StopIteration:
@@ -625,7 +632,7 @@ def one(iterator, case):
 
 
 def run(seed, kind):
-    """Runs a case, and returns what happens: a list for each pass, and the random numbers after it."""
+    """Runs a case, and returns a list of events for each pass, and the random numbers after it."""
     case = Case(seed)
     begin(case)
     try:
@@ -649,7 +656,8 @@ def run(seed, kind):
                 continue
             events.append(event)
             if event == ("end",):
-                # A second time, which may be no end, if it was the error of a sample.
+                # Call it again: after an error of a sample that looked like the end, there may be
+                # more batches.
                 events.append(one(iterator, case)[0])
                 break
             if batch is None:
@@ -684,16 +692,17 @@ def run(seed, kind):
 
 
 def end(iterator, case):
-    """Ends the workers of an iterator of torch's, which an error may keep in a cycle of references.
+    """Ends the workers of a torch iterator.
 
-    What collects the cycle may wait for the workers in vain, or be another process, which ends them.
+    An error may keep the iterator in a reference cycle. If the garbage collector freed it, it could
+    wait for the workers in vain, or run in another process and end them.
     """
     if case.workers and not case.options["persistent_workers"]:
         iterator._shutdown_workers()
 
 
 def fork(how, kept, batch, iterator):
-    """Forks, and checks in the other process that the batches are there."""
+    """Forks, and checks in the other process that the batches are unchanged."""
     expected = [event for _, event in kept]
 
     def check():
@@ -731,16 +740,17 @@ def fork(how, kept, batch, iterator):
 
 
 def resumes(case):
-    """Whether a case can resume, so that nothing of it is lost with its workers and samplers."""
+    """Returns whether a case can resume without losing anything that only its workers and samplers
+    know."""
     left = any(program["left"] is not None or program["twice"] for program in case.program)
     ends = StopIteration in getattr(case.dataset, "bad", {}).values()
-    # Otherwise it depends on timing which worker draws what.
+    # Otherwise it depends on timing which worker makes a batch, and so which numbers are drawn.
     is_fixed = not case.workers or (case.is_ordered and case.ours.get("round_robin", True))
     return not (left or ends or (case.is_noisy and not is_fixed) or type(case.dataset) is Counting)
 
 
 def run_with_stops(seed, counts, has_errors):
-    """Runs a case, in which loaders stop after some batches, and others resume."""
+    """Runs a case with loaders that stop after some batches, and new loaders that resume."""
     case = Case(seed)
     stops = random.Random(seed)
     begin(case)
@@ -761,7 +771,7 @@ def run_with_stops(seed, counts, has_errors):
                 if ended:
                     events.append(one(iterator, case)[0])
                 is_last = ended and number + 1 == len(case.program)
-                # A short batch has ended the sampler, and so the pass of which its state is.
+                # A short batch has ended the sampler, so that its state is the end of the pass.
                 is_late = type(loader.sampler) is Stateful and len(events) == counts[number] - 2
                 if stops.random() < (0.1 if case.workers else 0.2) and not is_last and not is_late:
                     where.append((number, len(events)))
@@ -769,12 +779,13 @@ def run_with_stops(seed, counts, has_errors):
                     saved = numbers()
                     del iterator
                     case = Case(seed)
-                    # Errors name the worker.
+                    # Errors contain the worker's number.
                     needs_worker = has_errors or case.is_stream or case.of_worker or case.is_noisy
                     if case.workers and not needs_worker and stops.random() < 0.3:
                         case.options["num_workers"] = stops.choice([1, 2])
                     loader = case.loader(DataLoader)
-                    # As if the process had ended, after which nothing is known but what was saved.
+                    # Reset the generators, as if the process had ended, and restore only what was
+                    # saved.
                     torch.manual_seed(0)
                     set_numbers(saved)
                     loader.load_state_dict(state)
@@ -785,7 +796,7 @@ def run_with_stops(seed, counts, has_errors):
 
 
 def difference(expected, found, where=""):
-    """Returns the first part that is not the same."""
+    """Returns the first difference between two traces."""
     if type(expected) is type(found) and isinstance(expected, (list, tuple)) and len(expected) == len(found):
         for k, (a, b) in enumerate(zip(expected, found)):
             if a != b:
@@ -822,7 +833,7 @@ def seeds(part):
 
 @pytest.fixture
 def frozen_heap():
-    """Makes collecting garbage fast: what is there before a test is left out."""
+    """A fixture: excludes existing objects from garbage collection, which makes it fast."""
     gc.collect()
     gc.freeze()
     yield
@@ -833,7 +844,7 @@ def frozen_heap():
 @pytest.mark.parametrize("part", range(1 if SEED or SECONDS else 12))
 def test_random_loaders_are_torchs(part):
     for seed in seeds(part):
-        # Each case has as long as a test of its own would have.
+        # Each case gets the time limit of a whole test.
         signal.alarm(120)
         try:
             check(seed)

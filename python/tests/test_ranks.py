@@ -1,4 +1,4 @@
-"""Several processes: which one this is, loops with equally many steps, and their states as one."""
+"""Several processes: finding the rank, loops with equally many steps, and merged states."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def _no_launcher(monkeypatch):
 
 @pytest.fixture
 def alone(tmp_path):
-    """A process group of this process."""
+    """A fixture: a process group that contains only this process."""
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
@@ -167,7 +167,7 @@ def test_states_of_eight_ranks_are_resumed_by_six():
         rest += [batch["x"] for batch in loader]
     seen, rest = set(np.concatenate(seen).tolist()), set(np.concatenate(rest).tolist())
     assert len(seen) == 240
-    # Shares are rounded up to the same length, by samples of the beginning.
+    # Shares are rounded up to the same length with samples from the beginning.
     assert rest >= set(range(1000)) - seen and len(rest & seen) <= 6
 
 
@@ -184,7 +184,7 @@ def test_states_that_do_not_belong_together_are_refused():
     another = {**second, "dataset": {**second["dataset"], "image": "hflip"}}
     with pytest.raises(slotline.StateError, match=r"state 1 was .* another image pipeline \('hflip', and not 'none'\) than"):
         slotline.merge_states([first, another])
-    # As older versions wrote them.
+    # The entry that older versions wrote.
     old = [{**state, "fields": "abc"} for state in (first, second)]
     for state in old:
         del state["dataset"]

@@ -1,4 +1,5 @@
-"""What a collate function returns in a worker arrives as torch sends it: the same values, layouts, objects, and shared memory."""
+"""Results of a collate function in a worker arrive as with torch: the same values, layouts,
+objects, and shared memory."""
 
 import collections
 import copyreg
@@ -60,12 +61,13 @@ copyreg.pickle(Copied, lambda value: (Copied, ("copied",)))
 
 
 def batches(loader, make, cases, **options):
-    """Loads one batch for each case, which ``make`` returns in a worker."""
+    """Loads one batch for each case, which ``make`` creates in a worker."""
     return LOADERS[loader](cases, batch_size=1, num_workers=1, collate_fn=lambda cases: make(cases[0]), **options)
 
 
 def look(batch):
-    """Describes a batch: its values, which of them are one object, and which tensors are in the same memory."""
+    """Describes a batch: its values, which of them are the same object, and which tensors share
+    memory."""
     seen, kept, tensors = {}, [], []
 
     def describe(value):
@@ -79,7 +81,7 @@ def look(batch):
             grad = value.requires_grad
             if value.layout is not torch.strided or value.is_nested:
                 return kind, str(value.dtype), grad, str(value)
-            # Only one element is read of a dimension that would not fit in memory.
+            # Read only one element of a dimension with stride 0, which might not fit into memory.
             small = value[:1] if value.dim() and value.stride(0) == 0 else value
             numbers = bits(small.detach().clone(memory_format=torch.contiguous_format)).tolist()
             return kind, str(value.dtype), tuple(value.shape), value.stride(), grad, numbers
@@ -227,7 +229,7 @@ def test_own_batches_arrive_as_torchs():
 
 
 class Maker:
-    """Makes random batches, whose parts refer to each other."""
+    """Creates random batches whose parts refer to each other."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -369,7 +371,7 @@ def test_unusual_tensors_that_torch_pickles_otherwise_have_their_values():
 
 
 class Unreadable:
-    """A key whose pickles cannot be read, if it has this number."""
+    """A key that cannot be unpickled if it has this number."""
 
     def __init__(self, number):
         self.number = number
@@ -408,7 +410,7 @@ class Counted:
 
 
 class Counts(torch.utils.data.Dataset):
-    """Samples that have one key, which changes."""
+    """Samples with one key, which changes."""
 
     key = Counted()
 

@@ -36,7 +36,7 @@ class Plain(Samples):
 
 
 class Noisy(Plain):
-    """Its samples depend on random numbers, whose state it has."""
+    """Samples that depend on random numbers; the generator's state is the dataset's state."""
 
     def __getitem__(self, k):
         return k + torch.rand(1).item()
@@ -49,14 +49,15 @@ class Noisy(Plain):
 
 
 def odd(k):
-    """Some of these samples are errors."""
+    """Returns ``k``, or raises an error for some ``k``."""
     if k % 10 == 3:
         raise ValueError(k)
     return k
 
 
 class Stream(IterableDataset):
-    """Each worker reads its part, and draws random numbers. Part `k` is longer than part `k - 1`."""
+    """A stream of which each worker reads its part, and draws random numbers. Part `k` is longer
+    than part `k - 1`."""
 
     def _part(self):
         info = get_worker_info()
@@ -69,7 +70,7 @@ class Stream(IterableDataset):
 
 
 class StatefulStream(Stream):
-    """A stream that knows how far it is, and how often it was read to its end."""
+    """A stream whose state is its position, and how often it was read to its end."""
 
     def __init__(self):
         self.at = self.resumed = self.ends = self.read = 0
@@ -167,7 +168,7 @@ class Batches(Sampler):
 
 
 def disturb():
-    """Has all generators of the process elsewhere, as they are in another process."""
+    """Changes the states of all generators, as they would differ in another process."""
     torch.manual_seed(99)
     random.seed(99)
     np.random.seed(99)
@@ -254,7 +255,7 @@ def test_the_default_generator_is_left_alone():
 
 
 def test_a_pass_that_has_not_begun_goes_on_as_it_would():
-    """Samples draw from the same generator as the sampler."""
+    """Samples and sampler draw from the same generator."""
     loader = make(dict(dataset=Noisy(), shuffle=True))
     state, rest = taken(loader, 0)
     loader.load_state_dict(state)
@@ -377,7 +378,7 @@ def test_the_state_of_a_loop_that_was_left_is_kept():
     assert state["_num_yielded"] == 4
     loader.load_state_dict(state)
     assert len(list(loader)) == len(loader) - 4
-    # And the pass after that is a whole one.
+    # The pass after that is a whole one.
     assert len(list(loader)) == len(loader)
 
 
@@ -415,8 +416,8 @@ def test_a_state_before_any_pass_begins_none(dataset, workers):
     default = torch.get_rng_state()
     asked.state_dict()
     assert torch.equal(torch.get_rng_state(), default)
-    # Accelerate asks for a state when it makes a loader. Then it gives the generators of all processes the same state, and
-    # may replace the sampler.
+    # Accelerate requests a state when it wraps a loader. After that it sets the same generator
+    # state in all processes, and may replace the sampler.
     for each in (asked, expected):
         each.generator.manual_seed(2)
         each.batch_sampler.sampler = RandomSampler(dataset, generator=each.generator)
@@ -434,15 +435,16 @@ def test_a_state_has_the_epoch_of_a_distributed_sampler(workers, size):
     first = loader(4)
     batches = iter(first)
     next(batches)
-    # The epoch of the pass after it, which a program may set early.
+    # Set the epoch of the following pass early, as a program may do.
     first.sampler.set_epoch(5)
     state = json.loads(json.dumps(first.state_dict()))
     rest = list(batches)
-    # Lightning sets the epoch after it has begun the pass, so that it is another one when the order is drawn.
+    # The order is drawn with the epoch of the state, not with the one set on the new loader:
+    # Lightning sets the epoch only after it has begun the pass.
     second = resume(loader(0), state)
     assert second.state_dict() == state
     same(list(second), rest)
-    # After the end, the program decides.
+    # After the end of a pass, the program sets the epoch.
     first.sampler.set_epoch(5)
     state, after = json.loads(json.dumps(first.state_dict())), list(first)
     same(list(resume(loader(5), state)), after)
@@ -450,7 +452,7 @@ def test_a_state_has_the_epoch_of_a_distributed_sampler(workers, size):
 
 
 class Asking:
-    """Takes a state of this loader when it is received."""
+    """An object that requests the loader's state when it is unpickled."""
 
     loader = None
     states = []

@@ -1,4 +1,4 @@
-"""Workers that are threads."""
+"""Worker threads."""
 
 import gc
 import threading
@@ -113,7 +113,7 @@ def test_datasets_are_copied_if_that_is_asked_for(copies):
 
 
 def bad(kind):
-    """Numbers, of which one is an error of this kind."""
+    """Returns a dataset of numbers, of which one raises an error of this kind."""
 
     def make(k):
         if k == 3:
@@ -145,7 +145,8 @@ def test_an_interrupt_of_an_init_function_is_raised_in_the_loop():
 
     with pytest.raises(KeyboardInterrupt):
         next(iter(threads(ROWS, worker_init_fn=interrupt)))
-    # torch's `reraise` has the exception in a variable, and the exception has its frame.
+    # torch's `reraise` keeps the exception in a variable, and the exception refers to that frame:
+    # collect the cycle.
     gc.collect()
 
 

@@ -1,4 +1,5 @@
-"""Loops with a planted bottleneck that takes many times as long as all else: the verdict names it."""
+"""Loops with a planted bottleneck that takes many times as long as everything else: the verdict
+names it."""
 
 import os
 import threading
@@ -13,7 +14,7 @@ from slotline.torch._state.stats import _SMALL, Stats
 
 
 def Planted(seconds=0.0, slow=None):
-    """Numbers; sample ``slow``, or all of them, take some seconds."""
+    """Returns a dataset of numbers; sample ``slow``, or every sample, takes ``seconds``."""
 
     def make(k):
         if slow is None or k == slow:
@@ -97,7 +98,8 @@ def test_small_batches_are_the_limit():
         seen, stats = loader.verdict(), loader.stats()
         if seen.startswith("bound by handing over small batches: there is one every"):
             return
-    # Other programs may take the cores meanwhile; then workers wait for a core, or a batch takes long.
+    # Other programs may use the cores meanwhile; then workers wait for a core, or batches take
+    # long.
     assert seen.startswith("starved of cores") or stats["elapsed"] / stats["batches"] > _SMALL / 2, (seen, stats)
 
 
@@ -136,7 +138,7 @@ def test_workers_are_not_busier_than_the_pass_is_long(kind):
     batches = iter(loader)
     next(batches)
     time.sleep(0.6)
-    # In a step, one worker makes the slow batch, and the pass so far was short.
+    # During a step, one worker makes the slow batch, while the pass so far was short.
     for _ in range(2):
         stats = loader.stats()
         assert max(stats["busy"]) <= stats["elapsed"] < 0.6

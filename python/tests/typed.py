@@ -1,4 +1,5 @@
-"""Type checkers see the same in slotline's loader as in torch's: `mypy --strict typed.py` has nothing to say."""
+"""Type checkers accept slotline's loader like torch's: `mypy --strict typed.py` reports no
+errors."""
 
 from collections.abc import Iterator
 from typing import Any, TypedDict, assert_type
@@ -79,7 +80,7 @@ def ours() -> None:
     DataLoader(Numbers(), collate_fn=3)  # type: ignore[arg-type]
     DataLoader(Numbers(), worker_init_fn=collate)  # type: ignore[arg-type]
     train(loader)
-    # What torch has not.
+    # Arguments and methods that torch's loader does not have.
     DataLoader(Numbers(), worker_method="fibre")  # type: ignore[arg-type]
     DataLoader(Numbers(), on_error="ignore")  # type: ignore[arg-type]
     assert_type(loader.state_dict(), dict[str, Any])

@@ -11,9 +11,9 @@ pub trait CollateValues<D: Loadable> {
     /// Collates samples as torch's `default_collate` does, by their types at run time. The samples must be values, or
     /// convert into values.
     ///
-    /// Without batches, each sample goes through [`default_convert`]. With [`pin_memory`](Builder::pin_memory), the tensors
-    /// are pinned. To use custom functions for some types, call a [`Collator`](crate::Collator) in a
-    /// [collate](Builder::collate) function.
+    /// Without batching, each sample is converted with [`default_convert`]. With
+    /// [`pin_memory`](Builder::pin_memory), the tensors are pinned. To use custom functions for
+    /// some types, call a [`Collator`](crate::Collator) in a [collate](Builder::collate) function.
     ///
     /// ```
     /// use slotline::Loader;
@@ -48,7 +48,7 @@ impl<D: Loadable> CollateValues<D> for Builder<D> {
     }
 }
 
-/// Collates the samples as values, or converts a single sample if there are no batches.
+/// Collates the samples as values, or converts a single sample without batching.
 fn collated<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<Value, BoxError>
 where
     Value: for<'a> From<D::Item<'a>>,

@@ -43,7 +43,7 @@ impl<'a> Collation<'a> {
         Self { collator, place: Place::TOP, depth: 0 }
     }
 
-    /// Collates a batch of values of this place, with the user's function for them if there is one.
+    /// Collates a batch of values at this place, with the user's function for them if there is one.
     ///
     /// # Errors
     ///
@@ -57,8 +57,9 @@ impl<'a> Collation<'a> {
         }
     }
 
-    /// Collates a batch of values of this place by the rule of [`default_collate`], even if there is a user's function for
-    /// them. The values inside them are collated as usual, with the user's functions.
+    /// Collates a batch of values at this place by the rule of [`default_collate`], even if there
+    /// is a user's function for them. Values inside these values are collated as usual, with the
+    /// user's functions.
     ///
     /// # Errors
     ///
@@ -95,14 +96,15 @@ impl<'a> Collation<'a> {
             Value::List(_) => self
                 .transpose(&self.each(batch, |value| if let Value::List(items) = value { Some(items) } else { None })?),
             Value::Custom(custom) => {
-                // One level more, since a leaf may be at the maximum depth of `collate`.
+                // One more level, since a leaf may be at the maximum depth of `collate`.
                 let inner = self.deeper(MAX_DEPTH + 1)?;
                 custom.collate(batch, &inner).map_err(|error| self.failed(first, error))
             }
         }
     }
 
-    /// Returns this place one level deeper, so that functions that call each other endlessly fail too.
+    /// Returns this place one level deeper. The limit also stops functions that call each other
+    /// endlessly.
     fn deeper(&self, most: usize) -> Result<Collation<'_>, CollateError> {
         if self.depth > most {
             return Err(CollateError::TooDeep { path: self.path() });

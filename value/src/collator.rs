@@ -43,7 +43,8 @@ impl Collator {
 
     /// Collates with `function` wherever the first sample of the batch has a value of this kind.
     ///
-    /// Only the first value is sure to be of this kind. Use [`Collation::each`] to return an error if the others are not.
+    /// Only the first value is certain to be of this kind. Use [`Collation::each`] to return an
+    /// error if the others are not.
     pub fn with_kind(
         mut self,
         kind: Kind,
@@ -75,7 +76,7 @@ impl Collator {
         Collation::new(self).collate(&samples.iter().collect::<Vec<_>>())
     }
 
-    /// Returns the user's function for a value like this one, if there is one.
+    /// Returns the user's function for values like this one, if there is one.
     pub(crate) fn function(&self, value: &Value) -> Option<&Function> {
         let by_type = match value {
             Value::Custom(custom) => self.types.get(&custom.as_any().type_id()).map(|(_, function)| function),

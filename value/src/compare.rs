@@ -4,7 +4,8 @@ use crate::Value;
 
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
-        // A list of pairs to compare instead of recursion, since values may be nested to any depth.
+        // A list of pairs that still have to be compared, instead of recursion, since values may be
+        // nested to any depth.
         let mut pending = vec![(self, other)];
         while let Some((a, b)) = pending.pop() {
             let alike = match (a, b) {

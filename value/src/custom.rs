@@ -134,7 +134,7 @@ impl<T: CustomValue> From<Arc<T>> for Custom {
 }
 
 impl PartialEq for Custom {
-    /// Whether the two are clones of each other.
+    /// Returns whether both are clones of the same value.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0)) && self.type_name() == other.type_name()
     }

@@ -23,21 +23,21 @@ pub enum CollateError {
         at(path)
     )]
     Unsupported {
-        /// The place.
+        /// The place in the sample.
         path: Path,
-        /// The type.
+        /// The type of the value.
         found: String,
     },
     /// A sample has a different kind of value than the first sample.
     #[error("{}: expected {expected}, as in element 0, found {found}; the samples of a batch must be alike", place(*sample, path))]
     Mixed {
-        /// The place.
+        /// The place in the sample.
         path: Path,
-        /// The sample.
+        /// The index of the sample in the batch.
         sample: usize,
-        /// What the first sample has there.
+        /// The value that the first sample has at this place.
         expected: String,
-        /// What this sample has there.
+        /// The value that this sample has at this place.
         found: String,
     },
     /// A tensor has a different shape than the first sample's tensor.
@@ -46,9 +46,9 @@ pub enum CollateError {
         place(*sample, path)
     )]
     Shape {
-        /// The place.
+        /// The place in the sample.
         path: Path,
-        /// The sample.
+        /// The index of the sample in the batch.
         sample: usize,
         /// The shape of the first sample's tensor.
         expected: Vec<usize>,
@@ -61,9 +61,9 @@ pub enum CollateError {
         place(*sample, path)
     )]
     DType {
-        /// The place.
+        /// The place in the sample.
         path: Path,
-        /// The sample.
+        /// The index of the sample in the batch.
         sample: usize,
         /// The dtype of the first sample's tensor.
         expected: DType,
@@ -76,11 +76,11 @@ pub enum CollateError {
         place(*sample, path)
     )]
     MissingKey {
-        /// The place of the map.
+        /// The place of the map in the sample.
         path: Path,
-        /// The sample.
+        /// The index of the sample in the batch.
         sample: usize,
-        /// The key.
+        /// The missing key.
         key: String,
     },
     /// A list or tuple has a different length than the first sample's list or tuple.
@@ -89,9 +89,9 @@ pub enum CollateError {
         place(*sample, path)
     )]
     Length {
-        /// The place.
+        /// The place in the sample.
         path: Path,
-        /// The sample.
+        /// The index of the sample in the batch.
         sample: usize,
         /// The length of the first sample's list.
         expected: usize,
@@ -101,9 +101,9 @@ pub enum CollateError {
     /// The batch would have an invalid shape.
     #[error("the tensors{} cannot be stacked", at(path))]
     Stack {
-        /// The place.
+        /// The place in the sample.
         path: Path,
-        /// Why not.
+        /// The reason.
         source: ShapeError,
     },
     /// The batch needs more memory than is available.
@@ -112,7 +112,7 @@ pub enum CollateError {
         at(path)
     )]
     Memory {
-        /// The place.
+        /// The place in the sample.
         path: Path,
         /// The number of tensors.
         samples: usize,
@@ -128,11 +128,11 @@ pub enum CollateError {
     /// A user's function or a custom value's method failed.
     #[error("{what}{} could not be collated or converted: {}", at(path), with_causes(&**source))]
     Custom {
-        /// The place.
+        /// The place in the sample.
         path: Path,
         /// The type or kind of the value.
         what: String,
-        /// Why it failed.
+        /// The error of the function or method.
         r#source: BoxError,
     },
 }
@@ -144,19 +144,19 @@ pub enum PinError {
     /// The memory for a tensor could not be allocated or locked.
     #[error("the tensor{} could not be pinned: {}", at(path), with_causes(source))]
     Tensor {
-        /// The place.
+        /// The place in the value.
         path: Path,
-        /// Why not.
+        /// The reason.
         r#source: PinMemoryError,
     },
     /// A custom value's method failed.
     #[error("{what}{} could not be pinned: {}", at(path), with_causes(&**source))]
     Custom {
-        /// The place.
+        /// The place in the value.
         path: Path,
-        /// The type.
+        /// The type of the value.
         what: String,
-        /// Why it failed.
+        /// The error of the method.
         r#source: BoxError,
     },
     /// The value is nested deeper than [`MAX_DEPTH`].

@@ -104,7 +104,7 @@ fn tensor<T: Element>(data: Vec<T>, shape: &[usize]) -> Value {
     Array::new(data, shape).expect("the shape of the data itself").into()
 }
 
-/// Conversions of types whose elements have one dtype.
+/// Implements `From` for types that become one tensor.
 macro_rules! dense {
     ($({$($generics:tt)*} $type:ty, |$it:ident| $value:expr;)*) => {$(
         impl<$($generics)*> From<$type> for Value {

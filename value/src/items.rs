@@ -1,4 +1,4 @@
-//! [`Items`]: the values in a container. They are shared by its clones, and dropped without recursion.
+//! [`Items`]: the values in a container. Clones share them, and they are dropped without recursion.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::Value;
 /// The values of a tuple or a list. Dereferences to a slice.
 #[derive(Clone, Default)]
 pub struct Items(
-    /// `None` if there are no values, so that an empty one needs no allocation.
+    /// `None` if there are no values, so that an empty container needs no allocation.
     Option<Arc<Vec<Value>>>,
 );
 

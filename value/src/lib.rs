@@ -1,8 +1,9 @@
 //! Dynamically typed samples for [slotline], with torch's `default_collate`, `default_convert` and pinning.
 //!
-//! A [`Sample`](slotline::sample::Sample) has a static type, and writes itself into a batch's memory. Where the structure of
-//! a sample is only known when it is read (from JSON, from another language), use a [`Value`]: a tree of numbers, texts,
-//! tensors, maps, tuples, lists and user-defined types. [`default_collate`] collates a batch of values into one value:
+//! A [`Sample`](slotline::sample::Sample) has a static type, and writes itself into a batch's
+//! memory. If the structure of a sample is known only at run time (for example from JSON or another
+//! language), use a [`Value`]: a tree of numbers, texts, tensors, maps, tuples, lists and
+//! user-defined types. [`default_collate`] collates a batch of values into one value:
 //!
 //! | samples | batch of B |
 //! |---|---|
@@ -45,16 +46,19 @@
 //!
 //! # Differences from torch
 //!
-//! Torch chooses the rule by the type of the first element, and accepts many mixed batches. Here, a batch whose samples are
-//! not alike is an error that names the sample and the place in it. In these cases, torch
-//! - makes one tensor of numbers, bools and one-element tensors: f32 of integers with a float among them, f64 of
-//!   floats with an integer, i64 of bools with an integer;
+//! Torch chooses the rule by the type of the first element, and accepts many mixed batches. Here, a
+//! batch of samples with different types or structures is an error that names the sample and the
+//! place in it. In the following cases, which are errors here, torch
+//! - makes one tensor of numbers, bools and one-element tensors: f32 of integers with a float among
+//!   them, f64 of floats with an integer, i64 of bools with an integer;
 //! - converts tensors to a common dtype;
-//! - collates tuples, lists and texts of one length with each other, named tuples of different types (cut to the
-//!   shortest), texts with anything, and anything with a map or a named tuple that is empty.
+//! - collates tuples, lists and texts of one length with each other, named tuples of different
+//!   types (cut to the shortest), texts with anything, and anything with a map or a named tuple
+//!   that is empty.
 //!
-//! Texts always become a list; torch returns a tuple for texts inside a container. Integers beyond i64, which
-//! torch cannot collate, become a u64 tensor if the samples have them as `u64`. Keys of maps are texts.
+//! Texts always become a list; torch returns a tuple for texts inside a container. Integers beyond
+//! i64, which torch cannot collate, become a u64 tensor if the samples contain them as `u64`. Keys
+//! of maps are texts.
 //!
 //! # Sharing, depth and size
 //!

@@ -8,7 +8,7 @@ use crate::{Items, Value};
 
 /// Values under keys, in insertion order. Looking up a key takes constant time.
 ///
-/// A map is collected from pairs. A repeated key keeps its place and takes the later value.
+/// A map can be collected from pairs; a repeated key keeps its position and takes the later value.
 #[derive(Clone, Default)]
 pub struct Map {
     /// The keys, shared by the first map of a batch and the collated map.
@@ -43,7 +43,7 @@ impl Map {
         self.keys.len()
     }
 
-    /// Whether there are no keys.
+    /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -54,13 +54,13 @@ impl Map {
         Self { keys: self.keys.clone(), values }
     }
 
-    /// Returns the values for modification. Only a map that is being dropped may be emptied: there must be a value for each
-    /// key.
+    /// Returns the values for modification. There must be one for each key, so only a map that is
+    /// being dropped may be emptied.
     pub(crate) fn values_mut(&mut self) -> &mut Items {
         &mut self.values
     }
 
-    /// Whether the other map has the same keys in the same order.
+    /// Returns whether the other map has the same keys in the same order.
     pub(crate) fn same_keys(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.keys, &other.keys) || self.keys().eq(other.keys())
     }
@@ -113,7 +113,8 @@ impl Named {
         &mut self.fields
     }
 
-    /// Whether the other named tuple has the same type: the same name, and the same fields in the same order.
+    /// Returns whether the other named tuple has the same type: the same name, and the same fields
+    /// in the same order.
     pub(crate) fn same_type(&self, other: &Self) -> bool {
         self.name == other.name && self.fields.same_keys(&other.fields)
     }

@@ -1,4 +1,4 @@
-//! Places in a value: an owned [`Path`], and a borrowed [`Place`] while a value is traversed.
+//! Places in a value: an owned [`Path`], and a borrowed [`Place`] during a traversal.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// Whether a key can be written after a dot without quotes.
+/// Returns whether a key can be written after a dot without quotes.
 fn is_plain(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
 }

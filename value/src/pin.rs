@@ -1,4 +1,4 @@
-//! Values in pinned memory, which a GPU's copy engine can read at any time.
+//! Values in pinned (page-locked) memory, which a GPU's copy engine can read directly.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use crate::{PinError, Value};
 impl Value {
     /// Returns this value with all its tensors in page-locked memory, as torch's `pin_memory` does.
     ///
-    /// Each tensor that is not pinned yet is copied to separate
-    /// [pinned memory](slotline::array::AnyArray::pin_memory). Maps, tuples and lists are kept, and the values in them are
-    /// pinned. A custom value becomes the result of its [`pin_memory`](crate::CustomValue::pin_memory). Everything else is
-    /// left unchanged.
+    /// Each tensor that is not pinned yet is copied to separate [pinned
+    /// memory](slotline::array::AnyArray::pin_memory). Maps, tuples and lists keep their structure,
+    /// with pinned values. A custom value becomes the result of its
+    /// [`pin_memory`](crate::CustomValue::pin_memory). Everything else is left unchanged.
     ///
     /// # Errors
     ///
-    /// Returns [`PinError::Tensor`] if the system refuses to lock that much memory; the message names `RLIMIT_MEMLOCK` and
-    /// says what to do. Returns [`PinError::Custom`] with the error of a custom value's method, and [`PinError::TooDeep`] if
-    /// the value is nested too deep.
+    /// Returns [`PinError::Tensor`] if the system refuses to lock that much memory; the message
+    /// names `RLIMIT_MEMLOCK` and says what to do. Returns [`PinError::Custom`] with the error of a
+    /// custom value's method, and [`PinError::TooDeep`] if the value is nested too deeply.
     pub fn pin_memory(self) -> Result<Value, PinError> {
         let rebuild = Rebuild {
             leaf: &|leaf, place| match leaf {
@@ -38,7 +38,8 @@ impl Value {
         rebuild.top(&self)
     }
 
-    /// Whether this value contains tensors and all of them are in pinned memory. Tensors inside custom values are ignored.
+    /// Returns whether this value contains tensors and all of them are in pinned memory. Tensors
+    /// inside custom values are ignored.
     pub fn is_pinned(&self) -> bool {
         let (mut pending, mut tensors) = (vec![self], false);
         while let Some(value) = pending.pop() {

@@ -1,13 +1,13 @@
-//! Rebuilds a value leaf by leaf.
+//! Rebuilding a value from its converted leaves.
 
 use crate::path::{Place, To};
 use crate::{Items, MAX_DEPTH, Path, Value};
 
-/// How each part of a value is rebuilt.
+/// The functions that convert the parts of a value.
 pub(crate) struct Rebuild<'f, E> {
     /// Converts a leaf.
     pub(crate) leaf: &'f dyn Fn(&Value, &Place<'_>) -> Result<Value, E>,
-    /// What a tuple becomes.
+    /// Creates the container that replaces a tuple.
     pub(crate) tuple: fn(Items) -> Value,
     pub(crate) too_deep: fn(Path) -> E,
 }

@@ -10,7 +10,7 @@ use slotline::tensor::{AnyTensorView, TensorView};
 
 use crate::{MAX_DEPTH, Value};
 
-/// An error of a value whose leaves differ from the declared ones.
+/// The error for a value whose fields differ from the declared ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} was declared, but the sample has {}; give every sample the same keys in the same order, or the loader a collate function (CollateValues::collate_values)",
@@ -18,7 +18,7 @@ use crate::{MAX_DEPTH, Value};
     part(found)
 )]
 pub struct WrongPart {
-    /// `None` if no further field of this value was declared.
+    /// The declared field; `None` if the value has more fields than were declared.
     declared: Option<String>,
     found: String,
 }
@@ -27,7 +27,8 @@ fn part(name: &str) -> String {
     if name.is_empty() { "a single tensor or number".to_owned() } else { format!("field {name}") }
 }
 
-/// The fields of a value are its numbers, bools and tensors, in order, each named by the path to it: `boxes.0.x`.
+/// The fields of a value are its numbers, bools and tensors, in order. Each is named by the path to
+/// it, such as `boxes.0.x`.
 ///
 /// Texts, bytes and custom values have no fixed size in a batch. Samples that contain them, and values without any fields,
 /// need a [collate function](crate#in-a-loader). A value that is nested deeper than [`MAX_DEPTH`] is an error, and so is a

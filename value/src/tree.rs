@@ -14,9 +14,10 @@ use crate::{Custom, CustomValue, Items, Map, Named};
 /// Values are created with `From`, or with [`map`](Self::map), [`named`](Self::named), [`tuple`](Self::tuple),
 /// [`list`](Self::list), [`bytes`](Self::bytes) and [`custom`](Self::custom).
 ///
-/// Signed integers, and unsigned integers of up to 32 bits, become an `Int`; floating-point numbers become a `Float`. A
-/// `u64`, which may not fit into an i64, becomes a u64 tensor without dimensions, and so does a complex number. Arrays, slices and vectors of numbers
-/// become tensors.
+/// Signed integers, and unsigned integers of up to 32 bits, become an `Int`; floating-point numbers
+/// become a `Float`. A `u64`, which may not fit into an i64, becomes a u64 tensor without
+/// dimensions; a complex number also becomes a tensor without dimensions. Arrays, slices and
+/// vectors of numbers become tensors.
 ///
 /// Two values are equal if their kinds and contents are equal. Tensors are compared by dtype, shape and elements (so a NaN
 /// is not equal to itself), and maps without regard to the order of their keys. A custom value is equal only to its clones.
@@ -47,9 +48,9 @@ pub enum Value {
     Map(Map),
     /// A tuple or struct with a name and named fields.
     Named(Named),
-    /// Values that belong together, each with its own meaning.
+    /// Values at fixed positions, each with its own meaning.
     Tuple(Items),
-    /// Values with the same meaning.
+    /// A sequence of values with the same meaning.
     List(Items),
     /// A value of a user-defined type.
     Custom(Custom),
@@ -245,7 +246,7 @@ impl Value {
         self.items().len()
     }
 
-    /// Whether there are no [child values](Self::items), as for every leaf.
+    /// Returns whether there are no [child values](Self::items), as in every leaf.
     pub fn is_empty(&self) -> bool {
         self.items().is_empty()
     }
@@ -261,7 +262,7 @@ impl Value {
     }
 }
 
-/// Describes a value in an error message, with more than its kind where a detail may be the cause.
+/// Describes a value for an error message, with details of a tensor or a named tuple.
 pub(crate) fn describe(value: &Value) -> String {
     match value {
         Value::Tensor(array) => format!("{} tensor of shape {:?}", array.dtype(), array.shape()),

@@ -1,4 +1,4 @@
-// Arrays in memory, for datasets that need no code.
+// Arrays in memory, for datasets that need no user code.
 #ifndef SLOTLINE_ARRAY_HPP
 #define SLOTLINE_ARRAY_HPP
 
@@ -15,8 +15,9 @@
 
 namespace slotline {
 
-/// An array of one element type, whose rows are samples. Its memory is not copied. It is released, on any thread, when
-/// the last loader and the last batch that use it are destroyed. A moved-from array cannot be used to make a dataset.
+/// An array of one element type; its first dimension is the sample. Its memory is not copied. The
+/// memory is released, on any thread, when the last loader and the last batch that use it are
+/// destroyed. A moved-from array cannot be used in a dataset.
 class array {
  public:
   /// Takes ownership of a vector's memory.
@@ -24,13 +25,14 @@ class array {
   array(std::string name, std::vector<T> values, std::vector<std::int64_t> shape = {})
       : array(std::move(name), std::make_shared<const std::vector<T>>(std::move(values)), std::move(shape)) {}
 
-  /// Shares existing memory, which `keeper` keeps alive (null: the memory must outlive all loaders).
+  /// Shares existing memory, which `keeper` keeps alive. If `keeper` is null, the memory must
+  /// outlive all loaders.
   template <class T>
   array(std::string name, const T* data, std::vector<std::int64_t> shape, std::shared_ptr<const void> keeper)
       : name_(std::move(name)), type_(dtype_of<T>), shape_(std::move(shape)), data_(std::move(keeper), data) {}
 
-  /// Returns the array for the C API, with a share of the memory: the caller must call its `drop`. It points into this
-  /// array.
+  /// Returns the array for the C API, with a reference to the memory: the caller must call its
+  /// `drop`. It points into this array object.
   slotline_array release() const {
     slotline_array raw{};
     raw.struct_size = sizeof raw;
@@ -60,8 +62,8 @@ class array {
   std::string name_;
   dtype type_;
   std::vector<std::int64_t> shape_;
-  /// Points to the elements and keeps their memory alive. Both are in one pointer, so that a moved-from array has
-  /// neither.
+  /// Points to the elements and keeps their memory alive. One pointer does both, so that a
+  /// moved-from array has neither.
   std::shared_ptr<const void> data_;
 };
 

@@ -28,7 +28,7 @@ class dims {
   bool empty() const noexcept { return size_ == 0; }
   const std::int64_t* begin() const noexcept { return values_; }
   const std::int64_t* end() const noexcept { return values_ + size_; }
-  /// Not checked, as in std::vector.
+  /// Not bounds-checked, as in std::vector.
   std::int64_t operator[](std::size_t i) const noexcept { return values_[i]; }
 
  private:
@@ -36,8 +36,8 @@ class dims {
   std::size_t size_;
 };
 
-/// A field of a batch, in the memory that the workers wrote. The tensor, and everything it points to, is valid as long
-/// as the batch.
+/// A field of a batch, in the memory that the workers wrote. The tensor, and everything it points
+/// to, is valid as long as the batch.
 class tensor {
  public:
   explicit tensor(const slotline_tensor& raw) noexcept : raw_(raw) {}
@@ -45,8 +45,8 @@ class tensor {
   const char* name() const noexcept { return raw_.name; }
   slotline::dtype dtype() const noexcept { return static_cast<slotline::dtype>(raw_.dtype); }
   slotline::kind kind() const noexcept { return static_cast<slotline::kind>(raw_.kind); }
-  /// The lengths of the dimensions. The first dimension is the samples, or, for a packed field, the items of all
-  /// samples.
+  /// The lengths of the dimensions. The first dimension is the sample, or, for a packed field, the
+  /// item of any sample.
   dims shape() const noexcept { return {raw_.shape, raw_.ndim}; }
   /// The strides, in elements, not bytes.
   dims strides() const noexcept { return {raw_.strides, raw_.ndim}; }
@@ -69,7 +69,7 @@ class view : public tensor {
     if (dtype() != dtype_of<T>) detail::raise(error(code::invalid, mismatch(*this)));
   }
 
-  /// Makes a view without exceptions: OK and a view, or the failure.
+  /// Creates a view without exceptions: OK and a view, or the failure.
   static status try_make(const tensor& field, std::optional<view>& out) {
     if (field.dtype() != dtype_of<T>) return {code::invalid, mismatch(field)};
     out.emplace(view(field));
@@ -80,7 +80,7 @@ class view : public tensor {
   std::size_t size() const noexcept { return raw_.bytes / sizeof(T); }
   const T* begin() const noexcept { return data(); }
   const T* end() const noexcept { return data() + size(); }
-  /// Not checked, as in std::vector.
+  /// Not bounds-checked, as in std::vector.
   const T& operator[](std::size_t i) const noexcept { return data()[i]; }
   operator span<const T>() const noexcept { return {data(), size()}; }
 
@@ -94,7 +94,7 @@ class view : public tensor {
   }
 
  private:
-  /// A view of a field that is known to have this type.
+  /// Creates a view of a field that is known to have this type.
   explicit view(const tensor& field) noexcept : tensor(field) {}
 
   static std::string mismatch(const tensor& field) {
@@ -104,11 +104,11 @@ class view : public tensor {
 
 namespace detail {
 
-/// The result of a collate function, of any type.
+/// The result of a collate function, as a base class for results of any type.
 struct collated {
   explicit collated(const char* tag) noexcept : type(tag) {}
   virtual ~collated() = default;
-  /// The address of the type's tag.
+  /// The address of a tag that identifies the type.
   const char* type;
 };
 template <class T>
@@ -117,7 +117,8 @@ struct collated_as : collated {
   T made;
 };
 
-/// Tells ThreadSanitizer about each row of a field of fixed shape: callbacks write them one by one.
+/// Informs ThreadSanitizer about each row of a field of fixed shape, since callbacks write rows
+/// individually.
 inline void tell_rows([[maybe_unused]] void (*tell)(const void*) noexcept, [[maybe_unused]] const slotline_tensor& field,
                       [[maybe_unused]] std::size_t rows) noexcept {
 #ifdef SLOTLINE_SANITIZE_THREAD
@@ -126,7 +127,7 @@ inline void tell_rows([[maybe_unused]] void (*tell)(const void*) noexcept, [[may
 #endif
 }
 
-/// Frees a batch, whose rows may then be written again.
+/// Frees a batch, so that its rows may be written again.
 inline void free_batch(slotline_batch* raw) noexcept {
 #ifdef SLOTLINE_SANITIZE_THREAD
   for (std::size_t i = 0; slotline_batch_device(raw) < 0 && i < slotline_batch_num_fields(raw); ++i) {
@@ -149,15 +150,17 @@ struct dlpack_deleter {
 
 }  // namespace detail
 
-/// A DLPack tensor that was not imported yet: pass `release()` to the importer. Needs dlpack.h, or torch's copy of it.
+/// A DLPack tensor that was not imported yet: pass `release()` to the importer. Requires dlpack.h,
+/// or torch's copy of it.
 template <class Managed>
 using dlpack = std::unique_ptr<Managed, detail::dlpack_deleter>;
 
-/// A lease on a batch: its tensors are in the memory that the workers wrote. Destroying it frees the memory for another
-/// batch. It may be destroyed on any thread, in any order, even after the loader.
+/// A batch, which owns the memory that the workers wrote its tensors into. Destroying it makes the
+/// memory available for another batch. It may be destroyed on any thread, in any order, even after
+/// the loader.
 class batch {
  public:
-  /// An empty batch, to be filled by `loader::try_next`.
+  /// Creates an empty batch, to be filled by `loader::try_next`.
   batch() noexcept = default;
   /// Takes ownership of a batch of the C API.
   explicit batch(slotline_batch* raw) noexcept : raw_(raw) {}
@@ -175,24 +178,26 @@ class batch {
   }
   std::size_t num_fields() const noexcept { return slotline_batch_num_fields(raw_.get()); }
 
-  /// A field by number or name. Throws slotline::error if it does not exist.
+  /// Returns a field by number or name. Throws slotline::error if it does not exist.
   slotline::tensor tensor(std::size_t field) const& SLOTLINE_LIFETIMEBOUND { return slotline::tensor(raw_tensor(field)); }
   slotline::tensor tensor(const std::string& field) const& SLOTLINE_LIFETIMEBOUND { return slotline::tensor(raw_tensor(field)); }
 
-  /// The number of the device that the batch is on, or on its way to; -1 for the host.
+  /// The number of the device that the batch is on, or is being copied to; -1 for the host.
   int device() const noexcept { return slotline_batch_device(raw_.get()); }
 #ifdef SLOTLINE_HAS_CUDA
-  /// For a batch on a device: makes a stream, a `cudaStream_t`, wait for the copy; the host does not wait. The batch's memory is
-  /// not reused before the work that was launched on the stream has finished.
+  /// For a batch on a device: makes a stream, a `cudaStream_t`, wait for the copy; the host does
+  /// not wait. The batch's memory is not reused before the work that was launched on the stream has
+  /// finished.
   void ready_on(void* stream) const { detail::check(slotline_batch_ready_on, raw_.get(), stream); }
-  /// Releases a batch on a device: its memory is filled again once the stream has reached this point.
+  /// Releases a batch on a device: its memory is reused once the stream has reached this point.
   void release_on(void* stream) { detail::check(slotline_batch_release_on, raw_.release(), stream); }
-  /// Blocks this thread until the copy to the device is complete.
+  /// Blocks the calling thread until the batch is completely copied to the device.
   void wait() const { detail::check(slotline_batch_wait, raw_.get()); }
 #endif
 
-  /// A field with elements of type T, on the host. Throws slotline::error if it has another type. Of a batch on a device,
-  /// `tensor` has the device addresses, for kernels on streams that the batch was made ready on.
+  /// Returns a field with elements of type T, on the host. Throws slotline::error if it has another
+  /// type. For a batch on a device, use `tensor`, which has device addresses for kernels on streams
+  /// that the batch was made ready on.
   template <class T>
   view<T> field(std::size_t field) const& SLOTLINE_LIFETIMEBOUND {
     try_on_host().raise();
@@ -204,7 +209,8 @@ class batch {
     return view<T>(raw_tensor(field));
   }
 
-  /// A field by number or name, without exceptions: OK and a view, or the failure. The view is valid as long as the batch.
+  /// Returns a field by number or name, without exceptions: OK and a view, or the failure. The view
+  /// is valid as long as the batch.
   template <class T, class Field>
   status try_field(const Field& field, std::optional<view<T>>& out) const& {
     slotline_tensor raw;
@@ -213,22 +219,25 @@ class batch {
     return result ? view<T>::try_make(slotline::tensor(raw), out) : std::move(result);
   }
 
-  /// The first fields of the batch: `auto [images, labels] = batch.fields<float, std::int64_t>();`
+  /// Returns the first fields of the batch: `auto [images, labels] = batch.fields<float,
+  /// std::int64_t>();`
   template <class... T>
   std::tuple<view<T>...> fields() const& SLOTLINE_LIFETIMEBOUND {
     return fields_of<T...>(std::index_sequence_for<T...>());
   }
 
-  /// A field as a DLPack tensor, which keeps the batch's memory until its deleter is called (on any thread, even after
-  /// the batch was destroyed): `at::fromDLPackVersioned(batch.dlpack(0).release())`. That of a batch on a device is for use
-  /// on `stream`, which waits for the copy.
+  /// Returns a field as a DLPack tensor: `at::fromDLPackVersioned(batch.dlpack(0).release())`. The
+  /// tensor keeps the batch's memory alive until its deleter is called (on any thread, even after
+  /// the batch was destroyed). For a batch on a device, the tensor is for use on `stream`, which
+  /// waits for the copy.
   template <class Managed = DLManagedTensorVersioned>
   slotline::dlpack<Managed> dlpack(std::size_t field, void* stream = nullptr) const {
     Managed* out = nullptr;
     detail::check(slotline_batch_dlpack, raw_.get(), field, stream, &out);
     return slotline::dlpack<Managed>(out);
   }
-  /// A field as a DLPack tensor of the older form: `at::fromDLPack(batch.dlpack_unversioned(0).release())`.
+  /// Returns a field as a DLPack tensor in the layout before DLPack 1.0:
+  /// `at::fromDLPack(batch.dlpack_unversioned(0).release())`.
   template <class Managed = DLManagedTensor>
   slotline::dlpack<Managed> dlpack_unversioned(std::size_t field, void* stream = nullptr) const {
     Managed* out = nullptr;
@@ -236,7 +245,8 @@ class batch {
     return slotline::dlpack<Managed>(out);
   }
 
-  /// The result of the collate function. Throws slotline::error if there is none, or if it has another type.
+  /// Returns the result of the collate function. Throws slotline::error if there is none, or if it
+  /// has another type.
   template <class T>
   T& made() const& SLOTLINE_LIFETIMEBOUND {
     auto* base = static_cast<detail::collated*>(slotline_batch_user(raw_.get()));
@@ -261,17 +271,17 @@ class batch {
   void made() && = delete;
 
   slotline_batch* raw() const noexcept { return raw_.get(); }
-  /// Gives up the batch of the C API, which the caller must free.
+  /// Releases ownership of the batch of the C API, which the caller must free.
   slotline_batch* release() noexcept { return raw_.release(); }
 
  private:
-  /// The host cannot read memory of a device.
+  /// Fails for a batch on a device, whose memory the host cannot read.
   status try_on_host() const noexcept {
     if (device() < 0) return {};
     return {code::invalid, "the batch is on a device; take tensor(i), and read it on a stream that the batch is ready on"};
   }
 
-  /// Tells ThreadSanitizer that this thread reads a field now.
+  /// Informs ThreadSanitizer that this thread now reads a field.
   void taken_over([[maybe_unused]] const slotline_tensor& field) const noexcept {
 #ifdef SLOTLINE_SANITIZE_THREAD
     if (device() < 0) detail::tell_rows(detail::taken_over, field, size());
@@ -310,8 +320,8 @@ class batch {
   detail::owned<slotline_batch, detail::free_batch> raw_;
 };
 
-/// A batch, or nothing at the end of a pass: after `loader.epoch()`,
-/// `while (auto batch = loader.next()) train(batch->field<float>(0));`
+/// A batch, or nothing at the end of a pass. After `loader.epoch()`: `while (auto batch =
+/// loader.next()) train(batch->field<float>(0));`
 class next_batch : public std::optional<batch> {
  public:
   using std::optional<batch>::optional;

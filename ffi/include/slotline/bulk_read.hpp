@@ -13,15 +13,16 @@
 
 namespace slotline {
 
-/// Takes the samples of a bulk read, in order. Valid only during the call that receives it, on its thread.
+/// Receives the samples of a bulk read, in order. Valid only during the call that receives it, on
+/// its thread.
 class sample_sink {
  public:
   sample_sink(slotline_sample_sink* raw, const std::vector<field>& fields) noexcept : raw_(raw), fields_(fields) {}
   sample_sink(const sample_sink&) = delete;
   sample_sink& operator=(const sample_sink&) = delete;
 
-  /// Puts the next sample: calls `write(slotline::sample&)` at once. If it throws, the bulk read fails with that exception, as
-  /// the error of this sample.
+  /// Stores the next sample, by calling `write(slotline::sample&)` before it returns. If that
+  /// throws, the bulk read fails with that exception, as the error of this sample.
   template <class Write>
   void operator()(const Write& write) {
     const call<Write> given{write, fields_};
@@ -30,7 +31,8 @@ class sample_sink {
 #ifdef SLOTLINE_EXCEPTIONS
     detail::raise(detail::reported("the sample could not be put"));
 #endif
-    // Without exceptions the samples after this one are not put, either, and the bulk read fails once it returns.
+    // Without exceptions, later samples are not stored either, and the bulk read fails once the
+    // user's function returns.
   }
 
  private:

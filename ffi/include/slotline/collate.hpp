@@ -1,4 +1,4 @@
-// Batches of any type, made by a user's function.
+// Batches of any type, made by a user's collate function.
 #ifndef SLOTLINE_COLLATE_HPP
 #define SLOTLINE_COLLATE_HPP
 
@@ -15,7 +15,8 @@
 
 namespace slotline {
 
-/// The samples of a batch, in sequence, for a collate function. Valid only during that call, on its thread.
+/// The samples of a batch, one after another, for a collate function. Valid only during that call,
+/// on its thread.
 class samples {
  public:
   samples(slotline_samples* raw, slotline_failure* failure) : raw_(raw), failure_(failure), fields_(MAX_FIELDS) {
@@ -25,31 +26,35 @@ class samples {
   samples& operator=(const samples&) = delete;
   ~samples() { tell(detail::handed_over); }
 
-  /// Reads the next sample; returns false after the last one. Throws if the sample cannot be read. If that exception
-  /// leaves the collate function, the batch fails with the sample's error, its exception and its index; if the function
-  /// catches it, it can continue with the next sample.
+  /// Reads the next sample; returns false after the last one. Throws if the sample cannot be read.
+  /// If the collate function lets that exception through, the batch fails with the sample's error,
+  /// its exception and its index; if it catches the exception, it can continue with the next
+  /// sample.
   bool next() {
     const slotline_status result = read();
     if (result != SLOTLINE_OK && result != SLOTLINE_END) detail::raise(detail::reported("a sample cannot be read"));
     return result == SLOTLINE_OK;
   }
-  /// The same without exceptions: also returns false if the sample cannot be read. If the collate function then returns, the
-  /// batch fails with the sample's error; if it calls this again, it continues with the next sample.
+  /// Works like `next` without exceptions: returns false also if the sample cannot be read. If the
+  /// collate function then returns, the batch fails with the sample's error; if it calls this
+  /// again, it continues with the next sample.
   bool try_next() noexcept {
     const slotline_status result = read();
     unread_ = result != SLOTLINE_OK && result != SLOTLINE_END;
     return result == SLOTLINE_OK;
   }
-  /// Whether the last call of `try_next` returned false because the sample cannot be read, and not after the last one.
+  /// Whether the last call of `try_next` returned false because the sample could not be read,
+  /// rather than after the last sample.
   bool unread() const noexcept { return unread_; }
-  /// Makes the batch fail with this message, like an exception that leaves the collate function. What it returns is not used.
+  /// Makes the batch fail with this message, like an exception from the collate function, whose
+  /// return value is then ignored.
   void fail(const std::string& message) noexcept { failure_.fail(message); }
   bool failed() const noexcept { return failure_.failed(); }
   /// The maximum number of samples that are left.
   std::size_t left() const noexcept { return slotline_samples_left(raw_); }
 
-  /// A field of the current sample, without the batch dimension. Valid until the next call of next(). Throws
-  /// slotline::error if the field does not exist or has another type.
+  /// Returns a field of the current sample, without the batch dimension. Valid until the next call
+  /// of next(). Throws slotline::error if the field does not exist or has another type.
   template <class T>
   view<T> field(std::size_t field) const {
     if (field >= fields_.size() || !fields_[field].name)
@@ -66,7 +71,7 @@ class samples {
     if (result == SLOTLINE_OK) tell(detail::taken_over);
     return result;
   }
-  /// Tells ThreadSanitizer about the current sample.
+  /// Informs ThreadSanitizer about the current sample.
   void tell(void (*how)(const void*) noexcept) const noexcept {
     for (const slotline_tensor& field : fields_)
       if (field.name) detail::tell_rows(how, field, 1);

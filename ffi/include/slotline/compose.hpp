@@ -1,4 +1,4 @@
-// Datasets made of other datasets: the functions of `dataset` that need more than a line.
+// Datasets made of other datasets: the longer member functions of `dataset`.
 #ifndef SLOTLINE_COMPOSE_HPP
 #define SLOTLINE_COMPOSE_HPP
 
@@ -21,7 +21,7 @@
 namespace slotline {
 namespace detail {
 
-/// A user's function that makes samples, with what its callback needs.
+/// A user's function that makes samples, and the fields of these samples.
 template <class Function>
 struct mapping {
   Function function;
@@ -32,7 +32,7 @@ struct mapping {
         [&] {
           const use call(user);
           const auto& self = *static_cast<const mapping*>(user);
-          // The batch belongs to the library.
+          // The batch is owned by the library.
           struct lent {
             batch source;
             ~lent() { source.release(); }
@@ -47,7 +47,7 @@ struct mapping {
 
 }  // namespace detail
 
-/// Makes a dataset of several others with a function of the C API.
+/// Creates a dataset of several others with a function of the C API.
 template <class Function>
 status dataset::composed(std::optional<dataset>& out, Function function, const std::vector<dataset>& datasets) {
   std::vector<const slotline_dataset*> raws;

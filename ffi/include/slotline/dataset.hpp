@@ -23,8 +23,8 @@
 
 namespace slotline {
 
-/// A dataset, which a loader reads. Copies refer to the same dataset; it lives until the last loader of it is
-/// destroyed.
+/// A dataset, which a loader reads. Copies refer to the same dataset; it exists until the last copy
+/// and the last loader of it are destroyed.
 ///
 /// A user-defined class converts implicitly to a dataset. A map-style dataset reads samples by index:
 ///
@@ -34,12 +34,12 @@ namespace slotline {
 ///       void read(std::size_t index, slotline::sample& sample) const { sample.write(0, double(index) * index); }
 ///     };
 ///
-/// `read` is const because several threads call it at once. A class may also have
-/// `void read_many(slotline::span<const std::size_t> indices, slotline::sample_sink& sink) const`, which a loader calls for a
-/// whole batch or a part of one if it reads that faster than sample by sample, and `void prefetch(std::size_t index) const`,
-/// which announces a sample that will be read soon.
+/// `read` is const because several threads call it concurrently. A class may also have `void
+/// read_many(slotline::span<const std::size_t> indices, slotline::sample_sink& sink) const`, which
+/// a loader calls for a batch or a part of a batch, if reading several samples at once is faster;
+/// and `void prefetch(std::size_t index) const`, which announces a sample that will be read soon.
 ///
-/// An iterable dataset returns samples in sequence:
+/// An iterable dataset returns samples one after another:
 ///
 ///     struct countdown {
 ///       struct cursor {
@@ -50,46 +50,51 @@ namespace slotline {
 ///       cursor open(const slotline::worker& worker) const { return {10 + worker.id()}; }
 ///     };
 ///
-/// `open` is called in each worker for each pass, and only that worker uses the cursor. `open` must make sure that the
-/// cursor returns only that worker's part. If the number of samples of all workers is known, the class also has size().
+/// `open` is called in each worker for each pass, and only that worker uses the cursor. The cursor
+/// must return only that worker's part of the samples. If the total number of samples is known, the
+/// class also has size().
 ///
-/// A stream can resume at a saved position if its cursors have `std::string save() const` and the class has
-/// `cursor resume(const slotline::worker&, const std::string&) const`. Any other stream is read again from its start
-/// when a loader's state is loaded.
+/// A stream can resume at a saved position if its cursors have `std::string save() const` and the
+/// class has `cursor resume(const slotline::worker&, const std::string&) const`. Any other stream
+/// is read again from its start when a loader's state is loaded.
 ///
-/// An object that cannot be copied, such as one with a mutex, or that has virtual functions is passed by a std::shared_ptr or
-/// a std::unique_ptr, which keeps it until the last loader is destroyed, or by std::ref, which does not.
+/// An object that cannot be copied, for example because of a mutex, or that has virtual functions,
+/// is passed as a std::shared_ptr or a std::unique_ptr, which keeps it until the last loader is
+/// destroyed, or by std::ref, which does not keep it.
 ///
-/// An exception that leaves any of these functions becomes the cause() of a slotline::error in place of the batch.
+/// An exception from any of these functions becomes the cause() of a slotline::error in place of
+/// the batch.
 class dataset {
  public:
-  /// Opens a dataset by the names that `slotline feed` accepts: "digits", "idx:FILE,FILE", "npy:FILE,FILE". NumPy's
-  /// files are memory-mapped: no process may write to or truncate one while it is used.
+  /// Opens a dataset by the names that `slotline feed` accepts: "digits", "idx:FILE,FILE",
+  /// "npy:FILE,FILE". NumPy's files are memory-mapped: no process may write to or truncate one
+  /// while it is used.
   static dataset open(const std::string& source) {
     slotline_dataset* raw = nullptr;
     detail::check(slotline_dataset_open, source.c_str(), &raw);
     return dataset(raw);
   }
 
-  /// The same with options for files, one in each line, as slotline_dataset_open_with: "columns=jpg;png,cls\nskip_incomplete".
+  /// Opens a dataset with options for files, one in each line, as for slotline_dataset_open_with:
+  /// "columns=jpg;png,cls\nskip_incomplete".
   static dataset open(const std::string& source, const std::string& options) {
     slotline_dataset* raw = nullptr;
     detail::check(slotline_dataset_open_with, source.c_str(), options.c_str(), &raw);
     return dataset(raw);
   }
 
-  /// The same without exceptions: OK and a dataset, or the failure.
+  /// Opens a dataset without exceptions: OK and a dataset, or the failure.
   static status try_open(const std::string& source, std::optional<dataset>& out) {
     return made(out, slotline_dataset_open, source.c_str());
   }
 
-  /// Makes a dataset of arrays: a sample is a row of each. Nothing is copied.
+  /// Creates a dataset of arrays: a sample is a row of each. Nothing is copied.
   static dataset of(std::vector<array> arrays) {
     std::optional<dataset> out;
     try_of(std::move(arrays), out).raise();
     return *std::move(out);
   }
-  /// The same without exceptions.
+  /// Works like `of`, without exceptions: OK and a dataset, or the failure.
   static status try_of(std::vector<array> arrays, std::optional<dataset>& out) {
     std::vector<slotline_array> raws;
     raws.reserve(arrays.size());
@@ -97,25 +102,27 @@ class dataset {
     return made(out, slotline_dataset_from_arrays, raws.data(), raws.size());
   }
 
-  /// The samples of several datasets with the same fields, in sequence (torch's ConcatDataset).
+  /// Returns the samples of several datasets with the same fields, one dataset after another
+  /// (torch's ConcatDataset).
   static dataset concat(const std::vector<dataset>& datasets);
-  /// The same without exceptions.
+  /// Works like `concat`, without exceptions.
   static status try_concat(const std::vector<dataset>& datasets, std::optional<dataset>& out);
-  /// The samples of several streams, one after another (torch's ChainDataset). Each worker goes through all of them, and opens
-  /// each when it reaches it.
+  /// Returns the samples of several streams, one stream after another (torch's ChainDataset). Each
+  /// worker reads all of them, and opens each one when it reaches it.
   static dataset chain(const std::vector<dataset>& datasets);
-  /// The same without exceptions.
+  /// Works like `chain`, without exceptions.
   static status try_chain(const std::vector<dataset>& datasets, std::optional<dataset>& out);
-  /// The fields of several datasets of equal length, side by side (torch's StackDataset). A field that is named by its
-  /// position, such as "0", is named by its new position; other names must differ. Each dataset has separate random numbers.
+  /// Returns a dataset whose samples have the fields of several datasets of equal length (torch's
+  /// StackDataset). A field that is named by its position, such as "0", is renamed to its new
+  /// position; other names must be unique. Each dataset has separate random numbers.
   static dataset stack(const std::vector<dataset>& datasets);
-  /// The same without exceptions.
+  /// Works like `stack`, without exceptions.
   static status try_stack(const std::vector<dataset>& datasets, std::optional<dataset>& out);
 
   /// Takes ownership of a dataset of the C API.
   explicit dataset(slotline_dataset* raw) : raw_(raw, slotline_dataset_free) {}
 
-  /// Makes a dataset from a user-defined class, as described above.
+  /// Creates a dataset from a user-defined class, as described above.
   template <class Own, class = std::enable_if_t<!std::is_same_v<std::decay_t<Own>, dataset>>>
   dataset(Own&& own) {
     if (!detail::pointee<std::decay_t<Own>>::of(own)) detail::raise(std::invalid_argument(detail::null_dataset));
@@ -123,7 +130,7 @@ class dataset {
     detail::own_dataset(std::forward<Own>(own), raw).raise();
     raw_.reset(raw, slotline_dataset_free);
   }
-  /// The same without exceptions.
+  /// Creates a dataset from a user-defined class, without exceptions.
   template <class Own>
   static status try_make(Own&& own, std::optional<dataset>& out) {
     slotline_dataset* raw = nullptr;
@@ -135,34 +142,38 @@ class dataset {
   /// The number of samples; -1 for a stream of unknown length.
   std::int64_t size() const noexcept { return slotline_dataset_len(raw_.get()); }
 
-  /// Reads one sample in this thread, as a batch of this sample alone: its tensors have the shape of a sample, without a
-  /// first dimension. Random numbers are those of position 0 in epoch 0 of a loader with seed 0. Throws slotline::error.
+  /// Reads one sample in this thread, as a batch of only this sample: its tensors have the shape of
+  /// a sample, without a first dimension. The random numbers are those of position 0 in epoch 0 of
+  /// a loader with seed 0. Throws slotline::error.
   batch get(std::size_t index) const;
-  /// The same, without exceptions.
+  /// Works like `get`, without exceptions.
   status try_get(std::size_t index, batch& out) const noexcept;
-  /// The samples at these indices, in this order (torch's Subset). Throws slotline::error if an index is out of range.
+  /// Returns the samples at these indices, in this order (torch's Subset). Throws slotline::error
+  /// if an index is out of range.
   dataset subset(const std::vector<std::size_t>& indices) const;
-  /// The same without exceptions.
+  /// Works like `subset`, without exceptions.
   status try_subset(const std::vector<std::size_t>& indices, std::optional<dataset>& out) const;
-  /// Random parts that share no samples, as torch's random_split makes them with the same generator. `lengths` are numbers
-  /// of samples, `{1500, 297}`, or fractions, `{0.8, 0.2}`, whose remainder is distributed from the first part on.
+  /// Splits the dataset into random parts that share no samples, like torch's random_split with the
+  /// same generator. `lengths` are numbers of samples, `{1500, 297}`, or fractions, `{0.8, 0.2}`;
+  /// samples left over by rounding are distributed to the parts, beginning with the first.
   template <class Number>
   std::vector<dataset> random_split(const std::vector<Number>& lengths, const generator& generator = {}) const;
   template <class Number>
   std::vector<dataset> random_split(std::initializer_list<Number> lengths, const generator& generator = {}) const {
     return random_split(std::vector<Number>(lengths), generator);
   }
-  /// Samples with these fields, which `function(const slotline::batch& source, slotline::sample& sample)` makes from this
-  /// dataset's samples, one from each. `source` is as `get` returns it; it must not be used after the call, but its
-  /// `dlpack` tensors may. Several threads call the function at once. It has other random numbers than the dataset. Of a
-  /// stream it makes a stream, which resumes where that one does.
+  /// Returns a dataset with these fields, in which `function(const slotline::batch& source,
+  /// slotline::sample& sample)` makes each sample from one sample of this dataset. `source` is what
+  /// `get` would return; it must not be used after the call, except for `dlpack` tensors of it.
+  /// Several threads call the function concurrently. The function and this dataset have separate
+  /// random numbers. For a stream, the result is a stream that resumes where this one does.
   template <class Function>
   dataset map(std::vector<field> fields, Function function) const;
 
   slotline_dataset* raw() const noexcept { return raw_.get(); }
 
  private:
-  /// Makes a dataset with a function of the C API.
+  /// Creates a dataset with a function of the C API.
   template <class Function, class... Arguments>
   static status made(std::optional<dataset>& out, Function function, Arguments... arguments) {
     slotline_dataset* raw = nullptr;

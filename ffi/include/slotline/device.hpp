@@ -1,4 +1,4 @@
-// NVIDIA GPUs. Requires a library that was built with SLOTLINE_CUDA.
+// Loaders for NVIDIA GPUs. Requires a library that was built with SLOTLINE_CUDA.
 #ifndef SLOTLINE_DEVICE_HPP
 #define SLOTLINE_DEVICE_HPP
 

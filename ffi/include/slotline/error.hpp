@@ -1,4 +1,4 @@
-// Failures: as a value (status), and as an exception (error).
+// Failures, as a value (status) and as an exception (error).
 #ifndef SLOTLINE_ERROR_HPP
 #define SLOTLINE_ERROR_HPP
 
@@ -39,8 +39,9 @@ enum class code : std::int32_t {
 
 /// A call that failed. what() contains the whole chain of causes.
 ///
-/// If a callback threw (a dataset, a collate function, worker_init or a sampler), cause() is that very exception. The error
-/// that is thrown is then also a std::nested_exception of it, so std::rethrow_if_nested(error) throws it, too.
+/// If a callback threw (a dataset, a collate function, worker_init or a sampler), cause() is that
+/// exception. The thrown error is then also a std::nested_exception that contains it, so
+/// std::rethrow_if_nested(error) throws it, too.
 class error : public std::runtime_error {
  public:
   error(slotline::code code, const std::string& message, std::int64_t index = -1, std::int64_t task = -1,
@@ -48,15 +49,16 @@ class error : public std::runtime_error {
       : std::runtime_error(message), code_(code), index_(index), task_(task), worker_(worker), cause_(std::move(cause)) {}
 
   slotline::code code() const noexcept { return code_; }
-  /// The dataset index of the sample that failed; -1 if there is none.
+  /// The dataset index of the sample that failed; -1 if the error is not about one sample.
   std::int64_t index() const noexcept { return index_; }
-  /// The number of the batch in its pass; -1 if there is none.
+  /// The number of the batch in its pass; -1 if the error is not about one batch.
   std::int64_t task() const noexcept { return task_; }
-  /// The number of the worker that failed; -1 if there is none, or if it was the calling thread.
+  /// The index of the worker that failed; -1 if there is none, or if it was the calling thread.
   std::int64_t worker() const noexcept { return worker_; }
-  /// What the callback threw; null if no callback did, or if it ran in a worker process, which only the message can leave.
+  /// The exception that the callback threw; null if no callback did, or if it ran in a worker
+  /// process, which transfers only the message.
   std::exception_ptr cause() const noexcept { return cause_; }
-  /// Throws what the callback threw, or this error if cause() is null.
+  /// Throws the callback's exception, or this error if cause() is null.
   [[noreturn]] void rethrow_cause() const {
     if (cause_) std::rethrow_exception(cause_);
     detail::raise(*this);
@@ -70,7 +72,8 @@ class error : public std::runtime_error {
 
 namespace detail {
 
-/// The type of the C API's payloads that are a std::exception_ptr, whose layout is the standard library's.
+/// The type name of C API payloads that are a std::exception_ptr. It depends on the standard
+/// library, which defines the layout.
 #ifdef _LIBCPP_VERSION
 inline constexpr const char* exception_type = "std::exception_ptr of libc++";
 #else
@@ -85,7 +88,7 @@ class [[nodiscard]] status {
   status() noexcept = default;
   /// Takes ownership of the error, which may be null.
   status(slotline_status code, slotline_error* error) noexcept : code_(code), error_(error) {}
-  /// A failure with this message.
+  /// Creates a failure with this message.
   status(slotline::code code, const std::string& message) noexcept
       : status(static_cast<slotline_status>(code), slotline_error_new(static_cast<slotline_status>(code), message.c_str())) {}
 
@@ -94,24 +97,25 @@ class [[nodiscard]] status {
   explicit operator bool() const noexcept { return ok(); }
   bool at_end() const noexcept { return code_ == SLOTLINE_END; }
 
-  /// The whole chain of causes; lives as long as the status.
+  /// The message with the whole chain of causes; valid as long as the status.
   const char* message() const noexcept {
     const char* text = error_ ? slotline_error_message(error_.get()) : nullptr;
     return text ? text : ok() ? "" : at_end() ? "the pass has ended" : "no error object";
   }
-  /// The same as in slotline::error.
+  /// The same as the members of slotline::error.
   std::int64_t index() const noexcept { return error_ ? slotline_error_index(error_.get()) : -1; }
   std::int64_t task() const noexcept { return error_ ? slotline_error_task(error_.get()) : -1; }
   std::int64_t worker() const noexcept { return error_ ? slotline_error_worker(error_.get()) : -1; }
 
-  /// The same as in slotline::error.
+  /// The same as cause() of slotline::error.
   std::exception_ptr cause() const noexcept {
     const void* payload = error_ ? slotline_error_payload(error_.get(), detail::exception_type) : nullptr;
     detail::taken_over(payload);
     return payload ? *static_cast<const std::exception_ptr*>(payload) : nullptr;
   }
 
-  /// Throws slotline::error unless the status is OK; or, with `rethrow`, what the callback threw, if one did.
+  /// Throws slotline::error unless the status is OK. With `rethrow`, throws the callback's own
+  /// exception if there is one.
   void raise(bool rethrow = false) const {
     if (ok()) return;
 #ifdef SLOTLINE_EXCEPTIONS
@@ -125,7 +129,7 @@ class [[nodiscard]] status {
       }
     }
 #else
-    static_cast<void>(rethrow);  // What code with exceptions threw, perhaps in another library, cannot be thrown here.
+    static_cast<void>(rethrow);  // Here exceptions of other libraries cannot be thrown.
 #endif
     detail::raise(error(code(), message(), index(), task(), worker()));
   }
@@ -156,13 +160,13 @@ void check(Function function, Arguments... arguments) {
   if (code != SLOTLINE_OK) status(code, error).raise();
 }
 
-/// A failure that was already reported to the C API.
+/// Thrown for a failure that was already reported to the C API.
 class reported : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-/// A `drop` function of the C API for objects made with new.
+/// A `drop` function of the C API for objects created with new.
 template <class T>
 void deleted(void* user) noexcept {
   taken_over(user);
@@ -170,14 +174,14 @@ void deleted(void* user) noexcept {
 }
 
 #ifdef SLOTLINE_EXCEPTIONS
-/// Returns the messages of an exception and of those nested in it.
+/// Returns the message of an exception and of those nested in it.
 inline std::string messages(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
   } catch (const error& one) {
-    return one.what();  // This has the messages of its causes.
+    return one.what();  // The message includes the causes.
   } catch (const std::exception& one) {
-#ifdef __cpp_rtti  // Otherwise it is not known whether there is another exception in it.
+#ifdef __cpp_rtti  // Without RTTI it is unknown whether another exception is nested in it.
     const auto* nested = dynamic_cast<const std::nested_exception*>(&one);
     const std::exception_ptr inner = nested ? nested->nested_ptr() : nullptr;
     if (inner) return one.what() + (": " + messages(inner));
@@ -195,21 +199,21 @@ inline void fail_with(slotline_sample* sample, const char* message, std::excepti
   slotline_sample_fail_with(sample, message, thrown, exception_type, deleted<std::exception_ptr>);
 }
 
-/// Runs a user's function called from C, which must not throw. An exception goes to `failure`, a slotline_failure or a
-/// slotline_sample, with its messages.
+/// Runs a user's function called from C, through which exceptions must not pass. An exception and
+/// its messages are passed to `failure`, a slotline_failure or a slotline_sample.
 template <class Function, class Failure>
 std::int32_t guarded(Function&& function, Failure* failure) noexcept {
   try {
     return std::forward<Function>(function)();
   } catch (const reported&) {
-    // The earlier report is more detailed.
+    // The failure was already reported in more detail.
   } catch (...) {
     const std::exception_ptr thrown = std::current_exception();
     std::string message = "no memory";
     try {
       message = messages(thrown);
     } catch (...) {
-      // There is no memory for the messages.
+      // There is not enough memory for the messages.
     }
     auto* payload = new (std::nothrow) std::exception_ptr(thrown);
     handed_over(payload);
@@ -218,7 +222,7 @@ std::int32_t guarded(Function&& function, Failure* failure) noexcept {
   return -1;
 }
 #else
-/// Runs a user's function called from C.
+/// Runs a user's function called from C. Without exceptions, the function reports failures itself.
 template <class Function, class Failure>
 std::int32_t guarded(Function&& function, Failure*) noexcept {
   return std::forward<Function>(function)();

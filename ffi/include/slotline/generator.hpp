@@ -1,4 +1,4 @@
-// Generators of random numbers.
+// Random number generators.
 #ifndef SLOTLINE_GENERATOR_HPP
 #define SLOTLINE_GENERATOR_HPP
 
@@ -9,13 +9,14 @@
 
 namespace slotline {
 
-/// A generator of random numbers (torch::Generator): it gives the same numbers as PyTorch's with the same seed. Copies refer to
-/// the same generator. Any number of threads may use it at once; each call that draws from it continues its sequence.
+/// A random number generator, equivalent to torch::Generator: with the same seed it returns the
+/// same numbers as PyTorch's. Copies refer to the same generator. Any number of threads may use it
+/// concurrently; each call that draws from it continues its sequence.
 class generator {
  public:
   /// The process's default generator, which `manual_seed` seeds.
   generator() noexcept = default;
-  /// A separate generator.
+  /// Creates a separate generator with this seed.
   explicit generator(std::uint64_t seed) {
     slotline_generator* raw = nullptr;
     detail::check(slotline_generator_new, seed, &raw);

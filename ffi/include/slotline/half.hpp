@@ -1,4 +1,4 @@
-// The 16-bit floating-point numbers, for compilers without <stdfloat>.
+// 16-bit floating-point numbers, for compilers without <stdfloat>.
 #ifndef SLOTLINE_HALF_HPP
 #define SLOTLINE_HALF_HPP
 
@@ -21,7 +21,7 @@ inline float float_of(std::uint32_t bits) noexcept {
   return value;
 }
 
-/// Drops the lowest bits of a number, and rounds to the nearest result; of two, to the even one.
+/// Removes the lowest `bits` bits of a number, rounding to nearest, ties to even.
 inline std::uint32_t round_off(std::uint32_t number, std::uint32_t bits) noexcept {
   const std::uint32_t kept = number >> bits, rest = number & ((1u << bits) - 1), half = 1u << (bits - 1);
   return kept + (rest > half || (rest == half && (kept & 1u)) ? 1u : 0u);
@@ -29,19 +29,20 @@ inline std::uint32_t round_off(std::uint32_t number, std::uint32_t bits) noexcep
 
 }  // namespace detail
 
-/// An IEEE 754 16-bit floating-point number: `dtype::f16`. It is for storage; calculations convert it to float, exactly.
+/// An IEEE 754 16-bit floating-point number, `dtype::f16`. It is only for storage; arithmetic
+/// converts it to float, exactly.
 struct float16 {
   std::uint16_t bits;
 
   float16() = default;
-  /// Rounds to the nearest number, as hardware does.
+  /// Rounds to nearest, ties to even, as hardware does.
   explicit float16(float value) noexcept {
     const std::uint32_t all = detail::bits_of(value), size = all & 0x7fffffffu;
     std::uint32_t rounded;
     if (size > 0x7f800000u) {
-      rounded = 0x7e00u | ((size >> 13) & 0x3ffu);  // not a number
+      rounded = 0x7e00u | ((size >> 13) & 0x3ffu);  // NaN
     } else if (size >= 0x47800000u) {
-      rounded = 0x7c00u;  // infinite
+      rounded = 0x7c00u;  // infinity
     } else if (size >= 0x38800000u) {
       rounded = detail::round_off(size - (112u << 23), 13);
     } else {
@@ -61,12 +62,13 @@ struct float16 {
   }
 };
 
-/// The upper 16 bits of a float: `dtype::bf16`. It is for storage; calculations convert it to float, exactly.
+/// The upper 16 bits of a float, `dtype::bf16`. It is only for storage; arithmetic converts it to
+/// float, exactly.
 struct bfloat16 {
   std::uint16_t bits;
 
   bfloat16() = default;
-  /// Rounds to the nearest number, as hardware does.
+  /// Rounds to nearest, ties to even, as hardware does.
   explicit bfloat16(float value) noexcept {
     const std::uint32_t all = detail::bits_of(value);
     const bool is_number = (all & 0x7fffffffu) <= 0x7f800000u;

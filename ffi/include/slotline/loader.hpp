@@ -1,4 +1,4 @@
-// The loader, which delivers batches pass by pass.
+// The loader, which delivers batches in passes.
 #ifndef SLOTLINE_LOADER_HPP
 #define SLOTLINE_LOADER_HPP
 
@@ -18,8 +18,9 @@
 
 namespace slotline {
 
-/// Loads a dataset's batches. It can be moved, even during a pass, but not while another thread uses it. One thread at a time
-/// may use it. At the same time, any thread may call `stop`, `stats`, `stats_json` and `verdict`, and read its constants.
+/// Loads a dataset's batches. It can be moved, even during a pass, but not while another thread
+/// uses it. Only one thread at a time may use it; meanwhile, any thread may call `stop`, `stats`,
+/// `stats_json`, `verdict` and the functions that return constants, such as `size`.
 class loader {
  public:
   /// Throws slotline::error if the options exclude each other.
@@ -30,7 +31,7 @@ class loader {
     raw_.reset(raw);
   }
 
-  /// Makes a loader without exceptions: OK and a loader, or the failure.
+  /// Creates a loader without exceptions: OK and a loader, or the failure.
   static status try_make(const dataset& dataset, const options& options, std::optional<loader>& out) {
     slotline_loader* raw = nullptr;
     const slotline_options given = options.raw();
@@ -40,14 +41,15 @@ class loader {
   }
 
 #ifdef SLOTLINE_HAS_CUDA
-  /// Delivers batches on a device, copied from page-locked memory. Except for the size, zeros in `device` are the defaults.
-  /// Throws slotline::error, also if there is no driver.
+  /// Creates a loader that delivers batches on a device, copied from page-locked memory. Except for
+  /// the size, zeros in `device` are the defaults. Throws slotline::error, also if there is no
+  /// driver.
   loader(const dataset& dataset, const options& options, slotline_device_options device) : rethrow_(options.rethrow_) {
     slotline_loader* raw = nullptr;
     try_on_device(dataset, options, device, raw).raise();
     raw_.reset(raw);
   }
-  /// The same without exceptions.
+  /// Creates a loader for a device, without exceptions.
   static status try_make(const dataset& dataset, const options& options, slotline_device_options device,
                          std::optional<loader>& out) {
     slotline_loader* raw = nullptr;
@@ -80,8 +82,8 @@ class loader {
   /// Starts a pass, without exceptions.
   status try_epoch() noexcept { return detail::call(slotline_loader_epoch, raw_.get()); }
 
-  /// Returns the next batch, without exceptions: OK and a batch, the end of the pass, or the failure in the batch's
-  /// place.
+  /// Returns the next batch, without exceptions: OK and a batch, the end of the pass, or the
+  /// failure in the batch's place.
   status try_next(batch& out) noexcept {
     out = batch();
     slotline_batch* raw = nullptr;
@@ -90,51 +92,57 @@ class loader {
     return result;
   }
 
-  /// Stops the loader. Can be called from any thread, and, on Linux, in a signal handler, before whose end the loader must not
-  /// be destroyed. `epoch` and `next` then fail with code::stopped; a waiting call
-  /// returns at once.
+  /// Stops the loader. `epoch` and `next` then fail with code::stopped; a waiting call returns
+  /// immediately. Can be called from any thread, and on Linux in a signal handler; the loader must
+  /// not be destroyed before the handler has returned.
   void stop() noexcept { slotline_loader_stop(raw_.get()); }
 
-  /// The number of batches of a pass; -1 if it is not known in advance.
+  /// The number of batches in a pass; -1 if it is not known in advance.
   std::int64_t size() const noexcept { return slotline_loader_len(raw_.get()); }
-  /// The maximum number of samples of a batch.
+  /// The maximum number of samples in a batch.
   std::size_t batch_size() const noexcept { return slotline_loader_batch_size(raw_.get()); }
-  /// How many batches can exist at once: being filled, ready, or held.
+  /// The number of batches that can exist at the same time: being filled, ready, or held by the
+  /// caller.
   std::size_t depth() const noexcept { return slotline_loader_depth(raw_.get()); }
-  /// The maximum memory that the loader takes for batches and for the order of a pass, in bytes.
+  /// The maximum memory that the loader allocates for batches and for the order of a pass, in
+  /// bytes.
   std::size_t memory_ceiling() const noexcept { return slotline_loader_memory_ceiling(raw_.get()); }
   /// The number of the pass that the next `epoch` starts, from 0.
   std::uint32_t next_epoch() const noexcept { return slotline_loader_next_epoch(raw_.get()); }
 
-  /// The position of the loader, during a pass or between passes, as bytes that can be stored and loaded by any process
-  /// on any machine.
+  /// Returns the position of the loader, during a pass or between passes, as bytes that any process
+  /// on any machine can load.
   std::string state() { return detail::text(slotline_loader_state, raw_.get()); }
-  /// The same without exceptions.
+  /// Works like `state`, without exceptions.
   status try_state(std::string& out) { return detail::try_text(slotline_loader_state, raw_.get(), out); }
-  /// Resumes from a state, with the same data and options (options such as the number of workers may differ): the next
-  /// `epoch` delivers the rest of that pass.
+  /// Resumes from a state, with the same data and options (options such as the number of workers
+  /// may differ): the next `epoch` delivers the rest of that pass.
   void load_state(const std::string& state) {
     try_load_state(state).raise();
   }
-  /// The same without exceptions.
+  /// Works like `load_state`, without exceptions.
   status try_load_state(const std::string& state) noexcept {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(state.data());
     return detail::call(slotline_loader_load_state, raw_.get(), bytes, state.size());
   }
 
-  /// What the loader did since it was made; times are in seconds. Can be called from any thread at any time.
+  /// Returns statistics since the loader was created; times are in seconds. Can be called from any
+  /// thread at any time.
   slotline_stats stats() const {
     slotline_stats out{};
     out.struct_size = sizeof out;
     detail::check(slotline_loader_stats, raw_.get(), &out);
     return out;
   }
-  /// All statistics, for each worker, as JSON. Can be called from any thread at any time.
+  /// Returns all statistics, also for each worker, as JSON. Can be called from any thread at any
+  /// time.
   std::string stats_json() const { return detail::text(slotline_loader_stats_json, raw_.get()); }
-  /// A text that says what limited the loader. Can be called from any thread at any time.
+  /// Returns a text about what has limited the loader's speed. Can be called from any thread at any
+  /// time.
   std::string verdict() const { return detail::text(slotline_loader_verdict, raw_.get()); }
-  /// The loader's warnings, one per line, for example that memory cannot be locked. Only the thread that uses the loader may call
-  /// this. To be told at once, on any thread, and also of slow samples, see `options::on_warning`.
+  /// Returns the loader's warnings, one per line, for example that memory cannot be page-locked.
+  /// Only the thread that uses the loader may call this. To receive warnings immediately, on any
+  /// thread, including those about slow samples, use `options::on_warning`.
   std::string warnings() { return detail::text(slotline_loader_warnings, raw_.get()); }
 
   slotline_loader* raw() const noexcept { return raw_.get(); }

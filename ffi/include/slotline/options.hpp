@@ -26,30 +26,30 @@
 
 namespace slotline {
 
-/// How threads wait.
+/// How waiting threads wait.
 enum class wait_strategy : std::uint32_t {
   /// Spin briefly, yield briefly, then sleep until woken up.
   park = SLOTLINE_WAIT_PARK,
   /// Spin briefly, then yield repeatedly.
   backoff = SLOTLINE_WAIT_BACKOFF,
-  /// Spin: each waiting thread occupies a whole core.
+  /// Spin without yielding: each waiting thread occupies a whole core.
   spin = SLOTLINE_WAIT_SPIN,
 };
 
-/// What happens when the caller asks for the next batch while it holds more than `hold` batches.
+/// What happens if the caller requests the next batch while it holds more than `hold` batches.
 enum class on_held : std::uint32_t {
   /// More memory is allocated, up to `memory_limit` and what the system allows.
   grow = SLOTLINE_ON_HELD_GROW,
   /// The calling thread waits until another thread frees a batch.
   wait = SLOTLINE_ON_HELD_WAIT,
-  /// Asking for the next batch is an error until a batch is freed.
+  /// Requesting the next batch is an error until a batch is freed.
   fail = SLOTLINE_ON_HELD_FAIL,
 };
 
 /// The maximum number of bad samples in a pass.
 class budget {
  public:
-  /// Any number, while not more than half of 1,000 samples in a row are bad.
+  /// Any number, but at most half of 1,000 samples in a row.
   budget() = default;
   template <class Number, class = std::enable_if_t<std::is_integral_v<Number> && !std::is_same_v<Number, bool>>>
   static budget samples(Number samples) {
@@ -59,7 +59,7 @@ class budget {
   }
   /// Deleted: for a share, use `share`.
   static budget samples(double) = delete;
-  /// A share of the pass's samples, from 0 to 1.
+  /// At most this share of the pass's samples, from 0 to 1.
   static budget share(double share) {
     if (!(share >= 0 && share <= 1)) detail::raise(error(code::build, "budget::share is not from 0 to 1"));
     return {SIZE_MAX, share};
@@ -74,10 +74,10 @@ class budget {
 
 namespace detail {
 
-/// A command that starts workers, and what they are told.
+/// A command that starts worker processes, and the bytes that are passed to them.
 struct command {
   std::vector<std::string> strings;
-  /// As the C API takes them: with a null pointer after the last one.
+  /// The strings as the C API takes them, followed by a null pointer.
   std::vector<const char*> words;
   std::string setup;
 
@@ -99,27 +99,30 @@ class options {
 
   /// The number of samples in a batch (1).
   options& batch_size(std::size_t samples) {
-    // This rejects negative numbers; -1 would otherwise mean no batching.
+    // Rejects negative numbers; -1 would otherwise mean no batching.
     if (samples > INT64_MAX)
       detail::raise(error(code::build, "batch_size is negative or too large; to turn batching off, use no_batches()"));
     return set(raw_.batch_size, samples);
   }
   /// No batching: a pass returns single samples, whose tensors lack the first dimension.
   options& no_batches() { return set(raw_.batch_size, SLOTLINE_NO_BATCHES); }
-  /// The number of workers (0: the thread that asks for batches loads them).
+  /// The number of workers (0: the thread that requests batches loads them).
   options& num_workers(std::size_t workers) { return set(raw_.num_workers, workers); }
-  /// Whether workers are processes (no: threads). Only on Linux. A crash then ends one worker and not the program. Unless a
-  /// command starts them (spawn), the dataset runs in a copy of the program's memory as it was when the loader was made, with
-  /// only one thread: see `slotline_options`.
+  /// Whether workers are processes (no: threads). Only on Linux. A crash then ends only one worker,
+  /// not the program. Unless a command starts the workers (spawn), the dataset runs in a copy of
+  /// the program's memory from when the loader was created, with a single thread; see
+  /// `slotline_options`.
   options& processes(flag on = true) { return set(raw_.processes, on); }
-  /// How many times, in all, a worker process that ended is replaced by a new one (0). Needs processes().
+  /// How many times in total a worker process that has ended is replaced by a new one (0). Requires
+  /// processes().
   options& restart_workers(std::size_t times) { return set(raw_.restart_workers, times); }
-  /// The time that a sample may take (no limit); if it takes longer, its worker is killed and replaced, and the sample is a
-  /// bad one. Rounded up to milliseconds. Needs processes().
+  /// The time that a sample may take (no limit). If it takes longer, its worker process is killed
+  /// and replaced, and the sample counts as bad. Rounded up to milliseconds. Requires processes().
   options& sample_timeout(std::chrono::nanoseconds time) { return set(raw_.sample_timeout_ms, milliseconds(time)); }
-  /// Starts each worker process by a command, instead of forking it: a program, usually this one again, "/proc/self/exe", and
-  /// its arguments. The program calls `work_if_spawned` first in its main, which is told `setup`: any bytes. Needs
-  /// processes(); not available for streams, or with round_robin or worker_init.
+  /// Starts each worker process with a command instead of forking it: a program, usually this one
+  /// itself, "/proc/self/exe", and its arguments. The program must call `work_if_spawned` first in
+  /// its main, which receives `setup`, any bytes. Requires processes(); not available for streams,
+  /// or with round_robin or worker_init.
   options& spawn(std::vector<std::string> command, std::string setup = {}) {
     for (const std::string& word : command)
       if (word.find('\0') != std::string::npos) detail::raise(error(code::invalid, "the command of spawn contains a NUL"));
@@ -128,10 +131,11 @@ class options {
   }
   /// The number of batches to prefetch per worker (2, or more if batches are small).
   options& prefetch_factor(std::size_t batches) { return set(raw_.prefetch_factor, nonzero("prefetch_factor", batches)); }
-  /// The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from
-  /// the start.
+  /// The number of batches that the caller holds while it requests the next one (1). Memory for
+  /// them is allocated when the loader is created.
   options& hold(std::size_t batches) { return set(raw_.hold, batches); }
-  /// Divides each pass among ranks: this loader loads the share of one of them. See `world_size` in `slotline_options`.
+  /// Divides each pass among ranks: this loader loads the share of one rank. See `world_size` in
+  /// `slotline_options`.
   options& ranks(const slotline::ranks& which) {
     raw_.rank = which.rank;
     return set(raw_.world_size, which.world_size);
@@ -144,35 +148,38 @@ class options {
     sampler_ = std::move(order);
     return *this;
   }
-  /// The batches of the passes, instead of batch_size, shuffle, sampler and drop_last.
+  /// The batches of the passes as lists of indices, instead of batch_size, shuffle, sampler and
+  /// drop_last.
   options& batch_sampler(slotline::batch_sampler batches) {
     if (!batches.raw()) detail::raise(error(code::invalid, "the batch sampler was moved from"));
     batch_sampler_ = std::move(batches);
     return *this;
   }
-  /// The seed of `shuffle` and of the random numbers of samples (the process's default generator). A sampler has its
-  /// own seed.
+  /// The seed of `shuffle` and of the samples' random numbers (drawn from the process's default
+  /// generator). A sampler has its own seed.
   options& seed(std::uint64_t seed) {
     raw_.has_seed = 1;
     return set(raw_.seed, seed);
   }
-  /// The generator that `shuffle` and the random numbers of samples draw from, which may be shared, in place of a seed.
+  /// The generator that `shuffle` and the samples' random numbers are drawn from, instead of using
+  /// a seed. It may be shared.
   options& generator(slotline::generator generator) {
     generator_ = std::move(generator);
     return *this;
   }
   /// Whether to leave out the last batch if it is not full (no).
   options& drop_last(flag on = true) { return set(raw_.drop_last, on); }
-  /// Whether batches come in order (yes), or as soon as they are finished.
+  /// Whether batches come in order (yes). Otherwise they come as soon as they are finished.
   options& in_order(flag on) { return set(raw_.in_order, on); }
   /// The maximum time to wait for a batch (no limit). Rounded up to milliseconds.
   options& timeout(std::chrono::nanoseconds time) { return set(raw_.timeout_ms, milliseconds(time)); }
-  /// The time after which a slow sample is reported (never): to on_warning, and in loader::stats_json. Rounded up to
-  /// milliseconds.
+  /// The time after which a slow sample is reported to on_warning and in loader::stats_json
+  /// (never). Rounded up to milliseconds.
   options& watchdog(std::chrono::nanoseconds time) { return set(raw_.watchdog_ms, milliseconds(time)); }
-  /// How long the loader's destructor waits until its threads have left your code (5 s). Threads that have not left by then
-  /// are abandoned, which is a warning. With `std::chrono::nanoseconds::max()` it waits without limit, so that none of
-  /// your code runs once the loader is destroyed. A loader for a device also waits this long for its copies.
+  /// How long the loader's destructor waits until its threads have left user code (5 s). Threads
+  /// that have not left by then are abandoned, and a warning is issued. With
+  /// `std::chrono::nanoseconds::max()` it waits without limit, so that no user code runs once the
+  /// loader is destroyed. A loader for a device also waits up to this long for its copies.
   options& close_timeout(std::chrono::nanoseconds time) {
     const bool for_ever = time == std::chrono::nanoseconds::max();
     return set(raw_.close_timeout_ms, for_ever ? UINT64_MAX : nonzero("close_timeout", milliseconds(time)));
@@ -183,16 +190,16 @@ class options {
   options& persistent_workers(flag on = true) { return set(raw_.persistent_workers, on); }
   /// The maximum memory of the loader, in bytes (no limit).
   options& memory_limit(std::size_t bytes) { return set(raw_.memory_limit, nonzero("memory_limit", bytes)); }
-  /// The number of samples that a worker claims at once (chosen by measurement).
+  /// The number of samples that a worker takes at a time (chosen by measurement).
   options& part_size(std::size_t samples) { return set(raw_.part_size, nonzero("part_size", samples)); }
-  /// Runs in each worker before it loads anything in a pass. If it throws, or calls
-  /// `worker.fail`, the pass begins with an error and continues with the other workers.
+  /// Runs in each worker before it loads anything in a pass. If it throws, or calls `worker.fail`,
+  /// the pass begins with an error and continues with the other workers.
   options& worker_init(std::function<void(const worker&)> function) {
     worker_init_ = std::move(function);
     return *this;
   }
-  /// Makes batches with a function `T collate(slotline::samples&)`; `batch.made<T>()` then returns its result. Several
-  /// workers call it at once.
+  /// Makes batches with a function `T collate(slotline::samples&)`; `batch.made<T>()` then returns
+  /// its result. Several workers call it concurrently.
   template <class Collate>
   options& collate(Collate function) {
     using calls = detail::collate_calls<Collate>;
@@ -200,40 +207,44 @@ class options {
     collate_ = calls::collate;
     return *this;
   }
-  /// Writes the batches into memory that a function returns for a number of bytes, for example memory that a device can read
-  /// (the library's own). It is called when the loader is made, and later for each batch that is held beyond that memory. Not
-  /// available with processes, collate functions, or a loader for a device.
+  /// Allocates the memory that batches are written into with a function of the number of bytes, for
+  /// example memory that a device can read (by default, the library allocates it). The function is
+  /// called when the loader is created, and later for each batch that the caller keeps beyond
+  /// `hold`. Not available with processes, collate functions, or a loader for a device.
   options& allocate(std::function<memory(std::size_t bytes)> function) {
     allocate_ = std::move(function);
     return *this;
   }
-  /// Calls a function with each warning when it is noticed, also with the watchdog's reports. It runs in the thread that
-  /// notices: the one that makes or uses the loader, the watchdog's, or the one that looks after worker processes. So it may
-  /// run in several threads at once, and delays them. It may stop the loader. An exception that leaves it is dropped.
+  /// Calls a function with each warning immediately, including the watchdog's reports. It runs in
+  /// the thread that detects the problem: the one that creates or uses the loader, the watchdog's,
+  /// or the one that monitors worker processes. So it may run in several threads concurrently, and
+  /// it delays them. It may stop the loader. Exceptions from it are ignored.
   options& on_warning(std::function<void(const warning&)> function) {
     on_warning_ = std::move(function);
     return *this;
   }
-  /// Whether `epoch`, `next` and loops throw what a callback threw itself, instead of a slotline::error that holds it as its
-  /// cause() and knows the place (no). What slotline finds is a slotline::error in any case.
+  /// Whether `epoch`, `next` and loops throw a callback's own exception, instead of a
+  /// slotline::error that contains it as its cause() and also knows the sample and the batch (no).
+  /// Errors of slotline itself are a slotline::error in any case.
   options& rethrow(flag on = true) { return set(rethrow_, on); }
-  /// What happens when more batches are held than `hold` (on_held::grow).
+  /// What happens if the caller holds more batches than `hold` (on_held::grow).
   options& on_held(slotline::on_held what) { return set(raw_.on_held, static_cast<std::uint32_t>(what)); }
-  /// Whether workers make batches in turn, as torch's do (no: any free worker loads).
+  /// Whether workers make batches in turn, as torch's do (no: any free worker makes the next
+  /// batch).
   options& round_robin(flag on = true) { return set(raw_.round_robin, on); }
-  /// Whether the thread that asks for batches loads while it waits (yes, unless in_order is off or there is a
-  /// worker_init).
+  /// Whether the thread that requests batches also loads samples instead of waiting (yes, unless
+  /// in_order is off or there is a worker_init).
   options& help(flag on) { return set(raw_.help, on); }
   options& wait_strategy(slotline::wait_strategy how) { return set(raw_.wait_strategy, static_cast<std::uint32_t>(how)); }
-  /// Worker i runs on the i-th core that this process may use; the numbers wrap around.
+  /// Worker i runs on the i-th core that this process may use, wrapping around.
   options& affinity_spread() { return set(raw_.affinity, SLOTLINE_AFFINITY_SPREAD); }
-  /// Worker i runs on the i-th of these cores; the numbers wrap around.
+  /// Worker i runs on the i-th of these cores, wrapping around.
   options& affinity(std::vector<std::size_t> cores) {
     cores_ = std::move(cores);
     return set(raw_.affinity, SLOTLINE_AFFINITY_CORES);
   }
-  /// Packed samples that do not fit into their batch get memory from the heap, for that batch (otherwise they are bad
-  /// samples).
+  /// Packed samples that do not fit into their batch get additional memory from the heap, for that
+  /// batch (by default they are bad samples).
   options& spill_overflow() { return set(raw_.on_overflow, SLOTLINE_OVERFLOW_SPILL); }
   /// Bad samples are left out of their batch, instead of turning it into an error.
   options& skip_errors(budget most = {}) { return on_error(SLOTLINE_ON_ERROR_SKIP, most); }
@@ -257,7 +268,7 @@ class options {
     raw_.bad_samples = most.samples_;
     return set(raw_.bad_share, most.share_);
   }
-  /// In the C API, 0 means the default.
+  /// Rejects 0, which means the default in the C API.
   static std::size_t nonzero(const char* option, std::size_t value) {
     if (value == 0) detail::raise(error(code::build, std::string(option) + " is 0; set it to at least 1, or leave it out"));
     return value;
@@ -267,7 +278,8 @@ class options {
     return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(time).count());
   }
 
-  /// Returns the options for the C API, which takes a share of the functions; they point into this object.
+  /// Returns the options for the C API. They share ownership of the functions, and point into this
+  /// object.
   slotline_options raw() const {
     slotline_options raw = raw_;
     raw.cores = cores_.data();
@@ -319,7 +331,7 @@ class options {
     }
     if (on_warning_) {
       raw.on_warning = [](void* user, const slotline_warning* given) {
-        // Nobody waits for an exception.
+        // An exception has no receiver, so it is ignored.
         detail::guarded([&] { return (*static_cast<const listener*>(user))(warning(*given)), 0; },
                         static_cast<slotline_failure*>(nullptr));
       };

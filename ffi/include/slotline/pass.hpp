@@ -13,14 +13,14 @@ namespace slotline {
 /// The end of a pass.
 struct end_of_pass {};
 
-/// A pass over the dataset; an input range for C++20's ranges. It refers to its loader; starting another pass ends this
-/// one.
+/// A pass over the dataset, usable as an input range of C++20. It refers to its loader; starting
+/// another pass ends this one.
 ///
-/// An exception takes the place of one batch. After it, a range-based for loop over the same pass continues with the
-/// next batch.
+/// An exception takes the place of one batch. After it, a range-based for loop over the same pass
+/// continues with the next batch.
 class pass {
  public:
-  /// Holds one batch, which is destroyed when the next one is asked for, unless it was moved from.
+  /// Holds one batch, which is destroyed when the next one is requested, unless it was moved from.
   class iterator {
    public:
     using iterator_category = std::input_iterator_tag;
@@ -51,7 +51,8 @@ class pass {
 
    private:
     slotline_loader* loader_;
-    /// Mutable, so that callers can move from it; C++20's ranges do so through a const iterator.
+    /// Mutable, so that callers can move the batch out; C++20's ranges do that through a const
+    /// iterator.
     mutable batch batch_;
     bool rethrow_;
   };
@@ -62,7 +63,7 @@ class pass {
 
  private:
   slotline_loader* loader_;
-  /// Whether what a callback threw is thrown itself.
+  /// Whether to throw a callback's own exception.
   bool rethrow_;
 };
 

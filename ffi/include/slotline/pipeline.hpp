@@ -23,11 +23,13 @@
 
 namespace slotline {
 
-/// Decodes pictures, transforms them, and writes them in one shape. Any number of threads may use it at once.
+/// Decodes pictures, transforms them, and writes them in a fixed shape. Any number of threads may
+/// use it concurrently.
 class pipeline {
  public:
-  /// Transforms with torchvision's names, arguments and defaults: "random_resized_crop(224), hflip, normalize(imagenet)".
-  /// Except for the size, zeros in `options` are the defaults. Throws slotline::error, which says where the text is wrong.
+  /// Creates a pipeline from transforms with torchvision's names, arguments and defaults:
+  /// "random_resized_crop(224), hflip, normalize(imagenet)". Except for the size, zeros in
+  /// `options` are the defaults. Throws slotline::error, which locates a syntax error.
   explicit pipeline(const std::string& transforms, slotline_pipeline_options options = {}) {
     options.struct_size = sizeof options;
     slotline_pipeline* raw = nullptr;
@@ -35,21 +37,23 @@ class pipeline {
     raw_.reset(raw);
   }
 
-  /// A pipeline whose elements have this type.
+  /// Creates a pipeline with this element type.
   pipeline(const std::string& transforms, dtype type, flag channels_last = false)
       : pipeline(transforms, with(type, channels_last)) {}
 
-  /// `{3, height, width}`, or `{height, width, 3}` with channels last.
+  /// Returns the shape of a picture: `{3, height, width}`, or `{height, width, 3}` with channels
+  /// last.
   std::vector<std::int64_t> shape() const {
     std::vector<std::int64_t> shape(3);
     detail::check(slotline_pipeline_shape, raw_.get(), shape.data());
     return shape;
   }
   dtype type() const noexcept { return static_cast<dtype>(slotline_pipeline_dtype(raw_.get())); }
-  /// The field of a dataset whose samples are these pictures.
+  /// Returns the declaration of a dataset's field that contains these pictures.
   slotline::field field(std::string name) const { return {std::move(name), type(), shape(), kind::fixed}; }
 
-  /// Decodes a picture, a whole file, to `out`, which has the elements of `shape()`. What is drawn is a function of `seed`.
+  /// Decodes a picture from the bytes of its file to `out`, which must have as many elements as
+  /// `shape()`. Random transforms are a function of `seed`.
   template <class T>
   void decode(span<const std::uint8_t> bytes, span<T> out, std::uint64_t seed) const {
     if (dtype_of<T> != type())
@@ -58,21 +62,23 @@ class pipeline {
     decode(bytes, out.data(), out.size() * sizeof(T), seed);
   }
 
-  /// Decodes a picture into its row of the batch, with the sample's random numbers.
+  /// Decodes a picture into its row of the batch. Random transforms use the sample's random
+  /// numbers.
   void decode(span<const std::uint8_t> bytes, sample& sample, std::size_t field) const {
     std::size_t size = 0;
     void* row = slotline_sample_row(sample.raw(), field, &size);
     if (!row) detail::raise(std::invalid_argument(rowless(field)));
     decode(bytes, row, size, sample.rng()());
   }
-  /// The same without exceptions. If it fails, pass the message on: `return sample.fail(result.message());`
+  /// Decodes into a row without exceptions. If it fails, pass the message on: `return
+  /// sample.fail(result.message());`
   status try_decode(span<const std::uint8_t> bytes, sample& sample, std::size_t field) const {
     std::size_t size = 0;
     void* row = slotline_sample_row(sample.raw(), field, &size);
     if (!row) return {code::invalid, rowless(field)};
     return detail::call(slotline_pipeline_decode, raw_.get(), bytes.data(), bytes.size(), sample.rng()(), row, size);
   }
-  /// Makes a pipeline without exceptions: OK and a pipeline, or the failure.
+  /// Creates a pipeline without exceptions: OK and a pipeline, or the failure.
   static status try_make(const std::string& transforms, slotline_pipeline_options options, std::optional<pipeline>& out) {
     options.struct_size = sizeof options;
     slotline_pipeline* raw = nullptr;
@@ -81,8 +87,9 @@ class pipeline {
     return result;
   }
 
-  /// The samples of a dataset that was opened from files, with the pictures in a field decoded in their rows of the batch.
-  /// Without a name, the field is the only one with pictures. Throws slotline::error if there is no such field.
+  /// Returns a dataset like `files`, which was opened from files, with the pictures in one field
+  /// decoded directly into their rows of the batch. Without a name, it must be the only field with
+  /// pictures. Throws slotline::error if there is no such field.
   dataset decoded(const dataset& files, const std::string& field = {}) const {
     slotline_dataset* out = nullptr;
     detail::check(slotline_dataset_decode, files.raw(), raw_.get(), field.empty() ? nullptr : field.c_str(), &out);

@@ -1,4 +1,4 @@
-// Failures in programs that are compiled with or without exceptions.
+// Failures in programs compiled with or without exceptions.
 #ifndef SLOTLINE_RAISE_HPP
 #define SLOTLINE_RAISE_HPP
 
@@ -12,7 +12,8 @@
 namespace slotline {
 namespace detail {
 
-/// Throws an exception. In a program that is compiled without exceptions, writes its message to the standard error and aborts.
+/// Throws an exception. In a program compiled without exceptions, writes its message to the
+/// standard error and aborts.
 template <class Exception>
 [[noreturn]] void raise(const Exception& exception) {
 #ifdef SLOTLINE_EXCEPTIONS
@@ -23,7 +24,7 @@ template <class Exception>
 #endif
 }
 
-/// The address of this is the identity of a type, also without RTTI.
+/// A variable whose address identifies a type, also without RTTI.
 template <class T>
 inline char type_tag = 0;
 

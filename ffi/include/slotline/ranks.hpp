@@ -1,4 +1,4 @@
-// The processes that load a dataset together.
+// The ranks of a distributed run.
 #ifndef SLOTLINE_RANKS_HPP
 #define SLOTLINE_RANKS_HPP
 
@@ -12,26 +12,29 @@
 
 namespace slotline {
 
-/// One of the processes that load a dataset together: `options.ranks(slotline::ranks::from_env())`, or `options.ranks({2, 8})`.
+/// The place of this process in a distributed run: `options.ranks(slotline::ranks::from_env())`, or
+/// `options.ranks({2, 8})`.
 struct ranks {
-  /// The number of this process, from 0.
+  /// The index of this process, from 0.
   std::size_t rank = 0;
   /// The number of processes.
   std::size_t world_size = 1;
-  /// The same on this machine, if the launcher says so.
+  /// The index of this process and the number of processes on this machine, if the launcher reports
+  /// them.
   std::optional<std::size_t> local_rank{};
   std::optional<std::size_t> local_world_size{};
   /// The launcher whose variables were found, such as "torchrun"; empty if there is none.
   std::string launcher{};
 
-  /// Reads from the environment which of several processes this is, as `slotline_ranks_from_env` describes; rank 0 of 1 without
-  /// a launcher. Throws slotline::error if variables are incomplete, or contradict each other.
+  /// Reads the rank of this process from the environment, as described at
+  /// `slotline_ranks_from_env`; rank 0 of 1 without a launcher. Throws slotline::error if variables
+  /// are incomplete or contradictory.
   static ranks from_env() {
     ranks out;
     try_from_env(out).raise();
     return out;
   }
-  /// The same without exceptions.
+  /// Works like `from_env`, without exceptions.
   static status try_from_env(ranks& out) {
     slotline_ranks raw;
     raw.struct_size = sizeof raw;
@@ -45,7 +48,8 @@ struct ranks {
   }
 };
 
-/// Makes one state out of those of all ranks (`loader.state()`), which any number of ranks can load.
+/// Merges the states of all ranks (`loader.state()`) into one state, which any number of ranks can
+/// load. Does not throw.
 inline status try_merge_states(const std::vector<std::string>& states, std::string& out) {
   std::vector<const std::uint8_t*> data;
   std::vector<std::size_t> lens;
@@ -59,7 +63,8 @@ inline status try_merge_states(const std::vector<std::string>& states, std::stri
   if (raw) out.assign(reinterpret_cast<const char*>(slotline_bytes_data(raw)), slotline_bytes_len(raw));
   return result;
 }
-/// The same, but throws slotline::error, with code::state if the states are not of one run and of the same step.
+/// Merges the states of all ranks. Throws slotline::error, with code::state if the states are not
+/// from the same run and the same step.
 inline std::string merge_states(const std::vector<std::string>& states) {
   std::string out;
   try_merge_states(states, out).raise();

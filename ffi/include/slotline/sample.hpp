@@ -21,7 +21,8 @@
 namespace slotline {
 namespace detail {
 
-/// Whether a type is one element, and not a range of them: a number, or a type for which `dtype_of` was specialized.
+/// Whether a type is a single element rather than a range: a number, or a type for which `dtype_of`
+/// was specialized.
 template <class T, class = void>
 inline constexpr bool is_element = std::is_trivially_copyable_v<T>;
 template <class T>
@@ -29,8 +30,8 @@ inline constexpr bool is_element<T, std::void_t<decltype(std::data(std::declval<
 
 }  // namespace detail
 
-/// The random numbers of a sample, for the distributions of <random>: the same for any number of workers, and on any of
-/// them.
+/// The random numbers of a sample, for the distributions of <random>. They are the same for any
+/// number of workers.
 class sample_rng {
  public:
   using result_type = std::uint64_t;
@@ -43,8 +44,8 @@ class sample_rng {
   slotline_sample* sample_;
 };
 
-/// The row of a batch that a sample is written to, field by field. Valid only during the call that receives it, on its
-/// thread.
+/// The row of a batch that a sample is written to, one field after another. Valid only during the
+/// call that receives it, on its thread.
 class sample {
  public:
   sample(slotline_sample* raw, const std::vector<field>& fields) noexcept : raw_(raw), fields_(fields) {}
@@ -56,8 +57,8 @@ class sample {
   }
 #endif
 
-  /// Returns the memory of a field of fixed shape, to be written in place. Its content is undefined; all of it must be
-  /// written.
+  /// Returns the memory of a field of fixed shape, to be written in place. Its content is
+  /// undefined; all elements must be written.
   template <class T>
   span<T> row(std::size_t field) {
     expect(field, dtype_of<T>);
@@ -91,8 +92,9 @@ class sample {
     write(field, span<const T>(&value, 1));
   }
 
-  /// Writes like `write`, an array, a vector or one number, but without exceptions: returns false if the field does not accept
-  /// that many elements. The sample then fails for this reason, unless the field is written afterwards.
+  /// Writes an array, a vector or one number like `write`, but without exceptions: returns false if
+  /// the field does not accept that number of elements. The sample then fails for this reason,
+  /// unless the field is written afterwards.
   template <class T>
   bool try_write(std::size_t field, span<const T> values) {
     expect(field, dtype_of<T>);
@@ -107,7 +109,8 @@ class sample {
     }
   }
 
-  /// Makes the sample fail with this message, like an exception that leaves the function: `return sample.fail("empty file");`
+  /// Makes the sample fail with this message, like an exception: `return sample.fail("empty
+  /// file");`
   void fail(const std::string& message) noexcept {
     slotline_sample_fail(raw_, message.c_str());
     failed_ = true;
@@ -120,11 +123,12 @@ class sample {
   std::uint64_t position() const noexcept { return slotline_sample_position(raw_); }
   /// The number of the pass, from 0.
   std::uint32_t epoch() const noexcept { return slotline_sample_epoch(raw_); }
-  /// The number of the worker that reads the sample; -1 in the thread that asks for batches.
+  /// The index of the worker that reads the sample; -1 in the thread that requests batches.
   std::int64_t worker() const noexcept { return slotline_sample_worker(raw_); }
-  /// Whether reading is pointless, since nobody waits for the sample any more: then let it fail.
+  /// Whether the sample is no longer needed; the dataset should then let it fail.
   bool is_stopping() const noexcept { return slotline_sample_is_stopping(raw_) != 0; }
-  /// A file descriptor that is readable while `is_stopping`, for `poll`; -1 if there is none. It must not be read from or closed.
+  /// A file descriptor that is readable while `is_stopping` is true, for `poll`; -1 if there is
+  /// none. It must not be read or closed.
   int stop_fd() const noexcept { return slotline_sample_stop_fd(raw_); }
 
   slotline_sample* raw() const noexcept { return raw_; }
@@ -143,7 +147,7 @@ class sample {
   const std::vector<field>& fields_;
   bool failed_ = false;
 #ifdef SLOTLINE_SANITIZE_THREAD
-  /// The rows that are written in place.
+  /// The rows that callbacks write in place.
   std::vector<const void*> rows_;
 #endif
 };

@@ -1,4 +1,4 @@
-// The orders in which a dataset is visited.
+// Samplers: the order in which a pass visits the samples.
 #ifndef SLOTLINE_SAMPLER_HPP
 #define SLOTLINE_SAMPLER_HPP
 
@@ -22,44 +22,45 @@ namespace slotline {
 
 /// The order of a loader's passes. Copies refer to the same sampler; any number of loaders may use it.
 ///
-/// Unless it has a seed, a sampler draws from the process's default generator (`manual_seed`), as torch's samplers do,
-/// and not from the loader's.
+/// Unless it has a seed, a sampler draws from the process's default generator (`manual_seed`), as
+/// torch's samplers do, and not from the loader's.
 class sampler {
  public:
-  /// A new random order in each pass; or, with replacement, independent random indices. `num_samples` defaults to the
-  /// length of the dataset.
+  /// Draws a new random order in each pass, or with replacement, independent random indices.
+  /// `num_samples` defaults to the length of the dataset.
   static sampler random(flag replacement = false, std::optional<std::size_t> num_samples = std::nullopt) {
-    // In the C API, 0 is the default.
+    // In the C API, 0 means the default, so reject it here.
     if (num_samples == std::size_t{0})
       detail::raise(error(code::build, "num_samples is 0; set it to at least 1, or leave it out"));
     return make(slotline_sampler_random, static_cast<std::uint8_t>(replacement), num_samples.value_or(0));
   }
-  /// These indices in a new random order in each pass.
+  /// Visits these indices in a new random order in each pass.
   static sampler subset_random(span<const std::size_t> indices) {
     return make(slotline_sampler_subset_random, indices.data(), indices.size());
   }
-  /// `num_samples` indices drawn by weight; `weights[i]` is the weight of sample i.
+  /// Draws `num_samples` indices by weight; `weights[i]` is the weight of sample i.
   static sampler weighted(span<const double> weights, std::size_t num_samples, flag replacement = true) {
     return make(slotline_sampler_weighted, weights.data(), weights.size(), num_samples,
                 static_cast<std::uint8_t>(replacement));
   }
-  /// One replica's share of the dataset. All replicas must use the same seed, and call `set_epoch` with the same epoch
-  /// before each pass.
+  /// Visits the share of the dataset that the process `rank` loads. All processes must use the same
+  /// seed, and call `set_epoch` with the same epoch before each pass.
   static sampler distributed(std::size_t num_replicas, std::size_t rank, flag shuffle = true, std::uint64_t seed = 0,
                              flag drop_last = false) {
     return make(slotline_sampler_distributed, num_replicas, rank, static_cast<std::uint8_t>(shuffle), seed,
                 static_cast<std::uint8_t>(drop_last));
   }
-  /// A new random order in each pass that takes no memory, for datasets of billions of samples. torch has no
-  /// equivalent.
+  /// Visits all samples in a new random order in each pass, without storing the order, for datasets
+  /// of billions of samples. torch has no equivalent.
   static sampler feistel() { return make(slotline_sampler_feistel); }
-  /// These indices, in this order, in each pass.
+  /// Visits these indices, in this order, in each pass.
   static sampler indices(span<const std::size_t> indices) {
     return make(slotline_sampler_indices, indices.data(), indices.size());
   }
-  /// An order from a function: `draw` writes the `len` indices of pass `pass`, from 0, all in one call. `seed` is another
-  /// random number in each pass, which depends on `seed()` or `generator()`. An order that depends only on the two resumes
-  /// with `load_state`. The thread that starts the pass calls the function; if it throws, `epoch` fails.
+  /// Visits the order that a function returns: `draw` writes the `len` indices of pass `pass`, from
+  /// 0, all in one call. `seed` is a new random number in each pass, which is drawn from `seed()`
+  /// or `generator()`. An order that depends only on `pass` and `seed` can be resumed with
+  /// `load_state`. The thread that starts the pass calls the function; if it throws, `epoch` fails.
   ///
   ///     auto shuffled = slotline::sampler::from(1000, [](std::uint64_t pass, std::uint64_t seed, auto indices) {
   ///       std::iota(indices.begin(), indices.end(), 0);
@@ -71,7 +72,7 @@ class sampler {
       draw(pass, seed, indices);
     });
   }
-  /// The same for a function that can also fail without exceptions, by `failure.fail`.
+  /// Takes a function that can also fail without exceptions, with `failure.fail`.
   static sampler from(
       std::size_t len,
       std::function<void(std::uint64_t pass, std::uint64_t seed, span<std::uint64_t> indices, failure& failure)> draw) {
@@ -95,12 +96,14 @@ class sampler {
     return make(slotline_sampler_from_callback, &raw);
   }
 
-  /// Gives the sampler a separate generator with this seed, in loaders that are made from now on.
+  /// Sets a seed: loaders created from now on use the sampler with a separate generator with this
+  /// seed.
   sampler& seed(std::uint64_t seed) {
     slotline_sampler_seed(raw_.get(), seed);
     return *this;
   }
-  /// Lets the sampler draw from a generator, which may be shared, in loaders that are made from now on.
+  /// Sets the generator that the sampler draws from, in loaders created from now on. It may be
+  /// shared.
   sampler& generator(const slotline::generator& generator) {
     slotline_sampler_generator(raw_.get(), generator.raw());
     return *this;
@@ -122,7 +125,8 @@ class sampler {
   std::shared_ptr<slotline_sampler> raw_;
 };
 
-/// The batches of a loader's passes, instead of a sampler and a batch size. Copies refer to the same batch sampler.
+/// The batches of a loader's passes as lists of indices, instead of a sampler and a batch size.
+/// Copies refer to the same batch sampler.
 class batch_sampler {
  public:
   /// Groups a sampler's indices into batches.
@@ -130,7 +134,7 @@ class batch_sampler {
     return make(slotline_batch_sampler_of, sampler.raw(), batch_size,
                 static_cast<std::uint8_t>(drop_last));
   }
-  /// The same batches in each pass.
+  /// Returns the same batches in each pass.
   static batch_sampler lists(const std::vector<std::vector<std::size_t>>& batches) {
     std::vector<std::size_t> indices, offsets = {0};
     for (const auto& batch : batches) {
@@ -140,17 +144,18 @@ class batch_sampler {
     return make(slotline_batch_sampler_lists, indices.data(),
                 offsets.data(), batches.size());
   }
-  /// Batches from a function, with at most `max_batch_size` indices: `draw` returns batch `batch` of pass `pass`, both
-  /// from 0, or nothing after the last one. `seed` is the same for all batches of a pass, and another random number in each
-  /// pass, which depends on the loader's seed or generator. Batches that depend only on the three resume with `load_state`.
-  /// The thread that begins the batch calls the function, one thread at a time per loader.
+  /// A function that returns batch `batch` of pass `pass`, both from 0, with at most
+  /// `max_batch_size` indices, or nothing after the last batch. `seed` is the same for all batches
+  /// of a pass, and a new random number in each pass, which is drawn from the loader's seed or
+  /// generator. Batches that depend only on these three arguments can be resumed with `load_state`.
+  /// The thread that begins the batch calls the function, for each loader one thread at a time.
   using draw =
       std::function<std::optional<std::vector<std::size_t>>(std::uint64_t pass, std::uint64_t seed, std::uint64_t batch)>;
   static batch_sampler from(std::size_t max_batch_size, draw draw_batch) {
     return from(max_batch_size, [draw_batch = std::move(draw_batch)](std::uint64_t pass, std::uint64_t seed, std::uint64_t batch,
                                                                      failure&) { return draw_batch(pass, seed, batch); });
   }
-  /// The same for a function that can also fail without exceptions, by `failure.fail`.
+  /// A function like `draw` that can also fail without exceptions, with `failure.fail`.
   using fallible_draw = std::function<std::optional<std::vector<std::size_t>>(std::uint64_t pass, std::uint64_t seed,
                                                                               std::uint64_t batch, failure& failure)>;
   static batch_sampler from(std::size_t max_batch_size, fallible_draw draw_batch) {
@@ -166,7 +171,7 @@ class batch_sampler {
             const auto drawn = (*static_cast<fallible_draw*>(user))(pass, seed, batch, report);
             if (report.failed()) return -1;
             if (!drawn) return 1;
-            *len = drawn->size();  // The library rejects more than there is room for.
+            *len = drawn->size();  // The library rejects a length greater than `room`.
             if (*len <= room) std::copy(drawn->begin(), drawn->end(), indices);
             return 0;
           },

@@ -1,9 +1,10 @@
-// What compilers and sanitizers are told about lifetimes and order.
+// Annotations about lifetimes and ordering for compilers and sanitizers.
 //
-// ThreadSanitizer does not see that slotline orders what callbacks write before what the loop reads, and what the loop reads
-// before the memory is written again, because the library is not compiled for it. The functions here tell it; they do nothing
-// unless the program is compiled with -fsanitize=thread. Each names the memory that it is about, so that nothing else is ordered:
-// two callbacks that write one object without a lock are reported.
+// slotline orders the writes of callbacks before the reads of the loop, and the reads of the loop
+// before the memory is written again. ThreadSanitizer does not see that, because the library is not
+// compiled for it. The functions here inform it; they do nothing unless the program is compiled
+// with -fsanitize=thread. Each function names the memory that it is about, so that nothing else is
+// ordered: two callbacks that write to one object without a lock are still reported.
 #ifndef SLOTLINE_SANITIZE_HPP
 #define SLOTLINE_SANITIZE_HPP
 
@@ -15,7 +16,8 @@
 #endif
 #endif
 
-/// On a function that returns a view of its object: clang then warns if the view outlives it.
+/// For a function that returns a view of its object: clang then warns if the view outlives the
+/// object.
 #define SLOTLINE_LIFETIMEBOUND
 #ifdef __has_cpp_attribute
 #if __has_cpp_attribute(clang::lifetimebound)
@@ -32,21 +34,24 @@ extern "C" void __tsan_release(void* at);
 namespace slotline {
 namespace detail {
 
-/// What this thread did so far happens before what follows a later `taken_over` of the same memory.
+/// Declares that everything this thread has done so far happens before a later `taken_over` of the
+/// same memory.
 inline void handed_over([[maybe_unused]] const void* at) noexcept {
 #ifdef SLOTLINE_SANITIZE_THREAD
   __tsan_release(const_cast<void*>(at));
 #endif
 }
 
-/// What was done before earlier calls of `handed_over` with the same memory happens before what this thread does next.
+/// Declares that everything before earlier calls of `handed_over` with the same memory happens
+/// before what this thread does next.
 inline void taken_over([[maybe_unused]] const void* at) noexcept {
 #ifdef SLOTLINE_SANITIZE_THREAD
   __tsan_acquire(const_cast<void*>(at));
 #endif
 }
 
-/// A call that uses an object of the user after other calls did, perhaps on other threads, but never at the same time.
+/// A call that uses a user's object exclusively, after other calls that may have run on other
+/// threads.
 class turn {
  public:
   explicit turn(const void* object) noexcept : object_(object) { taken_over(object); }
@@ -58,7 +63,8 @@ class turn {
   const void* object_;
 };
 
-/// A call that uses an object of the user while others may, too. Only the object's destruction comes after it.
+/// A call that uses a user's object concurrently with others. Only the object's destruction is
+/// ordered after it.
 class use {
  public:
   explicit use(const void* object) noexcept : object_(object) {}

@@ -1,4 +1,4 @@
-// A view of contiguous elements in memory that it does not own (C++17 has no std::span).
+// A non-owning view of contiguous elements (C++17 has no std::span).
 #ifndef SLOTLINE_SPAN_HPP
 #define SLOTLINE_SPAN_HPP
 
@@ -22,8 +22,8 @@ class span {
   constexpr span() noexcept = default;
   constexpr span(T* data, std::size_t size) noexcept : data_(data), size_(size) {}
 
-  /// A span of an array, a std::vector, a std::array, or any other type with data() and size(). A span of a temporary
-  /// is read-only.
+  /// Creates a span of an array, a std::vector, a std::array, or any other type with data() and
+  /// size(). A span of a temporary is read-only.
   template <class Range, class Element = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>,
             class = std::enable_if_t<std::is_convertible_v<Element (*)[], T (*)[]> &&
                                      (std::is_lvalue_reference_v<Range> || std::is_const_v<T>) &&
@@ -35,10 +35,11 @@ class span {
   constexpr bool empty() const noexcept { return size_ == 0; }
   constexpr T* begin() const noexcept { return data_; }
   constexpr T* end() const noexcept { return data_ + size_; }
-  /// Not checked, as in std::vector.
+  /// Not bounds-checked, as in std::vector.
   constexpr T& operator[](std::size_t i) const noexcept { return data_[i]; }
 
-  /// `count` elements starting at `first`. Throws std::out_of_range if there are not enough.
+  /// Returns `count` elements starting at `first`. Throws std::out_of_range if there are not
+  /// enough.
   constexpr span subspan(std::size_t first, std::size_t count) const {
     if (first > size_ || count > size_ - first) detail::raise(std::out_of_range("slotline::span::subspan"));
     return {data_ + first, count};

@@ -38,7 +38,7 @@ enum class dtype : std::uint32_t {
 
 namespace detail {
 
-/// Integers are mapped by size and sign: `long` and `long long` are both i64 where both have 64 bits.
+/// Maps integers by size and sign: `long` and `long long` are both i64 where both have 64 bits.
 template <class T>
 constexpr dtype dtype_of() {
   using U = std::remove_cv_t<T>;
@@ -76,10 +76,11 @@ constexpr dtype dtype_of() {
 
 }  // namespace detail
 
-/// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`. Complex numbers are named as in NumPy and PyTorch, by the bits of
-/// both parts: `dtype_of<std::complex<float>>` is `dtype::complex64`. C++23's `std::float16_t` and `std::bfloat16_t` are known,
-/// and so are `slotline::float16` and `slotline::bfloat16`, which any compiler has. For another type with the same bits, such
-/// as `at::Half`, specialize this before its first use:
+/// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`. Complex numbers are named as in
+/// NumPy and PyTorch, by the total bits of both parts: `dtype_of<std::complex<float>>` is
+/// `dtype::complex64`. C++23's `std::float16_t` and `std::bfloat16_t` are supported, and with any
+/// compiler `slotline::float16` and `slotline::bfloat16`. For another type with the same bits, such
+/// as `at::Half`, specialize this variable before its first use:
 /// `template <> inline constexpr slotline::dtype slotline::dtype_of<at::Half> = slotline::dtype::f16;`
 template <class T>
 inline constexpr dtype dtype_of = detail::dtype_of<T>();
@@ -106,13 +107,14 @@ inline const char* name_of(dtype type) noexcept {
   return "unknown";
 }
 
-/// How the samples of a field become a tensor.
+/// How the samples of a field are combined to a tensor.
 enum class kind : std::uint32_t {
   /// All samples have the same shape: `[batch, ...shape]`.
   fixed = SLOTLINE_FIXED,
-  /// Up to `max` elements each: padded with zeros, with the length of each sample.
+  /// Up to `max` elements in each sample: padded with zeros, with the length of each sample.
   padded_to_max = SLOTLINE_PADDED_TO_MAX,
-  /// Any number of items each, stored in sequence, with the offsets where each sample begins and ends.
+  /// Any number of items in each sample, stored one after another, with the offsets where each
+  /// sample begins and ends.
   packed = SLOTLINE_PACKED,
 };
 
@@ -125,19 +127,21 @@ struct field {
   slotline::kind kind = kind::fixed;
 };
 
-/// A field of fixed shape: `fixed<float>("image", {8, 8})`, or `fixed<int64_t>("label")` for one number.
+/// Declares a field of fixed shape: `fixed<float>("image", {8, 8})`, or `fixed<int64_t>("label")`
+/// for one number.
 template <class T>
 field fixed(std::string name, std::vector<std::int64_t> shape = {}) {
   return {std::move(name), dtype_of<T>, std::move(shape), kind::fixed};
 }
 
-/// A field of up to `max` elements, padded with zeros.
+/// Declares a field of up to `max` elements, padded with zeros.
 template <class T>
 field padded_to_max(std::string name, std::int64_t max) {
   return {std::move(name), dtype_of<T>, {max}, kind::padded_to_max};
 }
 
-/// A field of any number of items. A batch has room for `room` items per sample, and its samples share that room.
+/// Declares a field of any number of items. A batch reserves memory for `room` items per sample,
+/// which its samples share.
 template <class T>
 field packed(std::string name, std::int64_t room, std::vector<std::int64_t> item = {}) {
   item.insert(item.begin(), room);

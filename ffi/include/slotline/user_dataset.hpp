@@ -23,17 +23,18 @@ namespace slotline {
 class worker {
  public:
   explicit worker(const slotline_worker& raw, failure* failure = nullptr) noexcept : raw_(raw), failure_(failure) {}
-  /// The worker's number, from 0.
+  /// The index of the worker, from 0.
   std::size_t id() const noexcept { return raw_.id < 0 ? 0 : static_cast<std::size_t>(raw_.id); }
-  /// The number of threads that read: also 1 if there are no workers and the thread that asks for batches reads.
+  /// The number of threads that read. Without workers it is 1, the thread that requests batches.
   std::size_t num_workers() const noexcept { return raw_.num_workers == 0 ? 1 : raw_.num_workers; }
-  /// Whether this is a worker, and not the thread that asks for batches.
+  /// Whether this is a worker rather than the thread that requests batches.
   bool is_thread() const noexcept { return raw_.id >= 0; }
-  /// The worker's seed in this pass: the seed of the pass plus the worker's number. 0 if this is not a worker.
+  /// The worker's seed in this pass: the seed of the pass plus the worker's index. 0 if this is not
+  /// a worker.
   std::uint64_t seed() const noexcept { return raw_.seed; }
 
-  /// Makes `open`, `resume` or worker_init fail with this message, like an exception that leaves it; the cursor is then not used.
-  /// Must be called before it returns.
+  /// Makes `open`, `resume` or worker_init fail with this message, like an exception; the cursor is
+  /// then not used. Call it before that function returns.
   void fail(const std::string& message) const noexcept {
     if (failure_) failure_->fail(message);
   }
@@ -101,7 +102,8 @@ inline constexpr bool has_save = false;
 template <class Cursor>
 inline constexpr bool has_save<Cursor, std::void_t<decltype(std::declval<const Cursor&>().save())>> = true;
 
-/// The dataset that a user hands over: the object itself, or what a smart pointer or a std::reference_wrapper refers to.
+/// Finds the dataset in what a user passes: the object itself, or the target of a smart pointer or
+/// a std::reference_wrapper.
 template <class Own>
 struct pointee {
   using type = Own;
@@ -127,14 +129,14 @@ struct pointee<std::reference_wrapper<T>> {
   static const type* of(const std::reference_wrapper<T>& own) noexcept { return std::addressof(own.get()); }
 };
 
-/// A user's dataset, with what the C API's callbacks need.
+/// A user's dataset, with the data that the callbacks for the C API need.
 template <class Own>
 struct own {
   Own held;
   const typename pointee<Own>::type& dataset;
   std::vector<field> fields;
 
-  /// The pointer in `given` is not null.
+  /// Takes the user's object; a pointer must not be null.
   explicit own(Own&& given) : held(std::move(given)), dataset(*pointee<Own>::of(held)), fields(dataset.fields()) {}
   own(const own&) = delete;
   own& operator=(const own&) = delete;
@@ -170,7 +172,7 @@ struct map_calls {
   }
 
   static void prefetch(void* user, std::size_t index) noexcept {
-    // It is only a hint: if it fails, the sample itself fails when it is read.
+    // Only a hint: if it fails, reading the sample fails as well.
     guarded(
         [&] {
           const use call(user);
@@ -185,7 +187,7 @@ template <class Own>
 struct stream_calls {
   using cursor = cursor_of<typename pointee<Own>::type>;
 
-  /// Makes a cursor with `make(dataset, worker)`.
+  /// Creates a cursor with `make(dataset, worker)`.
   template <class Make>
   static std::int32_t made(void* user, const slotline_worker* raw, void** out, slotline_failure* failure, Make make) noexcept {
     return guarded(
@@ -227,7 +229,7 @@ struct stream_calls {
           const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
           return slotline_saved_append(saved, data, bytes.size()) == SLOTLINE_OK ? 0 : -1;
         },
-        // Nothing is saved then, and a resumed pass is read again from its start.
+        // Without a saved position, a resumed pass is read again from its start.
         static_cast<slotline_failure*>(nullptr));
   }
 
@@ -241,7 +243,7 @@ struct stream_calls {
 
 inline constexpr const char* null_dataset = "the pointer to the dataset is null";
 
-/// Makes a dataset from what a user handed over, which is not null.
+/// Creates a dataset from a user's object, which is not a null pointer.
 template <class Own>
 status callbacks(Own&& object, slotline_dataset*& out) {
   using Object = typename pointee<Own>::type;
@@ -282,7 +284,8 @@ status callbacks(Own&& object, slotline_dataset*& out) {
   }
 }
 
-/// Makes a dataset from a user-defined class. What cannot be one is told by one message of the compiler.
+/// Creates a dataset from a user-defined class. A class that does not qualify causes a single,
+/// readable compiler error.
 template <class Given>
 status own_dataset(Given&& given, slotline_dataset*& out) {
   using Own = std::decay_t<Given>;

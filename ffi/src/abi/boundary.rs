@@ -23,8 +23,8 @@ pub(crate) unsafe fn boundary(
     error: *mut *mut slotline_error,
     body: impl FnOnce() -> Result<slotline_status, Failure>,
 ) -> slotline_status {
-    // Unwind safety: a panic leaves nothing half done except in the loader, which either defines how it continues after a
-    // panic, or is dropped by the unwinding.
+    // Unwind safety: a panic leaves only the loader in an intermediate state, and the loader either
+    // defines how it continues after a panic, or is dropped by the unwinding.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(status)) => {
             if !error.is_null() {
@@ -54,7 +54,8 @@ pub(crate) unsafe fn done(
     unsafe { boundary(error, || body().map(|()| SLOTLINE_OK)) }
 }
 
-/// Runs a constructor. `*out` receives a handle to what it makes; if it fails or panics, `*error` receives an error object.
+/// Runs a constructor. On success, `*out` receives a handle to the new object; if it fails or
+/// panics, `*error` receives an error object.
 ///
 /// # Safety
 ///
@@ -67,8 +68,8 @@ pub(crate) unsafe fn made<T>(
     // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
     unsafe {
         done(error, || {
-            // It is NULL if `make` panics. An invalid `out` is reported after `make`, which takes ownership of the user's
-            // pointers in any case.
+            // If `make` panics, `*out` stays NULL. An invalid `out` is reported only after `make`,
+            // which must take ownership of the user's pointers in any case.
             let place = check::place(out, null_mut(), "out").map(drop);
             let thing = make();
             place?;

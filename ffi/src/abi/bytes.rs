@@ -4,8 +4,8 @@ use std::ptr::null;
 
 use super::guard::free;
 
-/// Bytes that belong to the caller that received them; any thread may read them. A NUL follows the bytes, so that a text can be
-/// used as a C string.
+/// Bytes that are owned by the caller that received them. Any thread may read them. A NUL follows
+/// the bytes, so that text can be used as a C string.
 #[derive(Debug)]
 pub struct slotline_bytes(Vec<u8>);
 
@@ -17,7 +17,7 @@ impl slotline_bytes {
     }
 }
 
-/// Returns the bytes, which live as long as the object. NULL for NULL.
+/// Returns the bytes, which are valid until the object is freed. NULL for NULL.
 ///
 /// # Safety
 ///
@@ -46,6 +46,6 @@ pub unsafe extern "C" fn slotline_bytes_len(bytes: *const slotline_bytes) -> usi
 /// The same as for `slotline_bytes_data`; the bytes must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_bytes_free(bytes: *mut slotline_bytes) {
-    // SAFETY: the library made the object in a box, and the caller gives it up.
+    // SAFETY: the library created the object in a box, and the caller transfers its ownership.
     unsafe { free(bytes) }
 }

@@ -9,7 +9,7 @@ use super::cause::Cause;
 use super::guard::guarded;
 use super::owner::slotline_drop;
 
-/// Receives the reason why a callback fails. It is lent to the callback until the callback returns.
+/// Receives the reason why a callback fails. The callback may use it until it returns.
 #[derive(Debug, Default)]
 pub struct slotline_failure {
     cause: Option<Cause>,
@@ -27,12 +27,13 @@ pub unsafe extern "C" fn slotline_fail(failure: *mut slotline_failure, message: 
     unsafe { slotline_fail_with(failure, message, null_mut(), std::ptr::null(), None) }
 }
 
-/// Works like `slotline_fail`, and attaches an object of yours, such as an exception, which `slotline_error_payload` of the
-/// resulting error returns. `type` says what the object is, such as "my_library.exception"; it is copied.
+/// Works like `slotline_fail`, and attaches an object of the user, such as an exception.
+/// `slotline_error_payload` of the resulting error returns the object. `type` identifies the
+/// object's type, such as "my_library.exception"; it is copied.
 ///
-/// Takes ownership of `payload`, unless that is NULL: `drop` is called once, on any thread, when the error is freed, when it is
-/// dropped without being returned (for example with its loader), or at once if `failure` is NULL. Only the message leaves a
-/// worker that is a process.
+/// Takes ownership of `payload`, unless that is NULL. `drop` is called once, on any thread: when
+/// the error is freed, when the error is dropped without being returned (for example with its
+/// loader), or immediately if `failure` is NULL. A worker process transfers only the message.
 ///
 /// # Safety
 ///
@@ -63,25 +64,27 @@ pub(crate) fn call(what: &str, callback: impl FnOnce(*mut slotline_failure) -> i
     }
 }
 
-/// Runs a callback, and returns its return value, or the reason that it set.
+/// Runs a callback, and returns its return value, or the reason that it set with `slotline_fail`.
 pub(crate) fn answer(callback: impl FnOnce(*mut slotline_failure) -> i32) -> Result<i32, Cause> {
     let mut failure = slotline_failure::default();
     let code = callback(&mut failure);
     failure.cause.map_or(Ok(code), Err)
 }
 
-/// Describes the worker that runs a callback. It is lent to the callback until the callback returns. Later versions may have
-/// more fields.
+/// Describes the worker that runs a callback, which may use this struct until it returns. Later
+/// versions may add fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_worker {
     /// The size of this struct in the library.
     pub struct_size: usize,
-    /// The worker's number, from 0; -1 if there are no workers and the calling thread loads the batches.
+    /// The index of the worker, from 0; -1 if there are no workers and the calling thread loads the
+    /// batches.
     pub id: i64,
     /// The number of workers.
     pub num_workers: usize,
-    /// The worker's seed in this pass: the seed of the pass plus the worker's number. 0 if there are no workers.
+    /// The worker's seed in this pass: the seed of the pass plus the worker's index. 0 if there are
+    /// no workers.
     pub seed: u64,
 }
 

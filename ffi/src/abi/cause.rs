@@ -1,4 +1,4 @@
-//! Why a callback failed: its message, and an object of the user that travels with it.
+//! The reason why a callback failed: its message, and an object that the user attached.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::{error, fmt};
 use super::owner::{Owner, slotline_drop};
 use super::text::{c_str, message_text};
 
-/// The reason why a callback failed, on its way to the caller of the loader.
+/// The reason why a callback failed, as it is passed on to the caller of the loader.
 #[derive(Debug)]
 pub(crate) struct Cause {
     message: String,
     pub(crate) payload: Option<Arc<Payload>>,
-    /// Whether it comes from a collate callback, and not from the dataset.
+    /// Whether a collate callback failed, rather than a callback of the dataset.
     pub(crate) collates: bool,
 }
 
@@ -24,11 +24,12 @@ impl fmt::Display for Cause {
 
 impl error::Error for Cause {}
 
-/// An object of the user, such as a C++ exception. It is dropped once, with the last error that has it.
+/// An object that the user attached to a failure, such as a C++ exception. It is dropped once, with
+/// the last error that contains it.
 #[derive(Debug)]
 pub(crate) struct Payload {
     owner: Owner,
-    /// What the user calls objects of this type.
+    /// The name that the user gave to the object's type.
     kind: CString,
 }
 
@@ -40,12 +41,12 @@ impl Payload {
 }
 
 impl Cause {
-    /// Makes a cause with a message only.
+    /// Creates a cause with only a message.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), payload: None, collates: false }
     }
 
-    /// Makes a cause of a message, and takes ownership of an object, unless that is NULL.
+    /// Creates a cause from a message, and takes ownership of `payload` unless that is NULL.
     ///
     /// # Safety
     ///
@@ -57,7 +58,7 @@ impl Cause {
         kind: *const c_char,
         drop: slotline_drop,
     ) -> Self {
-        // First, so that the object is dropped whatever happens.
+        // Take ownership first, so that the object is dropped in any case.
         let owner = (!payload.is_null()).then(|| Owner::new(payload, drop));
         // SAFETY: the caller guarantees that `message` and `kind` are NULL or end with a NUL.
         let (message, kind) = unsafe { (message_text(message), c_str(kind).unwrap_or_default()) };
@@ -65,7 +66,7 @@ impl Cause {
         Self { message, payload, collates: false }
     }
 
-    /// The same cause, as one of a collate callback.
+    /// Returns the same cause, marked as a failure of a collate callback.
     pub(crate) fn of_collate(self) -> Self {
         Self { collates: true, ..self }
     }

@@ -6,7 +6,7 @@ use slotline::shape::MAX_DIMS;
 
 use super::failure::Failure;
 
-/// Returns a reference to what a pointer points to.
+/// Converts a pointer to a reference.
 ///
 /// # Safety
 ///
@@ -18,8 +18,8 @@ pub(crate) unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&
     Ok(unsafe { &*pointer })
 }
 
-/// Writes `empty` to a place for a result, and returns the same pointer. It does not return a reference: until the result is
-/// written, the callbacks that make it may read the place, too.
+/// Writes `empty` to the place for a result, and returns the same pointer. It does not return a
+/// reference, since callbacks that run before the result is written may read the place too.
 ///
 /// # Safety
 ///
@@ -85,7 +85,8 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a 
     text.to_str().map_err(|error| Failure::invalid(format!("{name} is not UTF-8: {error}")))
 }
 
-/// Returns a flag, which is 0 or 1: any other number was meant for another parameter.
+/// Returns a flag as a `bool`. Only 0 and 1 are valid; any other number was probably meant for
+/// another parameter.
 pub(crate) fn flag(value: u8, name: &str) -> Result<bool, Failure> {
     if value > 1 {
         return Err(Failure::invalid(format!("{name} is {value}, but is a flag; set it to 0 or 1")));
@@ -93,7 +94,7 @@ pub(crate) fn flag(value: u8, name: &str) -> Result<bool, Failure> {
     Ok(value == 1)
 }
 
-/// Returns a shape.
+/// Converts a shape from C.
 ///
 /// # Safety
 ///

@@ -38,9 +38,9 @@ impl slotline_error {
     }
 }
 
-/// Makes an error, for libraries on top of this one that report failures of their own in the same way. `code` is one of the
-/// errors in `slotline_status`; for any other number this returns NULL. The message is UTF-8 and is copied. The caller frees
-/// the error.
+/// Creates an error, for libraries on top of slotline that report their own failures in the same
+/// way. `code` is one of the errors in `slotline_status`; for any other number this returns NULL.
+/// The message is UTF-8 and is copied. The caller frees the error.
 ///
 /// # Safety
 ///
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn slotline_error_new(code: i32, message: *const c_char) -
     if !(SLOTLINE_ERROR_INVALID as i32..=SLOTLINE_ERROR_COLLATE as i32).contains(&code) {
         return null_mut();
     }
-    // SAFETY: the errors have all numbers from the first to the last.
+    // SAFETY: all numbers from the first to the last error are values of the enum.
     let code = unsafe { std::mem::transmute::<i32, slotline_status>(code) };
     // SAFETY: the caller guarantees that `message` is NULL or ends with a NUL.
     guarded(null_mut(), || slotline_error::boxed(Failure::new(code, unsafe { message_text(message) })))
@@ -67,8 +67,8 @@ pub unsafe extern "C" fn slotline_error_code(error: *const slotline_error) -> sl
     unsafe { error.as_ref() }.map_or(SLOTLINE_OK, |error| error.status)
 }
 
-/// Returns the whole chain of causes, in UTF-8: what failed, where, why, and what to do. The string lives as long as the error.
-/// NULL for NULL.
+/// Returns the message with the whole chain of causes, in UTF-8: what failed, where, why, and how
+/// to fix it. The string is valid until the error is freed. NULL for NULL.
 ///
 /// # Safety
 ///
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn slotline_error_message(error: *const slotline_error) ->
     unsafe { error.as_ref() }.map_or(null(), |error| error.message.as_ptr())
 }
 
-/// Returns the dataset index of the sample that failed; -1 if there is none.
+/// Returns the dataset index of the sample that failed; -1 if the error is not about one sample.
 ///
 /// # Safety
 ///
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn slotline_error_index(error: *const slotline_error) -> i
     unsafe { error.as_ref() }.map_or(-1, |error| error.index)
 }
 
-/// Returns the number of the batch in its pass; -1 if there is none.
+/// Returns the number of the failed batch in its pass; -1 if the error is not about one batch.
 ///
 /// # Safety
 ///
@@ -101,7 +101,8 @@ pub unsafe extern "C" fn slotline_error_task(error: *const slotline_error) -> i6
     unsafe { error.as_ref() }.map_or(-1, |error| error.task)
 }
 
-/// Returns the number of the worker that failed; -1 if it was the calling thread, or if it is unknown.
+/// Returns the index of the worker that failed; -1 if it was the calling thread, or if it is
+/// unknown.
 ///
 /// # Safety
 ///
@@ -112,8 +113,9 @@ pub unsafe extern "C" fn slotline_error_worker(error: *const slotline_error) -> 
     unsafe { error.as_ref() }.map_or(-1, |error| error.worker)
 }
 
-/// Returns the object that the callback which failed attached with `slotline_fail_with` or `slotline_sample_fail_with`, if its
-/// type is `type`; otherwise NULL. It belongs to the error. NULL for NULL.
+/// Returns the object that a failing callback attached with `slotline_fail_with` or
+/// `slotline_sample_fail_with`, if it was attached with the same `type`; otherwise NULL. It is
+/// owned by the error. NULL for NULL.
 ///
 /// # Safety
 ///
@@ -133,6 +135,6 @@ pub unsafe extern "C" fn slotline_error_payload(error: *const slotline_error, r#
 /// The same as for `slotline_error_code`; the error must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_error_free(error: *mut slotline_error) {
-    // SAFETY: `boxed` made the error, and the caller gives it up.
+    // SAFETY: `boxed` created the error, and the caller transfers its ownership.
     unsafe { free(error) }
 }

@@ -1,4 +1,4 @@
-//! The reason why a call failed, before it becomes an error object.
+//! The reason why a call failed, before it is converted to an error object.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -26,37 +26,38 @@ impl Failure {
         Self { status, message: message.into(), index: None, task: None, worker: None, payload: None }
     }
 
-    /// A boxed failure, for results that are rarely a failure.
+    /// Returns a boxed failure, for results that are rarely an error.
     #[cold]
     pub(crate) fn boxed(failure: impl Into<Self>) -> Box<Self> {
         Box::new(failure.into())
     }
 
-    /// An invalid argument.
+    /// Returns the failure for an invalid argument.
     #[cold]
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(SLOTLINE_ERROR_INVALID, message)
     }
 
-    /// An error, with its whole chain of causes.
+    /// Returns a failure with the messages of an error and its whole chain of causes.
     #[cold]
     pub(crate) fn of(status: slotline_status, error: &(dyn StdError + 'static)) -> Self {
         Self::new(status, chain(error))
     }
 
-    /// Whether a failure of `next` takes the place of a batch, so that the next call asks for the batch after it.
+    /// Returns whether a failure of `slotline_loader_next` replaces a batch, so that the next call
+    /// returns the batch after it.
     pub(crate) fn is_in_place(&self) -> bool {
         !matches!(self.status, SLOTLINE_ERROR_TIMEOUT | SLOTLINE_ERROR_HELD | SLOTLINE_ERROR_WORKER_INIT)
     }
 
-    /// The same failure, reported for one element of a list argument.
+    /// Returns the same failure with the message's position in a list argument.
     pub(crate) fn within(mut self, list: &str, place: usize) -> Self {
         self.message = format!("{list}[{place}]: {}", self.message);
         self
     }
 }
 
-/// Returns the message of an error with its causes. It names what this library was built without as CMake does.
+/// Returns the message of an error with its causes. A missing feature is named by its CMake option.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     let message = with_causes(error);
     if cfg!(all(feature = "image", not(feature = "turbo"))) {
@@ -99,7 +100,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Returns the number of a worker.
+/// Returns the index of a worker; `None` for the calling thread.
 fn by(by: &By) -> Option<usize> {
     match *by {
         By::Worker(worker) => Some(worker),

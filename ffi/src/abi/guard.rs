@@ -1,4 +1,4 @@
-//! Panics, and mistakes that would corrupt memory.
+//! Handling of panics, and of misuse that would corrupt memory.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,11 +18,11 @@ pub(crate) fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Drops an object that the library made in a box. Does nothing for NULL.
+/// Drops an object that the library created in a box. Does nothing for NULL.
 ///
 /// # Safety
 ///
-/// `object` must be NULL or come from `Box::into_raw`; the caller gives it up.
+/// `object` must be NULL or come from `Box::into_raw`, and must not be used afterwards.
 pub(crate) unsafe fn free<T>(object: *mut T) {
     if !object.is_null() {
         // SAFETY: the caller upholds this function's safety contract.
@@ -30,7 +30,7 @@ pub(crate) unsafe fn free<T>(object: *mut T) {
     }
 }
 
-/// Ends the process because of a mistake that would otherwise corrupt memory.
+/// Aborts the process because an object was freed twice, which would otherwise corrupt memory.
 #[cold]
 pub(crate) fn freed_twice(what: &str) -> ! {
     eprintln!("slotline: a {what} was freed twice; free each once");

@@ -1,4 +1,4 @@
-//! The boundary between C and Rust: how calls fail, and checks of what C passes before it is used.
+//! Calls between C and Rust: how they fail, and how arguments from C are checked.
 
 mod boundary;
 mod bytes;

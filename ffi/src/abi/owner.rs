@@ -5,15 +5,16 @@ use std::ffi::c_void;
 /// Drops a user pointer. It may run on any thread.
 pub type slotline_drop = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// A user pointer that the library owns. It is dropped once, by the user's function.
+/// A user pointer owned by the library, which passes it to the user's `drop` function once.
 #[derive(Debug)]
 pub(crate) struct Owner {
     user: *mut c_void,
     drop: slotline_drop,
 }
 
-// SAFETY: a user who hands over a pointer with callbacks agrees that the callbacks may use it on any thread, and several at
-// once; a user who hands over memory agrees that any thread may read it. Both may be dropped on any thread.
+// SAFETY: a user who passes a pointer with callbacks allows the callbacks to use it on any thread,
+// concurrently; a user who passes memory allows any thread to read it. `drop` may run on any
+// thread.
 unsafe impl Send for Owner {}
 // SAFETY: as above.
 unsafe impl Sync for Owner {}
@@ -33,7 +34,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         if let Some(drop) = self.drop {
-            // SAFETY: the pointer was handed over together with this function, which is called only once.
+            // SAFETY: the user passed this function for the pointer, and it is called only once.
             unsafe { drop(self.user) };
         }
     }

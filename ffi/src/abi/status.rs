@@ -12,7 +12,8 @@ pub enum slotline_status {
     SLOTLINE_OK = 0,
     /// The pass has ended. There is no error object.
     SLOTLINE_END = 1,
-    /// An argument is invalid: a null pointer, a struct that is too short, a number out of range, or a string that is not UTF-8.
+    /// An argument is invalid: a null pointer, a struct that is too short, a number out of range,
+    /// or a string that is not UTF-8.
     SLOTLINE_ERROR_INVALID = 2,
     /// The loader cannot be built: options exclude each other, or memory or threads are not available.
     SLOTLINE_ERROR_BUILD = 3,
@@ -38,10 +39,11 @@ pub enum slotline_status {
     SLOTLINE_ERROR_STOPPED = 13,
     /// A CUDA device or its driver failed.
     SLOTLINE_ERROR_DEVICE = 14,
-    /// The worker processes ended or could not start, or a worker ended because of a bug in slotline. Nothing more comes from the
-    /// loader.
+    /// The worker processes ended or could not start, or a worker ended because of a bug in
+    /// slotline. The loader returns no more batches.
     SLOTLINE_ERROR_WORKER_DIED = 15,
-    /// The collate function failed, without a sample that could not be read. The pass continues with the next batch.
+    /// The collate function failed, although all of its samples could be read. The pass continues
+    /// with the next batch.
     SLOTLINE_ERROR_COLLATE = 16,
 }
 

@@ -1,4 +1,4 @@
-//! Texts from C.
+//! Strings from C.
 
 use std::ffi::{CStr, c_char};
 

@@ -1,42 +1,44 @@
 //! Structs that begin with their own size, so that later versions can add fields.
+//! Structs that begin with their own size, so that later versions can add fields.
 //!
-//! The caller's struct may come from an earlier version and be shorter: the missing fields take their defaults. Or it may come
-//! from a later version and be longer: the fields that this version does not know must be zero, which means "as before" in
-//! every later field.
+//! The caller's struct may be from an earlier version and shorter: its missing fields take their
+//! defaults. Or it may be from a later version and longer: the fields unknown to this version must
+//! be zero, which in every later field means the earlier behaviour.
 
 use std::mem::MaybeUninit;
 
 use super::check::{misaligned, reference};
 use super::failure::Failure;
 
-/// A struct whose first field is its size, a `usize`.
+/// A C struct whose first field is its size, a `usize`.
 ///
 /// # Safety
 ///
-/// It must be `repr(C)` and begin with a `usize`, and any bytes copied from C must be a valid value: it contains only numbers
-/// and pointers.
+/// The type must be `repr(C)`, begin with a `usize`, and contain only numbers and pointers, so that
+/// any bytes copied from C are a valid value.
 pub(crate) unsafe trait Versioned: Copy {
-    /// The size of the struct in the first version that was released: [`end`] of the field that was the last one then. It never
-    /// changes after that, so that programs compiled for that version keep working.
+    /// The size of the struct in the first released version: the [`end`] of its last field in that
+    /// version. It never changes after the release, so that programs compiled for that version keep
+    /// working.
     const FIRST: usize = Self::END;
-    /// The offset at which its last field ends: [`end`] of that field. This must also be the end of the struct. A later field
-    /// that fits into trailing padding would not change the size, so neither side would notice it; reserved fields fill such
-    /// padding.
+    /// The offset at which the last field ends: the [`end`] of that field. It must equal the
+    /// struct's size: a later field that fits into trailing padding would not change the size, so
+    /// neither side would notice it. Reserved fields fill such padding.
     const END: usize;
 
-    /// Returns a struct with all defaults: zeros, unless it says otherwise.
+    /// Returns a struct with all defaults, which are zeros unless this is overridden.
     fn defaults() -> Self {
         // SAFETY: any bytes make a valid struct.
         unsafe { std::mem::zeroed() }
     }
 
-    /// Whether all reserved fields are zero.
+    /// Returns whether all reserved fields are zero.
     fn is_known(&self) -> bool {
         true
     }
 }
 
-/// The offset at which a field of `Self` ends.
+/// Returns the offset at which a field of `Self` ends.
 macro_rules! end {
     ($field:ident) => {
         std::mem::offset_of!(Self, $field) + $crate::abi::versioned::size_of_field(|this: &Self| &this.$field)
@@ -48,13 +50,13 @@ pub(crate) const fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Copies a struct from C. `own` takes ownership of the struct's pointers, even if the struct is then refused because it sets
-/// fields that this version does not know.
+/// Copies a struct from C. `own` takes ownership of the struct's pointers, even if the struct is
+/// then rejected because it sets fields that this version does not know.
 ///
 /// # Safety
 ///
-/// Unless it is null or not aligned, `pointer` must point to a size. If that size is at least `FIRST` and fits in memory,
-/// `pointer` must be readable for as many bytes.
+/// Unless it is null or misaligned, `pointer` must point to a size. If that size is at least
+/// `FIRST` and fits in memory, `pointer` must be readable for that many bytes.
 #[inline]
 pub(crate) unsafe fn read<T: Versioned, O>(
     pointer: *const T,
@@ -80,8 +82,8 @@ pub(crate) unsafe fn read<T: Versioned, O>(
         return Err(newer(name));
     }
     if let Some(more) = size.checked_sub(size_of::<T>()).filter(|&more| more > 0) {
-        // SAFETY: the caller guarantees that `size` bytes are readable, and `check` has checked that a slice can have that
-        // many.
+        // SAFETY: the caller guarantees that `size` bytes are readable, and `check` has verified
+        // that a slice may have that length.
         let rest = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>().add(size_of::<T>()), more) };
         if rest.iter().any(|&byte| byte != 0) {
             return Err(newer(name));
@@ -90,7 +92,7 @@ pub(crate) unsafe fn read<T: Versioned, O>(
     Ok((known, owned))
 }
 
-/// A struct of a list with what `own` took from it, or the reason why it was refused.
+/// An element of a list with the result of `own`, or the reason why the element was rejected.
 pub(crate) type Element<T, O> = Result<(T, O), Failure>;
 
 /// Copies a list of structs from C, as `read` does. The `struct_size` of the first element is the stride of the list. Each
@@ -141,23 +143,25 @@ unsafe fn nth<T>(first: *const T, i: usize, size: usize, name: &str) -> Result<*
     Ok(element)
 }
 
-/// Returns the caller's struct, to be written as a whole, if it has exactly the fields of this version. Otherwise, [`fill`] says
-/// what is wrong with it.
+/// Returns the caller's struct for writing it as a whole, if it has exactly the size of this
+/// version. For any other struct, the caller of this function uses [`fill`], which also reports
+/// errors.
 ///
 /// # Safety
 ///
-/// The same as for `write`; nothing else may use the struct meanwhile.
+/// The same as for `write`; nothing else may use the struct during `'a`.
 #[inline]
 pub(crate) unsafe fn whole<'a, T: Versioned>(to: *mut T) -> Option<&'a mut MaybeUninit<T>> {
     if to.is_null() || !to.is_aligned() {
         return None;
     }
-    // SAFETY: the caller guarantees that `to` points to a size, and to as many bytes.
+    // SAFETY: the caller guarantees that `to` points to a size, and is writable for that many
+    // bytes.
     unsafe { (*to.cast::<usize>() == size_of::<T>()).then(|| &mut *to.cast()) }
 }
 
-/// Sets a struct of the caller to its defaults and has `fill` fill it in, in place if the caller's struct has room for all
-/// fields.
+/// Sets the caller's struct to its defaults and calls `fill` with it. If the struct is shorter than
+/// this version's, `fill` gets a temporary one, which is then copied.
 ///
 /// # Safety
 ///
@@ -170,7 +174,7 @@ pub(crate) unsafe fn fill<T: Versioned>(
 ) -> Result<(), Failure> {
     // SAFETY: the caller guarantees that `to` is null, misaligned, or points to a size.
     let size = *unsafe { reference(to.cast::<usize>(), name)? };
-    // Otherwise `write` reports what is wrong with the struct.
+    // A struct of another size is filled in a temporary one; `write` reports an invalid size.
     if !(size_of::<T>()..=isize::MAX as usize).contains(&size) || !to.is_aligned() {
         let mut value = T::defaults();
         fill(&mut value)?;
@@ -187,11 +191,12 @@ pub(crate) unsafe fn fill<T: Versioned>(
     }
 }
 
-/// Writes a struct to the caller's memory, as far as there is room for it. Bytes that this version does not know become zero.
+/// Writes a struct to the caller's memory, truncated to the caller's size. Bytes beyond this
+/// version's struct are set to zero.
 ///
 /// # Safety
 ///
-/// `to` must be writable for as many bytes as its `struct_size` says.
+/// `to` must be writable for the number of bytes in its `struct_size`.
 #[inline]
 pub(crate) unsafe fn write<T: Versioned>(to: *mut T, value: &T, name: &str) -> Result<(), Failure> {
     const { assert!(T::END == size_of::<T>(), "the struct ends in padding") };
@@ -264,7 +269,7 @@ fn newer(name: &str) -> Failure {
 mod tests {
     use super::*;
 
-    /// A struct to which a later version may add fields.
+    /// A struct to which a later version has added a field.
     #[repr(C)]
     #[derive(Clone, Copy, Debug)]
     struct Numbers {
@@ -290,7 +295,7 @@ mod tests {
 
     fn outcome(numbers: Numbers) -> Result<(u32, u64), String> {
         let outside = (numbers, [0_u64; 2]);
-        // SAFETY: a size is either refused, or equal to that of the memory.
+        // SAFETY: a size is either rejected, or equals the size of the memory.
         let read = unsafe { read(&raw const outside.0, "numbers", |_| ()) };
         read.map(|(numbers, ())| (numbers.number, numbers.added)).map_err(|failure| failure.message)
     }
@@ -307,7 +312,7 @@ mod tests {
         assert_eq!(outcome(Numbers::defaults()), Ok((7, 9)));
         for size in [usize::MAX, isize::MAX as usize + 1] {
             let mut outside = Numbers { struct_size: size, ..Numbers::defaults() };
-            // SAFETY: it is refused before anything is written.
+            // SAFETY: the size is rejected before anything is written.
             let filled = unsafe { fill(&raw mut outside, "numbers", |_| Ok(())) };
             assert!(filled.unwrap_err().message.contains("does not fit in memory"));
             let message = outcome(outside).unwrap_err();

@@ -1,4 +1,4 @@
-//! Batches that a callback makes from the samples.
+//! Batches that a user's callback makes from samples.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
@@ -18,9 +18,10 @@ use crate::abi::{
 use crate::fields::field::About;
 use crate::fields::tensor::{describe_field, slotline_tensor};
 
-/// Makes a batch from samples, which it reads with `slotline_samples_next`: sets `*batch` to any pointer, which
-/// `slotline_batch_user` then returns. Returns 0, or another value if it fails; `slotline_fail` sets the reason. Each batch is
-/// made by one worker; several workers may call this at once.
+/// Makes a batch from samples, which it reads with `slotline_samples_next`. It sets `*batch` to any
+/// pointer, which `slotline_batch_user` then returns. It returns 0 on success, or another value
+/// after setting the reason with `slotline_fail`. One worker makes each batch; several workers may
+/// call this concurrently.
 pub type slotline_collate = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -30,13 +31,14 @@ pub type slotline_collate = Option<
     ) -> i32,
 >;
 
-/// Drops a batch that a `slotline_collate` made, on any thread.
+/// Drops a batch that a `slotline_collate` callback made, on any thread.
 pub type slotline_drop_batch = Option<unsafe extern "C" fn(batch: *mut c_void)>;
 
-/// The samples of a batch. They are lent to a collate callback: only the callback's thread may use them, until the callback
-/// returns.
+/// The samples of a batch, as passed to a collate callback. Only the callback's thread may use
+/// them, until the callback returns.
 pub struct slotline_samples {
-    /// Whether the next sample is being read, by a callback of the dataset that may call back into this object.
+    /// Whether the next sample is being read. That may call a callback of the dataset, which could
+    /// wrongly call this object again.
     reading: Cell<bool>,
     /// Whether such a reentrant call was made.
     again: Cell<bool>,
@@ -44,12 +46,12 @@ pub struct slotline_samples {
     lent: UnsafeCell<Lent>,
 }
 
-/// The state behind `slotline_samples`.
+/// The state of `slotline_samples`.
 struct Lent {
-    /// The source, whose lifetime is that of the call.
+    /// The samples. Its real lifetime ends when the collate callback returns.
     source: NonNull<dyn Source>,
     indices: Vec<i64>,
-    /// Why the last sample could not be read.
+    /// The error of the last sample that could not be read.
     failure: Option<BoxError>,
 }
 
@@ -67,12 +69,12 @@ impl slotline_samples {
     }
 }
 
-/// Makes an error of the collate callback, and not of a sample.
+/// Creates an error that is attributed to the collate callback instead of a sample.
 fn own(message: impl Into<String>) -> BoxError {
     Cause::new(message).of_collate().into()
 }
 
-/// The samples of any dataset.
+/// The samples of a batch, independent of the dataset's type.
 trait Source {
     fn left(&self) -> usize;
     /// Returns the index of the next sample, if it is known.
@@ -114,7 +116,7 @@ pub(crate) struct Collator {
     pub(crate) drop_batch: slotline_drop_batch,
     fields: Fields,
     about: Box<[About]>,
-    /// Memory for a sample, one for each thread that collates.
+    /// Memory for single samples, one for each thread that collates concurrently.
     spare: Mutex<Vec<OwnedSample>>,
 }
 
@@ -150,7 +152,8 @@ impl Collator {
         };
         let mut source = Reading { samples, owned: &mut owned, fields: &self.about };
         let source: NonNull<dyn Source + '_> = NonNull::from(&mut source as &mut dyn Source);
-        // SAFETY: only the lifetime changes, and the samples are used only until the call returns.
+        // SAFETY: only the lifetime is extended, and the samples are used only until the callback
+        // returns.
         let source = unsafe { std::mem::transmute::<NonNull<dyn Source + '_>, NonNull<dyn Source>>(source) };
         let lent = UnsafeCell::new(Lent { source, indices: Vec::new(), failure: None });
         let mut samples = slotline_samples { reading: Cell::new(false), again: Cell::new(false), lent };
@@ -212,8 +215,8 @@ impl fmt::Debug for slotline_samples {
     }
 }
 
-/// Returns the maximum number of samples that are left: a stream may end earlier, and bad samples may be skipped. 0 for NULL,
-/// or during `slotline_samples_next`.
+/// Returns the maximum number of samples that are left: a stream may end earlier, and bad samples
+/// may be skipped. 0 for NULL, and while `slotline_samples_next` is running.
 ///
 /// # Safety
 ///
@@ -226,10 +229,13 @@ pub unsafe extern "C" fn slotline_samples_left(samples: *const slotline_samples)
     unsafe { samples.as_ref() }.map_or(0, |samples| samples.with(0, left))
 }
 
-/// Reads the next sample, and describes its fields in `fields`. The caller must set `struct_size` of each. The memory that they
-/// point to is valid until the next call. Returns `SLOTLINE_END` after the last sample, and `SLOTLINE_ERROR_SAMPLE` if a sample
-/// cannot be read; the next call then continues with the sample after it. If the callback then returns a value other than 0
-/// without a message, it fails with that sample's error. With `on_error` such a sample is skipped or replaced instead.
+/// Reads the next sample, and describes its fields in `fields`. The caller must set `struct_size`
+/// of each element. The memory that the fields point to is valid until the next call.
+///
+/// Returns `SLOTLINE_END` after the last sample, and `SLOTLINE_ERROR_SAMPLE` if a sample cannot be
+/// read; the next call continues with the sample after it. If the callback then returns a nonzero
+/// value without a message, it fails with that sample's error. With `on_error`, unreadable samples
+/// are skipped or replaced instead.
 ///
 /// # Errors
 ///
@@ -252,7 +258,7 @@ pub unsafe extern "C" fn slotline_samples_next(
     samples.with(SLOTLINE_ERROR_INVALID, next)
 }
 
-/// Reads the next sample.
+/// Implements `slotline_samples_next`.
 ///
 /// # Safety
 ///
@@ -267,7 +273,7 @@ unsafe fn next(samples: &mut Lent, fields: *mut slotline_tensor, num_fields: usi
     }
     // SAFETY: the caller guarantees that `fields` is writable for `num_fields` structs, and `i` is below that.
     let put = |i, tensor: &slotline_tensor| unsafe { versioned::write_nth(fields, i, tensor, "fields") };
-    // Checks the structs before a sample is read.
+    // Check the structs before a sample is read.
     if let Err(failure) = (0..wanted).try_for_each(|i| put(i, &slotline_tensor::defaults())) {
         samples.failure = Some(own(failure.message));
         return SLOTLINE_ERROR_INVALID;

@@ -1,17 +1,21 @@
-//! The fields of a batch as DLPack tensors, which PyTorch, NumPy, JAX and other libraries import without a copy.
+//! Export of a batch's fields as DLPack tensors, which PyTorch, NumPy, JAX and other libraries
+//! import without a copy.
 //!
-//! The structs are those of `dlpack.h`, version 1.1, repeated here so that slotline does not depend on that header. C programs
-//! that access their fields include `dlpack.h` or their framework's copy. A tensor keeps a hold on its batch: the batch's
-//! memory returns to the loader when the last tensor was deleted and the batch was freed, in any order and on any thread.
+//! The structs are those of `dlpack.h`, version 1.1, repeated here so that slotline does not depend
+//! on that header. C programs that access their fields include `dlpack.h` or their framework's
+//! copy. An exported tensor holds a reference to its batch: the batch's memory returns to the
+//! loader when the last tensor was deleted and the batch was freed, in any order and on any thread.
 //!
 //! Importers differ in what they accept. Therefore `byte_offset` is 0, strides are always set, and page-locked memory is
 //! exported as plain host memory (`kDLCPU`).
 //!
-//! Tensors are writable (`READ_ONLY` is not set): the batch owns the memory exclusively until its last hold is released, and
-//! slotline does not read it before. This holds for both forms. The form without a version cannot mark a tensor as read-only,
-//! and importers treat it differently (NumPy as read-only, PyTorch as writable; PyTorch ignores the flag). Therefore the
-//! pointer is derived from the memory itself and not from a reference, and the batch's last hold normalises `bool`s to 0 and 1
-//! in case the importer wrote other values.
+//! Tensors are writable (`READ_ONLY` is not set): the batch has exclusive ownership of the memory
+//! until its last reference is released, and slotline does not read it before. This holds for both
+//! kinds of structs. The struct without a version cannot mark a tensor as read-only, and importers
+//! treat it differently (NumPy as read-only, PyTorch as writable; PyTorch ignores the flag).
+//! Therefore the pointer is derived from the memory itself and not from a reference, and releasing
+//! the batch's last reference normalises `bool`s to 0 and 1, in case the importer wrote other
+//! values.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -44,7 +48,7 @@ pub struct DLDataType {
     pub code: u8,
     /// The number of bits of one element.
     pub bits: u8,
-    /// 1: the elements are not vectors.
+    /// The number of elements in a vector: always 1.
     pub lanes: u16,
 }
 
@@ -68,7 +72,7 @@ pub struct DLTensor {
     pub byte_offset: u64,
 }
 
-/// A tensor with its deleter, as before version 1.0.
+/// A tensor with its deleter, in the layout before DLPack 1.0.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensor {
@@ -108,7 +112,7 @@ pub struct DLManagedTensorVersioned {
 
 const VERSION: DLPackVersion = DLPackVersion { major: 1, minor: 1 };
 
-/// One of the two structs of exported tensors.
+/// One of the two structs in which a tensor is exported.
 pub(crate) trait Managed: Sized {
     /// Returns the struct, whose deleter drops the [`Exported`] that contains it.
     fn of<H>(dl_tensor: DLTensor) -> Self;
@@ -117,7 +121,8 @@ pub(crate) trait Managed: Sized {
     fn tensor(&mut self) -> &mut DLTensor;
 }
 
-/// An exported tensor: the struct, what it points to, and the hold on its memory.
+/// The allocation of an exported tensor: the struct, the arrays that it points to, and the
+/// reference that keeps its memory alive.
 struct Exported<M, H> {
     managed: M,
     shape: [i64; SLOTLINE_MAX_DIMS],
@@ -140,7 +145,7 @@ macro_rules! managed {
         impl Managed for $managed {
             fn of<H>(dl_tensor: DLTensor) -> Self {
                 unsafe extern "C" fn deleter<H>(tensor: *mut $managed) {
-                    // Like `free`, this accepts NULL.
+                    // Accepts NULL, like `free`.
                     if !tensor.is_null() {
                         // SAFETY: the importer calls this once, and does not use the tensor afterwards.
                         unsafe { delete::<$managed, H>((*tensor).manager_ctx) };
@@ -166,7 +171,8 @@ managed!(DLManagedTensorVersioned, { version: VERSION, flags: 0 });
 /// Exports a tensor on `device`; `hold` must keep its memory alive.
 pub(crate) fn export<M: Managed, H: Send + 'static>(tensor: &slotline_tensor, device: DLDevice, hold: H) -> *mut M {
     let dl_tensor = DLTensor {
-        // The pointer is `const` only in C's view: it comes from `Columns::raw`, or is a device address.
+        // The pointer is `const` only in the C struct: it comes from `Columns::raw`, or is a device
+        // address.
         data: if tensor.bytes == 0 { null_mut() } else { tensor.data.cast_mut() },
         device,
         ndim: tensor.ndim as i32,
@@ -195,15 +201,15 @@ fn data_type(number: slotline_dtype) -> DLDataType {
     DLDataType { code: dtype.kind() as u8, bits: 8 * dtype.size() as u8, lanes: 1 }
 }
 
-/// A hold on a batch.
+/// A counted reference to a batch.
 struct BatchHold(*const slotline_batch);
 
-// SAFETY: any thread may release a hold, as any thread may call `slotline_batch_free`.
+// SAFETY: any thread may release a reference, as any thread may call `slotline_batch_free`.
 unsafe impl Send for BatchHold {}
 
 impl Drop for BatchHold {
     fn drop(&mut self) {
-        // SAFETY: this value owns the hold, and releases it only here.
+        // SAFETY: this value owns one reference, and releases it only here.
         unsafe { slotline_batch::release(self.0.cast_mut()) };
     }
 }
@@ -246,10 +252,11 @@ unsafe fn export_field<M: Managed>(
 /// writes the field; the batch and other tensors of the field then show the new values. Write only 0 and 1 to `bool`s. On
 /// failure `*out` is NULL. Can be called from any thread.
 ///
-/// For a batch on a device the tensor is for use on `stream`, which waits for the batch as with `slotline_batch_ready_on`. The
-/// memory is filled again once the batch was freed, all tensors exported from it were deleted, and the stream has reached the
-/// point of the last of these calls. The `deleter` may therefore be called as soon as all work that reads the tensor has been
-/// launched. For a batch on the host `stream` has no effect.
+/// For a batch on a device, the tensor is for use on `stream`, which waits for the batch as with
+/// `slotline_batch_ready_on`. The loader reuses the memory once the batch was freed, all tensors
+/// exported from it were deleted, and the stream has reached the point of the last of these calls.
+/// The `deleter` may therefore be called as soon as all work that reads the tensor has been
+/// launched. For a batch on the host, `stream` has no effect.
 ///
 /// # Errors
 ///
@@ -272,8 +279,9 @@ pub unsafe extern "C" fn slotline_batch_dlpack(
     unsafe { done(error, || export_field(batch, i, stream, out)) }
 }
 
-/// Exports field `i` of a batch as a DLPack tensor without a version, for importers from before DLPack 1.0, such as
-/// `at::fromDLPack`. (NumPy treats such a tensor as read-only.) Otherwise the same as `slotline_batch_dlpack`.
+/// Exports field `i` of a batch as a DLPack tensor without a version, for importers from before
+/// DLPack 1.0, such as `at::fromDLPack`. (NumPy treats such a tensor as read-only.) Otherwise it
+/// works like `slotline_batch_dlpack`.
 ///
 /// # Errors
 ///

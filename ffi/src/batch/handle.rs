@@ -1,8 +1,9 @@
-//! Batches: their properties, their fields, and how they are freed.
+//! Batch handles: their properties, their fields, and how they are freed.
 //!
-//! A handle counts its holds: one for the pointer that `slotline_loader_next` returned, and one for each exported tensor. The
-//! last hold drops the batch, on any thread. So that a loop allocates nothing, each thread keeps the memory of some of the
-//! handles that it freed.
+//! A handle is reference-counted ("holds"): one reference for the pointer that
+//! `slotline_loader_next` returned, and one for each exported tensor. Releasing the last one drops
+//! the batch, on any thread. Each thread caches the memory of some of the handles that it freed, so
+//! that a training loop does not allocate.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
@@ -24,49 +25,49 @@ use crate::fields::dtype::{SLOTLINE_BOOL, slotline_dtype};
 use crate::fields::field::About;
 use crate::fields::tensor::{describe_field, describe_rows, slotline_tensor};
 
-/// A batch. It keeps the memory that workers wrote it into. Several threads may read it at once, and any thread may free it, in
-/// any order, even after its loader.
+/// A batch. It owns the memory that workers wrote it into. Several threads may read it
+/// concurrently, and any thread may free it, in any order, even after its loader.
 pub struct slotline_batch {
-    /// The number of holds, and the bit `LENT`.
+    /// The number of references, combined with the bit `LENT`.
     holds: AtomicUsize,
-    /// Initialised until the last hold is released.
+    /// The content, initialised until the last reference is released.
     made: MaybeUninit<Made>,
     fields: Arc<[About]>,
 }
 
-/// A field of `bool`s was exported, so an importer may have written bytes other than 0 and 1 to it; or a field on a device, whose
-/// stream is in use.
+/// A bit of `holds`: a field of `bool`s was exported, so that an importer may have written bytes
+/// other than 0 and 1; or a field on a device was exported, whose stream may be in use.
 const LENT: usize = 1 << (usize::BITS - 1);
 
 /// The content of a batch.
 #[derive(Debug)]
 pub(crate) enum Made {
-    /// Samples stacked in the loader's memory.
+    /// Samples stacked into the loader's memory.
     Stacked(Batch<Dynamic>),
-    /// The object that a collate callback made.
+    /// An object that a collate callback made.
     Collated(Collated),
-    /// A sample that was read by itself; in a box, so that it does not make the others larger.
+    /// A sample that was read individually; boxed, since it is larger than the other variants.
     Alone(Box<Alone>),
-    /// Samples on a device, or on their way to it.
+    /// Samples on a device, or being copied to it.
     #[cfg(feature = "cuda")]
     Device(Box<DeviceBatch>),
 }
 
-/// The maximum number of spare handles of a thread.
+/// The maximum number of cached handles for each thread.
 const SPARES: usize = 16;
 
 thread_local! {
-    /// Spare handles keep their `fields`: those of the next batch are usually the same, and counting a reference takes as long
-    /// as everything else about a handle.
+    /// Cached handles keep their `fields`: the next batch usually has the same ones, and counting
+    /// that reference would take as long as everything else that a handle needs.
     #[expect(clippy::vec_box, reason = "the boxes themselves are reused")]
     static SPARE: RefCell<Vec<Box<slotline_batch>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl slotline_batch {
-    /// Returns a handle with one hold, which belongs to the caller.
+    /// Returns a handle with one reference, which the caller owns.
     #[inline]
     pub(crate) fn boxed(made: Made, fields: &Arc<[About]>) -> *mut Self {
-        // There are no spare handles while the thread is exiting.
+        // The cache is not available while the thread is exiting.
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         let Some(mut spare) = spare else {
             let (holds, made) = (AtomicUsize::new(1), MaybeUninit::new(made));
@@ -94,8 +95,8 @@ impl slotline_batch {
     /// Returns the content of the batch.
     #[inline]
     fn made(&self) -> &Made {
-        // SAFETY: `boxed` initialised it, and only the `release` of the last hold drops it; afterwards there is no handle to
-        // call this with.
+        // SAFETY: `boxed` initialised it, and only the `release` of the last reference drops it;
+        // afterwards no handle exists to call this with.
         unsafe { self.made.assume_init_ref() }
     }
 
@@ -124,7 +125,8 @@ impl slotline_batch {
         unsafe { self.describe_any_to(i, out) }
     }
 
-    /// Does the same for any field and any struct; out of line, so that the usual case needs no memory on the stack.
+    /// Does the same as `describe_to` for any field and any struct. It is not inlined, so that the
+    /// usual case needs no stack memory.
     ///
     /// # Safety
     ///
@@ -135,7 +137,7 @@ impl slotline_batch {
         unsafe { versioned::fill(out, "out", |tensor| self.describe(i, tensor)) }
     }
 
-    /// Describes field `i` in a tensor that holds its defaults.
+    /// Describes field `i` in a tensor struct that contains its defaults.
     #[inline]
     pub(crate) fn describe(&self, i: usize, tensor: &mut slotline_tensor) -> Result<(), Failure> {
         let found = match (self.made(), self.fields.get(i)) {
@@ -148,38 +150,40 @@ impl slotline_batch {
         if found { Ok(()) } else { Err(no_field(i, self.fields.len())) }
     }
 
-    /// The batch on a device, if it is on one.
+    /// Returns the batch on a device; `None` for a batch on the host.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(&self) -> Option<&DeviceBatch> {
         if let Made::Device(batch) = self.made() { Some(batch) } else { None }
     }
 
-    /// Takes the batch on a device out of its handle, if the caller's is the only hold and no tensor was ever exported.
+    /// Takes the device batch out of its handle, if the caller has the only reference and no tensor
+    /// was ever exported.
     ///
     /// # Safety
     ///
-    /// `batch` must be a handle of a batch on a device, and the caller must own one of its holds, which this takes if it returns
-    /// the batch.
+    /// `batch` must be a handle of a batch on a device, and the caller must own one of its
+    /// references. If this returns the batch, it has consumed that reference.
     #[cfg(feature = "cuda")]
     pub(crate) unsafe fn into_device(batch: *mut Self) -> Option<Box<DeviceBatch>> {
-        // SAFETY: the caller's hold keeps the handle alive.
+        // SAFETY: the caller's reference keeps the handle alive.
         if unsafe { (*batch).holds.load(Ordering::Acquire) } != 1 {
             return None;
         }
-        // SAFETY: there are no other holds.
+        // SAFETY: there are no other references.
         if let Made::Device(batch) = unsafe { Self::take(batch) } { Some(batch) } else { None }
     }
 
-    /// Adds a hold, which must be [released](Self::release), for an exported tensor of this type, which may be written.
+    /// Adds a reference for an exported, writable tensor of this type. It must be
+    /// [released](Self::release).
     pub(crate) fn hold(&self, dtype: slotline_dtype) {
-        // Relaxed, as in `Arc`: the caller has a hold already.
+        // Relaxed, as in `Arc`: the caller already has a reference.
         self.holds.fetch_add(1, Ordering::Relaxed);
         if dtype == SLOTLINE_BOOL || self.device() >= 0 {
             self.holds.fetch_or(LENT, Ordering::Relaxed);
         }
     }
 
-    /// Sets every byte of the `bool` fields that importers wrote, if it is not 0, to 1.
+    /// Sets every nonzero byte of exported `bool` fields to 1.
     fn normalise_bools(&self) {
         let columns = match self.made() {
             Made::Stacked(batch) => batch.columns(),
@@ -194,30 +198,30 @@ impl slotline_batch {
         }
     }
 
-    /// Returns the sample that was read by itself, if there is one and nothing else has a hold on the batch.
+    /// Returns the individually read sample, if the handle has one and no other references exist.
     pub(crate) fn alone_mut(&mut self) -> Option<&mut Alone> {
-        // Acquire: what others did with the memory happens before it is written again.
+        // Acquire: other threads' accesses to the memory happen before it is written again.
         if self.holds.load(Ordering::Acquire) != 1 {
             return None;
         }
-        // SAFETY: `boxed` initialised it, and this hold keeps it.
+        // SAFETY: `boxed` initialised it, and this reference keeps it.
         match unsafe { self.made.assume_init_mut() } {
             Made::Alone(sample) => Some(sample),
             _ => None,
         }
     }
 
-    /// Releases one hold; the last one drops the batch.
+    /// Releases one reference; the last one drops the batch.
     ///
     /// # Safety
     ///
-    /// `batch` must be a handle, and the caller must own one of its holds.
+    /// `batch` must be a handle, and the caller must own one of its references.
     #[inline]
     pub(crate) unsafe fn release(batch: *mut Self) {
-        // SAFETY: the caller's hold keeps the handle alive.
+        // SAFETY: the caller's reference keeps the handle alive.
         let holds = unsafe { &(*batch).holds };
-        // If this is the only hold, there is nothing to count. The orderings are those of `Arc`: everything that other threads
-        // did with the batch happens before it is dropped.
+        // With only one reference, no atomic decrement is needed. The orderings are those of `Arc`:
+        // everything that other threads did with the batch happens before it is dropped.
         if holds.load(Ordering::Acquire) != 1 {
             let before = holds.fetch_sub(1, Ordering::Release);
             if before & !LENT == 0 {
@@ -228,26 +232,28 @@ impl slotline_batch {
             }
             fence(Ordering::Acquire);
             if before & LENT != 0 {
-                // SAFETY: this was the last hold, so the handle and its batch are alive until they are dropped below.
+                // SAFETY: this was the last reference, so the handle and its batch are alive until
+                // they are dropped below.
                 unsafe { (*batch).normalise_bools() };
             }
         }
-        // SAFETY: there are no other holds.
+        // SAFETY: there are no other references.
         drop(unsafe { Self::take(batch) });
     }
 
-    /// Takes the content out of a handle, whose memory is kept for another one.
+    /// Takes the content out of a handle, and puts the handle's memory into the cache.
     ///
     /// # Safety
     ///
-    /// `batch` must be a handle with no hold but the caller's.
+    /// `batch` must be a handle of which the caller owns the only reference.
     #[inline]
     unsafe fn take(batch: *mut Self) -> Made {
-        // SAFETY: `boxed` made the handle, and there are no other holds.
+        // SAFETY: `boxed` created the handle, and there are no other references.
         let mut handle = unsafe { Box::from_raw(batch) };
-        // A handle that is kept is not held.
+        // A cached handle has no references.
         *handle.holds.get_mut() = 0;
-        // SAFETY: the content is initialised, and the handle is not accessed before it has another content.
+        // SAFETY: the content is initialised, and the handle is not accessed until it gets another
+        // content.
         let made = unsafe { handle.made.assume_init_read() };
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
@@ -270,7 +276,7 @@ impl fmt::Debug for slotline_batch {
     }
 }
 
-/// Reads a property of a batch; the default for NULL.
+/// Returns a property of a batch, or the default for NULL.
 macro_rules! ask {
     ($batch:expr, $otherwise:expr, $made:ident => $stacked:expr, $collated:expr, $alone:expr) => {{
         let alone = $alone;
@@ -297,8 +303,9 @@ pub unsafe extern "C" fn slotline_batch_len(batch: *const slotline_batch) -> usi
     ask!(batch, 0, it => it.len(), it.indices.len(), |_: &Alone| 1)
 }
 
-/// Returns the number of the batch in its pass, from 0. For a batch that a collate callback made, this is the number of
-/// batches, and of errors in place of a batch, that came before it in the pass. 0 for NULL.
+/// Returns the number of the batch in its pass, from 0. For a batch that a collate callback made,
+/// this is the number of batches and of errors in place of a batch that came before it in the pass.
+/// 0 for NULL.
 ///
 /// # Safety
 ///
@@ -308,7 +315,7 @@ pub unsafe extern "C" fn slotline_batch_index(batch: *const slotline_batch) -> u
     ask!(batch, 0, it => it.batch_index(), it.task, |_: &Alone| 0)
 }
 
-/// Returns the number of the batch's pass, from 0. 0 for NULL.
+/// Returns the number of the pass that the batch belongs to, from 0. 0 for NULL.
 ///
 /// # Safety
 ///
@@ -318,9 +325,10 @@ pub unsafe extern "C" fn slotline_batch_epoch(batch: *const slotline_batch) -> u
     ask!(batch, 0, it => it.epoch(), it.epoch, |_: &Alone| 0)
 }
 
-/// Returns the dataset indices of the samples, as many as `slotline_batch_len` returns. For a stream, these are the sample's
-/// numbers in the sequence that its worker reads. For a batch that a collate callback made, an unknown index is -1. The array
-/// lives as long as the batch. NULL for NULL.
+/// Returns the dataset indices of the samples, as many as `slotline_batch_len` returns. For a
+/// stream, each is the sample's position in the sequence that its worker reads. For a batch that a
+/// collate callback made, an unknown index is -1. The array is valid until the batch is freed. NULL
+/// for NULL.
 ///
 /// # Safety
 ///
@@ -330,7 +338,8 @@ pub unsafe extern "C" fn slotline_batch_indices(batch: *const slotline_batch) ->
     ask!(batch, null(), it => it.indices().as_ptr(), it.indices.as_ptr(), |sample: &Alone| sample.index().as_ptr())
 }
 
-/// Returns the object that the collate callback made, which belongs to the batch. NULL if there is none.
+/// Returns the object that the collate callback made, which is owned by the batch. NULL if there is
+/// none.
 ///
 /// # Safety
 ///
@@ -355,7 +364,8 @@ pub unsafe extern "C" fn slotline_batch_num_fields(batch: *const slotline_batch)
     unsafe { batch.as_ref() }.map_or(0, |batch| batch.fields.len())
 }
 
-/// Returns the number of the device that the batch is on, or on its way to; -1 for a batch on the host, or for NULL.
+/// Returns the number of the device that the batch is on, or is being copied to; -1 for a batch on
+/// the host, or for NULL.
 ///
 /// # Safety
 ///
@@ -366,8 +376,9 @@ pub unsafe extern "C" fn slotline_batch_device(batch: *const slotline_batch) -> 
     unsafe { batch.as_ref() }.map_or(-1, slotline_batch::device)
 }
 
-/// Describes field `i` in `*out`. The caller must set `out->struct_size`. The memory that it points to belongs to the batch. For
-/// a batch on a device, `data` and `ends` are device addresses, to be read on streams that the batch was made ready on.
+/// Describes field `i` in `*out`. The caller must set `out->struct_size`. The memory that the
+/// struct points to is owned by the batch. For a batch on a device, `data` and `ends` are device
+/// addresses, to be read on streams on which the batch was made ready (`slotline_batch_ready_on`).
 ///
 /// # Errors
 ///
@@ -388,7 +399,7 @@ pub unsafe extern "C" fn slotline_batch_field(
     unsafe { done(error, || check::reference(batch, "batch")?.describe_to(i, out)) }
 }
 
-/// Describes the field with this name; see `slotline_batch_field`.
+/// Describes the field with the given name; see `slotline_batch_field`.
 ///
 /// # Errors
 ///
@@ -418,11 +429,13 @@ pub unsafe extern "C" fn slotline_batch_field_by_name(
     }
 }
 
-/// Frees a batch. Its memory returns to the loader, unless an exported tensor still uses it. Can be called from any thread, in
-/// any order, even after the loader was freed. Does nothing for NULL. Memory on a device is filled again once all streams that the
-/// batch was made ready on have reached this point; if the loader was freed before, the call waits for these streams, at most
-/// 5 s. If the batch was freed before, the process is aborted with a
-/// message on the standard error, unless its memory has been given back or is another batch's.
+/// Frees a batch. Its memory returns to the loader, unless an exported tensor still uses it. Can be
+/// called from any thread, in any order, even after the loader was freed. Does nothing for NULL.
+///
+/// Memory on a device is reused once all streams on which the batch was made ready have reached
+/// this point; if the loader was freed before, the call waits for these streams, at most 5 s.
+/// Freeing a batch twice aborts the process with a message on the standard error, unless its memory
+/// was returned to the system or belongs to another batch.
 ///
 /// # Safety
 ///
@@ -430,7 +443,7 @@ pub unsafe extern "C" fn slotline_batch_field_by_name(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_free(batch: *mut slotline_batch) {
     if !batch.is_null() {
-        // SAFETY: the caller gives up its hold.
+        // SAFETY: the caller transfers its reference.
         guarded((), || unsafe { slotline_batch::release(batch) });
     }
 }

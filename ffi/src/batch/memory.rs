@@ -1,4 +1,4 @@
-//! Memory of the user that batches are written into.
+//! Batch memory that a user's callback provides.
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
@@ -12,27 +12,30 @@ use crate::abi::{Owner, call, slotline_drop, slotline_failure};
 pub const SLOTLINE_MEMORY_ALIGN: usize = 4096;
 const _: () = assert!(SLOTLINE_MEMORY_ALIGN == ALIGN);
 
-/// Memory that batches are written into.
+/// Memory provided by the user for batches.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_memory {
     /// The size of this struct in the library.
     pub struct_size: usize,
-    /// The first byte, at a multiple of `SLOTLINE_MEMORY_ALIGN`. The library sets all bytes to zero first. Until `drop` is called,
-    /// only the library and the readers of its batches may use them.
+    /// The first byte, at a multiple of `SLOTLINE_MEMORY_ALIGN`. The library first sets all bytes
+    /// to zero. Until `drop` is called, only the library and the readers of its batches may use
+    /// them.
     pub data: *mut c_void,
     /// The number of bytes.
     pub len: usize,
     /// The user pointer that is passed to `drop`.
     pub user: *mut c_void,
-    /// Called once when the memory is no longer needed, on any thread: after the loader, its last batch and their last exported
-    /// tensor were freed; may be NULL.
+    /// Called once, on any thread, when the memory is no longer needed: after the loader, its last
+    /// batch and the last tensor exported from a batch were freed. May be NULL.
     pub drop: slotline_drop,
 }
 
-/// Returns memory for batches in `*out`, whose fields are all zero but for `struct_size`: at least `bytes` bytes, which the loader
-/// then owns. Returns 0, or another value if there is none; `slotline_fail` sets the reason. It is called when the loader is made,
-/// and later for each batch that the caller holds beyond that memory, on any thread, but never twice at once.
+/// Allocates memory for batches. It fills in `*out`, whose fields are all zero except
+/// `struct_size`, with at least `bytes` bytes, which the loader then owns. It returns 0 on success,
+/// or another value after setting the reason with `slotline_fail`. It is called when the loader is
+/// created, and later for each batch that the caller keeps beyond `hold`, on any thread, but never
+/// concurrently.
 pub type slotline_allocate = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -51,8 +54,8 @@ pub(crate) struct Lent {
     _owner: Owner,
 }
 
-// SAFETY: the memory was `len` bytes, aligned and set to zero, when `new` returned, and the user has agreed that nobody else uses
-// it until `_owner` is dropped.
+// SAFETY: when `new` returned, the memory had `len` bytes, was aligned and set to zero, and the
+// user has guaranteed that no other code uses it until `_owner` is dropped.
 unsafe impl Memory for Lent {
     fn start(&self) -> NonNull<u8> {
         self.start
@@ -63,12 +66,12 @@ unsafe impl Memory for Lent {
     }
 }
 
-// SAFETY: the user has agreed that any thread may use the memory.
+// SAFETY: the user has guaranteed that any thread may use the memory.
 unsafe impl Send for Lent {}
 // SAFETY: as above.
 unsafe impl Sync for Lent {}
 
-/// Returns what allocates memory with a user's callback.
+/// Returns a function that allocates memory with a user's callback.
 pub(crate) fn allocator(
     allocate: slotline_allocate,
     owner: Owner,
@@ -77,7 +80,8 @@ pub(crate) fn allocator(
     Some(move |bytes| {
         let (struct_size, user) = (size_of::<slotline_memory>(), null_mut());
         let mut out = slotline_memory { struct_size, data: null_mut(), len: 0, user, drop: None };
-        // SAFETY: the user has agreed that any thread may call `allocate` this way; `out` and `failure` are lent to it.
+        // SAFETY: the user has guaranteed that any thread may call `allocate` this way; `out` and
+        // `failure` are valid during the call.
         call("allocate", |failure| unsafe { allocate(owner.user(), bytes, &mut out, failure) })?;
         let memory = Owner::new(out.user, out.drop);
         let start = NonNull::new(out.data.cast::<u8>()).ok_or("allocate returned 0, but no memory in out->data")?;
@@ -87,7 +91,8 @@ pub(crate) fn allocator(
         if out.len < bytes || out.len > isize::MAX as usize {
             return Err(format!("allocate was asked for {bytes} bytes, but returned {}", out.len).into());
         }
-        // SAFETY: the user has agreed that `len` bytes can be written, and that only the library uses them.
+        // SAFETY: the user has guaranteed that `len` bytes are writable, and that only the library
+        // uses them.
         unsafe { start.write_bytes(0, out.len) };
         Ok(Lent { start, len: out.len, _owner: memory })
     })

@@ -1,4 +1,5 @@
-//! Batches, batches that a callback collates, memory of the user for batches, and export to other libraries (DLPack).
+//! Batches, batches that a callback collates, batch memory provided by the user, and export to
+//! other libraries (DLPack).
 
 pub(crate) mod collate;
 mod dlpack;

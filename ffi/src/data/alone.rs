@@ -1,4 +1,4 @@
-//! A sample that is read by itself, outside of a loader, as a batch.
+//! A single sample that is read without a loader, as a batch.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::abi::{Failure, SLOTLINE_ERROR_BUILD, SLOTLINE_ERROR_SAMPLE, chain, fi
 use crate::batch::handle::{Made, slotline_batch};
 use crate::fields::field::About;
 
-/// The content of a batch of one sample.
+/// The content of a batch that consists of one sample.
 #[derive(Debug)]
 pub(crate) struct Alone {
     owned: OwnedSample,
@@ -19,12 +19,12 @@ pub(crate) struct Alone {
 }
 
 impl Alone {
-    /// Returns the fields, without a dimension for the samples.
+    /// Returns the fields. They have no dimension for the samples.
     pub(crate) fn columns(&self) -> Columns<'_> {
         self.owned.columns()
     }
 
-    /// Returns the index of the sample.
+    /// Returns the dataset index of the sample.
     pub(crate) fn index(&self) -> &[i64; 1] {
         &self.index
     }
@@ -48,15 +48,16 @@ impl Shape {
         Self { about: fields.as_slice().iter().map(About::from).collect(), fields }
     }
 
-    /// A number that identifies the shape while a [`Single`] of it exists.
+    /// Returns a number that identifies the shape as long as a [`Single`] with this shape exists.
     pub(crate) fn key(&self) -> usize {
         self.about.as_ptr().addr()
     }
 }
 
-/// A batch of one sample, whose memory is reused for the next sample unless something else keeps it.
+/// A batch of one sample, whose memory is reused for the next sample unless an exported tensor
+/// still uses it.
 pub(crate) struct Single {
-    /// A handle with a hold that belongs to this object.
+    /// A handle, of which this object owns one reference.
     batch: *mut slotline_batch,
 }
 
@@ -69,29 +70,29 @@ impl Single {
         Ok(Self { batch: slotline_batch::boxed(Made::Alone(Box::new(Alone { owned, index: [0] })), &shape.about) })
     }
 
-    /// Whether the memory can be written: no exported tensor keeps it.
+    /// Returns whether the memory can be written, that is, no exported tensor uses it.
     pub(crate) fn is_free(&mut self) -> bool {
         self.alone().is_some()
     }
 
-    /// Reads a sample, unless something else keeps the memory.
+    /// Reads a sample; fails if an exported tensor still uses the memory.
     pub(crate) fn fill(&mut self, index: usize, sample: impl Sample) -> Result<(), BoxError> {
         let alone = self.alone().ok_or("an exported tensor still uses the memory of the sample before this one")?;
         alone.fill(index, |row| sample.write(row))
     }
 
     fn alone(&mut self) -> Option<&mut Alone> {
-        // SAFETY: the hold keeps the handle, which only this object has a reference to while nothing else has a hold; `alone_mut`
-        // checks that.
+        // SAFETY: this object's reference keeps the handle alive, and no other code accesses the
+        // handle while there are no other references, which `alone_mut` checks.
         unsafe { (*self.batch).alone_mut() }
     }
 
-    /// Returns the batch, which this object keeps.
+    /// Returns the batch, which this object continues to own.
     pub(crate) fn batch(&self) -> *const slotline_batch {
         self.batch
     }
 
-    /// Gives up the batch to the caller, who must release it.
+    /// Returns the batch; the caller must release it.
     fn into_batch(self) -> *mut slotline_batch {
         std::mem::ManuallyDrop::new(self).batch
     }
@@ -99,7 +100,7 @@ impl Single {
 
 impl Drop for Single {
     fn drop(&mut self) {
-        // SAFETY: the hold belongs to this object.
+        // SAFETY: this object owns the reference.
         unsafe { slotline_batch::release(self.batch) };
     }
 }
@@ -110,7 +111,7 @@ impl fmt::Debug for Single {
     }
 }
 
-/// Reads one sample of a dataset, as a batch that the caller must release.
+/// Reads one sample of a dataset, and returns it as a batch that the caller must release.
 pub(crate) fn read(dataset: &impl Dataset, index: usize) -> Result<*mut slotline_batch, Failure> {
     let len = dataset.len();
     if index >= len {

@@ -14,13 +14,14 @@ use crate::abi::{Failure, Owner, Versioned, check, slotline_drop, versioned};
 use crate::fields::dtype::{self, slotline_dtype};
 use crate::fields::field::{self, Declared, SLOTLINE_FIXED};
 
-/// An array in the caller's memory, in C order. The first dimension counts the rows.
+/// An array in the caller's memory, contiguous in C order. The first dimension is the row.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_array {
     /// `sizeof(slotline_array)`.
     pub struct_size: usize,
-    /// The name of its field, in UTF-8; NULL: its position among the arrays, such as "0". The names must be unique.
+    /// The name of the field, in UTF-8. NULL: the position among the arrays, such as "0". Names
+    /// must be unique.
     pub name: *const c_char,
     /// The type of the elements.
     pub dtype: slotline_dtype,
@@ -41,7 +42,7 @@ unsafe impl Versioned for slotline_array {
     const END: usize = versioned::end!(drop);
 }
 
-/// Named arrays of equal length.
+/// A dataset of named arrays of equal length.
 #[derive(Debug)]
 pub(crate) struct Arrays {
     rows: TensorDataset<Vec<AnyArray>>,
@@ -53,10 +54,10 @@ impl Arrays {
     ///
     /// # Safety
     ///
-    /// `arrays` must point to `n` structs, each as `slotline_array` documents it.
+    /// `arrays` must point to `n` structs, each valid as documented at `slotline_array`.
     pub(crate) unsafe fn from_c(arrays: *const slotline_array, n: usize) -> Result<Self, Failure> {
         let own = |array: &slotline_array| Owner::new(array.user, array.drop);
-        // From here on all of them are owned, even if one is invalid.
+        // From here on this function owns all of them, even if one is invalid.
         // SAFETY: the caller guarantees that `arrays` points to `n` structs.
         let owned = unsafe { versioned::list(arrays, n, "arrays", own)? };
         if owned.is_empty() {
@@ -80,7 +81,7 @@ impl Arrays {
         Ok(Self { rows, fields })
     }
 
-    /// Wraps arrays that were read from files.
+    /// Creates a dataset from arrays that were read from files.
     pub(crate) fn new(rows: TensorDataset<Vec<AnyArray>>) -> Result<Self, Failure> {
         let declared = |(place, array): (usize, &AnyArray)| Declared {
             name: place.to_string(),
@@ -98,7 +99,7 @@ fn no_data() -> Failure {
     Failure::invalid("data is NULL, but the shape has elements (a moved-from C++ array has no data)")
 }
 
-/// Makes one of the caller's arrays.
+/// Converts one of the caller's arrays.
 ///
 /// # Safety
 ///
@@ -112,7 +113,7 @@ unsafe fn take(array: &slotline_array, owner: Owner) -> Result<AnyArray, Failure
         Some(start) if start.align_offset(dtype.align()) == 0 => start,
         Some(_) if shape.elements() != Some(0) => return Err(check::misaligned("data", dtype.align())),
         None if shape.elements() != Some(0) => return Err(no_data()),
-        // There are no elements to read.
+        // There are no elements to read, so any aligned address will do.
         _ => NonNull::<u64>::dangling().cast(),
     };
     // SAFETY: the caller guarantees that the elements stay valid until `owner` is dropped, and the address is aligned.

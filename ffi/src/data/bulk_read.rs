@@ -1,4 +1,4 @@
-//! Bulk reads, by callbacks that read several samples faster than one after another.
+//! Bulk reads: callbacks that read several samples faster than one at a time.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
@@ -15,9 +15,10 @@ use crate::abi::{
 };
 use crate::data::map::{Read, slotline_read};
 
-/// Reads the samples at `n` indices, all below `len`, and passes each to `slotline_sample_sink_put`, in that order. Returns 0,
-/// or another value if it fails; `slotline_fail` sets the reason, which is the error of the first sample that was not put.
-/// Several threads call it at once.
+/// Reads the samples at `n` indices, all below `len`, and passes each to
+/// `slotline_sample_sink_put`, in that order. Returns 0, or another value after setting the reason
+/// with `slotline_fail`, which becomes the error of the first sample that was not passed on.
+/// Several threads call it concurrently.
 pub type slotline_read_many = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -28,40 +29,42 @@ pub type slotline_read_many = Option<
     ) -> i32,
 >;
 
-/// Announces that a sample will be read soon, so that its memory can be fetched in advance. It is only a hint, must be cheap, and
-/// cannot fail. Several threads call it at once.
+/// Announces that a sample will be read soon, so that its memory can be prefetched. It is only a
+/// hint, must be cheap, and cannot fail. Several threads call it concurrently.
 pub type slotline_prefetch = Option<unsafe extern "C" fn(user: *mut c_void, index: usize)>;
 
-/// Takes the samples of a bulk read. It is lent to the callback: only the callback's thread may use it, until the callback
+/// Receives the samples of a bulk read. Only the callback's thread may use it, until the callback
 /// returns.
 pub struct slotline_sample_sink {
-    /// Whether a sample is being put, by a callback that may call back into this object.
+    /// Whether a sample is being written. The callback that writes it could wrongly call this
+    /// object again.
     busy: Cell<bool>,
     /// Accessed only by the call that has set `busy`.
     lent: UnsafeCell<Lent>,
 }
 
-/// Puts a sample that a callback writes.
+/// A function that stores the sample which a callback writes.
 type Put<'p> = dyn FnMut(Read, *mut c_void) -> Result<(), BoxError> + 'p;
 
 struct Lent {
-    /// Its lifetime is that of the call.
+    /// The function. Its real lifetime ends when the bulk read returns.
     put: NonNull<Put<'static>>,
-    /// Why a sample could not be put.
+    /// The error of the sample that could not be stored.
     failure: Option<BoxError>,
 }
 
-/// Calls a user's callback with something that puts its samples.
+/// Calls a user's bulk read with a sink that stores its samples.
 pub(crate) fn call(
     put: &mut Put<'_>,
     read_many: impl FnOnce(*mut slotline_sample_sink, *mut slotline_failure) -> i32,
 ) -> Result<(), BoxError> {
     let put: NonNull<Put<'_>> = NonNull::from(put);
-    // SAFETY: only the lifetime changes, and it is used only until the callback returns.
+    // SAFETY: only the lifetime is extended, and the function is used only until the callback
+    // returns.
     let put = unsafe { transmute::<NonNull<Put<'_>>, NonNull<Put<'static>>>(put) };
     let mut lent = slotline_sample_sink { busy: Cell::new(false), lent: UnsafeCell::new(Lent { put, failure: None }) };
     let outcome = answer(|failure| read_many(&raw mut lent, failure));
-    // What put reports comes first: the callback fails because of it.
+    // The sink's error takes precedence: the callback fails because of it.
     if let Some(failure) = lent.lent.into_inner().failure {
         return Err(failure);
     }
@@ -71,7 +74,7 @@ pub(crate) fn call(
     }
 }
 
-/// Reads samples one after another, and puts each.
+/// Reads samples one at a time, and passes each to `put`.
 pub(crate) fn one_by_one<D: Dataset>(
     dataset: &D,
     indices: &[usize],
@@ -91,14 +94,14 @@ impl fmt::Debug for slotline_sample_sink {
     }
 }
 
-/// Puts the next sample of a bulk read: calls `write` at once, with `user`, the sample's index and the sample, to write each of
-/// its fields as a `slotline_read` does.
+/// Stores the next sample of a bulk read. Before it returns, it calls `write` with `user`, the
+/// sample's index and the sample, to write each of the fields as a `slotline_read` does.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_SAMPLE`: `write` failed, there are no more samples to put, or an earlier call failed. The callback of the
-/// bulk read must then return a value other than 0; the error is already known. `SLOTLINE_ERROR_INVALID`: `sink` or `write` is
-/// NULL, or `write` itself made this call.
+/// `SLOTLINE_ERROR_SAMPLE`: `write` failed, all samples were stored already, or an earlier call
+/// failed. The bulk read must then return a nonzero value; the error is already recorded.
+/// `SLOTLINE_ERROR_INVALID`: `sink` or `write` is NULL, or `write` itself made this call.
 ///
 /// # Safety
 ///
@@ -121,7 +124,7 @@ pub unsafe extern "C" fn slotline_sample_sink_put(
         if lent.failure.is_some() {
             return SLOTLINE_ERROR_SAMPLE;
         }
-        // SAFETY: it is valid until the callback returns, and nothing else uses it.
+        // SAFETY: the function is valid until the callback returns, and nothing else uses it.
         match unsafe { lent.put.as_mut() }(write, user) {
             Ok(()) => SLOTLINE_OK,
             Err(error) => {

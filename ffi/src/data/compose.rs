@@ -1,4 +1,4 @@
-//! Datasets made of other datasets. All of them share what they are made of: nothing is copied but lists of indices.
+//! Datasets made of other datasets. They share these datasets; only lists of indices are copied.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ unsafe fn indexed(dataset: *const slotline_dataset) -> Result<Indexed, Failure> 
     unsafe { data(dataset, Data::indexed) }
 }
 
-/// Returns the dataset behind a handle, if it is of the kind that `kind` accepts.
+/// Returns the dataset behind a handle if `kind` accepts it.
 ///
 /// # Safety
 ///
@@ -32,7 +32,7 @@ unsafe fn data<T: Clone>(dataset: *const slotline_dataset, kind: Kind<T>) -> Res
     kind(&unsafe { check::reference(dataset, "dataset")? }.0).cloned()
 }
 
-/// [`Data::indexed`] or [`Data::stream`].
+/// A function that accepts one kind of dataset: [`Data::indexed`] or [`Data::stream`].
 type Kind<T> = fn(&Data) -> Result<&T, Failure>;
 
 /// Returns the datasets of a list.
@@ -48,8 +48,9 @@ unsafe fn list<T: Clone>(datasets: *const *const slotline_dataset, n: usize, kin
     datasets.iter().enumerate().map(each).collect()
 }
 
-/// Makes a dataset of the samples at `n` indices of another one, in that order, with repetitions (torch's `Subset`). The indices
-/// are copied, and the other dataset is shared, so both may be freed. On failure `*out` is NULL. Can be called from any thread.
+/// Creates a dataset of the samples at `n` indices of another dataset, in that order; an index may
+/// occur repeatedly (torch's `Subset`). The indices are copied, and the other dataset is shared, so
+/// both may be freed. On failure `*out` is NULL. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -81,9 +82,10 @@ pub unsafe extern "C" fn slotline_dataset_subset(
     }
 }
 
-/// Splits a dataset at random into `n` parts that share no samples (torch's `random_split`): part `i` has `lengths[i]` samples.
-/// `out` receives `n` datasets. The parts are those that torch makes with the same generator, which is the process's default
-/// generator (`slotline_manual_seed`) for NULL. On failure all of `out` are NULL. Can be called from any thread.
+/// Splits a dataset at random into `n` parts that share no samples (torch's `random_split`). Part
+/// `i` has `lengths[i]` samples, and `out` receives `n` datasets. The parts are the same as in
+/// torch with the same generator; NULL stands for the process's default generator
+/// (`slotline_manual_seed`). On failure all of `out` are NULL. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -107,12 +109,14 @@ pub unsafe extern "C" fn slotline_dataset_random_split(
     unsafe { done(error, || split(dataset, check::slice(lengths, n, "lengths")?, generator, out)) }
 }
 
-/// Splits a dataset at random by fractions, which must add up to 1; otherwise the same as `slotline_dataset_random_split`. The
-/// length of each part is rounded down, and the samples that remain are distributed to the parts in turn, from the first one on.
+/// Splits a dataset at random by fractions, which must add up to 1; otherwise the same as
+/// `slotline_dataset_random_split`. The length of each part is rounded down, and the remaining
+/// samples are distributed to the parts in turn, beginning with the first.
 ///
 /// # Errors
 ///
-/// The same as for `slotline_dataset_random_split`, for fractions that are not between 0 and 1 or do not add up to 1.
+/// The same as for `slotline_dataset_random_split`, and also for fractions that are not between 0
+/// and 1 or do not add up to 1.
 ///
 /// # Safety
 ///
@@ -130,7 +134,7 @@ pub unsafe extern "C" fn slotline_dataset_random_split_fractions(
     unsafe { done(error, || split(dataset, check::slice(fractions, n, "fractions")?, generator, out)) }
 }
 
-/// Splits a dataset, and writes a handle for each part.
+/// Splits a dataset, and writes a handle for each part to `out`.
 ///
 /// # Safety
 ///
@@ -159,9 +163,10 @@ unsafe fn split<L: SplitLength>(
     }
 }
 
-/// Makes a dataset of the samples of `n` datasets, in sequence (torch's `ConcatDataset`). They must have the same fields, except
-/// for the length of padded and packed ones, of which the largest applies. The datasets are shared, so they may be freed. On
-/// failure `*out` is NULL. Can be called from any thread.
+/// Creates a dataset of the samples of `n` datasets, one after another (torch's `ConcatDataset`).
+/// The datasets must have the same fields; only the lengths of padded and packed fields may differ,
+/// and the largest applies. The datasets are shared, so they may be freed. On failure `*out` is
+/// NULL. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -186,10 +191,11 @@ pub unsafe extern "C" fn slotline_dataset_concat(
     }
 }
 
-/// Makes a stream of the samples of `n` streams, one after another (torch's `ChainDataset`). Each worker goes through all of them,
-/// and opens each when it reaches it; if that fails, the failure takes the place of a batch, and the next stream follows. The
-/// fields must be as in a concatenation. The streams are shared, so they may be freed. On failure `*out` is NULL. Can be called
-/// from any thread.
+/// Creates a stream of the samples of `n` streams, one after another (torch's `ChainDataset`). Each
+/// worker reads all of the streams, and opens each one when it reaches it; if that fails, the error
+/// takes the place of a batch, and the worker continues with the next stream. The fields must agree
+/// as for `slotline_dataset_concat`. The streams are shared, so they may be freed. On failure
+/// `*out` is NULL. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -214,10 +220,11 @@ pub unsafe extern "C" fn slotline_dataset_chain(
     }
 }
 
-/// Makes a dataset whose samples have the fields of `n` datasets of equal length at the same index (torch's `StackDataset`), in
-/// the order of the datasets. A field that is named by its position, such as "0", is named by its new position; other names must
-/// differ. Each dataset has separate random numbers. The datasets are shared, so they may be freed. On failure `*out` is NULL.
-/// Can be called from any thread.
+/// Creates a dataset whose samples have the fields of `n` datasets of equal length at the same
+/// index (torch's `StackDataset`), in the order of the datasets. A field that is named by its
+/// position, such as "0", is renamed to its new position; other names must be unique. Each dataset
+/// has separate random numbers. The datasets are shared, so they may be freed. On failure `*out` is
+/// NULL. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -243,9 +250,10 @@ pub unsafe extern "C" fn slotline_dataset_stack(
     }
 }
 
-/// Makes a dataset whose samples a callback makes from those of another dataset, one from each. Both have separate random
-/// numbers. Of a stream it makes a stream, which resumes where that one does. The other dataset is shared, so it may be freed. On
-/// failure `*out` is NULL. Can be called from any thread.
+/// Creates a dataset in which a callback makes each sample from one sample of another dataset. The
+/// callback and the other dataset have separate random numbers. If the other dataset is a stream,
+/// the result is a stream that resumes where the other one does. The other dataset is shared, so it
+/// may be freed. On failure `*out` is NULL. Can be called from any thread.
 ///
 /// The dataset takes ownership of the callback's user pointer, even if this function fails: `drop` is called once the callback
 /// is no longer needed (unless the struct is too short to contain `drop`).
@@ -268,7 +276,8 @@ pub unsafe extern "C" fn slotline_dataset_map(
     // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         made(out, error, || {
-            // This comes first, because the callback's user pointer is taken over even if this function fails.
+            // Comes first, because ownership of the callback's user pointer is taken even if this
+            // function fails.
             let callback = Callback::from_c(transform);
             let mapped = match check::reference(dataset, "dataset")?.0.clone() {
                 Data::Indexed(source) => Data::Indexed(Indexed::Transform(Arc::new(Transform::new(source, callback?)))),

@@ -1,4 +1,4 @@
-//! Datasets, which loaders read.
+//! The handle of a dataset, and the functions that create and read one.
 
 use std::ffi::c_char;
 use std::ptr::null_mut;
@@ -19,8 +19,8 @@ use crate::data::map::{Map, slotline_map_dataset};
 use crate::data::stream::{Stream, slotline_stream_dataset};
 use crate::data::streamed::Streamed;
 
-/// A dataset. A loader keeps what it needs of the dataset, so the dataset may be freed once the loader is made. Any number of
-/// threads may use it at once.
+/// A dataset. A loader keeps what it needs of it, so the dataset may be freed once the loader was
+/// created. Any number of threads may use it concurrently.
 #[derive(Debug)]
 pub struct slotline_dataset(pub(crate) Data);
 
@@ -30,7 +30,7 @@ impl From<Data> for slotline_dataset {
     }
 }
 
-/// The kind of a dataset.
+/// A dataset that is read by index, or a stream.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
     Indexed(Indexed),
@@ -38,7 +38,7 @@ pub(crate) enum Data {
 }
 
 impl Data {
-    /// Returns the number of samples, if it is known.
+    /// Returns the number of samples; `None` if it is unknown.
     pub(crate) fn len(&self) -> Option<usize> {
         match self {
             Self::Indexed(dataset) => Some(dataset.len()),
@@ -55,7 +55,7 @@ impl Data {
         fields.unwrap_or_default()
     }
 
-    /// Returns the dataset if its samples have indices.
+    /// Returns the dataset if it is read by index.
     pub(crate) fn indexed(&self) -> Result<&Indexed, Failure> {
         match self {
             Self::Indexed(dataset) => Ok(dataset),
@@ -66,7 +66,7 @@ impl Data {
         }
     }
 
-    /// Returns the dataset if its samples come in sequence.
+    /// Returns the dataset if it is a stream.
     pub(crate) fn stream(&self) -> Result<&Streamed, Failure> {
         match self {
             Self::Stream(stream) => Ok(stream),
@@ -77,15 +77,17 @@ impl Data {
     }
 }
 
-/// Opens a dataset by name, with the names that the `slotline` program accepts: `digits` (1797 images and labels that come with
-/// the library), `idx:FILE[,FILE...]` (the format of MNIST, read into memory) or `npy:FILE[,FILE...]` (NumPy's format,
-/// memory-mapped). A sample is a row of each file; fields are named by their position, from "0". On failure `*out` is NULL. Can
-/// be called from any thread.
+/// Opens a dataset by name, with the names that the `slotline` program accepts: `digits` (1797
+/// images and labels that are part of the library), `idx:FILE[,FILE...]` (the format of MNIST, read
+/// into memory) or `npy:FILE[,FILE...]` (NumPy's format, memory-mapped). A sample is a row of each
+/// file; fields are named by their position, from "0". On failure `*out` is NULL. Can be called
+/// from any thread.
 ///
-/// A library that was built with `SLOTLINE_SOURCES` also opens a file, a folder, or a pattern of files, whose format is
-/// detected: a folder with a folder of files for each class, tars of WebDataset, a CSV or JSONL file with a column of
-/// file names, TFRecord, tokens, MDS, LitData, Arrow, Parquet, safetensors and npz. Fields have their names in the
-/// files; bytes, texts and lists are packed fields. Arrow files of this machine are memory-mapped.
+/// A library built with `SLOTLINE_SOURCES` also opens a file, a folder, or a pattern of files, and
+/// detects the format: a folder with one folder of files for each class, tars of WebDataset, a CSV
+/// or JSONL file with a column of file names, TFRecord, tokens, MDS, LitData, Arrow, Parquet,
+/// safetensors and npz. Fields are named as in the files; bytes, texts and lists are packed fields.
+/// Arrow files on a local disk are memory-mapped.
 ///
 /// No process may write to a mapped file or truncate it while the dataset, or a loader of it, exists. To replace a file, rename
 /// another file over it.
@@ -105,19 +107,21 @@ pub unsafe extern "C" fn slotline_dataset_open(
     out: *mut *mut slotline_dataset,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller guarantees what this function asks for; the options are a constant.
+    // SAFETY: the caller guarantees the conditions of both functions; the options are a constant.
     unsafe { slotline_dataset_open_with(source, c"".as_ptr(), out, error) }
 }
 
-/// Opens a dataset as `slotline_dataset_open` does, with options for files: one in each line, `NAME` or `NAME=VALUE`, with the
-/// names in errors, such as `"columns=jpg;png,cls\nskip_incomplete"`. They are those of `OpenOptions` in Rust: `columns`,
-/// `skip_incomplete`, `missing_end`, `missing_as_zero`, `decimals_as_f64`, `decode=FIELD=KIND`, `file_column`, `without_files`,
-/// `default_number=COLUMN=NUMBER`, `extensions`, `allow_empty`, `block_size`, `dtype`, `memory_limit`, `room`, `index_files`.
+/// Opens a dataset like `slotline_dataset_open`, with options for files. Each line of `options` is
+/// `NAME` or `NAME=VALUE`, for example `"columns=jpg;png,cls\nskip_incomplete"`; fields and columns
+/// are named as in error messages. The options are those of `OpenOptions` in Rust: `columns`,
+/// `skip_incomplete`, `missing_end`, `missing_as_zero`, `decimals_as_f64`, `decode=FIELD=KIND`,
+/// `file_column`, `without_files`, `default_number=COLUMN=NUMBER`, `extensions`, `allow_empty`,
+/// `block_size`, `dtype`, `memory_limit`, `room`, `index_files`.
 ///
 /// # Errors
 ///
-/// As `slotline_dataset_open`. `SLOTLINE_ERROR_INVALID`, too, if an option is not one, or has no such value, or if the source
-/// is not of files.
+/// The same as for `slotline_dataset_open`, and `SLOTLINE_ERROR_INVALID` also if an option does not
+/// exist or has an invalid value, or if the source does not consist of files.
 ///
 /// # Safety
 ///
@@ -160,11 +164,12 @@ pub unsafe extern "C" fn slotline_dataset_open_with(
     }
 }
 
-/// Makes a dataset of `n` arrays of equal length. A sample is a row of each array, and the shape of a field is the shape of a
-/// row. Nothing is copied. Can be called from any thread.
+/// Creates a dataset of `n` arrays of equal length. A sample is a row of each array, and the shape
+/// of a field is the shape of a row. Nothing is copied. Can be called from any thread.
 ///
-/// The dataset takes ownership of the arrays, even if this function fails: each array's `drop` is called once the array is no
-/// longer needed (unless its struct is too short to contain `drop`). On failure `*out` is NULL.
+/// The dataset takes ownership of the arrays, even if this function fails: each array's `drop` is
+/// called once the array is no longer needed (unless its struct is too short to contain `drop`). On
+/// failure `*out` is NULL.
 ///
 /// # Errors
 ///
@@ -185,8 +190,8 @@ pub unsafe extern "C" fn slotline_dataset_from_arrays(
     unsafe { made(out, error, || Ok(Data::Indexed(Indexed::Arrays(Arc::new(Arrays::from_c(arrays, n)?))).into())) }
 }
 
-/// Makes a map-style dataset, whose samples a callback writes by index. On failure `*out` is NULL. Can be called from any
-/// thread.
+/// Creates a map-style dataset, whose samples a callback writes by index. On failure `*out` is
+/// NULL. Can be called from any thread.
 ///
 /// The dataset takes ownership of the callbacks' user pointer, even if this function fails: `drop` is called once the callbacks
 /// are no longer needed (unless the struct is too short to contain `drop`).
@@ -208,8 +213,8 @@ pub unsafe extern "C" fn slotline_dataset_from_callbacks(
     unsafe { made(out, error, || Ok(Data::Indexed(Indexed::Map(Arc::new(Map::from_c(dataset)?))).into())) }
 }
 
-/// Makes an iterable dataset, whose samples callbacks return in sequence. On failure `*out` is NULL. Can be called from any
-/// thread.
+/// Creates an iterable dataset, whose samples callbacks write one after another. On failure `*out`
+/// is NULL. Can be called from any thread.
 ///
 /// The dataset takes ownership of the callbacks' user pointer, as with `slotline_dataset_from_callbacks`.
 ///
@@ -230,7 +235,7 @@ pub unsafe extern "C" fn slotline_dataset_from_stream(
     unsafe { made(out, error, || Ok(Data::Stream(Streamed::Calls(Arc::new(Stream::from_c(dataset)?))).into())) }
 }
 
-/// Returns the number of samples; -1 if it is not known, or for NULL. Can be called from any thread.
+/// Returns the number of samples; -1 if it is unknown, or for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
@@ -242,14 +247,17 @@ pub unsafe extern "C" fn slotline_dataset_len(dataset: *const slotline_dataset) 
     len.and_then(|len| i64::try_from(len).ok()).unwrap_or(-1)
 }
 
-/// Reads sample `index` in the calling thread, without a loader. `*out` receives a batch of this sample alone, which the caller
-/// must free: its tensors lack the first dimension, `slotline_batch_len` is 1, and `slotline_batch_indices` is `index`. Random
-/// numbers are those of position 0 in epoch 0 of a loader with seed 0. On failure `*out` is NULL. Can be called from any thread.
+/// Reads sample `index` in the calling thread, without a loader. `*out` receives a batch of only
+/// this sample, which the caller must free: its tensors lack the first dimension,
+/// `slotline_batch_len` is 1, and `slotline_batch_indices` is `index`. The random numbers are those
+/// of position 0 in epoch 0 of a loader with seed 0. On failure `*out` is NULL. Can be called from
+/// any thread.
 ///
 /// # Errors
 ///
 /// `SLOTLINE_ERROR_INVALID`: a null pointer, an index that is not below the number of samples, or a stream.
-/// `SLOTLINE_ERROR_SAMPLE`: the sample cannot be read. `SLOTLINE_ERROR_BUILD`: there is no memory for it.
+/// `SLOTLINE_ERROR_SAMPLE`: the sample cannot be read. `SLOTLINE_ERROR_BUILD`: there is not enough
+/// memory for it.
 ///
 /// # Safety
 ///
@@ -285,13 +293,14 @@ pub unsafe extern "C" fn slotline_dataset_clone(dataset: *const slotline_dataset
     })
 }
 
-/// Frees a dataset. Does nothing for NULL. Loaders that were made from it are not affected. Can be called from any thread.
+/// Frees a dataset. Does nothing for NULL. Loaders created from it are not affected. Can be called
+/// from any thread.
 ///
 /// # Safety
 ///
 /// The same as for `slotline_dataset_len`; the dataset must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_dataset_free(dataset: *mut slotline_dataset) {
-    // SAFETY: the library made the dataset in a box, and the caller gives it up.
+    // SAFETY: the library created the dataset in a box, and the caller transfers its ownership.
     unsafe { free(dataset) }
 }

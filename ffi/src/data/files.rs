@@ -10,12 +10,12 @@ use slotline_sources::{Error, OpenOptions};
 use crate::abi::{Failure, SLOTLINE_ERROR_SOURCE};
 use crate::data::indexed::Indexed;
 
-/// Whether a name that is not one of an array can be that of files.
+/// Returns whether a name may refer to files: an existing path, a pattern, or a URL.
 pub(crate) fn is_name(name: &str) -> bool {
     Path::new(name).exists() || name.contains(['{', '*', '?']) || name.contains("://")
 }
 
-/// Opens files, with options as `OpenOptions` parses them.
+/// Opens files. `options` is in the format that `OpenOptions` parses.
 pub(crate) fn open(name: &str, options: &str) -> Result<Indexed, Failure> {
     if name.contains("://") {
         return Err(Failure::invalid(format!(
@@ -23,13 +23,13 @@ pub(crate) fn open(name: &str, options: &str) -> Result<Indexed, Failure> {
         )));
     }
     let options: OpenOptions = options.parse().map_err(|error: Error| Failure::invalid(error.to_string()))?;
-    // SAFETY: the header tells the program to leave Arrow files alone while they are used.
+    // SAFETY: the header forbids the program to modify Arrow files while they are used.
     let options = unsafe { options.map_arrow() };
     let records = options.open(name).map_err(|error| Failure::of(SLOTLINE_ERROR_SOURCE, &error))?;
     Ok(Indexed::Records(Arc::new(records)))
 }
 
-/// Returns the dataset with a field of pictures decoded.
+/// Returns the dataset with the pictures in a field decoded.
 #[cfg(feature = "image")]
 pub(crate) fn decode(
     dataset: &Indexed,

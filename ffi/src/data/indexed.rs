@@ -19,7 +19,7 @@ use crate::data::map::{Called, Map};
 use crate::data::transform::{Mapped, Transform};
 use crate::fields::field::{self, Declared};
 
-/// A dataset of any kind. A clone refers to the same dataset.
+/// A dataset of any kind that is read by index. A clone refers to the same dataset.
 #[derive(Clone, Debug)]
 pub(crate) enum Indexed {
     Arrays(Arc<Arrays>),
@@ -34,7 +34,7 @@ pub(crate) enum Indexed {
     Pictures(Arc<Pictures>),
 }
 
-/// Calls the same function of any dataset.
+/// Evaluates the same expression for a dataset of any kind.
 macro_rules! either {
     ($indexed:expr, $dataset:ident => $body:expr) => {
         match $indexed {
@@ -125,7 +125,7 @@ impl Dataset for Indexed {
     }
 }
 
-/// A sample of any dataset, which is read when it is written to its row.
+/// A sample of any dataset. It is read when it is written to its row.
 #[derive(Debug)]
 pub(crate) enum Read<'a> {
     Row(<Arrays as Dataset>::Sample<'a>),
@@ -175,7 +175,7 @@ fn declare(to: &mut Fields, fields: Option<Fields>) {
     }
 }
 
-/// Datasets in sequence.
+/// Datasets one after another.
 #[derive(Debug)]
 pub(crate) struct Concat {
     datasets: ConcatDataset<Indexed>,
@@ -187,7 +187,7 @@ impl Concat {
         let first = datasets.first().and_then(Dataset::fields);
         let datasets = ConcatDataset::new(datasets).map_err(|error| Failure::invalid(error.to_string()))?;
         let fields = datasets.fields().or(first).unwrap_or_default();
-        // Fields that differ are an error of their layout.
+        // The layout is checked here, since it fails if the fields differ.
         OwnedSample::new(fields.clone()).map_err(|error| Failure::invalid(chain(&error)))?;
         Ok(Self { datasets, fields })
     }
@@ -223,7 +223,8 @@ impl Concat {
 pub(crate) struct Stack {
     parts: Box<[Indexed]>,
     len: usize,
-    /// The part whose bulk reads are used: the first one that has any. (There cannot be two: each puts its samples itself.)
+    /// The part whose bulk reads are used: the first one that supports them. (Only one can be used,
+    /// since each bulk read stores the samples itself.)
     many: usize,
     fields: Fields,
 }
@@ -272,7 +273,7 @@ impl Stack {
         self.parts[self.many].reads_many()
     }
 
-    /// Reads samples of one part at once, and those of the others one by one.
+    /// Reads the samples of one part with a bulk read, and those of the other parts one at a time.
     fn get_many(
         &self,
         indices: &[usize],
@@ -287,7 +288,7 @@ impl Stack {
             context.go_to(place);
             let mut sample = Some(sample);
             let mut write = |row: &mut Row<'_>| sample.take().map_or(Ok(()), |sample| sample.write(row));
-            // More samples than indices are an error of `put`.
+            // If the bulk read stores more samples than there are indices, `put` reports the error.
             let index = indices.get(place).copied().unwrap_or_default();
             put(Stacked { stack: self, index, context, ready: Some(&mut write) })
         })
@@ -299,7 +300,7 @@ impl Stack {
     }
 }
 
-/// Writes a sample that was read already.
+/// A function that writes a sample which was already read.
 type Write<'a> = dyn FnMut(&mut Row<'_>) -> Result<(), BoxError> + 'a;
 
 /// The samples of several datasets at one index.
@@ -307,7 +308,7 @@ pub(crate) struct Stacked<'a> {
     stack: &'a Stack,
     index: usize,
     context: &'a mut Context,
-    /// Writes the sample of part `many`, in a bulk read of that part.
+    /// Writes the sample of part `many`, during a bulk read of that part.
     ready: Option<&'a mut Write<'a>>,
 }
 
@@ -329,7 +330,7 @@ impl fmt::Debug for Stacked<'_> {
     }
 }
 
-/// A part's context, taken out of that of the whole sample until this is dropped.
+/// The context of a part, taken out of the whole sample's context until this value is dropped.
 struct PartContext<'a> {
     whole: &'a mut Context,
     part: usize,

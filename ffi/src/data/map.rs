@@ -11,8 +11,9 @@ use crate::data::bulk_read::{call, one_by_one, slotline_prefetch, slotline_read_
 use crate::data::sample::slotline_sample;
 use crate::fields::field::{Declared, declare, fields, slotline_field};
 
-/// Writes sample `index` (below `len`): each of its fields with `slotline_sample_row` or `slotline_sample_write`. Returns 0, or
-/// another value if the sample cannot be read; `slotline_sample_fail` sets the reason. Several threads call it at once.
+/// Writes sample `index` (below `len`): each of its fields with `slotline_sample_row` or
+/// `slotline_sample_write`. Returns 0, or another value if the sample cannot be read, after setting
+/// the reason with `slotline_sample_fail`. Several threads call it concurrently.
 pub type slotline_read =
     Option<unsafe extern "C" fn(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32>;
 
@@ -26,7 +27,7 @@ pub struct slotline_map_dataset {
     pub user: *mut c_void,
     /// The number of samples.
     pub len: usize,
-    /// The fields of every sample, read when the dataset is made; at most 64.
+    /// The fields of every sample, at most 64. They are copied when the dataset is created.
     pub fields: *const slotline_field,
     /// The number of fields.
     pub num_fields: usize,
@@ -34,9 +35,10 @@ pub struct slotline_map_dataset {
     pub read: slotline_read,
     /// Called once when the dataset is no longer needed, on any thread; may be NULL.
     pub drop: slotline_drop,
-    /// Reads several samples at once, for a dataset that does this faster than one by one; may be NULL. A loader then calls it
-    /// in place of `read` for a whole batch, or for a part of one; in a concatenation, for samples that come one after another.
-    /// Of the datasets in a stack, only the first one with this function is read so.
+    /// Reads several samples at once, if the dataset does this faster than one at a time; may be
+    /// NULL. A loader then calls it instead of `read` for a batch or a part of a batch. In a
+    /// concatenation it is called for adjacent samples of the same dataset. In a stack, it is used
+    /// only for the first dataset that has this function.
     pub read_many: slotline_read_many,
     /// Announces that a sample will be read soon; may be NULL.
     pub prefetch: slotline_prefetch,
@@ -50,7 +52,7 @@ unsafe impl Versioned for slotline_map_dataset {
 /// A callback that writes a sample.
 pub(crate) type Read = unsafe extern "C" fn(*mut c_void, usize, *mut slotline_sample) -> i32;
 
-/// A dataset made of callbacks.
+/// A map-style dataset made of callbacks.
 #[derive(Debug)]
 pub(crate) struct Map {
     owner: Owner,
@@ -67,7 +69,7 @@ impl Map {
     ///
     /// # Safety
     ///
-    /// `dataset` must be as `slotline_map_dataset` documents it.
+    /// `dataset` must be NULL or valid as documented at `slotline_map_dataset`.
     pub(crate) unsafe fn from_c(dataset: *const slotline_map_dataset) -> Result<Self, Failure> {
         // SAFETY: the caller guarantees that `dataset` is valid for its `struct_size`.
         let (dataset, owner) = unsafe { versioned::read(dataset, "dataset", |c| Owner::new(c.user, c.drop))? };
@@ -97,7 +99,7 @@ impl Dataset for Map {
     #[inline]
     fn prefetch(&self, index: usize) {
         if let Some(prefetch) = self.prefetch.filter(|_| index < self.len) {
-            // SAFETY: the user has agreed that any thread may call `prefetch` this way.
+            // SAFETY: the user has guaranteed that any thread may call `prefetch` this way.
             unsafe { prefetch(self.owner.user(), index) };
         }
     }
@@ -113,7 +115,8 @@ impl Dataset for Map {
         put: &mut dyn for<'a> FnMut(Called<'a>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         let Some(read_many) = self.read_many else { return one_by_one(self, indices, context, put) };
-        // An index that is out of range is an error only of its own sample, so the samples before it are read first.
+        // An index out of range is an error only of its own sample, so the samples before it are
+        // read first.
         let within = indices.iter().position(|&index| index >= self.len).unwrap_or(indices.len());
         let (inside, beyond) = indices.split_at(within);
         if !inside.is_empty() {
@@ -128,8 +131,8 @@ impl Dataset for Map {
                 Ok(())
             };
             call(&mut next, |put, failure| {
-                // SAFETY: the user has agreed that any thread may call `read_many` this way; `put` and `failure` are lent to it
-                // while it runs.
+                // SAFETY: the user has guaranteed that any thread may call `read_many` this way;
+                // `put` and `failure` are valid during the call.
                 unsafe { read_many(self.owner.user(), inside.as_ptr(), inside.len(), put, failure) }
             })?;
             if given < inside.len() {
@@ -145,13 +148,13 @@ impl Dataset for Map {
     }
 }
 
-/// A sample that a callback writes once there is a row for it.
+/// A sample that a callback writes once a row is available.
 #[derive(Debug)]
 pub(crate) struct Called<'a> {
     dataset: &'a Map,
     index: usize,
     context: &'a mut Context,
-    /// What writes a sample of a bulk read, in which its data was read already, and that callback's user pointer.
+    /// For a sample of a bulk read: the callback that writes it, and the callback's user pointer.
     write: Option<(Read, *mut c_void)>,
 }
 
@@ -166,14 +169,15 @@ impl Sample for Called<'_> {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let Map { owner, read, declared, .. } = self.dataset;
         if let Some((write, user)) = self.write {
-            // SAFETY: the bulk read that runs has passed this callback and its pointer; the sample is lent to it.
+            // SAFETY: the running bulk read has passed this callback and its pointer; the sample is
+            // valid during the call.
             let write = |sample| unsafe { write(user, self.index, sample) };
             return slotline_sample::write(row, self.context, declared, false, write).map(drop);
         }
-        // SAFETY: the user has agreed that any thread may call `read` this way; the sample is lent to the callback while it
-        // runs.
+        // SAFETY: the user has guaranteed that any thread may call `read` this way; the sample is
+        // valid during the call.
         let read = |sample| unsafe { read(owner.user(), self.index, sample) };
-        // The callback reads, except in `slotline_sample_write`.
+        // Time in the callback counts as reading, except in `slotline_sample_write`.
         reading(|| slotline_sample::write(row, self.context, declared, false, read)).map(drop)
     }
 }

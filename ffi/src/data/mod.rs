@@ -1,11 +1,12 @@
 //! Datasets.
 //!
-//! - `dataset`: the handle of a dataset, which is one of the following;
+//! - `dataset`: the handle of a dataset, which is of one of the following kinds;
 //! - `arrays`: arrays in memory; `files`, with the feature `sources`: files and folders;
-//! - `map`, `bulk_read`: callbacks that write a `sample` by index; `stream`, `saved`: callbacks that write samples in sequence;
+//! - `map`, `bulk_read`: callbacks that write samples by index; `stream`, `saved`: callbacks that
+//!   write samples one after another; `sample`: the sample that they write;
 //! - `indexed`, `streamed`, `compose`, `transform`: datasets made of other datasets;
-//! - `alone`: a sample that is read by itself;
-//! - `pipeline`, with the feature `image`: pictures that are decoded.
+//! - `alone`: a single sample that is read without a loader;
+//! - `pipeline`, with the feature `image`: pipelines that decode pictures.
 
 pub(crate) mod alone;
 mod arrays;

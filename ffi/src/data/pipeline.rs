@@ -1,4 +1,4 @@
-//! Pipelines that decode pictures.
+//! Pipelines that decode and transform pictures.
 //!
 //! These functions exist in libraries built with the feature `image`; the header declares them if
 //! `slotline/config.h` says so.
@@ -17,24 +17,26 @@ use crate::data::dataset::{Data, slotline_dataset};
 use crate::data::files;
 use crate::fields::dtype::{self, slotline_dtype};
 
-/// Decodes pictures, transforms them, and writes them in one shape. Any number of threads may use it at once.
+/// Decodes pictures, transforms them, and writes them in a fixed shape. Any number of threads may
+/// use it concurrently.
 #[derive(Debug)]
 pub struct slotline_pipeline(AnyPipeline);
 
-/// What a pipeline writes, and how it reads pictures. Except for the size, zeros are the defaults.
+/// The output of a pipeline, and how it reads pictures. Except for the size, zeros are the
+/// defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_pipeline_options {
     /// `sizeof(slotline_pipeline_options)`.
     pub struct_size: usize,
-    /// The type of the elements: `SLOTLINE_F32`, from 0 for black to 1 unless normalised (0: this one); `SLOTLINE_F16`;
-    /// `SLOTLINE_BF16`; or `SLOTLINE_U8`, from 0 to 255.
+    /// The type of the elements: `SLOTLINE_F32`, from 0 for black to 1 for white unless normalised
+    /// (the default, also for 0); `SLOTLINE_F16`; `SLOTLINE_BF16`; or `SLOTLINE_U8`, from 0 to 255.
     pub dtype: slotline_dtype,
-    /// Whether the channels are the last dimension, and not the first (no).
+    /// Whether the channels are the last dimension instead of the first (no).
     pub channels_last: u8,
-    /// Whether pictures are turned upright as their EXIF data says (no).
+    /// Whether to rotate pictures according to their EXIF orientation (no).
     pub exif: u8,
-    /// Whether everything that the decoder of JPEGs warns about is an error (no).
+    /// Whether warnings of the JPEG decoder are errors (no).
     pub strict: u8,
     /// Zero; reserved for later versions.
     pub reserved: u8,
@@ -49,14 +51,16 @@ unsafe impl Versioned for slotline_pipeline_options {
     }
 }
 
-/// Makes a pipeline of transforms, which are separated by commas and have the names, arguments and defaults of torchvision's
-/// `transforms.v2`, in snake case: `random_resized_crop(224), hflip, normalize(imagenet)`. If `options` is NULL, the defaults of
-/// `slotline_pipeline_options` apply. On failure `*out` is NULL. Can be called from any thread.
+/// Creates a pipeline of transforms, separated by commas, with the names (in snake case), arguments
+/// and defaults of torchvision's `transforms.v2`, such as `random_resized_crop(224), hflip,
+/// normalize(imagenet)`. If `options` is NULL, the defaults of `slotline_pipeline_options` apply.
+/// On failure `*out` is NULL. Can be called from any thread.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a text that is not valid (the message says where),
-/// parameters that are not valid, transforms that do not fit each other, or a dtype that pictures cannot have.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a syntax error (the
+/// message says where), invalid parameters, transforms that cannot be combined, or a dtype that
+/// pictures cannot have.
 ///
 /// # Safety
 ///
@@ -81,7 +85,7 @@ pub unsafe extern "C" fn slotline_pipeline_new(
             };
             let dtype = if options.dtype == 0 { DType::F32 } else { dtype::dtype(options.dtype, "options.dtype")? };
             let mut pipeline = AnyPipeline::new(builder, dtype).map_err(invalid)?;
-            // The text can have these, too.
+            // The transforms may set these options, too.
             if check::flag(options.exif, "options->exif")? {
                 pipeline = pipeline.exif(true);
             }
@@ -93,8 +97,8 @@ pub unsafe extern "C" fn slotline_pipeline_new(
     }
 }
 
-/// Writes the three lengths of a picture's dimensions to `shape`: 3, height and width, or height, width and 3 with
-/// `channels_last`. They are 0 on failure. Can be called from any thread.
+/// Writes the lengths of a picture's three dimensions to `shape`: 3, height and width, or height,
+/// width and 3 with `channels_last`. They are 0 on failure. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -132,18 +136,20 @@ pub unsafe extern "C" fn slotline_pipeline_dtype(pipeline: *const slotline_pipel
     guarded(0, || unsafe { pipeline.as_ref() }.map_or(0, |pipeline| dtype::number(pipeline.0.dtype())))
 }
 
-/// Decodes a picture, a whole file of `len` bytes, to `out`, which has `out_bytes` bytes: those of the pipeline's shape. Its
-/// format is recognised by the content. What the transforms draw is a function of `seed`: of a dataset's sample, that is
-/// `slotline_sample_random`, so that pictures are the same for any number of workers.
+/// Decodes a picture from the `len` bytes of its file to `out`, which must have `out_bytes` bytes,
+/// the size of the pipeline's shape. The format is detected from the content. Random transforms are
+/// a function of `seed`. In a dataset's callback, use `slotline_sample_random` as the seed, so that
+/// pictures are the same for any number of workers.
 ///
-/// `out` may be the row of a batch that `slotline_sample_row` returns; it must not overlap `data`, and no other thread may use it.
-/// If decoding fails, its contents are undefined. Can be called from any thread, by several at once.
+/// `out` may be the row of a batch that `slotline_sample_row` returned; it must not overlap `data`,
+/// and no other thread may use it. If decoding fails, its contents are undefined. Several threads
+/// may call this concurrently.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_INVALID`: a null pointer, or memory that is not aligned, or does not have the size of a picture.
-/// `SLOTLINE_ERROR_SAMPLE`: the bytes are no picture, or a damaged, unsupported or too large one, or one that is too small for
-/// a transform.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or memory that is misaligned or does not have the size
+/// of a picture. `SLOTLINE_ERROR_SAMPLE`: the bytes are not a picture, the picture is damaged,
+/// unsupported or too large, or it is too small for a transform.
 ///
 /// # Safety
 ///
@@ -176,7 +182,8 @@ pub unsafe extern "C" fn slotline_pipeline_decode(
             if start.align_offset(dtype.align()) != 0 {
                 return Err(check::misaligned("out", dtype.align()));
             }
-            // SAFETY: `out` is not null, and the caller guarantees that it is writable for as many bytes, which nothing else uses.
+            // SAFETY: `out` is not null, and the caller guarantees that it is writable for that
+            // many bytes, which nothing else uses.
             let out = std::slice::from_raw_parts_mut(start, out_bytes);
             let decoded = pipeline.decode_seeded(data, Seed(seed), out);
             decoded.map_err(|error| Failure::of(SLOTLINE_ERROR_SAMPLE, &error))?;
@@ -192,19 +199,21 @@ pub unsafe extern "C" fn slotline_pipeline_decode(
 /// `pipeline` must be NULL or a pipeline that was not freed; it must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_pipeline_free(pipeline: *mut slotline_pipeline) {
-    // SAFETY: `made` made the pipeline, and the caller gives it up.
+    // SAFETY: `made` created the pipeline, and the caller transfers its ownership.
     unsafe { free(pipeline) }
 }
 
-/// Makes a dataset of the samples of another one that was opened from files, with the pictures in a field decoded by a pipeline in
-/// their rows of the batch. `field` is the name of the field with the bytes of pictures; NULL if there is only one that has
-/// pictures. What the pipeline draws comes from each sample's own random numbers. On failure `*out` is NULL. The dataset and the
-/// pipeline can be freed afterwards. Can be called from any thread.
+/// Creates a dataset from one that was opened from files, with the pictures in one field decoded by
+/// a pipeline, directly into their rows of the batch. `field` is the name of the field with encoded
+/// pictures; it may be NULL if only one field has pictures. Random transforms use each sample's own
+/// random numbers. On failure `*out` is NULL. The dataset and the pipeline can be freed afterwards.
+/// Can be called from any thread.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a dataset that was not opened from files (that needs a library that was built with
-/// `SLOTLINE_SOURCES`). `SLOTLINE_ERROR_SOURCE`: the field is not there or has no bytes, or several fields could be meant.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a dataset that was not opened from files (which
+/// requires a library built with `SLOTLINE_SOURCES`). `SLOTLINE_ERROR_SOURCE`: the field does not
+/// exist or does not contain bytes, or `field` is NULL and several fields have pictures.
 ///
 /// # Safety
 ///

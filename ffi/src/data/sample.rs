@@ -1,4 +1,4 @@
-//! A sample that a callback writes.
+//! The sample that a callback writes.
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -18,30 +18,33 @@ use crate::abi::{Cause, SLOTLINE_ERROR_INVALID, SLOTLINE_OK, guarded, slotline_d
 use crate::fields::dtype;
 use crate::fields::field::{Declared, SLOTLINE_FIXED};
 
-/// A sample that a callback writes. It is lent to the callback: only the callback's thread may use it, until the callback
+/// A sample that a callback writes. Only the callback's thread may use it, until the callback
 /// returns.
 pub struct slotline_sample {
-    /// The `Row`, whose lifetimes are those of the call.
+    /// The `Row`. Its real lifetimes end when the callback returns.
     row: NonNull<c_void>,
     context: NonNull<Context>,
     fields: NonNull<[Declared]>,
-    /// The number of its first field in the row, which is not 0 if the dataset is part of a stack.
+    /// The index of the sample's first field in the row. It is not 0 if the dataset is part of a
+    /// stack.
     first: usize,
-    /// The fields that are written, as a bit set.
+    /// A bit set of the fields that were written.
     written: u64,
-    /// The fields whose memory was lent to the callback, as a bit set.
+    /// A bit set of the fields whose memory the callback may write directly
+    /// (`slotline_sample_row`).
     lent: u64,
-    /// The reason that the callback set.
+    /// The reason for a failure, if the callback has set one.
     failure: Option<Cause>,
-    /// The last field whose write failed and that was not written since, with the reason.
+    /// The last field whose write failed and that was not written since, and the reason.
     refused: Option<(usize, String)>,
-    /// Whether what the callback writes is timed.
+    /// Whether to measure the time of the callback's writes.
     timed: bool,
 }
 
 impl slotline_sample {
-    /// Lets `callback` write a sample of these fields into a row. The callback returns 0, or 1 if there are no more samples and
-    /// `end` allows it; any other value is an error. Returns whether there was a sample.
+    /// Calls `callback` to write a sample with these fields into a row. The callback returns 0, or
+    /// 1 if there are no more samples and `end` allows it; any other value is an error. Returns
+    /// whether there was a sample.
     #[inline]
     pub(crate) fn write(
         row: &mut Row<'_>,
@@ -63,7 +66,7 @@ impl slotline_sample {
         };
         let first = sample.first;
         let code = callback(&raw mut sample);
-        // This comes first, because invalid `bool`s must not stay in the memory even if something else fails.
+        // Comes first: invalid `bool`s must not stay in the memory, whatever else fails.
         let spoiled = clear_invalid_bools(row, first, fields, sample.lent)?;
         if let Some(cause) = sample.failure.take() {
             return Err(cause.into());
@@ -90,11 +93,12 @@ impl slotline_sample {
 
     /// Returns the row and the fields.
     fn parts(&mut self) -> (&mut Row<'_>, &[Declared]) {
-        // SAFETY: both are borrowed while the callback has the sample (`write`), and nothing else uses them.
+        // SAFETY: `write` borrows both while the callback has the sample, and nothing else uses
+        // them.
         unsafe { (self.row.cast::<Row<'_>>().as_mut(), self.fields.as_ref()) }
     }
 
-    /// Lends the memory of a field of fixed shape.
+    /// Returns the memory of a field of fixed shape for the callback to write.
     fn lend(&mut self, field: usize) -> Option<NonNull<[u8]>> {
         let first = self.first;
         let (row, fields) = self.parts();
@@ -112,7 +116,7 @@ impl slotline_sample {
         self.refused.take_if(|refused| refused.0 == field);
     }
 
-    /// Writes a field, and times that if samples are timed.
+    /// Writes a field, and measures the time if `timed` is set.
     ///
     /// # Safety
     ///
@@ -159,14 +163,15 @@ impl slotline_sample {
             && let Ok(memory) = row.fill_raw()
             && memory.len() == bytes
         {
-            // This creates no references, and uses a copy that allows overlap: `data` may point into this very row, as lent by
-            // `slotline_sample_row`.
+            // Creates no references, and allows overlap: `data` may point into this very row, as
+            // returned by `slotline_sample_row`.
             // SAFETY: both are `bytes` long, and the source contains valid elements.
             unsafe { std::ptr::copy(start.cast_const(), memory.as_ptr().cast(), bytes) };
         } else {
             let shape = Shape::new(&[elements]).unwrap_or_default();
-            // SAFETY: the bytes are `elements` valid elements, and aligned. Nothing writes to them during this call: only
-            // fields of fixed shape are lent, and this branch writes none of them.
+            // SAFETY: the bytes are `elements` valid, aligned elements. Nothing writes to them
+            // during this call: callbacks can write only to the memory of fields of fixed shape,
+            // which this branch does not handle.
             let data = unsafe { AnyTensorView::from_raw_parts(dtype, shape, slice::from_raw_parts(start, bytes)) };
             row.go_to(first + field);
             row.write_elements(&data).map_err(|error| error.to_string())?;
@@ -176,14 +181,15 @@ impl slotline_sample {
     }
 }
 
-/// Calls a function that is rarely called, so that the common case is inlined.
+/// Calls a function that is rarely needed, so that only the common case is inlined.
 #[cold]
 #[inline(never)]
 fn cold<T>(call: impl FnOnce() -> T) -> T {
     call()
 }
 
-/// Clears the lent `bool` fields that contain values other than 0 and 1, and returns the last such field.
+/// Clears the `bool` fields in which a callback has directly written values other than 0 and 1, and
+/// returns the last of them.
 fn clear_invalid_bools<'f>(
     row: &mut Row<'_>,
     first: usize,
@@ -233,10 +239,12 @@ unsafe fn context<T: Copy>(sample: *mut slotline_sample, no: T, question: impl F
     unsafe { ask(sample, no, |sample| question(sample.context.as_mut())) }
 }
 
-/// Returns the memory of field `field`, which must have a fixed shape, for the callback to write. The callback must write every
-/// element, in C order, because the memory contains elements of an earlier batch; `bool`s must be 0 or 1. The memory is part of
-/// the batch itself, may be written until the callback returns, and the field counts as written. If `bytes` is not NULL, `*bytes`
-/// becomes the size of the memory in bytes. Returns NULL if the field does not exist or does not have a fixed shape.
+/// Returns the memory of field `field`, which must have a fixed shape, for the callback to write.
+/// The callback must write every element, in C order, because the memory contains elements of an
+/// earlier batch; `bool`s must be 0 or 1. The memory is part of the batch itself, may be written
+/// until the callback returns, and the field counts as written. If `bytes` is not NULL, `*bytes`
+/// becomes the size of the memory in bytes. Returns NULL if the field does not exist or does not
+/// have a fixed shape.
 ///
 /// # Safety
 ///
@@ -256,9 +264,10 @@ pub unsafe extern "C" fn slotline_sample_row(
     memory.map_or(null_mut(), |memory| memory.as_ptr().cast())
 }
 
-/// Writes field `field`, of any kind, by copying `elements` elements from `data`. The number of elements must be exact for a
-/// field of fixed shape, at most the maximum for a padded field, and a whole number of items for a packed field. `data` may be
-/// memory that `slotline_sample_row` lent, even that of the same field.
+/// Writes field `field`, of any kind, by copying `elements` elements from `data`. The number of
+/// elements must be exact for a field of fixed shape, at most the maximum for a padded field, and a
+/// whole number of items for a packed field. `data` may point into memory that
+/// `slotline_sample_row` returned, even for the same field.
 ///
 /// # Errors
 ///
@@ -281,7 +290,7 @@ pub unsafe extern "C" fn slotline_sample_write(
         ask(sample, SLOTLINE_ERROR_INVALID, |sample| match sample.put_timed(field, data, elements) {
             Ok(()) => SLOTLINE_OK,
             Err(why) => {
-                // The earlier content of the field is not what the callback wants.
+                // The field's earlier content must not be used.
                 if field < sample.fields.len() {
                     sample.written &= !(1 << field);
                 }
@@ -292,8 +301,8 @@ pub unsafe extern "C" fn slotline_sample_write(
     }
 }
 
-/// Sets the reason why the callback fails. The message is UTF-8 and is copied. The callback must then return a value other than
-/// 0 (for a stream, also other than 1). Does nothing for NULL.
+/// Sets the reason why the callback fails. The message is UTF-8 and is copied. The callback must
+/// then return a value other than 0 (for a stream, also other than 1). Does nothing for NULL.
 ///
 /// # Safety
 ///
@@ -304,7 +313,8 @@ pub unsafe extern "C" fn slotline_sample_fail(sample: *mut slotline_sample, mess
     unsafe { slotline_sample_fail_with(sample, message, null_mut(), std::ptr::null(), None) }
 }
 
-/// Works like `slotline_sample_fail`, and attaches an object of yours, as `slotline_fail_with` does.
+/// Works like `slotline_sample_fail`, and attaches an object of the user, like
+/// `slotline_fail_with`.
 ///
 /// # Safety
 ///
@@ -339,8 +349,8 @@ pub unsafe extern "C" fn slotline_sample_random(sample: *mut slotline_sample) ->
     unsafe { context(sample, 0, |context| context.rng().next_u64()) }
 }
 
-/// Returns the sample's position in the pass, from 0; for a stream, its number in the sequence that this worker reads. 0 for
-/// NULL.
+/// Returns the sample's position in the pass, from 0; for a stream, its position in the sequence
+/// that this worker reads. 0 for NULL.
 ///
 /// # Safety
 ///
@@ -362,7 +372,8 @@ pub unsafe extern "C" fn slotline_sample_epoch(sample: *mut slotline_sample) -> 
     unsafe { context(sample, 0, |context| context.epoch()) }
 }
 
-/// Returns the number of the worker that reads the sample; -1 in the thread that asks for batches, or for NULL.
+/// Returns the index of the worker that reads the sample; -1 in the thread that requests batches,
+/// or for NULL.
 ///
 /// # Safety
 ///
@@ -373,8 +384,9 @@ pub unsafe extern "C" fn slotline_sample_worker(sample: *mut slotline_sample) ->
     unsafe { context(sample, -1, |context| context.worker().map_or(-1, |worker| worker as i64)) }
 }
 
-/// Returns 1 if reading the sample is pointless, since the pass was abandoned, or the loader was stopped or freed: then fail it,
-/// with any message. So the next pass, or freeing the loader, does not wait for what this callback waits for. Otherwise 0, and 0
+/// Returns 1 if the sample is no longer needed, because the pass was abandoned, or the loader was
+/// stopped or freed. The callback should then fail with any message, so that the next pass, or
+/// freeing the loader, does not wait for whatever the callback waits for. Otherwise returns 0, also
 /// for NULL.
 ///
 /// # Safety
@@ -386,10 +398,11 @@ pub unsafe extern "C" fn slotline_sample_is_stopping(sample: *mut slotline_sampl
     unsafe { context(sample, 0, |context| i32::from(context.stop().is_stopping())) }
 }
 
-/// Returns a file descriptor that is readable while `slotline_sample_is_stopping`, to be waited for with `poll` beside the
-/// callback's own; it must not be read from or closed. It is the same for all samples of a loader, and is valid until their
-/// callbacks have returned. -1 if there are no more descriptors, for NULL, and in a worker process that was started by a
-/// command, where only `slotline_sample_is_stopping` tells.
+/// Returns a file descriptor that is readable while `slotline_sample_is_stopping` returns 1. A
+/// callback can wait for it with `poll`, together with its own descriptors; it must not be read or
+/// closed. It is the same for all samples of a loader, and is valid until their callbacks have
+/// returned. Returns -1 if there are no more descriptors, for NULL, and in a worker process that
+/// was started by a command, where only `slotline_sample_is_stopping` is available.
 ///
 /// # Safety
 ///

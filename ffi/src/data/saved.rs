@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use crate::abi::{SLOTLINE_ERROR_INVALID, SLOTLINE_OK, check, guarded, slotline_status};
 
-/// Receives the bytes that a callback saves. It is lent to the callback until the callback returns.
+/// Receives the bytes that a callback saves. The callback may use it until it returns.
 #[derive(Debug)]
 pub struct slotline_saved(pub(crate) String);
 
-/// Appends bytes to the saved bytes.
+/// Appends bytes to those saved so far.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
-//! Iterable datasets, whose samples callbacks return in sequence.
+//! Iterable datasets, whose samples callbacks write one after another.
 //!
-//! Whether there is a next sample is known only once the callback has written it, but the row is allocated later. So each
-//! cursor has separate memory for one sample, which is copied into the row.
+//! Whether there is a next sample is known only once the callback has written it, but a row is
+//! allocated only after that. So each cursor has separate memory for one sample, which is then
+//! copied into the row.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -18,8 +19,10 @@ use crate::data::sample::slotline_sample;
 use crate::data::saved::{bytes, slotline_saved};
 use crate::fields::field::{Declared, declare, fields, slotline_field};
 
-/// Starts a pass of one worker, in that worker's thread: sets `*cursor` to any pointer, which is passed to the other callbacks.
-/// Each worker has a separate cursor, and must return only its part of the samples. Returns 0, or fails with `slotline_fail`.
+/// Starts a pass of one worker, in that worker's thread. It sets `*cursor` to any pointer, which is
+/// passed to the other callbacks. Each worker has a separate cursor, which must return only that
+/// worker's part of the samples. Returns 0, or another value after setting the reason with
+/// `slotline_fail`.
 pub type slotline_open = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -29,16 +32,17 @@ pub type slotline_open = Option<
     ) -> i32,
 >;
 
-/// Writes the next sample of a cursor, as `slotline_read` does. Returns 0; or 1 at the end, with nothing written; or another
-/// value if it fails, with the reason set by `slotline_sample_fail`. After a failure it is called again.
+/// Writes the next sample of a cursor, as `slotline_read` does. Returns 0; or 1 at the end, with
+/// nothing written; or another value if it fails, after setting the reason with
+/// `slotline_sample_fail`. After a failure it is called again.
 pub type slotline_next =
     Option<unsafe extern "C" fn(user: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32>;
 
 /// Drops a cursor, on any thread.
 pub type slotline_close = Option<unsafe extern "C" fn(user: *mut c_void, cursor: *mut c_void)>;
 
-/// Saves the position of a cursor with `slotline_saved_append`, for `slotline_resume`. Called after each batch. Returns 0, or
-/// another value if the position cannot be saved.
+/// Saves the position of a cursor with `slotline_saved_append`, for `slotline_resume`. Called after
+/// each batch. Returns 0, or another value if the position cannot be saved.
 pub type slotline_save =
     Option<unsafe extern "C" fn(user: *mut c_void, cursor: *mut c_void, saved: *mut slotline_saved) -> i32>;
 
@@ -63,9 +67,9 @@ pub struct slotline_stream_dataset {
     pub struct_size: usize,
     /// The user pointer that is passed to the callbacks.
     pub user: *mut c_void,
-    /// The number of samples of a pass, over all workers; -1 if it is not known.
+    /// The number of samples in a pass, over all workers; -1 if it is unknown.
     pub len: i64,
-    /// The fields of every sample, read when the dataset is made; at most 64.
+    /// The fields of every sample, at most 64. They are copied when the dataset is created.
     pub fields: *const slotline_field,
     /// The number of fields.
     pub num_fields: usize,
@@ -75,7 +79,8 @@ pub struct slotline_stream_dataset {
     pub next: slotline_next,
     /// Drops a cursor; may be NULL.
     pub close: slotline_close,
-    /// Saves the position of a cursor; may be NULL: a resumed pass is then read again from its start.
+    /// Saves the position of a cursor; may be NULL: a resumed pass then reads its samples again
+    /// from the start.
     pub save: slotline_save,
     /// Opens a cursor at a saved position; must be NULL if `save` is.
     pub resume: slotline_resume,
@@ -88,7 +93,7 @@ unsafe impl Versioned for slotline_stream_dataset {
     const END: usize = versioned::end!(drop);
 }
 
-/// A dataset made of callbacks.
+/// An iterable dataset made of callbacks.
 #[derive(Debug)]
 pub(crate) struct Stream {
     calls: Arc<Calls>,
@@ -96,7 +101,8 @@ pub(crate) struct Stream {
     fields: Fields,
 }
 
-/// The callbacks, shared with the cursors, which may outlive the dataset and must be closed.
+/// The callbacks. They are shared with the cursors, which may outlive the dataset and must be
+/// closed.
 #[derive(Debug)]
 struct Calls {
     open: slotline_open,
@@ -113,7 +119,7 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// `dataset` must be as `slotline_stream_dataset` documents it.
+    /// `dataset` must be NULL or valid as documented at `slotline_stream_dataset`.
     pub(crate) unsafe fn from_c(dataset: *const slotline_stream_dataset) -> Result<Self, Failure> {
         // SAFETY: the caller guarantees that `dataset` is valid for its `struct_size`.
         let (c, owner) = unsafe { versioned::read(dataset, "dataset", |c| Owner::new(c.user, c.drop))? };
@@ -139,28 +145,29 @@ impl Stream {
         Ok(Self { calls: Arc::new(calls), len, fields })
     }
 
-    /// Makes a cursor from the user's pointer, with memory for a sample.
+    /// Creates a cursor from the user's pointer, with memory for a sample.
     fn cursor(&self, cursor: *mut c_void) -> Result<Cursor, BoxError> {
-        // Made first, so that the user's cursor is closed even if there is no memory.
+        // Created first, so that the user's cursor is closed even if there is no memory for the
+        // sample.
         let cursor = Open { cursor, calls: self.calls.clone() };
         Ok(Cursor { cursor, owned: OwnedSample::new(self.fields.clone())? })
     }
 }
 
-/// A worker's position in the stream, with memory for a sample.
+/// A worker's position in the stream, with memory for one sample.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     cursor: Open,
     owned: OwnedSample,
 }
 
-/// The user's cursor.
+/// The user's cursor, which is closed when this is dropped.
 struct Open {
     cursor: *mut c_void,
     calls: Arc<Calls>,
 }
 
-// SAFETY: the user has agreed that different threads may use a cursor, one at a time.
+// SAFETY: the user has guaranteed that different threads may use a cursor, one at a time.
 unsafe impl Send for Open {}
 
 impl Drop for Open {
@@ -185,7 +192,7 @@ impl IterableDataset for Stream {
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Cursor, BoxError> {
         let (worker, mut cursor) = (slotline_worker::from(worker), null_mut());
         let open = self.calls.open.ok_or("open is NULL")?;
-        // SAFETY: the user has agreed that `open` may be called this way.
+        // SAFETY: the user has guaranteed that `open` may be called this way.
         call("open", |failure| unsafe { open(self.calls.owner.user(), &worker, &mut cursor, failure) })?;
         self.cursor(cursor)
     }
@@ -199,11 +206,12 @@ impl IterableDataset for Stream {
         let Cursor { cursor, owned } = cursor;
         let mut there = false;
         let written = owned.fill(|row| {
-            // SAFETY: the user has agreed that `next` may be called this way; the sample is lent to the callback while it runs.
+            // SAFETY: the user has guaranteed that `next` may be called this way; the sample is
+            // valid during the call.
             let next = |sample| unsafe { next(self.calls.owner.user(), cursor.cursor, sample) };
             there = slotline_sample::write(row, context, &self.calls.declared, true, next)?;
             if !there {
-                // The memory keeps the previous sample, which is not returned again.
+                // At the end, the memory keeps the previous sample, which is not returned again.
                 row.go_to(self.calls.declared.len());
             }
             Ok(())
@@ -215,7 +223,7 @@ impl IterableDataset for Stream {
     fn save(&self, cursor: &Cursor, to: &mut String) -> bool {
         let Some(save) = self.calls.save else { return false };
         let mut saved = slotline_saved(mem::take(to));
-        // SAFETY: the user has agreed that `save` may be called this way.
+        // SAFETY: the user has guaranteed that `save` may be called this way.
         let code = unsafe { save(self.calls.owner.user(), cursor.cursor.cursor, &mut saved) };
         *to = saved.0;
         code == 0
@@ -226,7 +234,8 @@ impl IterableDataset for Stream {
         let saved = bytes(saved).ok_or("the saved position is damaged")?;
         let (worker, mut cursor) = (slotline_worker::from(worker), null_mut());
         call("resume", |failure| {
-            // SAFETY: the user has agreed that `resume` may be called this way; `saved` is valid for its length.
+            // SAFETY: the user has guaranteed that `resume` may be called this way; `saved` is
+            // valid for its length.
             unsafe { resume(self.calls.owner.user(), &worker, saved.as_ptr(), saved.len(), &mut cursor, failure) }
         })?;
         self.cursor(cursor)

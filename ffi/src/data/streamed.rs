@@ -1,4 +1,4 @@
-//! Datasets that are read in sequence: those made of callbacks, and those made of other streams.
+//! Datasets that are read as streams: those made of callbacks, and those made of other streams.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ pub(crate) enum Cursor {
     Mapped(Box<MappedCursor>),
 }
 
-/// Where a cursor of another kind of stream was given.
+/// The error if a cursor is used with a stream of another kind.
 const OTHER: &str = "the cursor is of another kind of stream";
 
 impl IterableDataset for Streamed {
-    /// The memory of the cursor, which is copied into the row.
+    /// The memory of the cursor, from which the row is copied.
     type Sample<'a> = &'a OwnedSample;
     type Cursor = Cursor;
 
@@ -102,13 +102,13 @@ impl Chain {
         let streams = ChainDataset::new(streams);
         let fields = streams.fields();
         let fields = fields.ok_or_else(|| Failure::invalid("datasets is empty; pass at least one dataset"))?;
-        // Fields that differ are an error of their layout.
+        // The layout is checked here, since it fails if the fields differ.
         OwnedSample::new(fields).map_err(|error| Failure::invalid(chain(&error)))?;
         Ok(Self { streams })
     }
 }
 
-/// What a callback makes, and from which stream.
+/// A stream whose samples a callback makes from those of another stream.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     source: Streamed,
@@ -116,7 +116,8 @@ pub(crate) struct Mapped {
     callback: Callback,
 }
 
-/// A worker's position in the source, with memory for a sample of it and for the sample that is made from it.
+/// A worker's position in the source, with memory for a sample of the source and for the sample
+/// made from it.
 #[derive(Debug)]
 pub(crate) struct MappedCursor {
     source: Cursor,

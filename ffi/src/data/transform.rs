@@ -1,4 +1,4 @@
-//! Datasets whose samples a callback makes from those of another dataset.
+//! Datasets in which a callback makes each sample from one of another dataset.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -14,11 +14,12 @@ use crate::data::indexed::Indexed;
 use crate::data::sample::slotline_sample;
 use crate::fields::field::{Declared, declare, fields, slotline_field};
 
-/// Makes a sample from `source`, a sample of the other dataset: reads its fields with `slotline_batch_field`, and writes each
-/// field of its own with `slotline_sample_row` or `slotline_sample_write`. `source` is a batch of one sample, as
-/// `slotline_dataset_read` returns it; it is lent to the callback, which must not free it. Tensors exported from it with
-/// `slotline_batch_dlpack` may be kept. Returns 0, or another value if it fails; `slotline_sample_fail` sets the reason. Several
-/// threads call it at once.
+/// Makes a sample from `source`, a sample of the other dataset. It reads the source's fields with
+/// `slotline_batch_field`, and writes each field of `sample` with `slotline_sample_row` or
+/// `slotline_sample_write`. `source` is a batch of one sample, as `slotline_dataset_read` returns
+/// it. The callback may use it until it returns, and must not free it; it may keep tensors exported
+/// from it with `slotline_batch_dlpack`. Returns 0, or another value after setting the reason with
+/// `slotline_sample_fail`. Several threads call it concurrently.
 pub type slotline_map_sample =
     Option<unsafe extern "C" fn(user: *mut c_void, source: *const slotline_batch, sample: *mut slotline_sample) -> i32>;
 
@@ -30,7 +31,8 @@ pub struct slotline_transform {
     pub struct_size: usize,
     /// The user pointer that is passed to the callbacks.
     pub user: *mut c_void,
-    /// The fields of every sample that the callback makes, read when the dataset is made; at most 64.
+    /// The fields of every sample that the callback makes, at most 64. They are copied when the
+    /// dataset is created.
     pub fields: *const slotline_field,
     /// The number of fields.
     pub num_fields: usize,
@@ -45,7 +47,7 @@ unsafe impl Versioned for slotline_transform {
     const END: usize = versioned::end!(drop);
 }
 
-/// What a callback makes, and from what dataset.
+/// A dataset in which a callback makes each sample from one of `source`.
 #[derive(Debug)]
 pub(crate) struct Transform {
     source: Indexed,
@@ -53,7 +55,7 @@ pub(crate) struct Transform {
     callback: Callback,
 }
 
-/// A callback that makes samples, and their fields.
+/// The callback, and the fields of the samples that it makes.
 #[derive(Debug)]
 pub(crate) struct Callback {
     owner: Owner,
@@ -67,7 +69,7 @@ impl Callback {
     ///
     /// # Safety
     ///
-    /// `transform` must be as `slotline_transform` documents it.
+    /// `transform` must be NULL or valid as documented at `slotline_transform`.
     pub(crate) unsafe fn from_c(transform: *const slotline_transform) -> Result<Self, Failure> {
         // SAFETY: the caller guarantees that `transform` is valid for its `struct_size`.
         let (transform, owner) = unsafe { versioned::read(transform, "transform", |c| Owner::new(c.user, c.drop))? };
@@ -83,8 +85,8 @@ impl Callback {
 
     /// Makes a sample from `source`, and writes it into a row.
     pub(crate) fn write(&self, source: &Single, row: &mut Row<'_>, context: &mut Context) -> Result<(), BoxError> {
-        // SAFETY: the user has agreed that any thread may call `map` this way; the source and the sample are lent to the callback
-        // while it runs.
+        // SAFETY: the user has guaranteed that any thread may call `map` this way; the source and
+        // the sample are valid during the call.
         let map = |sample| unsafe { (self.map)(self.owner.user(), source.batch(), sample) };
         slotline_sample::write(row, context, &self.declared, false, map).map(drop)
     }
@@ -132,7 +134,7 @@ impl Transform {
             let place = places.next().unwrap_or_default();
             own.go_to(place);
             let mut single = own.local::<Sources>().take(&self.shape)?;
-            // More samples than indices are an error of `put`.
+            // If the bulk read stores more samples than there are indices, `put` reports the error.
             single.fill(indices.get(place).copied().unwrap_or_default(), sample)?;
             put(Mapped { transform: self, own, from: From::Sample(single) })
         })
@@ -144,7 +146,7 @@ impl Transform {
     }
 }
 
-/// A sample that a callback makes once there is a row for it.
+/// A sample that a callback makes once a row is available.
 #[derive(Debug)]
 pub(crate) struct Mapped<'a> {
     pub(crate) transform: &'a Transform,
@@ -152,19 +154,19 @@ pub(crate) struct Mapped<'a> {
     from: From<'a>,
 }
 
-/// What a sample is made from.
+/// The source of a sample.
 #[derive(Debug)]
 enum From<'a> {
-    /// A sample that is still to be read, in this context.
+    /// The index of a sample that has not been read yet, and the context for reading it.
     Index(usize, &'a mut Context),
-    /// A sample of a bulk read.
+    /// A sample that a bulk read has read.
     Sample(Single),
 }
 
 impl Mapped<'_> {
     pub(crate) fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let Self { transform: Transform { source, shape, callback }, own, from } = self;
-        // Reading the source and the callback both count as reading.
+        // Reading the source and calling the callback both count as reading time.
         reading(|| {
             let (single, filled) = match from {
                 From::Index(index, _) if index >= source.len() => {
@@ -184,12 +186,12 @@ impl Mapped<'_> {
     }
 }
 
-/// A thread's memory for the samples that callbacks are given: one for each dataset that they come from.
+/// A thread's memory for samples that are passed to callbacks: one for each source dataset.
 #[derive(Debug, Default)]
 struct Sources(HashMap<usize, Single>);
 
 impl Sources {
-    /// Takes memory for a sample of this shape, which nothing else uses.
+    /// Takes memory for a sample of this shape that nothing else uses.
     fn take(&mut self, shape: &Shape) -> Result<Single, BoxError> {
         if let Some(mut single) = self.0.remove(&shape.key())
             && single.is_free()

@@ -1,4 +1,4 @@
-//! What only batches on a device have: streams, and copies that take time.
+//! Functions for batches on a device: their streams, and waiting for their copies.
 
 use std::ffi::c_void;
 
@@ -9,7 +9,8 @@ use crate::batch::handle::{slotline_batch, slotline_batch_free};
 use crate::fields::field::About;
 use crate::fields::tensor::{describe, slotline_tensor};
 
-/// Describes field `i` in a tensor that holds its defaults; its addresses are device addresses.
+/// Describes field `i` in a tensor struct that contains its defaults; the addresses are device
+/// addresses.
 pub(crate) fn describe_field(tensor: &mut slotline_tensor, batch: &DeviceBatch, about: &About, i: usize) -> bool {
     let Some(field) = batch.field(i) else { return false };
     describe(tensor, about, field.shape(), std::ptr::without_provenance(field.ptr() as usize), field.bytes());
@@ -19,7 +20,7 @@ pub(crate) fn describe_field(tensor: &mut slotline_tensor, batch: &DeviceBatch, 
     true
 }
 
-/// Makes the caller's stream wait for the copy.
+/// Makes the caller's stream wait for the copy of the batch.
 ///
 /// # Safety
 ///
@@ -29,7 +30,7 @@ pub(crate) unsafe fn ready_on(batch: &DeviceBatch, stream: *mut c_void) -> Resul
     Ok(batch.ready_on(&unsafe { Stream::from_raw(batch.device(), stream) })?)
 }
 
-/// Returns the batch on a device.
+/// Returns the device batch of a handle, or an error for a batch on the host.
 ///
 /// # Safety
 ///
@@ -40,10 +41,11 @@ unsafe fn on_device<'b>(batch: *const slotline_batch) -> Result<&'b DeviceBatch,
     batch.ok_or_else(|| Failure::invalid("batch is on the host, and not on a device (slotline_batch_device)"))
 }
 
-/// Makes `stream`, a `cudaStream_t`, wait for the copy: work that is launched on it from now on may read the batch. The host
-/// does not wait. The stream is recorded: freeing the batch has the same effect as releasing it on each recorded stream. `stream`
-/// must belong to the device's primary context or be one of CUDA's default streams (0, 1, 2), and must not be destroyed before
-/// the batch, and all tensors exported from it, were freed.
+/// Makes `stream`, a `cudaStream_t`, wait for the copy of the batch: work that is launched on it
+/// from now on may read the batch. The host does not wait. The stream is recorded: freeing the
+/// batch has the same effect as releasing it on each recorded stream. `stream` must belong to the
+/// device's primary context or be one of CUDA's default streams (0, 1, 2), and must not be
+/// destroyed before the batch and all tensors exported from it were freed.
 ///
 /// # Errors
 ///
@@ -63,10 +65,11 @@ pub unsafe extern "C" fn slotline_batch_ready_on(
     unsafe { done(error, || ready_on(on_device(batch)?, stream)) }
 }
 
-/// Frees a batch, even if this function fails. Its memory is filled again once `stream` has reached this point, the last tensor
-/// exported from it was deleted, and the tensors' streams have reached the point of their deletion. All reads, except those of
-/// tensors, must come before this point, on this stream or on streams that it has waited for. The batch may have been made
-/// ready on four other streams.
+/// Frees a batch, even if this function fails. Its memory is reused once `stream` has reached this
+/// point, the last tensor exported from it was deleted, and the tensors' streams have reached the
+/// point of their deletion. All reads, except through tensors, must come before this point, on this
+/// stream or on streams that it has waited for. The batch may have been made ready on at most four
+/// other streams.
 ///
 /// # Errors
 ///
@@ -82,7 +85,8 @@ pub unsafe extern "C" fn slotline_batch_release_on(
     stream: *mut c_void,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller upholds the contracts of `boundary`, `on_device` and `Stream::from_raw`, and gives up its hold.
+    // SAFETY: the caller upholds the contracts of `boundary`, `on_device` and `Stream::from_raw`,
+    // and transfers its reference.
     unsafe {
         done(error, || {
             let used = match on_device(batch) {
@@ -91,8 +95,9 @@ pub unsafe extern "C" fn slotline_batch_release_on(
                     if let Some(alone) = slotline_batch::into_device(batch) {
                         return Ok(alone.release_on(&stream)?);
                     }
-                    // The streams of tensors must still be waited for, even if the tensors were deleted. The last hold releases
-                    // the batch on all recorded streams.
+                    // The streams of tensors must still be waited for, even if the tensors were
+                    // deleted. Releasing the last reference releases the batch on all recorded
+                    // streams.
                     shared.also_used_by(&stream).map_err(Failure::from)
                 }
                 Err(failure) => Err(failure),
@@ -103,7 +108,7 @@ pub unsafe extern "C" fn slotline_batch_release_on(
     }
 }
 
-/// Blocks this thread until the copy is complete.
+/// Blocks the calling thread until the batch is completely copied.
 ///
 /// # Errors
 ///

@@ -20,11 +20,13 @@ pub struct slotline_device_options {
     pub struct_size: usize,
     /// The device's number (0).
     pub ordinal: usize,
-    /// The number of batches that can be on the device at once (0: 3). The loader's `hold` is raised to at least this number.
+    /// The number of batches that can be on the device at the same time (0: 3). The loader's `hold`
+    /// is raised to at least this number.
     pub slots: usize,
     /// The maximum time to wait for one copy, in milliseconds (0: no limit).
     pub timeout_ms: u64,
-    /// Whether a state is kept for each batch, so that `slotline_loader_state` can be called during a pass (no).
+    /// Whether to save the loader's state with each batch, so that `slotline_loader_state` can be
+    /// called during a pass (no).
     pub resumable: u8,
     /// Zeros; reserved for later versions.
     pub reserved: [u8; 7],
@@ -66,9 +68,10 @@ pub unsafe extern "C" fn slotline_device_probe(
     }
 }
 
-/// Makes a loader that delivers batches on a device, as `slotline_loader_new` does, with page-locked memory on the host. If
-/// `device` is NULL, the defaults of `slotline_device_options` apply. A batch may still be on its way to the device when it is
-/// delivered. On failure `*out` is NULL. Can be called from any thread.
+/// Creates a loader that delivers batches on a device. It works like `slotline_loader_new`, with
+/// page-locked memory on the host. If `device` is NULL, the defaults of `slotline_device_options`
+/// apply. A batch may still be being copied to the device when it is delivered. On failure `*out`
+/// is NULL. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -89,7 +92,8 @@ pub unsafe extern "C" fn slotline_loader_new_on_device(
     // SAFETY: the caller upholds the contracts of `boundary`, `take`, `build` and `read`.
     unsafe {
         done(error, || {
-            // This comes first, because the user's pointers are taken over even if this function fails.
+            // Comes first, because ownership of the user's pointers is taken even if this function
+            // fails.
             let options = take(options);
             let out = check::place(out, null_mut(), "out")?;
             let (mut options, owned) = options?;

@@ -1,9 +1,9 @@
 //! Loaders that deliver batches on a CUDA device.
 //!
-//! The loader copies a batch on a separate stream, while kernels read the previous batches. Before a stream of the caller reads
-//! a batch, the caller names it with `slotline_batch_ready_on`, or exports a tensor for it. The memory is filled again
-//! once these streams have reached the point where the batch, and the last such tensor, were released. The host does not wait
-//! for any of this.
+//! The loader copies a batch on a separate stream, while kernels read the previous batches. Before
+//! a stream of the caller reads a batch, the caller passes it to `slotline_batch_ready_on`, or
+//! exports a tensor for it. The loader reuses the memory once these streams have reached the point
+//! where the batch and the last such tensor were released. The host does not wait for any of this.
 //!
 //! These functions exist in libraries built with the feature `cuda`; the header declares them if
 //! `slotline/config.h` says so.

@@ -45,7 +45,7 @@ macro_rules! dtypes {
         pub(crate) fn number(dtype: DType) -> slotline_dtype {
             match dtype {
                 $(DType::$dtype => $name,)*
-                // Unreachable: the engine has the same dtypes as this library.
+                // Unreachable: this crate lists all dtypes of `slotline`.
                 _ => 0,
             }
         }
@@ -78,7 +78,7 @@ dtypes! {
     SLOTLINE_COMPLEX128 Complex128,
 }
 
-/// Whether these bytes are valid elements of a dtype. Only `bool` has invalid bytes.
+/// Returns whether bytes are valid elements of a dtype. Only `bool` has invalid bytes.
 pub(crate) fn valid(dtype: DType, bytes: &[u8]) -> bool {
     dtype != DType::Bool || bytes.iter().all(|&byte| byte <= 1)
 }

@@ -1,4 +1,4 @@
-//! The fields of a dataset made of callbacks, as they were declared.
+//! The fields that a dataset of callbacks declares.
 
 use std::collections::HashSet;
 use std::ffi::{CString, c_char};
@@ -19,19 +19,21 @@ pub type slotline_kind = u32;
 
 /// All samples have the field's shape, and are stacked along a new first dimension.
 pub const SLOTLINE_FIXED: slotline_kind = 0;
-/// Each sample has its own number of elements, at most `max` of the field's shape `[max]`; the rest of its row is zero.
+/// Samples have different numbers of elements, at most `max` of the field's shape `[max]`; the rest
+/// of a sample's row is zero.
 pub const SLOTLINE_PADDED_TO_MAX: slotline_kind = 1;
-/// Each sample has its own number of items, which are stored right after those of the previous sample. The shape is `[room,
-/// item's shape…]`: a batch has room for `room` items per sample, and its samples share that room.
+/// Samples have different numbers of items, which are stored contiguously, one sample after
+/// another. The shape is `[room, item's shape…]`: a batch reserves memory for `room` items per
+/// sample, which its samples share.
 pub const SLOTLINE_PACKED: slotline_kind = 2;
 
-/// One field of every sample of a dataset.
+/// Declares one field that every sample of a dataset has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_field {
     /// `sizeof(slotline_field)`.
     pub struct_size: usize,
-    /// Its name, in UTF-8; NULL: its position among the fields, such as "0". The names must be unique.
+    /// The name, in UTF-8. NULL: the position among the fields, such as "0". Names must be unique.
     pub name: *const c_char,
     /// The type of its elements.
     pub dtype: slotline_dtype,
@@ -48,7 +50,7 @@ unsafe impl Versioned for slotline_field {
     const END: usize = versioned::end!(shape);
 }
 
-/// A declared field.
+/// A field as declared.
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
     pub(crate) name: String,
@@ -62,7 +64,7 @@ impl Declared {
     ///
     /// # Safety
     ///
-    /// The pointers of `field` must be as `slotline_field` documents them.
+    /// The pointers of `field` must be valid as documented at `slotline_field`.
     unsafe fn read(field: &slotline_field, place: usize) -> Result<Self, Failure> {
         // SAFETY: the caller guarantees that the pointers of `field` are valid.
         unsafe {
@@ -103,7 +105,8 @@ fn kind(field: &Field) -> slotline_kind {
 ///
 /// # Safety
 ///
-/// The same as for `versioned::list`; the pointers of each field must be as `slotline_field` documents them.
+/// The same as for `versioned::list`; the pointers of each field must be valid as documented at
+/// `slotline_field`.
 pub(crate) unsafe fn declare(fields: *const slotline_field, n: usize) -> Result<Vec<Declared>, Failure> {
     if n == 0 || n > MAX_FIELDS {
         return Err(Failure::invalid(format!("num_fields is {n}; it must be 1 to {MAX_FIELDS}")));
@@ -131,7 +134,7 @@ pub(crate) unsafe fn name(name: *const c_char, place: usize) -> Result<String, F
     unsafe { check::text(name, "name") }.map(str::to_owned)
 }
 
-/// Converts declared fields to the engine's fields. Two fields must not have the same name.
+/// Converts declarations to the fields of `slotline`. Two fields must not have the same name.
 pub(crate) fn fields(declared: &[Declared]) -> Result<Fields, Failure> {
     let mut names = HashSet::new();
     let mut fields = Fields::new();
@@ -144,7 +147,7 @@ pub(crate) fn fields(declared: &[Declared]) -> Result<Fields, Failure> {
     Ok(fields)
 }
 
-/// Declares the field; it is never written as a sample.
+/// Declares the field. Samples of this type are never written.
 impl Sample for &Declared {
     type Schema = ();
 
@@ -167,17 +170,17 @@ pub(crate) struct About {
     pub(crate) name: CString,
     pub(crate) dtype: slotline_dtype,
     pub(crate) kind: slotline_kind,
-    /// Its shape, if every row has the same shape.
+    /// The shape of its rows, if all rows have the same.
     pub(crate) rows: Option<Rows>,
 }
 
-/// The shape of a batch's field, but for the number of rows.
+/// The shape of a field in a batch, without the number of rows.
 #[derive(Debug)]
 pub(crate) struct Rows {
     pub(crate) ndim: u32,
     pub(crate) shape: [i64; MAX_DIMS],
     pub(crate) strides: [i64; MAX_DIMS],
-    /// The bytes of a row.
+    /// The size of a row in bytes.
     pub(crate) bytes: usize,
 }
 
@@ -201,7 +204,7 @@ impl From<&Field> for About {
     }
 }
 
-/// Writes the lengths and the strides of a tensor in C order.
+/// Writes the lengths and strides of a contiguous tensor in C order.
 #[inline]
 pub(crate) fn in_order(dims: &[usize], lens: &mut [i64; MAX_DIMS], strides: &mut [i64; MAX_DIMS]) {
     // The product fits in an `i64`: no tensor in memory has more elements, even if dimensions of length 0 are left out

@@ -1,4 +1,4 @@
-//! Element types, fields and tensors, as C sees them.
+//! Element types, fields and tensors as C structs.
 
 pub(crate) mod dtype;
 pub(crate) mod field;

@@ -1,4 +1,4 @@
-//! The fields of a batch, as tensors that C can read.
+//! Descriptions of a batch's fields as tensors for C.
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -15,21 +15,22 @@ use crate::fields::field::{About, in_order, slotline_kind};
 pub const SLOTLINE_MAX_DIMS: usize = 8;
 const _: () = assert!(SLOTLINE_MAX_DIMS == MAX_DIMS);
 
-/// A field of a batch, in place: in C order, read-only, and valid until the batch is freed.
+/// A field of a batch, in place: contiguous in C order, read-only, and valid until the batch is
+/// freed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_tensor {
     /// `sizeof(slotline_tensor)`, set by the caller.
     pub struct_size: usize,
-    /// The name of the field, in UTF-8; it lives as long as the batch.
+    /// The name of the field, in UTF-8; valid until the batch is freed.
     pub name: *const c_char,
     /// The type of the elements.
     pub dtype: slotline_dtype,
     /// The number of dimensions.
     pub ndim: u32,
-    /// The lengths of the dimensions. Fixed field: `[rows, ...]`. Padded field: `[rows, max]`, with zeros after each row's
-    /// elements. Packed field: `[items, ...]`, with the items of all rows in sequence. Without batching, fixed and padded
-    /// fields lack the first dimension.
+    /// The lengths of the dimensions. Fixed field: `[rows, ...]`. Padded field: `[rows, max]`, with
+    /// zeros after each row's elements. Packed field: `[items, ...]`, with the items of all rows
+    /// one after another. Without batching, fixed and padded fields lack the first dimension.
     pub shape: [i64; SLOTLINE_MAX_DIMS],
     /// The distance between neighbouring elements in each dimension, in elements.
     pub strides: [i64; SLOTLINE_MAX_DIMS],
@@ -40,7 +41,7 @@ pub struct slotline_tensor {
     /// Padded field: the number of elements of each row. Packed field: the offsets at which each row's items begin, followed by
     /// the end of the last row. Fixed field: NULL.
     pub ends: *const i64,
-    /// The number of `ends`.
+    /// The number of elements in `ends`.
     pub num_ends: usize,
     /// How samples are laid out in the field.
     pub kind: slotline_kind,
@@ -53,7 +54,7 @@ unsafe impl Versioned for slotline_tensor {
     const END: usize = versioned::end!(reserved);
 }
 
-/// Describes field `i` of some columns, if its rows all have the same shape, which is known in advance; returns whether they have.
+/// Describes field `i` if all of its rows have the same, known shape; returns whether they have.
 #[inline]
 pub(crate) fn describe_rows(
     tensor: &mut MaybeUninit<slotline_tensor>,
@@ -81,10 +82,11 @@ pub(crate) fn describe_rows(
     true
 }
 
-/// Describes field `i` of some columns; returns `false` if it does not exist.
+/// Describes field `i`; returns `false` if it does not exist.
 #[inline]
 pub(crate) fn describe_field(tensor: &mut slotline_tensor, columns: &Columns<'_>, about: &About, i: usize) -> bool {
-    // This creates no reference, because the owner of an exported tensor may be writing to the memory.
+    // Does not create a reference, because the owner of an exported tensor may be writing to the
+    // memory.
     let Some((shape, memory)) = columns.raw(i) else { return false };
     describe(tensor, about, shape.dims(), memory.as_ptr().cast::<c_void>().cast_const(), memory.len());
     let ends = match about.kind {
@@ -97,7 +99,8 @@ pub(crate) fn describe_field(tensor: &mut slotline_tensor, columns: &Columns<'_>
     true
 }
 
-/// Describes a field, in C order and without the ends of its rows, in a tensor that holds its defaults.
+/// Describes a field in C order, without the ends of its rows, in a tensor struct that contains its
+/// defaults.
 #[inline]
 pub(crate) fn describe(
     tensor: &mut slotline_tensor,

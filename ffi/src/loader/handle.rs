@@ -1,25 +1,28 @@
-//! The state behind a loader handle, for loaders on the host and on a device.
+//! The shared state behind a loader handle, for loaders on the host and on a device.
 //!
-//! At most one call at a time may use the loader itself ([`ExclusiveGuard`]). A second call, from another thread or from a
-//! callback that runs within the first, is refused. Any number of calls may stop the loader, read its statistics or read its
-//! constants ([`SharedGuard`]), even while another call uses it.
+//! At most one call at a time may use the loader itself ([`ExclusiveGuard`]). A second call, from
+//! another thread or from a callback that runs within the first, is rejected. Any number of calls
+//! may stop the loader, read its statistics or read its constants ([`SharedGuard`]), even while
+//! another call uses it.
 //!
-//! C may free a loader while calls are in progress, so the handle counts each call from its first access to the handle to its
-//! last. A single word holds the whole state:
+//! C may free a loader while calls are in progress, so the handle counts each call from its first
+//! access to the handle to its last. One word holds the whole state:
 //!
-//! - `BUSY`: a call uses the loader. It stays set after the loader has been dropped.
+//! - `BUSY`: a call uses the loader. It stays set after the loader was dropped.
 //! - `FREED`: `free` was called.
 //! - `GONE`: the loader was dropped, and only the handle's own memory is left.
 //! - the bits from `VISITOR` up: the number of visits, which are calls that hold a [`SharedGuard`].
 //!
-//! `free` drops the loader. If a call uses the loader at that time, that call drops it when it returns. A visit never drops it,
-//! so that a `stop` returns at once even if it is the last call to leave. The last call to leave frees the memory: the one that
-//! leaves the state with `GONE` set and no visits. `BUSY` without `FREED` keeps the memory alive as a visit does, because only
-//! `free`, or the call that has set `BUSY`, can set `GONE`.
+//! `free` drops the loader. If a call uses the loader at that time, that call drops it when it
+//! returns. A visit never drops it, so that a `stop` returns immediately even if it is the last
+//! call to leave. The last call to leave frees the memory, that is, the call after which `GONE` is
+//! set and no visits remain. `BUSY` without `FREED` keeps the memory alive as a visit does, because
+//! only `free`, or the call that has set `BUSY`, can set `GONE`.
 //!
-//! A thread that receives the status "stopped" may free the loader even if the `stop` has not returned. At that time the stop
-//! is already counted: it counts itself before it stops anything, and receiving the status synchronises with it (through
-//! `Abandoned` in the runtime, or `stopped` here), so that `free` sees the count.
+//! A thread that receives the status "stopped" may free the loader even if the `stop` has not
+//! returned. At that time the `stop` is already counted: it counts itself before it stops anything,
+//! and receiving the status synchronises with it (through `Abandoned` in the crate `slotline`, or
+//! `stopped` here), so that `free` sees the count.
 
 use std::alloc::Layout;
 use std::cell::UnsafeCell;
@@ -43,7 +46,7 @@ use crate::loader::sync::{AtomicBool, AtomicUsize, Ordering, Step, step};
 #[derive(Debug)]
 pub struct slotline_loader(pub(crate) Handle);
 
-/// A loader, and the state of the calls in it.
+/// A loader, and the state of the calls that use it.
 pub(crate) struct Handle {
     /// The calls in the loader: see the [module](self).
     state: AtomicUsize,
@@ -78,7 +81,7 @@ impl Handle {
         }
     }
 
-    /// Stops the loader, which may have been dropped already.
+    /// Stops the loader. It may have been dropped already.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.stopper.stop();
@@ -88,7 +91,7 @@ impl Handle {
     ///
     /// # Safety
     ///
-    /// The caller must have set `BUSY` and leave it set, and must call this only once.
+    /// The caller must have set `BUSY` and must leave it set, and must call this only once.
     unsafe fn drop_loader(&self) {
         // Dropping the loader may run user code that panics.
         // SAFETY: the caller has exclusive access to the loader, and no other call can set `BUSY` and use it again.
@@ -102,7 +105,8 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Visits a loader, even while a call uses it, to do what any thread may do at any time.
+/// Begins a visit, a call that any thread may make at any time, even while another call uses the
+/// loader.
 ///
 /// # Safety
 ///
@@ -116,15 +120,15 @@ pub(crate) unsafe fn visit(loader: *const slotline_loader) -> Result<SharedGuard
     Ok(SharedGuard { loader: loader.cast_mut() })
 }
 
-/// Enters a loader to use it, unless another call uses it.
+/// Begins a call that uses the loader; fails if another call uses it.
 ///
 /// # Safety
 ///
 /// `loader` must be NULL or a loader that was not freed.
 #[inline]
 pub(crate) unsafe fn enter(loader: *mut slotline_loader) -> Result<ExclusiveGuard, Failure> {
-    // SAFETY: the caller guarantees that `loader` is NULL or was not freed. This is the first access; if the call is refused,
-    // it is also the last.
+    // SAFETY: the caller guarantees that `loader` is NULL or was not freed. This is the first
+    // access; if the call is rejected, it is also the last.
     let before = unsafe { check::reference(loader, "loader")?.0.state.fetch_or(BUSY, Ordering::Acquire) };
     if before & BUSY != 0 {
         return Err(if before & GONE == 0 { in_use() } else { freed() });
@@ -145,7 +149,7 @@ fn freed() -> Failure {
     Failure::invalid("loader was freed; free it after its last use")
 }
 
-/// Reads a constant of a loader; returns `otherwise` for NULL.
+/// Returns a constant of a loader, or `otherwise` for NULL.
 ///
 /// # Safety
 ///
@@ -173,21 +177,22 @@ pub(crate) unsafe fn stop(loader: *const slotline_loader) {
     });
 }
 
-/// Frees a loader, or leaves that to the call that uses it.
+/// Frees a loader. If a call uses it, that call drops it later.
 ///
 /// # Safety
 ///
 /// `loader` must be NULL or a loader made by `Box::into_raw` that was not freed; no call may begin to use it afterwards.
 pub(crate) unsafe fn free(loader: *mut slotline_loader) {
     guarded((), || {
-        // SAFETY: the caller guarantees that `loader` is NULL or was not freed; if it was, not long ago, its state is kept.
+        // SAFETY: the caller guarantees that `loader` is NULL or was not freed. If it was freed
+        // recently, its memory is still kept, so that the mistake is detected.
         if unsafe { loader.as_ref() }.is_some_and(|loader| loader.0.state.load(Ordering::Relaxed) & FREED != 0) {
             freed_twice("loader");
         }
         // SAFETY: the caller upholds this function's safety contract.
         let Ok(visit) = (unsafe { visit(loader) }) else { return };
         let handle = visit.handle();
-        // Stops first: a call that waits in the loader would otherwise keep waiting.
+        // Stop first: otherwise a call that waits in the loader would continue to wait.
         guarded((), || handle.stop());
         // Acquire: the last call that used the loader happens before the loader is dropped.
         let before = handle.state.fetch_or(BUSY | FREED, Ordering::AcqRel);
@@ -202,11 +207,11 @@ pub(crate) unsafe fn free(loader: *mut slotline_loader) {
 ///
 /// # Safety
 ///
-/// `off` must be what the caller has added to the state to keep the handle alive; the caller must not use the handle
-/// afterwards.
+/// `off` must be the value that the caller has added to the state to keep the handle alive. The
+/// caller must not use the handle afterwards.
 #[inline]
 unsafe fn leave(loader: *mut slotline_loader, off: usize) {
-    // SAFETY: the handle is alive until this operation is done.
+    // SAFETY: the handle is alive until this operation is complete.
     let before = unsafe { &(*loader).0 }.state.fetch_sub(off, Ordering::Release);
     let after = before.wrapping_sub(off);
     if after & GONE != 0 && after < VISITOR {
@@ -214,40 +219,43 @@ unsafe fn leave(loader: *mut slotline_loader, off: usize) {
         // ThreadSanitizer does not support fences.)
         // SAFETY: the handle is alive until it is freed here.
         unsafe { &(*loader).0 }.state.load(Ordering::Acquire);
-        // SAFETY: the handle came from a box, and the caller of `free` has given it up; every other call has left, and the
-        // loader is dropped.
+        // SAFETY: the handle came from a box, and the caller of `free` no longer uses it; every
+        // other call has left, and the loader was dropped.
         guarded((), || unsafe { std::ptr::drop_in_place(loader) });
-        // SAFETY: the box's memory, whose content was dropped, is given up here.
+        // SAFETY: the box's content was dropped, and the ownership of its memory is transferred
+        // here.
         unsafe { keep_freed(NonNull::new_unchecked(loader).cast(), Layout::new::<slotline_loader>()) };
     }
 }
 
-/// The memory of a handle that was freed. Its state no longer changes, but can still be read, so that a second `free` is
-/// noticed.
+/// The memory of a handle that was freed. Its state no longer changes, but can still be read, so
+/// that a second `free` is detected.
 struct FreedMemory(NonNull<u8>, Layout);
 
-// SAFETY: it owns memory, which is not tied to a thread.
+// SAFETY: it owns memory that is not tied to a thread.
 unsafe impl Send for FreedMemory {}
 
 impl Drop for FreedMemory {
     fn drop(&mut self) {
-        // SAFETY: `keep_freed` was given memory of a box of this layout, once.
+        // SAFETY: `keep_freed` received the memory of a box with this layout, once.
         unsafe { std::alloc::dealloc(self.0.as_ptr(), self.1) }
     }
 }
 
-/// Keeps the memory of a freed handle until `MAX` more handles have been freed, and deallocates it then.
+/// Keeps the memory of a freed handle until `MAX` more handles were freed, and then deallocates it.
 ///
 /// # Safety
 ///
-/// `memory` must be that of a box with this layout, which the caller gives up, and whose content was dropped.
+/// `memory` must be that of a box with this layout whose content was dropped, and must not be used
+/// afterwards.
 #[cold]
 unsafe fn keep_freed(memory: NonNull<u8>, layout: Layout) {
-    // Tests with delays look for accesses to freed memory.
+    // Tests with delays detect accesses to freed memory, so they free it immediately.
     const MAX: usize = if cfg!(delays) { 0 } else { 64 };
     static KEPT: Mutex<VecDeque<FreedMemory>> = Mutex::new(VecDeque::new());
     let memory = FreedMemory(memory, layout);
-    // If another thread holds the lock, in this process or in the one that this was forked from, the memory is not kept.
+    // If another thread holds the lock, in this process or in the parent of a fork, the memory is
+    // freed at once.
     let Ok(mut kept) = KEPT.try_lock() else { return };
     kept.push_back(memory);
     if kept.len() > MAX {
@@ -255,7 +263,8 @@ unsafe fn keep_freed(memory: NonNull<u8>, layout: Layout) {
     }
 }
 
-/// A call that visits a loader. It keeps the handle alive, but the loader behind the handle may have been dropped.
+/// A visit to a loader. It keeps the handle alive, but the loader behind the handle may have been
+/// dropped.
 pub(crate) struct SharedGuard {
     loader: *mut slotline_loader,
 }
@@ -263,11 +272,12 @@ pub(crate) struct SharedGuard {
 impl SharedGuard {
     #[inline]
     pub(crate) fn handle(&self) -> &Handle {
-        // SAFETY: this visit is counted, so the handle is alive; its contents are changed only through cells.
+        // SAFETY: this visit is counted, so the handle is alive; its contents are only changed
+        // through cells.
         unsafe { &(*self.loader).0 }
     }
 
-    /// Drops the loader, and leaves.
+    /// Drops the loader, and ends the visit.
     ///
     /// # Safety
     ///
@@ -291,7 +301,7 @@ impl Drop for SharedGuard {
     }
 }
 
-/// The call that uses a loader. It keeps the loader alive.
+/// A call that uses a loader. It keeps the loader alive.
 pub(crate) struct ExclusiveGuard {
     loader: *mut slotline_loader,
 }
@@ -299,7 +309,7 @@ pub(crate) struct ExclusiveGuard {
 impl ExclusiveGuard {
     #[inline]
     fn handle(&self) -> &Handle {
-        // SAFETY: `BUSY` keeps the handle alive; its contents are changed only through cells.
+        // SAFETY: `BUSY` keeps the handle alive; its contents are only changed through cells.
         unsafe { &(*self.loader).0 }
     }
 
@@ -342,14 +352,14 @@ impl Drop for ExclusiveGuard {
         let mut now = BUSY;
         while now & FREED == 0 {
             match state.compare_exchange(now, now & !BUSY, Ordering::Release, Ordering::Relaxed) {
-                // The handle is no longer kept alive by this call.
+                // This call no longer keeps the handle alive.
                 Ok(_) => return,
-                // Visits began or ended, or the loader was freed.
+                // Visits began or ended, or the loader was freed: try again.
                 Err(other) => now = other,
             }
         }
-        // `free` has left the loader to this call. From here on this call counts as a visit, because `BUSY` no longer keeps the
-        // handle alive.
+        // `free` has left dropping the loader to this call. From here on this call counts as a
+        // visit, because `BUSY` no longer keeps the handle alive.
         state.fetch_add(VISITOR, Ordering::Relaxed);
         // SAFETY: this call has set `BUSY`, and `free` has set `FREED`.
         unsafe { SharedGuard { loader: self.loader }.leave_gone() };

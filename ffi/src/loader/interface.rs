@@ -1,4 +1,4 @@
-//! Loaders, which are made from a dataset and options, and deliver passes and batches.
+//! The C functions of loaders: creating them, starting passes, and getting batches.
 
 use std::ptr::null_mut;
 
@@ -16,7 +16,8 @@ use crate::loader::handle::{self, Handle, slotline_loader};
 use crate::loader::options::{Owned, slotline_options};
 use crate::loader::running::{AnyLoader, LoaderInfo};
 
-/// Builds a loader for a dataset. Samples are stacked in memory from `memory`, if there is one, perhaps for a device.
+/// Builds a loader for a dataset. If `memory` is given, samples are stacked in memory that it
+/// allocates, for example for a device.
 ///
 /// # Safety
 ///
@@ -44,7 +45,7 @@ pub(crate) unsafe fn build<M: Memory>(
             }};
         }
         Ok(match data {
-            // Arrays and callbacks have builders of their own, so that their loops are compiled for them.
+            // Arrays and callbacks have separate builders, so that their loops are monomorphised.
             Data::Indexed(Indexed::Arrays(arrays)) => {
                 build!(Loader::builder(arrays.clone()), builder => options.build(builder))
             }
@@ -55,8 +56,8 @@ pub(crate) unsafe fn build<M: Memory>(
     }
 }
 
-/// Reads options, and takes ownership of the user's pointers in them. A function that is given options must call this
-/// only once.
+/// Reads options, and takes ownership of the user's pointers in them. A function that receives
+/// options must call this exactly once.
 ///
 /// # Safety
 ///
@@ -68,9 +69,10 @@ pub(crate) unsafe fn take(options: *const slotline_options) -> Result<(slotline_
     unsafe { versioned::read(options, "options", slotline_options::own) }
 }
 
-/// Makes a loader, with its workers and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
-/// user pointers of `worker_init`, `collate` and `on_warning`, even if this function fails. On failure `*out` is NULL. Can be
-/// called from any thread.
+/// Creates a loader, with its workers and its memory. If `options` is NULL, the defaults apply. The
+/// loader takes ownership of the user pointers of `worker_init`, `collate`, `on_warning` and
+/// `allocate`, even if this function fails. On failure `*out` is NULL. Can be called from any
+/// thread.
 ///
 /// # Errors
 ///
@@ -91,7 +93,8 @@ pub unsafe extern "C" fn slotline_loader_new(
     // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         done(error, || {
-            // This comes first, because the user's pointers are taken over even if this function fails.
+            // Comes first, because ownership of the user's pointers is taken even if this function
+            // fails.
             let options = take(options);
             let out = check::place(out, null_mut(), "out")?;
             let (options, mut owned) = options?;
@@ -128,13 +131,16 @@ pub unsafe extern "C" fn slotline_loader_epoch(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_ERROR_SAMPLE`,
-/// `SLOTLINE_ERROR_COLLATE`, `SLOTLINE_ERROR_BAD_SAMPLES`, `SLOTLINE_ERROR_WORKER_INIT` and a `SLOTLINE_ERROR_PANIC` with an
-/// index, the next call continues the pass. After `SLOTLINE_ERROR_TIMEOUT` and `SLOTLINE_ERROR_HELD`, the next call asks for
-/// the same batch again. After `SLOTLINE_ERROR_SAMPLER` the pass has ended. After `SLOTLINE_ERROR_WORKER_DIED` the loader has
-/// ended. For a device, `SLOTLINE_ERROR_HELD` also means that too many batches on it are held, and `SLOTLINE_ERROR_TIMEOUT` that
-/// a copy took too long. After `SLOTLINE_ERROR_DEVICE`, for which the driver refused a copy, the next call returns the next
-/// batch, but two such errors in a row end the pass.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, no pass was started, or the loader is in use. After
+/// `SLOTLINE_ERROR_SAMPLE`, `SLOTLINE_ERROR_COLLATE`, `SLOTLINE_ERROR_BAD_SAMPLES`,
+/// `SLOTLINE_ERROR_WORKER_INIT` and a `SLOTLINE_ERROR_PANIC` with an index, the next call continues
+/// the pass. After `SLOTLINE_ERROR_TIMEOUT` and `SLOTLINE_ERROR_HELD`, the next call requests the
+/// same batch again. After `SLOTLINE_ERROR_SAMPLER` the pass has ended. After
+/// `SLOTLINE_ERROR_WORKER_DIED` the loader can no longer be used. For a device,
+/// `SLOTLINE_ERROR_HELD` can also mean that the caller holds too many batches on it, and
+/// `SLOTLINE_ERROR_TIMEOUT` that a copy took too long. After `SLOTLINE_ERROR_DEVICE`, when the
+/// driver rejected a copy, the next call returns the next batch, but two such errors in a row end
+/// the pass.
 ///
 /// # Safety
 ///
@@ -161,7 +167,8 @@ pub unsafe extern "C" fn slotline_loader_next(
     }
 }
 
-/// Returns the number of batches of a pass; -1 if it is not known in advance, or for NULL. Can be called from any thread.
+/// Returns the number of batches in a pass; -1 if it is not known in advance, or for NULL. Can be
+/// called from any thread.
 ///
 /// # Safety
 ///
@@ -172,7 +179,7 @@ pub unsafe extern "C" fn slotline_loader_len(loader: *const slotline_loader) -> 
     unsafe { handle::ask(loader, -1, LoaderInfo::len) }
 }
 
-/// Returns the maximum number of samples of a batch; 0 for NULL. Can be called from any thread.
+/// Returns the maximum number of samples in a batch; 0 for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
@@ -183,8 +190,8 @@ pub unsafe extern "C" fn slotline_loader_batch_size(loader: *const slotline_load
     unsafe { handle::ask(loader, 0, |info| info.batch_size) }
 }
 
-/// Returns how many batches can exist at once: being filled, ready, and held by the caller. 0 for NULL. Can be called from any
-/// thread.
+/// Returns how many batches can exist at the same time: being filled, ready, or held by the caller.
+/// 0 for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
@@ -195,8 +202,8 @@ pub unsafe extern "C" fn slotline_loader_depth(loader: *const slotline_loader) -
     unsafe { handle::ask(loader, 0, |info| info.depth) }
 }
 
-/// Returns the maximum memory that the loader takes for batches and for the order of a pass, in bytes; 0 for NULL. Can be
-/// called from any thread.
+/// Returns the maximum memory that the loader allocates for batches and for the order of a pass, in
+/// bytes; 0 for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
@@ -219,16 +226,19 @@ pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader
     guarded(0, || unsafe { handle::enter(loader) }.map_or(0, |mut guard| guard.loader().next_epoch()))
 }
 
-/// Stops a loader permanently, and returns at once. A `slotline_loader_next` or `slotline_loader_epoch` that waits returns
-/// `SLOTLINE_ERROR_STOPPED`, and so does every later one. Workers stop after their current sample; callbacks are not interrupted.
-/// Batches that the caller holds stay valid, and `slotline_loader_state` still returns the position, so that another loader can
-/// resume from it. Batches that are on a device already are delivered before `SLOTLINE_ERROR_STOPPED`.
+/// Stops a loader permanently, and returns immediately. A waiting `slotline_loader_next` or
+/// `slotline_loader_epoch` returns `SLOTLINE_ERROR_STOPPED`, and so does every later one. Workers
+/// stop after their current sample; callbacks are not interrupted. Batches that the caller holds
+/// stay valid, and `slotline_loader_state` still returns the position, so that another loader can
+/// resume from it. Batches that are already on a device are delivered before
+/// `SLOTLINE_ERROR_STOPPED`.
 ///
-/// Can be called from any thread and from callbacks, even while another call uses the loader. On Linux it can also be called in a
-/// signal handler, whatever that interrupts: it takes no lock, does not allocate, and leaves `errno` alone. No thread may free
-/// the loader before the handler has returned, because the handler might then have to release its memory. Does nothing for
-/// NULL. A thread that receives `SLOTLINE_ERROR_STOPPED` sees everything that was done before this call, and, except for handlers,
-/// may free the loader even if this call has not returned.
+/// Can be called from any thread and from callbacks, even while another call uses the loader. On
+/// Linux it is async-signal-safe: it takes no lock, does not allocate, and preserves `errno`. No
+/// thread may free the loader before a signal handler that calls this has returned, because the
+/// handler might then have to free its memory. Does nothing for NULL. A thread that receives
+/// `SLOTLINE_ERROR_STOPPED` sees everything that was done before this call, and, except for calls
+/// in signal handlers, may free the loader even if this call has not returned.
 ///
 /// # Safety
 ///
@@ -239,22 +249,25 @@ pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
     unsafe { handle::stop(loader) }
 }
 
-/// Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
-/// callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
-/// can access, and `on_warning` receives a warning. It waits as long for copies to a device. A loader that was freed before is
-/// reported on the standard error, and the process is aborted. This holds until 64 more loaders were freed, except for loaders
-/// that threads free at the same moment, of which some may be missed.
+/// Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the
+/// loader's threads have left callbacks, for up to `close_timeout_ms` (5 s). Threads that do not
+/// leave by then continue to run, the memory that they can access is not freed, and `on_warning`
+/// receives a warning. The call also waits up to that long for copies to a device. Freeing a loader
+/// twice is reported on the standard error and aborts the process. This is detected until 64 more
+/// loaders were freed, though possibly not if several threads free loaders at the same moment.
 ///
-/// Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
-/// callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example
-/// `slotline_loader_next`), the loader is destroyed when that call returns. Calls that any thread may make at any time
-/// (`slotline_loader_stop`, `slotline_loader_len`) do not keep the loader alive, and may return after it has been destroyed.
+/// Can be called from any thread, even while other calls use the loader, in other threads or
+/// further up the stack of a callback. The loader is then stopped. If one of these calls uses the
+/// loader exclusively (for example `slotline_loader_next`), the loader is destroyed when that call
+/// returns. Calls that any thread may make at any time (`slotline_loader_stop`,
+/// `slotline_loader_len`) do not keep the loader alive, and may return after it was destroyed.
 ///
-/// Every other call must have begun before this one. The library cannot check this: a call that begins after this one reads
-/// freed memory. A call has certainly begun once one of its effects was seen: a callback runs within it, or, for the only call
-/// of `slotline_loader_stop`, another call has returned `SLOTLINE_ERROR_STOPPED`. In all other cases, wait until the call has
-/// returned. A callback of the loader that is running may still call the loader's functions; they find the loader stopped and
-/// in use.
+/// Every other call must have begun before this one. The library cannot check this: a call that
+/// begins later reads freed memory. A call has certainly begun once one of its effects was seen: a
+/// callback runs within it, or, for the only call of `slotline_loader_stop`, another call has
+/// returned `SLOTLINE_ERROR_STOPPED`. In all other cases, wait until the call has returned. A
+/// callback of the loader that is running may still call the loader's functions, which then behave
+/// as for a loader that is stopped and in use.
 ///
 /// # Safety
 ///
@@ -262,6 +275,6 @@ pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
 /// for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_free(loader: *mut slotline_loader) {
-    // SAFETY: `slotline_loader_new` made the loader, and the caller upholds the rest.
+    // SAFETY: `slotline_loader_new` created the loader, and the caller upholds the rest.
     unsafe { handle::free(loader) }
 }

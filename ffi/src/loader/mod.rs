@@ -1,10 +1,11 @@
 //! Loaders and their options.
 //!
-//! - `interface`: loaders are made, and deliver passes and batches; `handle`: the calls in a loader;
-//! - `running`: a loader of any kind, with its pass; `options`: how data is loaded;
-//! - `processes`, `spawned`: workers that are processes, and those that a command starts;
-//! - `ranks`, `state`, `stats`, `warning`: several processes, positions, statistics and warnings;
-//! - `sync`: the atomics of handles, which tests can slow down.
+//! - `interface`: creating loaders, starting passes and getting batches; `handle`: the calls that
+//!   use a loader;
+//! - `running`: a loader of any kind, with its pass; `options`: the options of a loader;
+//! - `processes`, `spawned`: worker processes, and those started by a command;
+//! - `ranks`, `state`, `stats`, `warning`: distributed runs, saved states, statistics and warnings;
+//! - `sync`: the atomics of handles, which tests can delay.
 
 mod handle;
 mod interface;

@@ -1,4 +1,4 @@
-//! The options of a loader: those of `slotline::loader::Builder`, under the same names.
+//! The options of a loader: those of `slotline::loader::Builder`, with the same names.
 
 use std::ffi::{c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -23,24 +23,25 @@ use crate::loader::processes;
 use crate::loader::warning::{Listener, slotline_on_warning};
 use crate::sampling::{slotline_batch_sampler, slotline_generator, slotline_sampler};
 
-/// For `batch_size`: no batching. A pass then returns single samples, whose tensors lack the first dimension.
+/// For `batch_size`: no batching. A pass then returns single samples, whose tensors lack the first
+/// dimension.
 pub const SLOTLINE_NO_BATCHES: i64 = -1;
 
-/// For `help`: chosen automatically; see there.
+/// For `help`: chosen automatically, as described there.
 pub const SLOTLINE_HELP_AUTO: i32 = -1;
 
 /// Workers run on the cores that the system chooses.
 pub const SLOTLINE_AFFINITY_OFF: u32 = 0;
-/// Worker i runs on the i-th core that this process may use; the numbers wrap around.
+/// Worker i runs on the i-th core that this process may use, wrapping around.
 pub const SLOTLINE_AFFINITY_SPREAD: u32 = 1;
-/// Worker i runs on the i-th of `cores`; the numbers wrap around.
+/// Worker i runs on the i-th core in `cores`, wrapping around.
 pub const SLOTLINE_AFFINITY_CORES: u32 = 2;
 
 /// Spin briefly, yield briefly, then sleep until woken up.
 pub const SLOTLINE_WAIT_PARK: u32 = 0;
 /// Spin briefly, then yield repeatedly.
 pub const SLOTLINE_WAIT_BACKOFF: u32 = 1;
-/// Spin: each waiting thread occupies a whole core.
+/// Spin without yielding: each waiting thread occupies a whole core.
 pub const SLOTLINE_WAIT_SPIN: u32 = 2;
 
 /// A bad sample turns its batch into an error.
@@ -52,27 +53,30 @@ pub const SLOTLINE_ON_ERROR_REPLACE: u32 = 2;
 
 /// Packed samples that do not fit into their batch are bad samples.
 pub const SLOTLINE_OVERFLOW_ERROR: u32 = 0;
-/// Packed samples that do not fit into their batch get memory from the heap, for that batch.
+/// Packed samples that do not fit into their batch get additional memory from the heap, for that
+/// batch.
 pub const SLOTLINE_OVERFLOW_SPILL: u32 = 1;
 
-/// More memory is allocated for batches that are held beyond `hold`, up to `memory_limit` and what the system allows.
+/// More memory is allocated for batches that the caller holds beyond `hold`, up to `memory_limit`
+/// and what the system allows.
 pub const SLOTLINE_ON_HELD_GROW: u32 = 0;
-/// The thread that asks for the next batch waits until another thread frees a batch.
+/// The thread that requests the next batch waits until another thread frees a batch.
 pub const SLOTLINE_ON_HELD_WAIT: u32 = 1;
-/// Asking for the next batch returns `SLOTLINE_ERROR_HELD` until a batch is freed.
+/// Requesting the next batch returns `SLOTLINE_ERROR_HELD` until a batch is freed.
 pub const SLOTLINE_ON_HELD_FAIL: u32 = 2;
 
-/// How many more batches there is memory for with AddressSanitizer.
+/// The number of additional batches to allocate memory for under AddressSanitizer.
 const RESTING: usize = 16;
-/// Whether workers can be processes.
+/// Whether this build supports worker processes.
 const PROCESSES: bool = cfg!(all(target_os = "linux", not(any(shuttle, delays))));
 
 /// The options of a loader, with the names and meanings of torch's `DataLoader`. Initialise them with `slotline_options_init`.
 ///
-/// `slotline_loader_new` takes ownership of the user pointers of `worker_init`, `collate` and `on_warning`, even if it fails.
-/// Options with a drop function can therefore be used for only one loader.
+/// `slotline_loader_new` takes ownership of the user pointers of `worker_init`, `collate`,
+/// `on_warning` and `allocate`, even if it fails. Options with a drop function can therefore be
+/// used for only one loader.
 ///
-/// In fields that are yes or no, 0 is no, and any other value is yes. Defaults are in parentheses.
+/// Fields of type `uint8_t` are flags: 0 is no, 1 is yes. Defaults are in parentheses.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_options {
@@ -80,47 +84,54 @@ pub struct slotline_options {
     pub struct_size: usize,
     /// The number of samples in a batch (1), or `SLOTLINE_NO_BATCHES`.
     pub batch_size: i64,
-    /// The number of workers (0: the thread that asks for batches loads them).
+    /// The number of workers (0: the thread that requests batches loads them).
     pub num_workers: usize,
-    /// How many times, in all, a worker process that ended is replaced by a new one (0). What it was reading is then read again,
-    /// so the batches are the same. Needs `processes`.
-    pub restart_workers: usize,
-    /// The time that a sample may take, in milliseconds (0: no limit). If it takes longer, its worker is killed and replaced,
-    /// whatever `restart_workers` is, and the sample is a bad one: see `on_error`. The replacement of a stream's worker goes on
-    /// with the next sample, but may have to read that one again to get there; if it is late again, the loader ends. Needs
+    /// How many times in total a worker process that has ended is replaced by a new one (0). The
+    /// new process repeats the read that was interrupted, so the batches are the same. Requires
     /// `processes`.
+    pub restart_workers: usize,
+    /// The time that a sample may take, in milliseconds (0: no limit). If a sample takes longer,
+    /// its worker process is killed and replaced, independently of `restart_workers`, and the
+    /// sample counts as bad (see `on_error`). For a stream, the new worker continues with the next
+    /// sample, but may have to read the slow one again to get there; if that exceeds the time
+    /// again, the loader ends. Requires `processes`.
     pub sample_timeout_ms: u64,
-    /// The program that starts each worker process, and its arguments, with a NULL after the last one (NULL: workers are forked).
-    /// Read when the loader is made. Needs `processes`; not available for streams, or with `round_robin` or `worker_init`.
+    /// The program that starts each worker process, and its arguments, with a NULL after the last
+    /// one (NULL: workers are forked). Read when the loader is created. Requires `processes`; not
+    /// available for streams, or with `round_robin` or `worker_init`.
     ///
-    /// The program calls `slotline_work_if_spawned` first in its `main`. Usually it is this program, "/proc/self/exe". A program
-    /// without a slash is looked up in `PATH`.
+    /// The program must call `slotline_work_if_spawned` first in its `main`. Usually it is this
+    /// program itself, "/proc/self/exe". A program name without a slash is looked up in `PATH`.
     ///
-    /// Such a worker has no copy of the program's memory, and none of its locks, so the loader may be made while other threads
-    /// run. It shares only the batches, and must be built with the same version of slotline. If it ends before it works, or if
-    /// its dataset differs from the loader's in length or fields, `SLOTLINE_ERROR_WORKER_DIED` says so, and it is not replaced. A
-    /// program that neither ends nor works is waited for; `timeout_ms` limits that. Its standard input is replaced.
+    /// Such a worker has no copy of this program's memory or locks, so the loader may be created
+    /// while other threads run. It shares only the memory of batches, and must be built with the
+    /// same version of slotline. If the worker ends before it is ready, or if its dataset differs
+    /// from the loader's in length or fields, it is not replaced, and the loader returns
+    /// `SLOTLINE_ERROR_WORKER_DIED` with the reason. If the program neither ends nor becomes a
+    /// worker, the loader waits, for up to `timeout_ms` if that is set. The worker's standard input
+    /// is replaced.
     pub spawn: *const *const c_char,
-    /// What the workers of `spawn` are told: any bytes, which are copied.
+    /// Any bytes to pass to the workers that `spawn` starts; they are copied.
     pub spawn_setup: *const u8,
-    /// The number of bytes of `spawn_setup`.
+    /// The number of bytes in `spawn_setup`.
     pub spawn_setup_len: usize,
     /// The number of batches to prefetch per worker (0: 2, or more if batches are small).
     pub prefetch_factor: usize,
-    /// The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from the
-    /// start.
+    /// The number of batches that the caller holds while it requests the next one (1). Memory for
+    /// them is allocated when the loader is created.
     pub hold: usize,
-    /// The number of samples that a worker claims at once (0: chosen by measurement).
+    /// The number of samples that a worker takes at a time (0: chosen by measurement).
     pub part_size: usize,
     /// The maximum memory of the loader, in bytes (0: no limit).
     pub memory_limit: usize,
     /// The maximum time to wait for a batch, in milliseconds (0: no limit).
     pub timeout_ms: u64,
-    /// The time after which a slow sample is reported to `on_warning`, and in `slotline_loader_stats_json`, in milliseconds (0:
-    /// never).
+    /// The time after which a slow sample is reported to `on_warning` and in
+    /// `slotline_loader_stats_json`, in milliseconds (0: never).
     pub watchdog_ms: u64,
-    /// The seed of `shuffle` and of the random numbers of samples, if `has_seed` is set; otherwise they come from the process's
-    /// default generator. A `sampler` has its own seed (see `slotline_sampler`).
+    /// The seed of `shuffle` and of the samples' random numbers, if `has_seed` is set; otherwise
+    /// they are drawn from the process's default generator. A `sampler` has its own seed (see
+    /// `slotline_sampler`).
     pub seed: u64,
     /// Whether `seed` is used (no).
     pub has_seed: u8,
@@ -128,58 +139,66 @@ pub struct slotline_options {
     pub shuffle: u8,
     /// Whether to leave out the last batch if it is not full (no).
     pub drop_last: u8,
-    /// Whether batches come in order (yes), or as soon as they are finished.
+    /// Whether batches come in order (yes). Otherwise they come as soon as they are finished.
     pub in_order: u8,
     /// Whether the memory of batches is page-locked (no).
     pub pin_memory: u8,
     /// Whether all passes share one base seed and one call of `worker_init` per worker (no).
     pub persistent_workers: u8,
-    /// Whether workers make batches in turn, as torch's do (no: any free worker loads).
+    /// Whether workers make batches in turn, as torch's do (no: any free worker makes the next
+    /// batch).
     pub round_robin: u8,
     /// Whether workers are processes (no: threads). Only on Linux; not available with `collate`, `help` = 1, `on_overflow`, or on
     /// a device.
     ///
-    /// A callback that crashes then ends one worker and not the program: without a replacement (`restart_workers`),
-    /// `SLOTLINE_ERROR_SAMPLE` takes the place of the batch, and once all workers have ended, `SLOTLINE_ERROR_WORKER_DIED` ends
-    /// the pass. With streams, or `round_robin`, the first worker that is not replaced ends the loader.
+    /// A callback that crashes then ends only one worker, not the program. Unless the worker is
+    /// replaced (`restart_workers`), `SLOTLINE_ERROR_SAMPLE` takes the place of its batch, and once
+    /// all workers have ended, `SLOTLINE_ERROR_WORKER_DIED` ends the pass. With streams or
+    /// `round_robin`, the first worker that is not replaced ends the loader.
     ///
-    /// Unless a command starts them (`spawn`), `slotline_loader_new` forks the workers, and a replacement is forked later. A
-    /// worker has a copy of the program's memory as it was at that moment, and only one thread, which runs the callbacks. What a
-    /// callback changes in memory is not seen by the program or by other workers; a lock that another thread of the program held
-    /// stays locked. So make the loader before you start other threads, unless their locks do not matter to the callbacks. Open
-    /// files are shared, with their positions. In a worker, a callback must not use, stop or free the loader. Drop functions run
-    /// only in the program.
+    /// Unless a command starts them (`spawn`), workers are forked: in `slotline_loader_new`, or
+    /// later for a replacement. A worker has a copy of the program's memory from that moment, and a
+    /// single thread, which runs the callbacks. The program and other workers do not see what a
+    /// callback changes in memory. A lock that another thread of the program held during the fork
+    /// stays locked in the worker, so create the loader before other threads, unless the callbacks
+    /// do not need their locks. Open files are shared, with their positions. In a worker, a
+    /// callback must not use, stop or free the loader. Drop functions run only in the program.
     ///
-    /// The workers are children of the program, which `wait` may report. They end with the program. One that is still in a
-    /// callback 2 s after its loader was freed is killed. Batches beyond `hold` take at most 4 GiB, and are at most 1,024.
+    /// The workers are child processes, which `wait` may report. They end with the program. A
+    /// worker that is still in a callback 2 s after its loader was freed is killed. Batches held
+    /// beyond `hold` are limited to 4 GiB and to 1,024 batches.
     pub processes: u8,
-    /// Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes unless
-    /// `in_order` is off or there is a `worker_init`. With a timeout it never loads.
+    /// Whether the thread that requests batches also loads samples instead of waiting: 0, 1 or
+    /// `SLOTLINE_HELP_AUTO`, which means yes unless `in_order` is off or there is a `worker_init`.
+    /// With a timeout it never does.
     pub help: i32,
-    /// How threads wait (`SLOTLINE_WAIT_PARK`).
+    /// How waiting threads wait (`SLOTLINE_WAIT_PARK`).
     pub wait_strategy: u32,
-    /// Which cores the workers run on (`SLOTLINE_AFFINITY_OFF`).
+    /// The cores that the workers run on (`SLOTLINE_AFFINITY_OFF`).
     pub affinity: u32,
     /// What happens to packed samples that do not fit into their batch (`SLOTLINE_OVERFLOW_ERROR`).
     pub on_overflow: u32,
-    /// What happens when the caller asks for the next batch while it holds more than `hold` batches (`SLOTLINE_ON_HELD_GROW`).
+    /// What happens if the caller requests the next batch while it holds more than `hold` batches
+    /// (`SLOTLINE_ON_HELD_GROW`).
     pub on_held: u32,
-    /// The cores for `SLOTLINE_AFFINITY_CORES`, by the system's numbers; read when the loader is made.
+    /// The cores for `SLOTLINE_AFFINITY_CORES`, as numbered by the system; read when the loader is
+    /// created.
     pub cores: *const usize,
     /// The number of `cores`.
     pub num_cores: usize,
     /// What happens to bad samples (`SLOTLINE_ON_ERROR_RAISE`).
     pub on_error: u32,
-    /// The maximum number of bad samples in a pass (`SIZE_MAX`: any, while not more than half of 1,000 samples in a row are
-    /// bad); beyond it their batches become `SLOTLINE_ERROR_BAD_SAMPLES`.
+    /// The maximum number of bad samples in a pass; batches with further bad samples become
+    /// `SLOTLINE_ERROR_BAD_SAMPLES` (`SIZE_MAX`: no fixed number, but at most half of 1,000 samples
+    /// in a row).
     pub bad_samples: usize,
     /// The maximum share of bad samples in a pass, from 0 to 1, instead of `bad_samples` (-1: `bad_samples` applies).
     pub bad_share: f64,
     /// The order of the passes (NULL: the order of the dataset, or a random one with `shuffle`).
     pub sampler: *const slotline_sampler,
-    /// The batches of the passes (NULL: batches of `batch_size`).
+    /// The batches of the passes as lists of indices (NULL: batches of `batch_size`).
     pub batch_sampler: *const slotline_batch_sampler,
-    /// Runs in each worker before it loads anything in a pass (NULL: nothing runs).
+    /// Runs in each worker before it loads anything in a pass (NULL: none).
     pub worker_init: slotline_worker_init,
     /// The user pointer that is passed to `worker_init`.
     pub worker_init_user: *mut c_void,
@@ -193,47 +212,54 @@ pub struct slotline_options {
     pub collate_drop: slotline_drop,
     /// Drops an object that `collate` made; may be NULL.
     pub collate_drop_batch: slotline_drop_batch,
-    /// Receives warnings and the watchdog's reports (NULL: no callback).
+    /// Receives warnings and the watchdog's reports (NULL: none).
     pub on_warning: slotline_on_warning,
     /// The user pointer that is passed to `on_warning`.
     pub on_warning_user: *mut c_void,
     /// Called once when `on_warning` is no longer needed, on any thread; may be NULL.
     pub on_warning_drop: slotline_drop,
-    /// How long `slotline_loader_free` waits, in milliseconds, until the loader's threads have left callbacks (0: 5 s;
-    /// `UINT64_MAX`: without limit, so that no callback runs afterwards). Threads that have not left by then are abandoned, which
-    /// is a warning. A device loader also waits this long for its copies.
+    /// How long `slotline_loader_free` waits until the loader's threads have left callbacks, in
+    /// milliseconds (0: 5 s; `UINT64_MAX`: without limit, so that no callback runs afterwards).
+    /// Threads that have not left by then are abandoned, and a warning is issued. A device loader
+    /// also waits up to this long for its copies.
     pub close_timeout_ms: u64,
-    /// The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be
-    /// freed once the loader is made (NULL: the process's default generator, or `seed`).
+    /// The generator that `shuffle` and the samples' random numbers are drawn from, instead of
+    /// using `seed` (NULL: `seed`, or the process's default generator). It is shared, and may be
+    /// freed once the loader was created.
     pub generator: *const slotline_generator,
-    /// Returns the memory that batches are written into, for example memory that a device can read (NULL: the library's own).
-    /// `pin_memory` does not apply to it. Not available with `processes`, `collate`, or on a device.
+    /// Allocates the memory that batches are written into, for example memory that a device can
+    /// read (NULL: the library allocates it). `pin_memory` does not apply to it. Not available with
+    /// `processes`, `collate`, or on a device.
     pub allocate: slotline_allocate,
     /// The user pointer that is passed to `allocate`.
     pub allocate_user: *mut c_void,
     /// Called once when `allocate` is no longer needed, on any thread; may be NULL.
     pub allocate_drop: slotline_drop,
-    /// The rank whose share of each pass is loaded, from 0 (0). Used if `world_size` is not 0.
+    /// The index of this process among `world_size` ranks, from 0 (0). Used if `world_size` is not
+    /// 0.
     pub rank: usize,
-    /// The number of ranks that share each pass (0: passes are not divided). All ranks must have the same options, and the same
-    /// seed, which is 0 if none is set. They have equally many batches: samples at the end of a pass are repeated to make the
-    /// shares equal, or left out with `drop_last`. With `shuffle` the order is that of torch's `DistributedSampler`, with an epoch
-    /// that counts the passes. The state of any rank, taken when all have delivered as many batches, can be loaded by any number
-    /// of ranks. Not available for streams, which read their share by themselves.
+    /// The number of ranks that each load a share of each pass (0: passes are not divided). All
+    /// ranks must have the same options, and the same seed, which is 0 if none is set. They have
+    /// equally many batches: samples at the end of a pass are repeated to make the shares equal, or
+    /// left out with `drop_last`. With `shuffle` the order is that of torch's `DistributedSampler`
+    /// with the number of the pass as its epoch. Any number of ranks can load the state of any rank
+    /// that was saved after all ranks had delivered equally many batches. Not available for
+    /// streams, which have to divide themselves.
     pub world_size: usize,
 }
 
-/// Runs in a worker before a pass. Returns 0, or fails with `slotline_fail`; a worker that fails takes no part in the pass.
+/// Runs in a worker before a pass. Returns 0, or another value after setting the reason with
+/// `slotline_fail`; a worker in which it fails takes no part in the pass.
 pub type slotline_worker_init = Option<
     unsafe extern "C" fn(user: *mut c_void, worker: *const slotline_worker, failure: *mut slotline_failure) -> i32,
 >;
 
-/// The user pointers in options, which the library owns once the options are read.
+/// The user pointers in options. The library owns them from when the options are read.
 pub(crate) struct Owned {
     worker_init: Owner,
     collate: Owner,
     on_warning: Owner,
-    /// Until `allocator` takes it.
+    /// `None` once `allocator` has taken it.
     allocate: Option<Owner>,
 }
 
@@ -299,8 +325,9 @@ unsafe impl Versioned for slotline_options {
     }
 }
 
-/// Sets options to their defaults, and their `struct_size` to `struct_size`, which must be `sizeof(slotline_options)`. Does
-/// nothing for NULL, or if the size has no room for a `struct_size`. Can be called from any thread.
+/// Sets options to their defaults, and their `struct_size` to `struct_size`, which must be
+/// `sizeof(slotline_options)`. Does nothing for NULL, or if `struct_size` is smaller than a
+/// `size_t`. Can be called from any thread.
 ///
 /// # Safety
 ///
@@ -331,7 +358,7 @@ impl slotline_options {
         }
     }
 
-    /// Returns what allocates the memory of batches, if the user does.
+    /// Returns a function that calls the user's `allocate`, if there is one.
     pub(crate) fn allocator(
         &self,
         owned: &mut Owned,
@@ -343,7 +370,7 @@ impl slotline_options {
     ///
     /// # Safety
     ///
-    /// The pointers in the options must be valid, as `slotline_options` documents them.
+    /// The pointers in the options must be valid as documented at `slotline_options`.
     pub(crate) unsafe fn apply<D>(
         &self,
         owned: Owned,
@@ -357,7 +384,8 @@ impl slotline_options {
         let (sampler, batches) = unsafe { (self.sampler.as_ref(), self.batch_sampler.as_ref()) };
         builder = match (sampler, data) {
             (None, _) => builder,
-            // The builder rejects a sampler for a stream; any sampler does.
+            // No sampler can be used for a stream, so any sampler makes the builder return that
+            // error.
             (Some(_), Data::Stream(_)) => builder.sampler(SequentialSampler::new(0)),
             (Some(sampler), _) => builder.sampler(sampler.make(len).map_err(BuildError::from)?),
         };
@@ -370,7 +398,7 @@ impl slotline_options {
             let owner = owned.worker_init;
             builder = builder.worker_init(move |worker| {
                 let worker = slotline_worker::from(Some(worker));
-                // SAFETY: the user has agreed that any thread may call `init` this way.
+                // SAFETY: the user has guaranteed that any thread may call `init` this way.
                 call("worker_init", |failure| unsafe { init(owner.user(), &worker, failure) })
             });
         }
@@ -384,8 +412,9 @@ impl slotline_options {
         Ok((builder, collator))
     }
 
-    /// The number of batches that can be held. With AddressSanitizer there is memory for more, so that the memory of a batch stays
-    /// unused for some time after the batch was freed, and later accesses are reported.
+    /// Returns the number of batches to allocate for the caller. Under AddressSanitizer there are
+    /// more, so that a freed batch's memory stays unused for some time, and later accesses to it
+    /// are reported.
     fn hold(&self) -> usize {
         let limited = self.memory_limit != 0 || self.on_held != SLOTLINE_ON_HELD_GROW || self.hold == 0;
         if limited || AddressSanitizer::find().is_none() { self.hold } else { self.hold.saturating_add(RESTING) }
@@ -395,7 +424,7 @@ impl slotline_options {
     ///
     /// # Safety
     ///
-    /// The pointers in the options must be valid, as `slotline_options` documents them.
+    /// The pointers in the options must be valid as documented at `slotline_options`.
     unsafe fn apply_plain<D, C>(&self, builder: Builder<D, C>) -> Result<Builder<D, C>, Failure> {
         for (name, flag) in [
             ("has_seed", self.has_seed),
@@ -470,7 +499,8 @@ impl slotline_options {
         }
     }
 
-    /// Checks that workers of this kind can load the dataset, with memory for a `device` or without.
+    /// Checks that the chosen kind of workers can load the dataset, with or without memory for a
+    /// `device`.
     pub(crate) fn check_workers(&self, data: &Data, device: bool) -> Result<(), Failure> {
         let (processes, threads) = (self.processes != 0, self.processes == 0);
         let (stream, spawn) = (matches!(data, Data::Stream(_)), !self.spawn.is_null());
@@ -510,7 +540,7 @@ impl slotline_options {
     ///
     /// # Safety
     ///
-    /// The pointers in the options must be valid, as `slotline_options` documents them.
+    /// The pointers in the options must be valid as documented at `slotline_options`.
     pub(crate) unsafe fn build<D: Dataset>(&self, builder: Builder<D>) -> Result<Loader<BatchOf<D>>, Failure> {
         #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
         if self.processes != 0 {
@@ -520,7 +550,7 @@ impl slotline_options {
         Ok(builder.build()?)
     }
 
-    /// Works like `build`, for a stream.
+    /// Builds a loader of a stream, with workers of the chosen kind.
     pub(crate) fn build_stream<D: IterableDataset>(
         &self,
         builder: Builder<Iterable<D>>,

@@ -1,4 +1,5 @@
-//! Workers that are processes: loaders that have them, and the workers that a command starts.
+//! Worker processes: building loaders that use them, and running as a worker that a command has
+//! started.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -16,18 +17,19 @@ use crate::data::indexed::Indexed;
 use crate::loader::options::slotline_options;
 use crate::loader::spawned::slotline_make_dataset;
 
-/// Builds a loader of a dataset by index.
+/// Builds a loader of a dataset that is read by index.
 ///
 /// # Safety
 ///
-/// The pointers in the options must be valid, as `slotline_options` documents them.
+/// The pointers in the options must be valid as documented at `slotline_options`.
 pub(crate) unsafe fn build<D: Dataset>(
     options: &slotline_options,
     builder: Builder<D>,
 ) -> Result<Loader<BatchOf<D>>, Failure> {
     let mut builder = processes(options, builder);
     if !options.spawn.is_null() {
-        // SAFETY: the caller guarantees that `spawn` is such a list, and that `spawn_setup` points to as many bytes as its length says.
+        // SAFETY: the caller guarantees that `spawn` is such a list, and that `spawn_setup` points
+        // to `spawn_setup_len` bytes.
         let (command, setup) = unsafe {
             let setup = check::slice(options.spawn_setup, options.spawn_setup_len, "options->spawn_setup")?;
             (command(options.spawn)?, setup)
@@ -50,7 +52,7 @@ fn processes<D>(options: &slotline_options, builder: Builder<D>) -> ProcessBuild
     builder.processes().restart_workers(options.restart_workers).sample_timeout(limit)
 }
 
-/// Makes a command of a program and its arguments.
+/// Creates a command from a program and its arguments.
 ///
 /// # Safety
 ///
@@ -59,8 +61,8 @@ unsafe fn command(words: *const *const c_char) -> Result<Command, Failure> {
     if !words.is_aligned() {
         return Err(check::misaligned("options->spawn", align_of::<*const c_char>()));
     }
-    // SAFETY: the caller guarantees that there is a string or a NULL at each place until the first NULL, and no later one is
-    // read.
+    // SAFETY: the caller guarantees that each element up to the first NULL is valid, and no later
+    // one is read.
     let words = (0..).map(|place| unsafe { *words.add(place) }).take_while(|word| !word.is_null());
     // SAFETY: the caller guarantees that each string ends with a NUL.
     let mut words = words.map(|word| OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()));
@@ -70,7 +72,8 @@ unsafe fn command(words: *const *const c_char) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// Becomes a worker if a loader has started this process as one, with the dataset that `make` makes.
+/// Runs as a worker if a loader has started this process as one, with the dataset that `make`
+/// returns.
 ///
 /// # Safety
 ///
@@ -80,7 +83,7 @@ pub(crate) unsafe fn work(make: slotline_make_dataset, user: *mut c_void) {
     work_if_spawned(|setup| unsafe { made(make, user, setup) });
 }
 
-/// Makes the dataset of a worker.
+/// Creates the dataset of a worker.
 ///
 /// # Safety
 ///
@@ -88,12 +91,13 @@ pub(crate) unsafe fn work(make: slotline_make_dataset, user: *mut c_void) {
 unsafe fn made(make: slotline_make_dataset, user: *mut c_void, setup: &[u8]) -> Result<Indexed, BoxError> {
     let make = make.ok_or("make is NULL in the worker's call of slotline_work_if_spawned")?;
     let mut out: *mut slotline_dataset = null_mut();
-    // SAFETY: the caller guarantees that `make` can be called with `user`; the setup is lent to it, and `out` is writable.
+    // SAFETY: the caller guarantees that `make` can be called with `user`; the setup is valid
+    // during the call, and `out` is writable.
     call("make", |failure| unsafe { make(user, setup.as_ptr(), setup.len(), &mut out, failure) })?;
     if out.is_null() {
         return Err("make returned 0, but no dataset in *out".into());
     }
-    // SAFETY: the user hands over a dataset, which the library made in a box.
+    // SAFETY: the user transfers the ownership of a dataset that the library created in a box.
     match unsafe { Box::from_raw(out) }.0 {
         Data::Indexed(dataset) => Ok(dataset),
         Data::Stream(_) => Err("its dataset is a stream, and the loader's is read by index; make the same one".into()),

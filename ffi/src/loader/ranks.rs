@@ -1,4 +1,4 @@
-//! The processes that load a dataset together.
+//! The ranks of a distributed run.
 
 use std::ffi::{CStr, c_char};
 use std::ptr::null;
@@ -13,21 +13,23 @@ use crate::abi::{
 };
 use crate::loader::state::{from_bytes, to_bytes};
 
-/// One of the processes that load a dataset together. Set `struct_size` before `slotline_ranks_from_env`.
+/// The place of this process in a distributed run. Set `struct_size` before calling
+/// `slotline_ranks_from_env`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct slotline_ranks {
     /// `sizeof(slotline_ranks)`.
     pub struct_size: usize,
-    /// The number of this process, from 0.
+    /// The index of this process, from 0.
     pub rank: usize,
     /// The number of processes, at least 1.
     pub world_size: usize,
-    /// The number of this process among those on its machine; -1 if the launcher does not say.
+    /// The index of this process among those on its machine; -1 if the launcher does not report it.
     pub local_rank: i64,
-    /// The number of processes on this machine; -1 if the launcher does not say.
+    /// The number of processes on this machine; -1 if the launcher does not report it.
     pub local_world_size: i64,
-    /// The launcher whose variables were found, such as "torchrun"; NULL if there is none. Lives as long as the process.
+    /// The launcher whose variables were found, such as "torchrun"; NULL if there is none. Never
+    /// freed.
     pub launcher: *const c_char,
 }
 
@@ -55,16 +57,18 @@ impl From<RanksError> for Failure {
     }
 }
 
-/// Reads from the environment which of several processes this is. The first of these that is set counts: `RANK` and
-/// `WORLD_SIZE` (torchrun), `PMI_RANK` and `PMI_SIZE` (MPICH, Intel MPI), `OMPI_COMM_WORLD_RANK` and `…_SIZE` (Open MPI),
-/// `MV2_COMM_WORLD_RANK` and `…_SIZE` (MVAPICH), `SLURM_PROCID` and `SLURM_STEP_NUM_TASKS` (`srun`, unless the job is a shell).
-/// Without any, it is rank 0 of 1, and `launcher` is NULL. Nothing is divided unless `rank` and `world_size` of a loader's options
-/// are set. Can be called from any thread, but not while another one changes the environment.
+/// Reads the rank of this process from the environment. The first pair that is set is used: `RANK`
+/// and `WORLD_SIZE` (torchrun), `PMI_RANK` and `PMI_SIZE` (MPICH, Intel MPI),
+/// `OMPI_COMM_WORLD_RANK` and `…_SIZE` (Open MPI), `MV2_COMM_WORLD_RANK` and `…_SIZE` (MVAPICH),
+/// `SLURM_PROCID` and `SLURM_STEP_NUM_TASKS` (`srun`, unless the job is a shell). If none is set,
+/// the result is rank 0 of 1, and `launcher` is NULL. To divide passes among ranks, set `rank` and
+/// `world_size` in the options of a loader. Can be called from any thread, but not while another
+/// thread changes the environment.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_INVALID`: a null pointer; only one variable of a pair is set, or is not a number; two launchers contradict each
-/// other.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer; only one variable of a pair is set, or one is not a
+/// number; two launchers contradict each other.
 ///
 /// # Safety
 ///
@@ -89,19 +93,21 @@ pub unsafe extern "C" fn slotline_ranks_from_env(
     }
 }
 
-/// Makes one state out of those of all ranks (`slotline_loader_state`), which any number of ranks can load. The states must be of
-/// one run and of the same step. `states` are `count` pointers to the bytes, and `lens` their lengths. The caller owns the bytes
-/// in `*out`, which is NULL on failure.
+/// Merges the states of all ranks (`slotline_loader_state`) into one state, which any number of
+/// ranks can load. The states must be from the same run and the same step. `states` are `count`
+/// pointers to their bytes, and `lens` their lengths. The caller owns the bytes in `*out`, which is
+/// NULL on failure.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_INVALID`: a null pointer. `SLOTLINE_ERROR_STATE`: there is no state, some bytes are not a state, or the
-/// states are of different runs or steps, of streams, or of batches that came out of order.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer. `SLOTLINE_ERROR_STATE`: there is no state, some bytes
+/// are not a state, or the states are from different runs or steps, of streams, or of loaders that
+/// deliver batches out of order.
 ///
 /// # Safety
 ///
-/// `states` and `lens` must be NULL or point to `count` values, and each state to as many bytes as its length says; `out` and
-/// `error` must be NULL or writable.
+/// `states` and `lens` must be NULL or point to `count` values, and each state must have the number
+/// of bytes in its length; `out` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_state_merge(
     states: *const *const u8,

@@ -24,7 +24,7 @@ pub(crate) enum AnyLoader {
     Device(Box<DeviceLoader>),
 }
 
-/// Calls the same function of any loader on the host, which that for a device contains.
+/// Evaluates the same expression for a host loader of any kind; a device loader contains one.
 macro_rules! host {
     ($self:expr, $loader:ident => $call:expr) => {
         match $self {
@@ -49,7 +49,7 @@ impl AnyLoader {
         }
     }
 
-    /// A failure is boxed, so that it does not take room in the result of every call.
+    /// Returns the next batch. A failure is boxed to keep the result small.
     #[inline]
     fn next_batch(&mut self) -> Option<Result<Made, Box<Failure>>> {
         Some(match self {
@@ -107,7 +107,7 @@ impl AnyLoader {
 /// The properties of a loader that never change.
 #[derive(Debug)]
 pub(crate) struct LoaderInfo {
-    /// The number of batches of a pass, if it is known in advance.
+    /// The number of batches in a pass, if it is known in advance.
     pub(crate) len: Option<usize>,
     pub(crate) batch_size: usize,
     pub(crate) depth: usize,
@@ -126,21 +126,21 @@ impl LoaderInfo {
         }
     }
 
-    /// Returns the number of batches of a pass, or -1.
+    /// Returns the number of batches in a pass, or -1 if it is unknown.
     pub(crate) fn len(&self) -> i64 {
         self.len.and_then(|len| i64::try_from(len).ok()).unwrap_or(-1)
     }
 }
 
-/// A loader, with the state of its pass that C asks for.
+/// A loader, with the state of its pass that the C functions need.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) loader: AnyLoader,
     pass: Pass,
-    /// The number of batches that the pass delivered, including errors in place of batches, and those delivered before it
-    /// was resumed.
+    /// The number of batches that the pass has delivered, including errors in place of batches and
+    /// batches from before a resume.
     given: usize,
-    /// The number of batches that were delivered before the next pass was resumed.
+    /// The number of batches delivered before the state that the next pass resumes from.
     resumed: usize,
 }
 
@@ -152,7 +152,7 @@ enum Pass {
     Over,
 }
 
-/// The result of asking for a batch.
+/// The result of requesting a batch.
 pub(crate) enum Next {
     Batch(Made),
     Failed(Box<Failure>),
@@ -167,7 +167,7 @@ impl Running {
         Self { loader, pass: Pass::None, given: 0, resumed: 0 }
     }
 
-    /// Starts a pass, and abandons the previous one.
+    /// Starts a pass; a pass that has not ended is abandoned.
     pub(crate) fn begin_epoch(&mut self) -> Result<(), Failure> {
         (self.pass, self.given) = (Pass::None, 0);
         self.loader.begin_epoch()?;
@@ -204,7 +204,7 @@ impl Running {
         self.given
     }
 
-    /// Resumes from a state, and abandons the current pass.
+    /// Resumes from a state; the current pass is abandoned.
     pub(crate) fn load_state(&mut self, state: &State) -> Result<(), Failure> {
         self.pass = Pass::None;
         self.loader.load_state(state)?;

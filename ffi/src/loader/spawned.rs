@@ -5,8 +5,9 @@ use std::ffi::c_void;
 use crate::abi::slotline_failure;
 use crate::data::dataset::slotline_dataset;
 
-/// Makes the dataset of a worker from the `len` bytes of `spawn_setup`, which are lent to the callback. Returns 0 and the
-/// dataset in `*out`, which the library then owns, or fails with `slotline_fail`.
+/// Creates the dataset of a worker from the `len` bytes of `spawn_setup`, which are valid until it
+/// returns. Returns 0 and a dataset in `*out`, which the library then owns, or another value after
+/// setting the reason with `slotline_fail`.
 pub type slotline_make_dataset = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -17,19 +18,23 @@ pub type slotline_make_dataset = Option<
     ) -> i32,
 >;
 
-/// Becomes a worker, if a loader has started this process as one (`spawn` in `slotline_options`); otherwise returns at once.
+/// Runs as a worker if a loader has started this process as one (`spawn` in `slotline_options`);
+/// otherwise returns immediately.
 ///
-/// Call this at the start of `main`: what comes before it runs in each worker, and what comes after it does not. A worker makes
-/// its dataset with `make`, which is called with `user`, reads samples until the loader is freed or its process ends, and then
-/// ends its own process with `exit`, so that this function does not return. The dataset's drop functions run before that, unless
-/// the worker is killed.
+/// Call this at the start of `main`: code before the call runs in each worker, code after it does
+/// not. A worker creates its dataset by calling `make` with `user`, reads samples until the loader
+/// is freed or the loader's process ends, and then ends its own process with `exit`, so that this
+/// function does not return. Before that, the dataset's drop functions run, unless the worker is
+/// killed.
 ///
-/// The dataset must have the length and the fields of the loader's, but may be of another kind. It must not be a stream. If it
-/// differs, or if `make` is NULL or fails, `SLOTLINE_ERROR_WORKER_DIED` of the loader says why.
+/// The dataset must have the same length and fields as the loader's, but may be of another kind. It
+/// must not be a stream. If it differs, or if `make` is NULL or fails, the loader returns
+/// `SLOTLINE_ERROR_WORKER_DIED` with the reason.
 ///
-/// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends that to
-/// all processes of a program. No other thread may change the environment during this call. Only Linux has such workers; on
-/// other systems this function always returns at once.
+/// The worker uses its standard input for this, which is empty from then on. It ignores SIGINT,
+/// since a terminal sends that to all processes of a program. No other thread may change the
+/// environment during this call. Such workers are supported only on Linux; on other systems this
+/// function always returns immediately.
 ///
 /// # Safety
 ///

@@ -19,16 +19,16 @@ pub(crate) fn to_bytes(state: &State) -> Result<slotline_bytes, Failure> {
     Ok(slotline_bytes::new(bytes))
 }
 
-/// Parses a state.
+/// Parses a state from its bytes.
 pub(crate) fn from_bytes(bytes: &[u8]) -> Result<State, Failure> {
     serde_json::from_slice(bytes).map_err(|error| {
         Failure::new(SLOTLINE_ERROR_STATE, format!("the bytes are not the state of a loader: {error}"))
     })
 }
 
-/// Returns the position of the loader, which is after the last batch that it delivered. Can be called during a pass or between
-/// passes. The caller owns the bytes; another process, on any machine, can load them, also into a loader of another kind, for the
-/// host or for a device. On failure `*out` is NULL.
+/// Returns the position of the loader: after the last batch that it delivered. Can be called during
+/// a pass or between passes. The caller owns the bytes. Another process, on any machine, can load
+/// them, also into a loader of the other kind (host or device). On failure `*out` is NULL.
 ///
 /// # Errors
 ///
@@ -48,14 +48,16 @@ pub unsafe extern "C" fn slotline_loader_state(
     unsafe { made(out, error, || to_bytes(&handle::enter(loader)?.loader().state()?)) }
 }
 
-/// Moves the loader to the position at which `slotline_loader_state` was called, for this loader or for another one with the
-/// same data and options (options such as the number of workers may differ). The next `slotline_loader_epoch` delivers the rest
-/// of that pass. A pass that has not ended is abandoned, unless the bytes are not a state at all.
+/// Moves the loader to the position that `slotline_loader_state` returned, for this loader or for
+/// another one with the same data and options (options such as the number of workers may differ).
+/// The next `slotline_loader_epoch` delivers the rest of that pass. A pass that has not ended is
+/// abandoned, unless the bytes are not a state at all.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: the bytes are damaged, or come
-/// from a loader that does not match; except for the abandoned pass, the loader is unchanged.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: the
+/// bytes are damaged, or are the state of a loader that does not match; apart from the abandoned
+/// pass, the loader is unchanged.
 ///
 /// # Safety
 ///

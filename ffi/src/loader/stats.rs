@@ -10,33 +10,33 @@ use crate::abi::{
 use crate::loader::handle;
 use crate::loader::slotline_loader;
 
-/// What a loader has done since it was made. Times are in seconds.
+/// Statistics of a loader since it was created. Times are in seconds.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct slotline_stats {
     /// `sizeof(slotline_stats)`, set by the caller.
     pub struct_size: usize,
-    /// Passes started.
+    /// The number of passes started.
     pub passes: u64,
-    /// Batches delivered.
+    /// The number of batches delivered.
     pub batches: u64,
-    /// Samples in the delivered batches.
+    /// The number of samples in the delivered batches.
     pub samples: u64,
-    /// Bytes of these samples.
+    /// The number of bytes in these samples.
     pub bytes: u64,
-    /// Errors that took the place of a batch.
+    /// The number of errors that took the place of a batch.
     pub errors: u64,
-    /// Samples that were skipped or replaced.
+    /// The number of samples that were skipped or replaced.
     pub bad_samples: u64,
-    /// Batches whose packed samples needed more than their room.
+    /// The number of batches whose packed samples needed more than the reserved memory.
     pub spilled_batches: u64,
-    /// Bytes that were allocated for these batches.
+    /// The number of bytes that were allocated for these batches.
     pub spilled_bytes: u64,
-    /// How many batches can exist at once.
+    /// The number of batches that can exist at the same time.
     pub depth: u64,
     /// The number of workers.
     pub num_workers: u64,
-    /// The time within passes.
+    /// The time spent in passes.
     pub elapsed: f64,
     /// The part of `elapsed` in `slotline_loader_epoch`.
     pub starting: f64,
@@ -44,35 +44,38 @@ pub struct slotline_stats {
     pub waiting: f64,
     /// The part of `elapsed` in which the caller waited for another thread to free batches.
     pub held: f64,
-    /// The average number of finished batches at the time when the caller asked for one.
+    /// The average number of finished batches when the caller requested one.
     pub ready: f64,
-    /// The time of all workers in the dataset's code, except for `slotline_sample_write`. What a callback writes in place, into
-    /// the memory from `slotline_sample_row`, cannot be told apart, and is in this time.
+    /// The time that all workers spent in the dataset's code, except in `slotline_sample_write`. It
+    /// includes a callback's direct writes to memory from `slotline_sample_row`, which cannot be
+    /// measured separately.
     pub worker_reading: f64,
-    /// The time of all workers writing samples into their rows (in `slotline_sample_write`, if they come from callbacks), or in
-    /// the collate function.
+    /// The time that all workers spent writing samples into their rows (in `slotline_sample_write`
+    /// for callbacks), or in the collate function.
     pub worker_writing: f64,
-    /// The time of all workers waiting because everything that may be prefetched was loaded.
+    /// The time that all workers waited because everything that may be prefetched was loaded.
     pub worker_waiting: f64,
-    /// The time in which all workers left batches to the caller, which loaded them faster than they could have been handed
-    /// over.
+    /// The time in which all workers left the loading to the caller, because it loaded batches
+    /// faster than they could be handed over.
     pub worker_resting: f64,
-    /// The same time as `worker_reading`, of the calling thread.
+    /// Like `worker_reading`, for the calling thread.
     pub caller_reading: f64,
-    /// The same time as `worker_writing`, of the calling thread.
+    /// Like `worker_writing`, for the calling thread.
     pub caller_writing: f64,
-    /// The time of all workers in a sampler that draws during the pass, or waiting for a thread in it.
+    /// The time that all workers spent in a sampler that draws during the pass, or waiting for
+    /// another thread in it.
     pub worker_drawing: f64,
-    /// The same time of the calling thread.
+    /// Like `worker_drawing`, for the calling thread.
     pub caller_drawing: f64,
-    /// The number of batches for which memory was added because the caller held more than planned.
+    /// The number of batches that were additionally allocated because the caller held more than
+    /// `hold`.
     pub extra_batches: u64,
-    /// Bytes that were allocated for them.
+    /// The number of bytes that were allocated for these batches.
     pub extra_bytes: u64,
-    /// The time of all workers decoding pictures, tables and packed shards, which is not in `worker_reading` and
-    /// `worker_writing`.
+    /// The time that all workers spent decoding pictures, tables and compressed shards. It is not
+    /// included in `worker_reading` and `worker_writing`.
     pub worker_decoding: f64,
-    /// The same time of the calling thread.
+    /// Like `worker_decoding`, for the calling thread.
     pub caller_decoding: f64,
 }
 
@@ -145,8 +148,9 @@ pub unsafe extern "C" fn slotline_loader_stats(
     }
 }
 
-/// Returns all statistics as JSON: what each worker did, the slowest samples, and the samples that are bad or stuck. The caller
-/// owns the text. On failure `*out` is NULL. Can be called from any thread at any time, even while another call uses the
+/// Returns all statistics as JSON, including the work of each worker, the slowest samples, and the
+/// samples that are bad or still being read for too long. The caller owns the text. On failure
+/// `*out` is NULL. Can be called from any thread at any time, even while another call uses the
 /// loader.
 ///
 /// # Errors
@@ -166,8 +170,9 @@ pub unsafe extern "C" fn slotline_loader_stats_json(
     unsafe { stats_text(loader, out, error, |stats| serde_json::to_string(&stats).map_err(not_serialised)) }
 }
 
-/// Returns a text that says what limited the loader so far. The caller owns it. On failure `*out` is NULL. Can be called from
-/// any thread at any time, even while another call uses the loader.
+/// Returns a text about what has limited the loader's speed so far. The caller owns it. On failure
+/// `*out` is NULL. Can be called from any thread at any time, even while another call uses the
+/// loader.
 ///
 /// # Errors
 ///
@@ -186,8 +191,9 @@ pub unsafe extern "C" fn slotline_loader_verdict(
     unsafe { stats_text(loader, out, error, |stats| Ok(stats.verdict().to_string())) }
 }
 
-/// Returns the warnings of the loader since it was made, one per line; usually there are none. The caller owns the text. On
-/// failure `*out` is NULL. `on_warning` in `slotline_options` receives these and others when they are noticed.
+/// Returns the warnings since the loader was created, one per line; usually there are none. The
+/// caller owns the text. On failure `*out` is NULL. `on_warning` in `slotline_options` receives
+/// these and other warnings at once.
 ///
 /// # Errors
 ///
@@ -206,7 +212,7 @@ pub unsafe extern "C" fn slotline_loader_warnings(
     unsafe { made(out, error, || Ok(slotline_bytes::new(lines(handle::enter(loader)?.loader().warnings())))) }
 }
 
-/// Makes a string from a loader's statistics.
+/// Creates a text from a loader's statistics.
 ///
 /// # Safety
 ///

@@ -1,5 +1,6 @@
-//! The atomics of handles, defined here so that tests can replace them: with `--cfg delays`, a random delay precedes each
-//! operation (see `slotline_core::sync`), and tests can run code when a call enters or leaves a loader.
+//! The atomics of handles. Tests can replace them: with `--cfg delays`, a random delay precedes
+//! each operation (see `slotline_core::sync`), and tests can run code when a call enters or leaves
+//! a loader.
 
 #[cfg(delays)]
 pub(crate) use slotline_core::sync::watched::{AtomicBool, AtomicUsize};
@@ -11,9 +12,9 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(delays), expect(unreachable_pub, reason = "tests see it, with delays"))]
 pub enum Step {
-    /// The call is counted, and has done nothing yet.
+    /// The call is counted, but has done nothing else yet.
     In,
-    /// The call has done everything, and is still counted.
+    /// The call has finished its work, but is still counted.
     Out,
 }
 

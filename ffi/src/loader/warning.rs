@@ -1,4 +1,4 @@
-//! Warnings, which a callback receives.
+//! Warnings, and the callback that receives them.
 
 use std::ffi::{CString, c_char, c_void};
 
@@ -6,75 +6,78 @@ use slotline::loader::{By, Warning};
 
 use crate::abi::Owner;
 
-/// Workers take turns on too few cores.
+/// There are more workers than cores, so they take turns.
 pub const SLOTLINE_WARNING_MANY_WORKERS: u32 = 0;
-/// A pass has no batch, because of `drop_last`.
+/// A pass has no batches, because of `drop_last`.
 pub const SLOTLINE_WARNING_NO_BATCH: u32 = 1;
 /// The memory of the batches could not be page-locked.
 pub const SLOTLINE_WARNING_NOT_LOCKED: u32 = 2;
-/// `pin_memory` has no effect on what a collate function makes.
+/// `pin_memory` has no effect on the results of a collate function.
 pub const SLOTLINE_WARNING_NOTHING_TO_PIN: u32 = 3;
 /// A stream returned more samples than its length.
 pub const SLOTLINE_WARNING_OVERLONG: u32 = 4;
-/// More batches are held than `hold`, so more memory was allocated.
+/// The caller holds more batches than `hold`, so more memory was allocated.
 pub const SLOTLINE_WARNING_KEPT: u32 = 5;
-/// To resume, everything before the state is read again.
+/// To resume, all samples before the saved position are read again.
 pub const SLOTLINE_WARNING_FAST_FORWARD: u32 = 6;
 /// A worker could not be bound to its core.
 pub const SLOTLINE_WARNING_NOT_BOUND: u32 = 7;
-/// Workers cannot be bound, because the system does not say which cores there are.
+/// Workers cannot be bound, because the system does not report its cores.
 pub const SLOTLINE_WARNING_UNKNOWN_CORES: u32 = 8;
-/// A sample takes longer than `watchdog_ms`: the watchdog's report, once for each time that a thread reads it.
+/// A sample has taken longer than `watchdog_ms`; reported once for each time that a thread reads
+/// the sample.
 pub const SLOTLINE_WARNING_STUCK: u32 = 9;
-/// A sample was skipped or replaced (`on_error`); once for each index.
+/// A sample was skipped or replaced (`on_error`); reported once for each index.
 pub const SLOTLINE_WARNING_BAD_SAMPLE: u32 = 10;
-/// A worker process ended or was killed (`sample_timeout_ms`), and another one takes its place.
+/// A worker process ended or was killed (`sample_timeout_ms`), and was replaced.
 pub const SLOTLINE_WARNING_WORKER_REPLACED: u32 = 11;
-/// A worker process ended, and none takes its place.
+/// A worker process ended, and was not replaced.
 pub const SLOTLINE_WARNING_WORKER_LOST: u32 = 12;
-/// Packed samples needed more memory than their batch has room for (`on_overflow`); once.
+/// Packed samples needed more memory than is reserved for their batch (`on_overflow`); reported
+/// once.
 pub const SLOTLINE_WARNING_SPILLED: u32 = 13;
-/// The loader was freed, but some of its threads are still in callbacks after `close_timeout_ms`.
+/// The loader was freed, but some of its threads were still in callbacks after `close_timeout_ms`.
 pub const SLOTLINE_WARNING_LEFT_BEHIND: u32 = 14;
 /// A warning that this version of the header has no constant for.
 pub const SLOTLINE_WARNING_OTHER: u32 = 15;
 
-/// A problem that does not stop a loader. It is lent to the callback until the callback returns. Later versions may have more
-/// fields.
+/// A problem that does not stop a loader. The callback may use the struct until it returns. Later
+/// versions may add fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct slotline_warning {
     /// The size of this struct in the library.
     pub struct_size: usize,
-    /// What it is about: `SLOTLINE_WARNING_STUCK`, for example. Later versions may have more of these.
+    /// The kind of the warning, such as `SLOTLINE_WARNING_STUCK`. Later versions may add values.
     pub kind: u32,
     /// Always 0.
     pub reserved: u32,
-    /// What happened, and what to do, in UTF-8.
+    /// What happened, and what to do about it, in UTF-8.
     pub message: *const c_char,
-    /// The dataset index of the sample; -1 if there is none.
+    /// The dataset index of the sample; -1 if the warning is not about one sample.
     pub index: i64,
-    /// The number of the batch in its pass; -1 if there is none.
+    /// The number of the batch in its pass; -1 if the warning is not about one batch.
     pub task: i64,
-    /// The number of the worker; -1 if there is none, or if it is the thread that asks for batches.
+    /// The index of the worker; -1 if there is none, or if it is the thread that requests batches.
     pub worker: i64,
     /// For `SLOTLINE_WARNING_STUCK`, how long the thread has spent on the sample, in seconds; otherwise 0.
     pub seconds: f64,
 }
 
-/// Receives a warning when it is noticed, in the thread that notices it: the one that makes or uses the loader, the
-/// watchdog's, or the one that looks after worker processes. So it may run in several threads at once, and it delays that
-/// thread. It may call what any thread may call at any time, such as `slotline_loader_stop`.
+/// Receives a warning in the thread that detects it: the one that creates or uses the loader, the
+/// watchdog's, or the one that monitors worker processes. So it may run in several threads
+/// concurrently, and it delays that thread. It may call functions that any thread may call at any
+/// time, such as `slotline_loader_stop`.
 pub type slotline_on_warning = Option<unsafe extern "C" fn(user: *mut c_void, warning: *const slotline_warning)>;
 
-/// The callback, with its user pointer.
+/// The callback and its user pointer.
 pub(crate) struct Listener {
     pub(crate) owner: Owner,
     pub(crate) listen: unsafe extern "C" fn(*mut c_void, *const slotline_warning),
 }
 
 impl Listener {
-    /// Tells the user of a warning.
+    /// Passes a warning to the user's callback.
     pub(crate) fn hear(&self, warning: &Warning) {
         let mut message = warning.to_string();
         message.retain(|c| c != '\0');
@@ -103,7 +106,8 @@ impl Listener {
             worker: number(worker),
             seconds,
         };
-        // SAFETY: the user has agreed that any thread may call it this way; the warning is lent to it while it runs.
+        // SAFETY: the user has guaranteed that any thread may call it this way; the warning is
+        // valid during the call.
         unsafe { (self.listen)(self.owner.user(), &warning) };
     }
 }

@@ -1,4 +1,4 @@
-//! Batch samplers: which samples each batch has.
+//! Batch samplers: the lists of indices that form the batches of a pass.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -13,8 +13,9 @@ use crate::abi::{
 };
 use crate::sampling::sampler::slotline_sampler;
 
-/// A batch sampler: the batches of a loader's passes. A loader keeps what it needs of the batch sampler, so it may be freed
-/// once the loader is made, and may be used for several loaders. Any number of threads may use it at once.
+/// A batch sampler: the lists of indices that form the batches of a loader's passes. A loader
+/// copies what it needs, so the batch sampler may be freed once the loader was created, and may be
+/// used for several loaders. Any number of threads may use it concurrently.
 #[derive(Clone, Debug)]
 pub struct slotline_batch_sampler(Kind);
 
@@ -25,7 +26,7 @@ enum Kind {
     Callback(Arc<Calls>),
 }
 
-/// Lists of indices, stored in sequence.
+/// Lists of indices, stored one after another.
 #[derive(Debug)]
 struct Lists {
     indices: Box<[usize]>,
@@ -35,13 +36,15 @@ struct Lists {
     most: usize,
 }
 
-/// Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most `room`, to
-/// `*len`. Returns 0; or 1 after the last batch; or fails with `slotline_fail`, which ends the pass. The thread that begins the
-/// batch calls it, one thread at a time per loader.
+/// Writes the indices of batch `batch` of pass `pass` (both from 0) to `indices`, and their number,
+/// at most `room`, to `*len`. Returns 0; or 1 after the last batch; or another value after setting
+/// the reason with `slotline_fail`, which ends the pass. It is called by the thread that begins the
+/// batch, for each loader by one thread at a time.
 ///
-/// `seed` is the same for all batches of a pass, and another random number in each pass. It depends on the loader's seed or
-/// generator, or else on the process's default generator. A pass that is resumed gets the same `pass` and `seed`; before it
-/// continues, this is called again for the batches before that point, and not for the passes before it.
+/// `seed` is the same for all batches of a pass, and a new random number in each pass. It is drawn
+/// from the loader's seed or generator, or else from the process's default generator. A resumed
+/// pass gets the same `pass` and `seed`; before it continues, this is called again for its earlier
+/// batches, but not for earlier passes.
 pub type slotline_batches = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -63,7 +66,7 @@ pub struct slotline_batches_callback {
     pub struct_size: usize,
     /// The user pointer that is passed to the callbacks.
     pub user: *mut c_void,
-    /// The maximum number of indices of a batch.
+    /// The maximum number of indices in a batch.
     pub max_batch_size: usize,
     /// Writes the batches.
     pub batches: slotline_batches,
@@ -76,7 +79,7 @@ unsafe impl Versioned for slotline_batches_callback {
     const END: usize = versioned::end!(drop);
 }
 
-/// The callback.
+/// The callback and its user pointer.
 #[derive(Debug)]
 struct Calls {
     owner: Owner,
@@ -87,7 +90,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Returns the batches of a pass.
+    /// Returns an iterator over the batches of a pass.
     fn pass(self: Arc<Self>, pass: u64, seed: u64) -> impl Iterator<Item = Result<Vec<usize>, BoxError>> + Send {
         let mut room = Vec::new();
         (0..).map_while(move |batch| {
@@ -100,7 +103,8 @@ impl Calls {
             let mut len = 0;
             let outcome = answer(|failure| {
                 let (user, indices) = (self.owner.user(), room.as_mut_ptr());
-                // SAFETY: the user has agreed that it may be called this way; `room` is as long as the length that is passed.
+                // SAFETY: the user has guaranteed that it may be called this way; `room` has the
+                // length that is passed.
                 unsafe { (self.batches)(user, pass, seed, batch, indices, room.len(), &mut len, failure) }
             });
             Some(match outcome {
@@ -157,9 +161,9 @@ unsafe fn make(
     unsafe { made(out, error, || kind().map(slotline_batch_sampler)) }
 }
 
-/// Makes a batch sampler that groups a sampler's indices into batches of `batch_size` (torch's `BatchSampler`). With
-/// `drop_last`, a last batch with fewer indices is left out. It copies what it needs from `sampler`. Can be called from any
-/// thread.
+/// Creates a batch sampler that groups a sampler's indices into batches of `batch_size` (torch's
+/// `BatchSampler`). With `drop_last`, a last batch with fewer indices is left out. It copies what
+/// it needs from `sampler`. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -185,8 +189,9 @@ pub unsafe extern "C" fn slotline_batch_sampler_of(
     }
 }
 
-/// Makes a batch sampler of `n` lists of indices, the same in each pass. List `i` is the range of `indices` from `offsets[i]` to
-/// `offsets[i + 1]`. The lists are copied. Can be called from any thread.
+/// Creates a batch sampler from `n` lists of indices, the same in each pass. List `i` is the range
+/// of `indices` from `offsets[i]` to `offsets[i + 1]`. The lists are copied. Can be called from any
+/// thread.
 ///
 /// # Errors
 ///
@@ -221,8 +226,8 @@ pub unsafe extern "C" fn slotline_batch_sampler_lists(
     }
 }
 
-/// Makes a batch sampler from a callback. The sampler takes ownership of the callback's user pointer, even if this function
-/// fails. Can be called from any thread.
+/// Creates a batch sampler from a callback. The sampler takes ownership of the callback's user
+/// pointer, even if this function fails. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -247,14 +252,14 @@ pub unsafe extern "C" fn slotline_batch_sampler_from_callback(
     }
 }
 
-/// Frees a batch sampler. Does nothing for NULL. Loaders that were made with it are not affected. Can be called from any
-/// thread.
+/// Frees a batch sampler. Does nothing for NULL. Loaders created with it are not affected. Can be
+/// called from any thread.
 ///
 /// # Safety
 ///
 /// `sampler` must be NULL or a batch sampler that was not freed; it must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_sampler_free(sampler: *mut slotline_batch_sampler) {
-    // SAFETY: `make` made the sampler, and the caller gives it up.
+    // SAFETY: `make` created the sampler, and the caller transfers its ownership.
     unsafe { free(sampler) }
 }

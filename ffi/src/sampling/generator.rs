@@ -1,23 +1,23 @@
-//! Generators of random numbers.
+//! Random number generators.
 
 use slotline::rng::{Generator, SharedGenerator, default_generator};
 
 use crate::abi::{free, made, slotline_error, slotline_status};
 
-/// A generator of random numbers (`torch.Generator`): it gives the same numbers as PyTorch's with the same seed. Any number of
-/// threads may use it at once; each call that draws from it, and each pass of a loader or sampler that does, continues its
-/// sequence.
+/// A random number generator, equivalent to `torch.Generator`: with the same seed it returns the
+/// same numbers as PyTorch's. Any number of threads may use it concurrently. Each call that draws
+/// from it continues its sequence, and so does each pass of a loader or sampler that draws from it.
 #[derive(Debug)]
 pub struct slotline_generator(SharedGenerator);
 
 impl slotline_generator {
-    /// Returns the generator, for another owner.
+    /// Returns another reference to the generator.
     pub(crate) fn shared(&self) -> SharedGenerator {
         self.0.clone()
     }
 }
 
-/// Calls a function with a generator, which is the process's default generator for NULL.
+/// Calls a function with a generator; NULL stands for the process's default generator.
 ///
 /// # Safety
 ///
@@ -33,7 +33,7 @@ pub(crate) unsafe fn with_generator<T>(
     }
 }
 
-/// Makes a generator with a seed. Can be called from any thread.
+/// Creates a generator with a seed. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -59,6 +59,6 @@ pub unsafe extern "C" fn slotline_generator_new(
 /// `generator` must be NULL or a generator that was not freed; it must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_generator_free(generator: *mut slotline_generator) {
-    // SAFETY: `made` made the generator, and the caller gives it up.
+    // SAFETY: `made` created the generator, and the caller transfers its ownership.
     unsafe { free(generator) }
 }

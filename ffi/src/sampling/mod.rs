@@ -1,4 +1,4 @@
-//! Which samples a pass visits, in which order, and which of them form a batch.
+//! Samplers: which samples a pass visits, in which order, and which of them form a batch.
 
 mod batch_sampler;
 mod generator;

@@ -1,4 +1,4 @@
-//! Orders that a callback draws.
+//! Samplers whose order a callback draws.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -10,12 +10,14 @@ use slotline::sampler::{Order, Sampler, SamplerError, Saved, put, put_generator}
 
 use crate::abi::{Failure, Owner, Versioned, call, slotline_drop, slotline_failure, versioned};
 
-/// Writes the `len` indices of pass `pass`, from 0, to `indices`: the whole pass in one call. Returns 0, or fails with
-/// `slotline_fail`. The thread that starts the pass calls it.
+/// Writes the `len` indices of pass `pass`, from 0, to `indices`: the whole pass in one call.
+/// Returns 0, or another value after setting the reason with `slotline_fail`. It is called by the
+/// thread that starts the pass.
 ///
-/// `seed` is another random number in each pass. It comes from where a random sampler's numbers come from: the sampler's seed or
-/// generator, or else the process's default generator. A loader that loads a state calls this for the pass that it resumes, with
-/// the same `pass` and `seed`, and not for the passes before it; so an order that depends only on them resumes.
+/// `seed` is a new random number in each pass. It is drawn as for other random samplers: from the
+/// sampler's seed or generator, or else from the process's default generator. After loading a
+/// state, a loader calls this for the pass that it resumes, with the same `pass` and `seed`, but
+/// not for earlier passes. So an order that depends only on these two can be resumed.
 pub type slotline_order = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -35,9 +37,9 @@ pub struct slotline_order_callback {
     pub struct_size: usize,
     /// The user pointer that is passed to the callbacks.
     pub user: *mut c_void,
-    /// The number of indices of a pass.
+    /// The number of indices in a pass.
     pub len: usize,
-    /// Draws a pass.
+    /// Writes the order of a pass.
     pub order: slotline_order,
     /// Called once when the sampler is no longer needed, on any thread; may be NULL.
     pub drop: slotline_drop,
@@ -48,7 +50,7 @@ unsafe impl Versioned for slotline_order_callback {
     const END: usize = versioned::end!(drop);
 }
 
-/// The callback.
+/// The callback and its user pointer.
 #[derive(Debug)]
 pub(crate) struct Calls {
     owner: Owner,
@@ -61,7 +63,7 @@ impl Calls {
     ///
     /// # Safety
     ///
-    /// `callback` must be as `slotline_order_callback` documents it.
+    /// `callback` must be NULL or valid as documented at `slotline_order_callback`.
     pub(crate) unsafe fn from_c(callback: *const slotline_order_callback) -> Result<Self, Failure> {
         // SAFETY: the caller guarantees that `callback` is valid for its `struct_size`.
         let (c, owner) = unsafe { versioned::read(callback, "callback", |c| Owner::new(c.user, c.drop))? };
@@ -76,7 +78,7 @@ const NAME: &str = "Ordered";
 /// The sampler of one loader.
 pub(crate) struct Ordered {
     calls: Arc<Calls>,
-    /// Where the seeds of the passes come from, if not from the generator that the loader passes.
+    /// The generator of the passes' seeds; `None` if it is the one that the loader passes.
     generator: Option<SharedGenerator>,
     /// The number of passes drawn.
     passes: u64,
@@ -107,7 +109,8 @@ impl Sampler for Ordered {
         };
         call("the sampler's order", |failure| {
             let (user, table) = (self.calls.owner.user(), table.as_mut_ptr());
-            // SAFETY: the user has agreed that any thread may call it this way; `indices` has room for `len` numbers.
+            // SAFETY: the user has guaranteed that any thread may call it this way; `indices` has
+            // room for `len` numbers.
             unsafe { (self.calls.order)(user, self.passes, seed as u64, table, len, failure) }
         })?;
         self.passes += 1;
@@ -125,7 +128,7 @@ impl Sampler for Ordered {
     }
 
     fn restore(&mut self, text: &str, _: Range<usize>) -> Result<(), BoxError> {
-        // Older states contain only the number of passes, and had no seeds.
+        // States from older versions contain only the number of passes, and no seeds.
         self.passes = if let Ok(passes) = text.parse() {
             passes
         } else {

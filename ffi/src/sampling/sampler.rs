@@ -1,6 +1,7 @@
 //! Samplers: the order in which a pass visits the samples.
 //!
-//! A handle describes a sampler; each loader builds a separate sampler from it, for the length of its dataset.
+//! A handle only describes a sampler. Each loader builds a separate sampler from it, for the length
+//! of its dataset.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -17,9 +18,10 @@ use crate::abi::{Failure, check, free, guarded, made, slotline_error, slotline_s
 use crate::sampling::generator::slotline_generator;
 use crate::sampling::order::{Calls, Ordered, slotline_order_callback};
 
-/// A sampler: the order of a loader's passes. A loader copies what it needs from the sampler, so the sampler may be freed once
-/// the loader is made, and may be used for several loaders. Unless `slotline_sampler_seed` sets a seed, the sampler draws from
-/// the process's default generator (`slotline_manual_seed`), as torch's samplers do, and not from the loader's `seed`. Only one
+/// A sampler: the order of a loader's passes. A loader copies what it needs, so the sampler may be
+/// freed once the loader was created, and may be used for several loaders. Unless
+/// `slotline_sampler_seed` sets a seed, the sampler draws from the process's default generator
+/// (`slotline_manual_seed`), as torch's samplers do, and not from the loader's `seed`. Only one
 /// thread at a time may use a sampler.
 #[derive(Clone, Debug)]
 pub struct slotline_sampler {
@@ -27,12 +29,12 @@ pub struct slotline_sampler {
     source: Source,
 }
 
-/// What a sampler draws from.
+/// The generator that a sampler draws from.
 #[derive(Clone, Debug)]
 enum Source {
     /// The process's default generator.
     Default,
-    /// A separate generator for each loader.
+    /// A separate generator with this seed for each loader.
     Seed(u64),
     Shared(SharedGenerator),
 }
@@ -90,7 +92,7 @@ impl slotline_sampler {
     }
 }
 
-/// Visits the same indices in each pass.
+/// A sampler that visits the same indices in each pass.
 struct List {
     indices: Arc<[usize]>,
     digest: u64,
@@ -128,7 +130,7 @@ impl Sampler for List {
     }
 
     fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
-        // Older states contain only the length.
+        // States from older versions contain only the length.
         let (len, digest) = saved.split_once(':').map_or((saved, None), |(len, digest)| (len, Some(digest)));
         let digest = digest.map(|digest| u64::from_str_radix(digest, 16)).transpose()?;
         let (len, own): (usize, _) = (len.parse()?, self.indices.len());
@@ -158,9 +160,9 @@ unsafe fn make(
     unsafe { made(out, error, || kind().map(|kind| slotline_sampler { kind, source: Source::Default })) }
 }
 
-/// Makes a sampler that draws a new random order in each pass, or, with `replacement`, independent random indices (torch's
-/// `RandomSampler`). `num_samples` is the number of samples of a pass; 0: the length of the dataset. Can be called from any
-/// thread.
+/// Creates a sampler that draws a new random order in each pass, or, with `replacement`,
+/// independent random indices (torch's `RandomSampler`). `num_samples` is the number of samples in
+/// a pass; 0: the length of the dataset. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -183,8 +185,8 @@ pub unsafe extern "C" fn slotline_sampler_random(
     }
 }
 
-/// Makes a sampler that visits these indices in a new random order in each pass (torch's `SubsetRandomSampler`). The indices
-/// are copied. Can be called from any thread.
+/// Creates a sampler that visits the given indices in a new random order in each pass (torch's
+/// `SubsetRandomSampler`). The indices are copied. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -204,8 +206,8 @@ pub unsafe extern "C" fn slotline_sampler_subset_random(
     unsafe { make(out, error, || Ok(Kind::SubsetRandom(check::slice(indices, n, "indices")?.into()))) }
 }
 
-/// Makes a sampler that draws `num_samples` indices by weight (torch's `WeightedRandomSampler`); `weights[i]` is the weight of
-/// sample `i`. The weights are copied. Can be called from any thread.
+/// Creates a sampler that draws `num_samples` indices by weight (torch's `WeightedRandomSampler`);
+/// `weights[i]` is the weight of sample `i`. The weights are copied. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -232,9 +234,10 @@ pub unsafe extern "C" fn slotline_sampler_weighted(
     }
 }
 
-/// Makes a sampler for one replica's share of the dataset (torch's `DistributedSampler`): that of `rank`, which must be below
-/// `num_replicas`. All replicas must use the same seed, and must call `slotline_sampler_set_epoch` with the same epoch before
-/// each pass. Can be called from any thread.
+/// Creates a sampler for the share of the dataset that the process `rank` loads (torch's
+/// `DistributedSampler`). `rank` must be below `num_replicas`. All processes must use the same
+/// seed, and must call `slotline_sampler_set_epoch` with the same epoch before each pass. Can be
+/// called from any thread.
 ///
 /// # Errors
 ///
@@ -262,8 +265,9 @@ pub unsafe extern "C" fn slotline_sampler_distributed(
     }
 }
 
-/// Makes a sampler that visits the samples in a new random order in each pass without using memory for the order, for datasets
-/// of billions of samples. torch has no equivalent. Can be called from any thread.
+/// Creates a sampler that visits the samples in a new random order in each pass, without storing
+/// the order, for datasets of billions of samples. torch has no equivalent. Can be called from any
+/// thread.
 ///
 /// # Errors
 ///
@@ -281,8 +285,8 @@ pub unsafe extern "C" fn slotline_sampler_feistel(
     unsafe { make(out, error, || Ok(Kind::Cipher)) }
 }
 
-/// Makes a sampler that visits these indices, in this order, in each pass. The indices are copied. Can be called from any
-/// thread.
+/// Creates a sampler that visits the given indices, in the given order, in each pass. The indices
+/// are copied. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -302,8 +306,8 @@ pub unsafe extern "C" fn slotline_sampler_indices(
     unsafe { make(out, error, || Ok(Kind::List(check::slice(indices, n, "indices")?.into()))) }
 }
 
-/// Makes a sampler from a callback. The sampler takes ownership of the callback's user pointer, even if this function fails.
-/// Can be called from any thread.
+/// Creates a sampler from a callback. The sampler takes ownership of the callback's user pointer,
+/// even if this function fails. Can be called from any thread.
 ///
 /// # Errors
 ///
@@ -329,8 +333,9 @@ pub extern "C" fn slotline_manual_seed(seed: u64) {
     guarded((), || manual_seed(seed));
 }
 
-/// Gives a sampler a separate generator with this seed, in loaders that are made from now on. Has no effect on samplers that
-/// draw nothing, or on distributed samplers, which have a seed already. Does nothing for NULL.
+/// Sets a seed: loaders created from now on use the sampler with a separate generator with this
+/// seed. Has no effect on samplers that draw nothing, or on distributed samplers, which have their
+/// own seed. Does nothing for NULL.
 ///
 /// # Safety
 ///
@@ -343,9 +348,9 @@ pub unsafe extern "C" fn slotline_sampler_seed(sampler: *mut slotline_sampler, s
     }
 }
 
-/// Lets a sampler draw from a generator, in loaders that are made from now on; the process's default generator for NULL. The
-/// generator is shared, and may be freed. Has no effect on the same samplers as `slotline_sampler_seed`. Does nothing if
-/// `sampler` is NULL.
+/// Sets the generator that the sampler draws from, in loaders created from now on; NULL stands for
+/// the process's default generator. The generator is shared, and may be freed. Has no effect on
+/// samplers that draw nothing, or on distributed samplers. Does nothing if `sampler` is NULL.
 ///
 /// # Safety
 ///
@@ -363,8 +368,8 @@ pub unsafe extern "C" fn slotline_sampler_generator(
     }
 }
 
-/// Sets the epoch of the next pass of a distributed sampler, in all loaders that were made with it. Does nothing for other
-/// samplers, or for NULL. Can be called from any thread.
+/// Sets the epoch of the next pass of a distributed sampler, in all loaders created with it. Does
+/// nothing for other samplers, or for NULL. Can be called from any thread.
 ///
 /// # Safety
 ///
@@ -377,13 +382,14 @@ pub unsafe extern "C" fn slotline_sampler_set_epoch(sampler: *const slotline_sam
     }
 }
 
-/// Frees a sampler. Does nothing for NULL. Loaders that were made with it are not affected. Can be called from any thread.
+/// Frees a sampler. Does nothing for NULL. Loaders created with it are not affected. Can be called
+/// from any thread.
 ///
 /// # Safety
 ///
 /// The same as for `slotline_sampler_set_epoch`; the sampler must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_sampler_free(sampler: *mut slotline_sampler) {
-    // SAFETY: `make` made the sampler, and the caller gives it up.
+    // SAFETY: `make` created the sampler, and the caller transfers its ownership.
     unsafe { free(sampler) }
 }

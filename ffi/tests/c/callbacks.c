@@ -12,7 +12,7 @@ struct state {
   int64_t odd;
   int32_t (*misbehave)(struct state *state, slotline_sample *sample);
   slotline_loader *loader;
-  /* The samples that a collate callback is reading. */
+  /* The samples object that a collate callback is using. */
   slotline_samples *samples;
 };
 
@@ -30,7 +30,7 @@ static void drop(void *state) { atomic_fetch_add(&((struct state *)state)->drops
 
 static void drop_payload(void *state) { atomic_fetch_sub(&((struct state *)state)->payloads, 1); }
 
-/* Whether an error has the payload of a state, and nothing under other types. */
+/* Returns whether an error has this state as its payload, and nothing under other type names. */
 static int has_payload(const slotline_error *error, const struct state *state) {
   return slotline_error_payload(error, "state") == state && slotline_error_payload(error, "other") == NULL &&
          slotline_error_payload(error, NULL) == NULL;
@@ -82,7 +82,8 @@ static slotline_loader *loader_of(struct state *state, const slotline_options *o
   return loader;
 }
 
-/* Checks a batch whose samples derive from their indices, and returns a sum of its random numbers. */
+/* Checks a batch whose values derive from the samples' indices, and returns the sum of its random
+ * numbers. */
 static uint64_t check_batch(const slotline_batch *batch) {
   const slotline_tensor row = field(batch, 0), padded = field(batch, 1), packed = field(batch, 2), odd = field(batch, 3),
                         random = field(batch, 4);
@@ -125,7 +126,8 @@ static void samples_are_the_same_with_any_workers(void) {
   CHECK(sums[0] != 0 && sums[0] == sums[1] && sums[0] == sums[2]);
 }
 
-/* The ways in which a read callback can fail, and the text that the error's message must contain. */
+/* Makes the sample fail with a payload. This is the first of the ways in which a read callback can
+ * fail. */
 static int32_t fail(struct state *state, slotline_sample *sample) {
   atomic_fetch_add(&state->payloads, 2);
   slotline_sample_fail_with(sample, "replaced", state, "state", drop_payload);
@@ -136,7 +138,7 @@ static int32_t fail_without_message(struct state *state, slotline_sample *sample
   (void)state, (void)sample;
   return -3;
 }
-/* The end of a stream, which this dataset is not. */
+/* Returns the code for the end of a stream, which is invalid for this dataset. */
 static int32_t end(struct state *state, slotline_sample *sample) {
   (void)state;
   write_from(sample, 1, 0);
@@ -236,7 +238,7 @@ static void a_failed_sample_takes_the_place_of_its_batch(size_t workers) {
     }
     slotline_loader_free(loader);
     CHECK(atomic_load(&state.drops) == 1);
-    /* The error keeps its payload after the loader. */
+    /* The error keeps its payload after the loader was freed. */
     const int fails = rows[i].misbehave == fail;
     CHECK(atomic_load(&state.payloads) == fails && has_payload(error, &state) == fails);
     slotline_error_free(error);
@@ -266,7 +268,7 @@ static int32_t free_the_loader(struct state *state, slotline_sample *sample) {
   return 0;
 }
 
-/* `slotline_sample_write` accepts memory that `slotline_sample_row` lent. */
+/* Passes memory from `slotline_sample_row` to `slotline_sample_write`, which must accept it. */
 static int32_t copy_rows_to_themselves(struct state *state, slotline_sample *sample) {
   (void)state;
   write_from(sample, 21, 0);
@@ -294,8 +296,8 @@ static int32_t read_more_samples(struct state *state, slotline_sample *sample) {
 /* Runs a pass of a loader whose callbacks use the loader, and returns the last status. */
 static slotline_status last_status_of_a_pass(struct state *state, size_t workers) {
   slotline_options options = options_of(10, workers);
-  /* Without workers the callback is called within `next`, as with the caller's help. With a worker it may be called while no
-   * call uses the loader. */
+  /* Without workers, `slotline_loader_next` calls the callback. With a worker, the callback may run
+   * while no call uses the loader. */
   options.help = workers == 0;
   slotline_loader *loader = loader_of(state, &options);
   OK(slotline_loader_epoch(loader, &error));
@@ -307,7 +309,8 @@ static slotline_status last_status_of_a_pass(struct state *state, size_t workers
     if (status != SLOTLINE_OK) return status;
     check_batch(batch);
     slotline_batch_free(batch);
-    /* The batch with the odd sample has come: a loader that was freed no longer exists. */
+    /* The batch with the odd sample was delivered; if its callback freed the loader, it no longer
+     * exists. */
     if (state->misbehave == free_the_loader && atomic_load(&state->reads) > 21) return status;
   }
 }
@@ -339,7 +342,7 @@ static void a_callback_can_free_its_loader(void) {
   CHECK(atomic_load(&state.drops) == 1);
 }
 
-/* Bad samples are handled as `on_error` says. */
+/* Tests that `on_error` determines what happens to bad samples. */
 static void bad_samples_are_skipped_or_replaced(size_t workers) {
   for (uint32_t on_error = SLOTLINE_ON_ERROR_SKIP; on_error <= SLOTLINE_ON_ERROR_REPLACE; ++on_error) {
     struct state state = {.odd = 21, .misbehave = fail};
@@ -360,7 +363,7 @@ static void bad_samples_are_skipped_or_replaced(size_t workers) {
   }
 }
 
-/* A stream of the numbers below LEN, of which each worker returns every n-th. */
+/* A cursor of a stream of the numbers below LEN, of which each of n workers returns every n-th. */
 struct cursor {
   size_t at, step;
 };
@@ -477,7 +480,7 @@ static void streams_can_fail_and_be_abandoned(size_t workers) {
   OK(slotline_loader_epoch(loader, &error));
   const uint64_t seen = read_stream(loader, SIZE_MAX, &errors);
   CHECK(errors == 1 && !(seen >> 21 & 1) && seen >> (LEN - 1));
-  /* During a pass. */
+  /* Save the state during a pass. */
   OK(slotline_loader_epoch(loader, &error));
   read_stream(loader, 2, &errors);
   slotline_loader_free(loader);
@@ -583,7 +586,7 @@ static void batches_can_be_anything(size_t workers) {
       CHECK(strstr(slotline_error_message(error), "no second one") && slotline_error_worker(error) == 1);
       ++inits;
     } else if (status == SLOTLINE_ERROR_SAMPLE || status == SLOTLINE_ERROR_COLLATE) {
-      /* Batch 1 has a sample that fails, and the callback refuses batch 2. */
+      /* Batch 1 has a sample that fails, and the collate callback itself fails for batch 2. */
       const int sample = status == SLOTLINE_ERROR_SAMPLE;
       CHECK(slotline_error_task(error) == (sample ? 1 : 2) && (slotline_error_index(error) == -1) == !sample);
       CHECK(strstr(slotline_error_message(error), sample ? "the disk is" : "not this batch") && has_payload(error, &state));
@@ -606,12 +609,13 @@ static void batches_can_be_anything(size_t workers) {
   slotline_loader_free(loader);
   CHECK(((const int64_t *)slotline_batch_user(kept))[1] == 0 && atomic_load(&state.batches) == 1);
   slotline_batch_free(kept);
-  /* The user pointers of the dataset and of the collate function. */
+  /* The user pointers of the dataset and of the collate function were dropped. */
   CHECK(atomic_load(&state.batches) == 0 && atomic_load(&state.drops) == 2 && atomic_load(&initial.drops) == 1);
   CHECK(atomic_load(&state.payloads) == 0);
 }
 
-/* Sample `odd` tries to. Batches of a callback that then fails say so. */
+/* The callback of sample `odd` tries to read more samples of its batch. The batch must then fail
+ * with that reason. */
 static void a_read_callback_cannot_read_samples_of_its_batch(int64_t odd) {
   struct state state = {.odd = odd, .misbehave = read_more_samples};
   collating = &state;
@@ -679,7 +683,7 @@ static void samplers_can_be_callbacks(size_t workers) {
     check_batch(batch);
     slotline_batch_free(batch);
   }
-  /* An index out of range, and an order that cannot be drawn. */
+  /* An index out of range fails in `next`, and an order that cannot be drawn fails in `epoch`. */
   slotline_status status = slotline_loader_epoch(loader, NULL);
   if (status == SLOTLINE_OK) status = slotline_loader_next(loader, &batch, NULL);
   CHECK(status == SLOTLINE_ERROR_SAMPLER || status == SLOTLINE_ERROR_SAMPLE);

@@ -7,7 +7,8 @@
 
 enum { LEN = 10 };
 
-/* Whether both parts are equal. (`a + b * I` is not used: some compilers round its product.) */
+/* Returns whether both parts are equal. (`a + b * I` is not used, since some compilers round the
+ * product.) */
 static int same(const void *at, double real, double imaginary, int is_double) {
   if (is_double) {
     const double _Complex number = *(const double _Complex *)at;
@@ -17,7 +18,8 @@ static int same(const void *at, double real, double imaginary, int is_double) {
   return (double)crealf(number) == real && (double)cimagf(number) == imaginary;
 }
 
-/* Field 0: [i - 2i, i + 3i] in place; field 1: i % 4 numbers i + 0.5i; field 2: i % 3 items of the same. */
+/* Writes sample n. Field 0: [n - 2i, n + 3i], in place; field 1: n % 4 numbers n + 0.5i; field 2: n
+ * % 3 items of that number. */
 static int32_t read_sample(void *user, size_t index, slotline_sample *sample) {
   (void)user;
   size_t bytes = 0;

@@ -1,4 +1,5 @@
-/* How long `slotline_loader_free` waits for a callback, and what it says about threads that it leaves behind. */
+/* Tests how long `slotline_loader_free` waits for a callback, and the warning about threads that
+ * are still in callbacks then. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <pthread.h>
@@ -7,7 +8,7 @@
 
 #include "proof.h"
 
-/* What the callbacks of one loader share. Sample 1 waits until it may go on. */
+/* The state that the callbacks of one loader share. Sample 1 waits until `may_go_on` is set. */
 struct state {
   atomic_int waits, may_go_on, done, drops, listener_drops, left_behind, others;
 };
@@ -17,7 +18,7 @@ static void nap(long milliseconds) {
   nanosleep(&time, NULL);
 }
 
-/* Waits until another thread has set a number, for a minute at most. */
+/* Waits until another thread has set a number to a value, for at most a minute. */
 static void await(atomic_int *number, int value) {
   for (int i = 0; i < 60000 && atomic_load(number) != value; ++i) nap(1);
   CHECK(atomic_load(number) == value);
@@ -49,7 +50,7 @@ static void listen(void *user, const slotline_warning *warning) {
 
 static void drop_listener(void *user) { atomic_fetch_add(&((struct state *)user)->listener_drops, 1); }
 
-/* Makes a loader whose worker is in sample 1. */
+/* Creates a loader, and waits until its worker is reading sample 1. */
 static slotline_loader *busy_loader(struct state *state, uint64_t close_timeout_ms) {
   const slotline_field field = {sizeof field, "number", SLOTLINE_I64, SLOTLINE_FIXED, 0, NULL};
   const slotline_map_dataset callbacks = {.struct_size = sizeof callbacks, .user = state, .len = 2, .fields = &field,
@@ -86,7 +87,7 @@ static void a_worker_that_does_not_return_is_left_behind(void) {
   slotline_loader_free(loader);
   CHECK(seconds() - start >= 0.05 && !atomic_load(&state.done));
   CHECK(atomic_load(&state.left_behind) == 1 && atomic_load(&state.others) == 0);
-  /* The worker keeps what it uses until it leaves the callback. */
+  /* The worker keeps the user's objects until it leaves the callback. */
   CHECK(atomic_load(&state.drops) == 0);
   atomic_store(&state.may_go_on, 1);
   await(&state.drops, 1);
@@ -106,7 +107,7 @@ static void a_loader_can_wait_for_ever(void) {
   pthread_t other;
   CHECK(pthread_create(&other, NULL, go_on_later, &state) == 0);
   slotline_loader_free(loader);
-  /* No callback runs any more. */
+  /* No callback is running. */
   CHECK(atomic_load(&state.done) && atomic_load(&state.drops) == 1 && atomic_load(&state.listener_drops) == 1);
   CHECK(atomic_load(&state.left_behind) == 0 && atomic_load(&state.others) == 0);
   pthread_join(other, NULL);

@@ -1,4 +1,5 @@
-/* Mistakes at the end of a loader and of a batch, which are reported. The argument says which one. */
+/* Frees a loader or a batch twice, or uses it after that, which must be reported. The argument
+ * selects the mistake. */
 
 #include "proof.h"
 
@@ -15,7 +16,7 @@ int main(int count, char **words) {
   slotline_batch_free(batch);
   if (strcmp(words[1], "batch") == 0) slotline_batch_free(batch);
   slotline_loader_free(loader);
-  /* Later loaders do not take its address. */
+  /* Later loaders must not reuse the address of the freed one. */
   for (int i = 0; i < 8; ++i) CHECK(slotline_loader_new(digits, NULL, &others[i], NULL) == SLOTLINE_OK);
   if (strcmp(words[1], "next") == 0) {
     CHECK(slotline_loader_next(loader, &batch, &error) == SLOTLINE_ERROR_INVALID);

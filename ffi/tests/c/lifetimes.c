@@ -15,7 +15,7 @@ static void drop_array(void *memory) {
   atomic_fetch_sub(&arrays_alive, 1);
 }
 
-/* Row i is `i, i + 1, ...`, in memory that is freed with the dataset. */
+/* Returns a dataset whose row i is `i, i + 1, ...`, in memory that is freed with the dataset. */
 static slotline_dataset *numbers(void) {
   const int64_t shape[] = {ROWS, WIDTH};
   int32_t *data = malloc(ROWS * WIDTH * sizeof *data);
@@ -42,7 +42,7 @@ static void check_rows(const void *rows, const int64_t *shape, int64_t first) {
     CHECK(((const int32_t *)rows)[i] == first + i / WIDTH + i % WIDTH);
 }
 
-/* The objects that are freed in each order. */
+/* The objects that are freed in every order. */
 enum { DATASET, LOADER, BATCH, TENSOR, OLD_TENSOR, THINGS };
 
 static void free_in_one_order(const int *order, size_t workers) {
@@ -112,8 +112,8 @@ static void free_in_every_order(int *order, int from, size_t workers) {
   }
 }
 
-/* A tensor keeps its batch's memory out of the ring while the loader continues. (With `in_order`, batches would queue for that
- * memory.) */
+/* Tests that a tensor's memory is not reused while the loader continues. (With `in_order`, later
+ * batches would wait for that memory.) */
 static void a_tensors_memory_is_not_reused(void) {
   slotline_dataset *dataset = numbers();
   slotline_options options = options_of(1, 1);
@@ -147,7 +147,8 @@ static void a_tensors_memory_is_not_reused(void) {
   CHECK(atomic_load(&arrays_alive) == 0);
 }
 
-/* Runs a whole pass, and asks again after its end; then abandons passes while a batch of each is still held. */
+/* Runs a whole pass, and requests a batch after its end; then abandons passes while a batch of each
+ * is still held. */
 static void a_pass_can_be_abandoned(size_t workers) {
   slotline_options options = options_of(64, workers);
   options.hold = 3;
@@ -170,7 +171,7 @@ static void a_pass_can_be_abandoned(size_t workers) {
   slotline_batch_free(kept[0]);
 }
 
-/* Holding more than `hold` batches can be an error, until one is freed. */
+/* Tests that holding more than `hold` batches can be an error, until one is freed. */
 static void held_batches_are_an_error_until_one_is_freed(size_t workers) {
   slotline_options options = options_of(64, workers);
   options.on_held = SLOTLINE_ON_HELD_FAIL;

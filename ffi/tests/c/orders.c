@@ -1,8 +1,9 @@
-/* Prints digests of orders and data, one line for each line of options on the standard input. orders.rs computes the same. */
+/* Prints digests of orders and data, one line for each line of options on the standard input.
+ * orders.rs computes the same digests. */
 
 #include "proof.h"
 
-/* FNV-1a. */
+/* The digest so far: an FNV-1a hash. */
 static uint64_t digest = 0;
 static void eat(const void *data, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) digest = (digest ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);

@@ -1,4 +1,5 @@
-/* Pipelines that decode pictures: `pictures PICTURE OUT` writes a decoded one to OUT. */
+/* Tests pipelines that decode pictures: `pictures PICTURE OUT` decodes PICTURE, and writes the
+ * result to OUT. */
 #include "proof.h"
 
 static unsigned char *read_file(const char *path, size_t *len) {
@@ -12,7 +13,7 @@ static unsigned char *read_file(const char *path, size_t *len) {
   return bytes;
 }
 
-/* Checks that a text is refused, with this message. */
+/* Checks that the text of a pipeline is rejected with this message. */
 static void refused(const char *text, const char *message) {
   slotline_pipeline *pipeline = (slotline_pipeline *)&pipeline;
   slotline_error *error = NULL;

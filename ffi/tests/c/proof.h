@@ -18,8 +18,8 @@
     }                                                                               \
   } while (0)
 
-/* Makes a call, which must pass on `&error` and return `wanted`. Every status except OK and END must have an error with a
- * message. */
+/* Makes a call, which must get `&error` and return `wanted`. Every status except OK and END must
+ * come with an error that has a message. */
 #define GIVES(wanted, call)                                                                                    \
   do {                                                                                                         \
     slotline_error *error = NULL;                                                                              \
@@ -45,7 +45,7 @@ static inline slotline_options options_of(int64_t batch_size, size_t num_workers
   return options;
 }
 
-/* Makes a loader of the digits. */
+/* Creates a loader of the digits. */
 static inline slotline_loader *digits(const slotline_options *options) {
   slotline_dataset *dataset = NULL;
   slotline_loader *loader = NULL;

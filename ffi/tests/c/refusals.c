@@ -1,10 +1,11 @@
-/* Calls every function of slotline.h with invalid arguments: nulls, structs that are too short or set fields that the library
- * does not know, and pointers that are not aligned. Prints the names of the functions in the table, which sanitized.rs compares
- * with those in the header. */
+/* Calls every function of slotline.h with invalid arguments: nulls, structs that are too short or
+ * set unknown fields, and misaligned pointers. Prints the names of the functions in the table,
+ * which the tests in Rust compare with those in the header. */
 
 #include "proof.h"
 
-/* A call that must fail. Makes it with an error object (`E`), whose message must contain `word`, and without one. */
+/* Makes a call that must fail, once with an error object (`E`), whose message must contain `word`,
+ * and once without. */
 #define REFUSED(word, call)                                                                            \
   do {                                                                                                 \
     slotline_error *error = NULL, **E = &error;                                                        \
@@ -20,7 +21,8 @@
     CHECK((call) == SLOTLINE_ERROR_INVALID);                                                                 \
   } while (0)
 
-/* Returns a struct of `size` bytes, in memory that ends with it: zeros, except for its size. */
+/* Returns a struct of `size` bytes, all zeros except for its size. The memory ends with the struct,
+ * so that reads beyond it are detected. */
 static void *sized(size_t size) {
   void *memory = calloc(1, size < sizeof size ? sizeof size : size);
   CHECK(memory);
@@ -28,7 +30,7 @@ static void *sized(size_t size) {
   return memory;
 }
 
-/* The call must fail for each struct size that is too short. */
+/* Makes a call with each struct size that is too short; it must fail. */
 #define REFUSED_WHEN_SHORT(type, word, call)                                 \
   do {                                                                       \
     const size_t sizes[] = {0, 1, sizeof(size_t), sizeof(type) - 1};         \
@@ -39,7 +41,7 @@ static void *sized(size_t size) {
     }                                                                        \
   } while (0)
 
-/* Returns an address that is aligned only for bytes. */
+/* Returns an address that is aligned only for single bytes. */
 static void *misaligned(void) {
   static uint64_t place[2];
   return (char *)place + 1;
@@ -76,7 +78,8 @@ static void drop(void *user) {
   ++dropped;
 }
 
-/* A call that takes ownership of a pointer must drop it once, for every error. The call is made twice. */
+/* Makes a call twice that takes ownership of a pointer. It must fail, and drop the pointer once
+ * each time. */
 #define REFUSED_AND_DROPPED(word, call) \
   do {                                  \
     dropped = 0;                        \
@@ -298,7 +301,7 @@ static void good_fields(void) {
     fields[i] = (slotline_field){sizeof *fields, NULL, SLOTLINE_F32, SLOTLINE_FIXED, 1, two};
 }
 
-/* The same invalid fields for both kinds of datasets. */
+/* Makes a call with an invalid field; used for both kinds of datasets. */
 #define REFUSED_FIELD(given, call, word, change) \
   do {                                           \
     good_fields();                               \
@@ -372,7 +375,7 @@ static int32_t no_map(void *user, const slotline_batch *source, slotline_sample 
   return 1;
 }
 
-/* Returns a dataset that has no indices. */
+/* Returns a stream, which cannot be read by index. */
 static slotline_dataset *stream(void) {
   good_fields();
   const slotline_stream_dataset stream = {.struct_size = sizeof stream, .len = -1, .fields = fields, .num_fields = 2,
@@ -448,7 +451,7 @@ static void dataset_random_split_fractions(void) {
   REFUSED("out", slotline_dataset_random_split_fractions(dataset, halves, 2, NULL, NULL, E));
 }
 
-/* The same invalid lists for each function, for datasets of one kind and one of another. */
+/* Makes calls with invalid lists of datasets, including one of another kind. */
 #define REFUSED_DATASETS(function, kind, other, words)                \
   do {                                                                \
     slotline_dataset *out = dataset, *own = kind, *foreign = other;   \
@@ -473,7 +476,7 @@ static void dataset_chain(void) {
   REFUSED_DATASETS(slotline_dataset_chain, stream(), slotline_dataset_clone(dataset), "is read by index");
 }
 
-/* A bulk read whose callback passes nulls. */
+/* Tests `slotline_sample_sink_put` with nulls, also within a bulk read. */
 static void sample_sink_put(void) {
   CHECK(slotline_sample_sink_put(NULL, no_read, NULL) == SLOTLINE_ERROR_INVALID);
   CHECK(slotline_sample_sink_put(NULL, NULL, NULL) == SLOTLINE_ERROR_INVALID);
@@ -496,7 +499,8 @@ static int32_t no_collate(void *user, slotline_samples *samples, void **made, sl
   return 1;
 }
 
-/* The loader takes ownership of the callbacks in the options, even if it cannot be made. */
+/* Tests that ownership of the callbacks in the options is taken even if the loader cannot be
+ * created. */
 static void callbacks_of_options(void) {
   slotline_options m = options_of(1, 1);
   slotline_loader *none = loader;
@@ -561,7 +565,7 @@ static void sampler_indices(void) {
   REFUSED("out", slotline_sampler_indices(indices, 3, NULL, E));
 }
 
-/* An invalid sampler is reported when a loader is made with it. */
+/* Checks that an invalid sampler is reported when a loader is created with it. */
 static void refused_by_loader_new(slotline_sampler *with, const char *words) {
   slotline_options o = options_of(1, 0);
   o.sampler = with;
@@ -640,11 +644,12 @@ static void batch_sampler_from_callback(void) {
 
 static void batch_sampler_free(void) { slotline_batch_sampler_free(NULL); }
 
-/* Functions for use in callbacks; callbacks.c tests their errors there. */
+/* Functions for use in callbacks, called with NULL. callbacks.c tests their errors within
+ * callbacks. */
 static void fail(void) { slotline_fail(NULL, "nothing"); }
 static void sample_epoch(void) { CHECK(slotline_sample_epoch(NULL) == 0); }
 static void sample_fail(void) { slotline_sample_fail(NULL, "nothing"); }
-/* The payload is dropped even if there is nothing to attach it to. */
+/* The payload is dropped even if there is no failure object to attach it to. */
 static void fail_with(void) {
   dropped = 0;
   slotline_fail_with(NULL, NULL, &dropped, NULL, drop);
@@ -740,7 +745,7 @@ static void loader_stats(void) {
   REFUSED_WHEN_SHORT(slotline_stats, "struct_size", slotline_loader_stats(loader, S, E));
 }
 
-/* Functions that return a text. */
+/* Tests a function that returns a text. */
 static void text(slotline_status (*function)(slotline_loader *, slotline_bytes **, slotline_error **)) {
   slotline_bytes *out = misaligned();
   REFUSED("loader", function(NULL, &out, E));
@@ -761,13 +766,13 @@ static void options_init(void) {
     unsigned char *options = malloc(size ? size : 1);
     memset(options, 0xaa, size);
     slotline_options_init((void *)options, size);
-    /* At most the size was written. */
+    /* Nothing beyond the size was written. */
     for (size_t i = sizeof size; i < size; ++i) CHECK(options[i] == 0xaa);
     free(options);
   }
 }
 
-/* Functions that cannot fail return a default for NULL. */
+/* Functions that cannot fail: they return a default for NULL. */
 static void batch_user(void) { CHECK(slotline_batch_user(NULL) == NULL && slotline_batch_user(batch) == NULL); }
 static void batch_len(void) { CHECK(slotline_batch_len(NULL) == 0); }
 static void batch_index(void) { CHECK(slotline_batch_index(NULL) == 0); }
@@ -805,7 +810,7 @@ static void loader_memory_ceiling(void) { CHECK(slotline_loader_memory_ceiling(N
 static void loader_next_epoch(void) { CHECK(slotline_loader_next_epoch(NULL) == 0); }
 static void loader_stop(void) { slotline_loader_stop(NULL); }
 static void manual_seed(void) { slotline_manual_seed(UINT64_MAX); }
-/* This process is no worker. */
+/* This process is not a worker, so the function returns immediately. */
 static void work_if_spawned(void) { slotline_work_if_spawned(NULL, NULL); }
 static void dataset_clone(void) {
   CHECK(slotline_dataset_clone(NULL) == NULL);

@@ -1,4 +1,5 @@
-/* Stops loaders in signal handlers, which interrupt any code: of the library, of the C library, and of callbacks. */
+/* Stops loaders in signal handlers, which can interrupt any code: of the library, of the C library,
+ * and of callbacks. */
 #define _GNU_SOURCE
 
 #include <errno.h>
@@ -17,7 +18,8 @@ static _Atomic(slotline_loader *) target;
 static atomic_int handled;
 
 #ifdef __GLIBC__
-/* Memory is not allocated or freed in the handler: it may have interrupted malloc. */
+/* Checks that memory is not allocated or freed in the handler, which may have interrupted malloc.
+ * */
 void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
 void __libc_free(void *);
 static void outside(void) {
@@ -52,7 +54,8 @@ static void handler(int signal) {
   atomic_fetch_add(&handled, 1);
 }
 
-/* Where a callback raises the signal in its own thread; SIZE_MAX: nowhere. */
+/* The number of the callback's call in which it raises the signal in its own thread; SIZE_MAX:
+ * none. */
 static atomic_size_t raises_at;
 static atomic_size_t calls;
 
@@ -118,7 +121,7 @@ static void stop_one(slotline_dataset *dataset, const slotline_options *options,
     }
   }
   if (sends) CHECK(pthread_join(thread, NULL) == 0);
-  /* A loader is freed once no handler uses it. */
+  /* Free the loader only once no handler uses it. */
   while (atomic_load(&handled) == 0) sched_yield();
   atomic_store(&target, NULL);
   slotline_loader_free(loader);

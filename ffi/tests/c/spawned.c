@@ -1,5 +1,5 @@
-/* Tests worker processes that a command starts: this program again, with what it is to do and a folder as its arguments. The
- * test itself is started with "test" and the folder, which is empty. */
+/* Tests worker processes that a command starts: this program again, with its task and a folder as
+ * arguments. The test itself is started with "test" and the folder, which is empty. */
 
 #define _POSIX_C_SOURCE 200809L
 
@@ -18,7 +18,7 @@ static void path_of(const char *name, char *path, size_t size) {
   CHECK(written > 0 && (size_t)written < size);
 }
 
-/* Makes a file in the folder, and returns whether it is new. */
+/* Creates a file in the folder unless it exists, and returns whether it is new. */
 static int is_first(const char *name) {
   char path[4096];
   path_of(name, path, sizeof path);
@@ -68,7 +68,7 @@ static slotline_field pair_field(void) {
   return field;
 }
 
-/* Makes a dataset of 40 pairs. */
+/* Creates a dataset of 40 pairs. */
 static slotline_status pairs(const void *setup, size_t len, slotline_dataset **out, slotline_error **error) {
   uint64_t *digest = malloc(sizeof *digest);
   CHECK(digest);
@@ -97,7 +97,7 @@ static int32_t next_nothing(void *user, void *cursor, slotline_sample *sample) {
 }
 static void close_nothing(void *user, void *cursor) { (void)user, (void)cursor; }
 
-/* Makes a stream without samples. */
+/* Creates a stream without samples. */
 static slotline_status stream(slotline_dataset **out, slotline_error **error) {
   const slotline_field field = pair_field();
   slotline_stream_dataset stream;
@@ -133,7 +133,8 @@ static int32_t make(void *user, const uint8_t *setup, size_t len, slotline_datas
 
 static const char *command[4];
 
-/* Returns options for two workers that do `what`, with batches of 4 in random order. */
+/* Returns options for batches of 4 in random order, made by two workers that are started with the
+ * task `what`. */
 static slotline_options doing(const char *what) {
   slotline_options options = options_of(4, 2);
   options.shuffle = options.has_seed = 1;
@@ -147,7 +148,7 @@ static slotline_options doing(const char *what) {
   return options;
 }
 
-/* Makes a loader of the dataset that the command makes. */
+/* Creates a loader of the same dataset as the workers'. */
 static slotline_loader *loader_of(const slotline_options *options, const void *setup, size_t len) {
   slotline_dataset *dataset = NULL;
   slotline_loader *loader = NULL;
@@ -183,7 +184,7 @@ static uint64_t two_passes(slotline_loader *loader) {
   return digest;
 }
 
-/* Returns the same for worker threads. */
+/* Returns the digest of two passes with worker threads instead. */
 static uint64_t of_threads(slotline_options options, const void *setup, size_t len) {
   options.processes = 0;
   options.restart_workers = 0;
@@ -209,7 +210,7 @@ static void workers_are_told_any_bytes(void) {
     options.spawn_setup = setup;
     options.spawn_setup_len = sizes[i];
     slotline_loader *loader = loader_of(&options, setup, sizes[i]);
-    /* The loader has copied them. */
+    /* The loader has copied the setup, so this change has no effect. */
     if (sizes[i]) setup[0] = 99;
     const uint64_t told = two_passes(loader);
     setup[0] = 0;
@@ -226,7 +227,7 @@ static void nobody_can_tell_that_a_worker_was_killed_and_replaced(void) {
   CHECK(exists("killed-3") && exists("killed-38"));
 }
 
-/* The workers must not start, for a reason that contains `words`. */
+/* Checks that workers with this task do not start, for a reason that contains `words`. */
 static void refused(const char *what, const char *words) {
   slotline_options options = doing(what);
   options.restart_workers = SIZE_MAX;
@@ -279,7 +280,7 @@ static void a_sample_that_takes_too_long_is_an_error(void) {
   slotline_loader_free(loader);
 }
 
-/* The options must be refused, for a reason that contains `words`. */
+/* Checks that the options are rejected, for a reason that contains `words`. */
 static void clash(const slotline_options *options, const char *words) {
   slotline_dataset *dataset = NULL;
   slotline_loader *loader = NULL;
@@ -325,7 +326,8 @@ int main(int argc, char **argv) {
   folder = argv[2];
   if (is("ends")) return 0;
   if (is("forgets")) {
-    /* It must not start itself forever. */
+    /* This program does not call slotline_work_if_spawned, and must not start copies of itself
+     * endlessly. */
     const slotline_options options = doing("forgets");
     clash(&options, "call loader::work_if_spawned first in main");
     return 77;

@@ -1,5 +1,5 @@
-/* The parts of DLPack's structs that are needed to read and delete a tensor. They have the same layout as those of the same
- * name in `dlpack.h`. */
+/* The parts of DLPack's structs that are needed to read and delete a tensor, with the names and the
+ * layout of `dlpack.h`. */
 #ifndef TENSORS_H
 #define TENSORS_H
 

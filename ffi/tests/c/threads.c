@@ -1,5 +1,5 @@
-/* Loaders and batches shared between threads: everything that the header allows to any thread, done by several at once. Meant
- * for ThreadSanitizer, with a library that is built for it. */
+/* Shares loaders and batches between threads: several threads do everything that the header allows
+ * any thread to do. Meant for ThreadSanitizer, with a library that is built for it. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -21,7 +21,7 @@ static void await(atomic_int *word, int value) {
   while (atomic_load(word) != value) sched_yield();
 }
 
-/* Returns the sum of every byte of the images and of the labels. */
+/* Returns the sum of all bytes of the images and of all labels. */
 static int64_t sum_of(const slotline_batch *batch) {
   const slotline_tensor images = field(batch, 0), labels = field(batch, 1);
   int64_t sum = 0;
@@ -148,7 +148,7 @@ static void tensors_can_be_deleted_in_any_thread(void) {
   slotline_loader_free(loader);
 }
 
-/* A thread that waits in `next` for a batch to be freed. */
+/* The state of a thread that waits in `slotline_loader_next` until a batch is freed. */
 struct waiting {
   slotline_loader *loader;
   slotline_status gave;
@@ -158,7 +158,7 @@ struct waiting {
 
 static void *wait_in_next(void *of) {
   struct waiting *waiting = of;
-  /* The call is refused while the other thread asks whether the loader is in use. */
+  /* The call is rejected while the other thread checks whether the loader is in use. */
   do {
     slotline_error_free(waiting->error);
     waiting->gave = slotline_loader_next(waiting->loader, &waiting->batch, &waiting->error);
@@ -166,11 +166,12 @@ static void *wait_in_next(void *of) {
   return NULL;
 }
 
-/* Takes batches until the next one has to wait, lets another thread wait for it, and returns that thread. */
+/* Takes batches until a call for the next one would wait for a free batch, starts a thread that makes this call, and
+ * returns that thread. */
 static pthread_t fill(struct waiting *waiting, slotline_batch **held, size_t *len, size_t workers) {
   slotline_options options = options_of(16, workers);
   options.on_held = SLOTLINE_ON_HELD_WAIT;
-  /* With these options the memory is for an even number of batches, and is not rounded up. */
+  /* These options give memory for an even number of batches, which is not rounded up. */
   if (workers > 0) options.prefetch_factor = options.hold = 2;
   memset(waiting, 0, sizeof *waiting);
   waiting->loader = digits(&options);
@@ -178,7 +179,7 @@ static pthread_t fill(struct waiting *waiting, slotline_batch **held, size_t *le
   *len = options.hold + 1;
   for (size_t i = 0; i < *len; ++i) OK(slotline_loader_next(waiting->loader, &held[i], &error));
   const pthread_t thread = start(wait_in_next, waiting);
-  /* Returns 0 while the loader is in use, and 1 afterwards. */
+  /* The function returns 0 while the loader is in use, and 1 afterwards. */
   while (slotline_loader_next_epoch(waiting->loader) != 0) sched_yield();
   return thread;
 }
@@ -224,7 +225,7 @@ static void a_loader_in_use_can_be_freed(size_t workers) {
   }
 }
 
-/* Freeing a batch in another thread ends a wait. */
+/* Tests that freeing a batch in another thread ends a wait. */
 static void a_free_ends_a_wait(size_t workers) {
   struct waiting waiting;
   slotline_batch *held[100];

@@ -1,4 +1,4 @@
-// What the C++ tests check with.
+// Checks that the C++ tests share.
 #ifndef SLOTLINE_TESTS_CHECK_HPP
 #define SLOTLINE_TESTS_CHECK_HPP
 

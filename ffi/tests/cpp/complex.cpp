@@ -1,4 +1,4 @@
-// Tests fields of complex numbers, which are those of the standard library.
+// Tests fields of complex numbers, with the standard library's std::complex.
 
 #include <slotline.hpp>
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// The start of the struct in dlpack.h.
+/// The first members of the struct in dlpack.h.
 struct DLManagedTensorVersioned {
   std::uint32_t major, minor;
   void* manager_ctx;
@@ -32,7 +32,7 @@ using slotline::dataset;
 using Fields = std::vector<slotline::field>;
 using Indices = std::vector<std::size_t>;
 
-/// The numbers from `first`, under a name.
+/// A dataset of the numbers from `first`, in a field with a name.
 struct numbers {
   std::int64_t first;
   std::size_t count;
@@ -42,7 +42,7 @@ struct numbers {
   void read(std::size_t index, slotline::sample& sample) const { sample.write(0, first + std::int64_t(index)); }
 };
 
-/// Fields of all kinds, and random numbers.
+/// A dataset with fields of all kinds, and random numbers.
 struct mixed {
   std::size_t size() const { return 20; }
   Fields fields() const {
@@ -84,7 +84,7 @@ void subsets() {
   CHECK(error.code() == slotline::code::invalid && has(error.what(), "indices[1] is 4, but the dataset has only 4"));
 }
 
-/// The orders are those of torch.utils.data.random_split.
+/// Tests that random parts are those of torch.utils.data.random_split.
 void random_splits() {
   const dataset ten = numbers{0, 10};
   slotline::generator generator(42);
@@ -92,7 +92,7 @@ void random_splits() {
   CHECK(parts.size() == 2);
   CHECK(pass<std::int64_t>(parts[0], 0) == Numbers({2, 6, 1}));
   CHECK(pass<std::int64_t>(parts[1], 0) == Numbers({8, 4, 5, 0, 9, 3, 7}));
-  // The generator goes on.
+  // The generator continues, so the parts are different.
   CHECK(pass<std::int64_t>(ten.random_split({3, 7}, generator)[0], 0) != Numbers({2, 6, 1}));
   parts = ten.random_split(std::vector<double>{0.33, 0.33, 0.34}, slotline::generator(42));
   CHECK(parts[0].size() == 4 && parts[1].size() == 3 && parts[2].size() == 3);
@@ -112,7 +112,8 @@ void concatenations() {
   CHECK(has(thrown([] { dataset::concat({}); }).what(), "empty"));
 }
 
-/// Callbacks that write fields of all kinds work at any place of a stack, and each part has its own random numbers.
+/// Tests that callbacks that write fields of all kinds work at any position in a stack, and that
+/// each part has its own random numbers.
 void stacks() {
   const dataset levels = dataset::of({slotline::array("level", std::vector<float>(20, 0.5f))});
   const dataset others = dataset(mixed()).map(
@@ -135,7 +136,7 @@ void stacks() {
     }
     CHECK(batch.field<float>("level")[19] == 0.5f);
   }
-  // Names that are only positions are renamed, others must differ.
+  // Names that are only positions are renamed; other names must be unique.
   const auto digits = dataset::open("digits");
   const dataset twice = dataset::stack({digits, digits});
   const slotline::batch renamed = twice.get(0);
@@ -167,7 +168,7 @@ void maps() {
 #endif
   const auto error = thrown([&] { pass<double>(halves, 0); });
   CHECK(error.code() == slotline::code::sample && error.index() == 7 && has(error.what(), "seven is refused"));
-  // A map of a map, of different datasets in one concatenation.
+  // A map of a map, in a concatenation with another dataset.
   const auto twice = [](const slotline::batch& source, slotline::sample& sample) {
     sample.write(0, 2 * source.field<double>(0)[0]);
   };
@@ -175,14 +176,14 @@ void maps() {
   const dataset deep = dataset::concat({halves.subset({1, 2}).map(doubled, twice).map(doubled, twice),
                                         halves.map(doubled, twice).subset({4})});
   CHECK(pass<double>(deep, 0, 2) == std::vector<double>({2, 4, 4}));
-  // The function lives as long as the datasets.
+  // The function exists as long as the datasets.
   CHECK(owned.use_count() == 2);
   halves = dataset::open("digits");
   CHECK(owned.use_count() == 2);
 }
 
 /// Tensors that a map's function exports keep their memory, as the next sample is then read to other memory.
-/// The numbers from `first`, divided among the workers.
+/// A stream of the numbers from `first` to `end`, divided among the workers.
 struct counting {
   std::int64_t first, end;
   struct cursor {
@@ -237,7 +238,8 @@ void streams() {
       state = loader.state();
     }
     CHECK(failures == 1);
-    // What came before the failure in its batch is lost: 2 without workers, and 1 of the worker that reads 1 and 3.
+    // Samples before the failure in its batch are lost: 2 without workers, and 1 in the worker that
+    // reads 1 and 3.
     CHECK((numbers == std::vector<double>{0, workers == 0 ? 0.5 : 1, 2, 5, 5.5, 6}));
     CHECK(drawn[0] != drawn[1]);
     slotline::loader resumed(halves, options);
@@ -300,7 +302,7 @@ void single_samples() {
   CHECK(is_cause);
 }
 
-/// A dataset that cannot be copied, behind an interface with virtual functions.
+/// The interface, with virtual functions, of a dataset that cannot be copied.
 struct base {
   virtual ~base() { ++destroyed; }
   virtual std::size_t size() const = 0;
@@ -347,7 +349,7 @@ void pointers_and_references() {
   CHECK(refused);
 }
 
-/// Numbers in a store that is asked for several at once.
+/// A dataset of numbers with bulk reads.
 struct store {
   std::size_t size() const { return 20; }
   Fields fields() const {
@@ -387,7 +389,7 @@ struct store {
   std::shared_ptr<std::mutex> lock = std::make_shared<std::mutex>();
 };
 
-/// The same without bulk reads.
+/// The same dataset without bulk reads.
 struct plain_store {
   store of;
   std::size_t size() const { return of.size(); }
@@ -404,7 +406,7 @@ void bulk_reads() {
   std::size_t asked = 0;
   for (const Indices& each : *store.asked) asked += each.size();
   CHECK(asked == 40 && store.asked->front().size() == 3);
-  // The numbers are those of single reads.
+  // The random numbers are the same as with single reads.
   const auto noise = pass<std::uint64_t>(store, 1);
   CHECK(pass<std::uint64_t>(plain_store{store}, 1) == noise && *store.singles == 20 && noise[0] != noise[1]);
   // A subset passes its indices on.
@@ -412,7 +414,7 @@ void bulk_reads() {
   CHECK(pass<std::int64_t>(dataset(store).subset({7, 5, 6}), 0) == Numbers({7, 5, 6}));
   CHECK(store.asked->size() == 1 && store.asked->front() == Indices({7, 5, 6}));
 
-  // What fails is the first sample that was not put.
+  // A failed bulk read is the error of the first sample that was not stored.
   const auto failed = [&](std::size_t index, const char* message) {
     const auto error = thrown([&] { pass<std::int64_t>(store, 0); });
     CHECK(error.code() == slotline::code::sample && error.index() == std::int64_t(index) && has(error.what(), message));
@@ -435,7 +437,8 @@ void bulk_reads() {
   CHECK(has(thrown([&] { pass<std::int64_t>(store, 0); }).what(), "asked for 3 samples, but put more"));
 }
 
-/// Datasets made of others pass bulk reads on. Samples and random numbers are those of single reads.
+/// Tests that datasets made of others use bulk reads, with the same samples and random numbers as
+/// single reads.
 void bulk_reads_of_compositions() {
   store first, second;
   first.name = "first ", second.name = "second ";
@@ -452,7 +455,7 @@ void bulk_reads_of_compositions() {
     for (const store* each : {&first, &second}) each->asked->clear(), *each->singles = 0;
   };
 
-  // Of a concatenation, the samples that come one after another.
+  // In a concatenation, adjacent samples of the same dataset are read in bulk.
   const dataset both = dataset::concat({first, plain_store{first}, first});
   const dataset order = both.subset({3, 1, 45, 42, 44, 0, 25, 2, 59});
   CHECK(pass<std::int64_t>(order, 0) == Numbers({3, 1, 5, 2, 4, 0, 5, 2, 19}) && *first.singles == 1);
@@ -460,7 +463,7 @@ void bulk_reads_of_compositions() {
   const dataset singles = dataset::concat({plain_store{first}, plain_store{first}, plain_store{first}});
   is_read_as(order, singles.subset({3, 1, 45, 42, 44, 0, 25, 2, 59}));
 
-  // Of a stack, the first dataset that has bulk reads.
+  // In a stack, only the first dataset that supports bulk reads uses them.
   reset();
   const dataset stacked = dataset::stack({numbers{100, 20}, first, second});
   CHECK(pass<std::int64_t>(stacked, 1)[19] == 19 && pass<std::int64_t>(stacked, 0)[19] == 119);
@@ -471,7 +474,7 @@ void bulk_reads_of_compositions() {
     for (const std::size_t workers : Indices{0, 2})
       CHECK(pass<std::uint64_t>(stacked, field, workers) == pass<std::uint64_t>(singly, field));
 
-  // Of a map, its source; all of it nested.
+  // A map reads its source in bulk, also in nested compositions.
   reset();
   const auto twice = [](const dataset& source) {
     const auto function = [](const slotline::batch& from, slotline::sample& sample) {
@@ -486,7 +489,7 @@ void bulk_reads_of_compositions() {
   const plain_store single{first};
   is_read_as(nested, dataset::concat({twice(dataset::stack({single, numbers{0, 20}})), twice(single)}).subset({21, 2, 3, 22}));
 
-  // What fails is the sample that was not put.
+  // A failed bulk read is the error of the sample that was not stored.
   const auto fails = [](const dataset& dataset, std::int64_t index, const char* message) {
     const auto error = thrown([&] { pass<std::int64_t>(dataset, 0); });
     CHECK(error.code() == slotline::code::sample && error.index() == index && has(error.what(), message));
@@ -503,7 +506,7 @@ void bulk_reads_of_compositions() {
   fails(dataset::concat({broken, broken}), 7, "put only 1");
 }
 
-/// A batch sampler need not end: the loop decides.
+/// Tests that a batch sampler may be endless: the loop decides when to stop.
 void endless_batches() {
   const auto batches = slotline::batch_sampler::from(2, [](std::uint64_t, std::uint64_t, std::uint64_t batch) {
     return std::optional<Indices>({batch % 10, 9 - batch % 10});
@@ -521,7 +524,7 @@ void endless_batches() {
   }
 }
 
-/// Loaders, samplers and splits can share one generator, as in torch.
+/// Tests that loaders, samplers and splits can share one generator, as in torch.
 void generators() {
   const dataset ten = numbers{0, 10};
   const auto two_passes = [&](const slotline::options& options) {
@@ -534,7 +537,7 @@ void generators() {
   const auto seeded = two_passes(slotline::options().shuffle().seed(42));
   slotline::generator generator(42);
   CHECK(two_passes(slotline::options().shuffle().generator(generator)) == seeded);
-  // It has gone on, also for its copies.
+  // The generator has advanced, also for its copies.
   const slotline::generator copy = generator;
   CHECK(two_passes(slotline::options().shuffle().generator(copy)) != seeded);
 
@@ -548,7 +551,7 @@ void generators() {
   CHECK(error.code() == slotline::code::invalid && has(error.what(), "exclude each other"));
 }
 
-/// Batches are in the memory of the user, which is freed once, after the last of them.
+/// Tests that batches are in memory from the user, which is freed once, after the last of them.
 void memory() {
   struct block {
     std::size_t size;
@@ -574,7 +577,7 @@ void memory() {
   {
     slotline::loader loader(numbers{0, 100}, options);
     for (auto& batch : loader) {
-      held.push_back(std::move(batch));  // more than the loader has memory for
+      held.push_back(std::move(batch));  // more batches than the loader has memory for
       const auto number = held.back().field<std::int64_t>(0);
       const auto* at = reinterpret_cast<const char*>(number.data());
       bool within = false;
@@ -582,7 +585,7 @@ void memory() {
       CHECK(within && number[0] == std::int64_t(4 * (held.size() - 1)));
     }
   }
-  // Those that no batch is in are freed with the loader.
+  // Blocks without a batch are freed with the loader.
   CHECK(held.size() == 25 && block::alive() > 1 && block::alive() <= int(blocks->size()));
   for (std::size_t i = 0; i < held.size(); ++i) {
     const auto number = held[i].field<std::int64_t>(0);

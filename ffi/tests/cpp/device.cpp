@@ -1,11 +1,11 @@
-// Uses every function of the device layer. Without a device it prints why.
+// Uses every function for batches on a device. Without a device it prints the reason.
 
 #include <slotline.hpp>
 
 #include <cstdint>
 #include <cstdio>
 
-// The parts of DLPack's structs up to what releases them.
+// The first members of DLPack's structs, including the deleter.
 struct DLManagedTensorVersioned {
   std::uint32_t major, minor;
   void* manager_ctx;

@@ -1,4 +1,5 @@
-// How long a loader's destructor waits for the dataset's code, and what it says about threads that it leaves behind.
+// Tests how long a loader's destructor waits for the dataset's code, and the warning about threads
+// that are still in it then.
 
 #include <slotline.hpp>
 
@@ -22,7 +23,7 @@ void await(const std::function<bool()>& condition) {
   CHECK(condition());
 }
 
-/// Sample 1 waits until it may go on.
+/// The state of a dataset in which sample 1 waits until `may_go_on` is set.
 struct state {
   std::atomic<bool> waits{false}, may_go_on{false}, done{false};
 };
@@ -40,14 +41,15 @@ struct slow {
   }
 };
 
-/// What happened while a loader was destroyed.
+/// The observations while a loader was destroyed.
 struct end {
   bool done;
   std::vector<std::string> left_behind;
   std::chrono::nanoseconds took;
 };
 
-/// Destroys a loader whose worker is in sample 1, which may go on after `time` (never, if that is zero).
+/// Destroys a loader while its worker is reading sample 1, which may go on after `time` (never if
+/// that is zero).
 end destroy_busy(std::chrono::nanoseconds close_timeout, std::chrono::milliseconds time) {
   auto shared = std::make_shared<state>();
   end result{};
@@ -71,7 +73,7 @@ end destroy_busy(std::chrono::nanoseconds close_timeout, std::chrono::millisecon
   result.done = shared->done;
   other.join();
   shared->may_go_on = true;
-  // The worker destroys the dataset once it leaves it.
+  // The worker destroys the dataset once it has left the dataset's code.
   await([&] { return shared.use_count() == 1; });
   CHECK(shared->done);
   return result;

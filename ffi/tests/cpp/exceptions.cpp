@@ -1,4 +1,5 @@
-// What a user's code throws reaches the loop as that very exception, with the place where it happened.
+// Tests that exceptions from user code reach the loop as the same objects, with the sample or batch
+// where they happened.
 
 #include <slotline.hpp>
 
@@ -23,7 +24,7 @@ using slotline::code;
 /// The number of `silent`s that exist.
 std::atomic<int> alive{0};
 
-/// A user's exception, with a member and a base of its own.
+/// A user's exception with an additional member.
 struct silent : std::runtime_error {
   int sensor;
   explicit silent(int number) : std::runtime_error("sensor " + std::to_string(number) + " is silent"), sensor(number) {
@@ -33,7 +34,7 @@ struct silent : std::runtime_error {
   ~silent() override { --alive; }
 };
 
-/// Where the code throws.
+/// The user code that throws.
 enum class place { nowhere, read, open, next, collate, worker_init, sampler, batch_sampler };
 
 /// Throws `silent(7)`, nested in an exception of another type if `nested`.
@@ -46,7 +47,7 @@ enum class place { nowhere, read, open, next, collate, worker_init, sampler, bat
   }
 }
 
-/// Ten numbers, of which 5 fails.
+/// A dataset of ten numbers, of which 5 fails if `fails` says so.
 struct numbers {
   place fails = place::nowhere;
   bool nested = false;
@@ -58,7 +59,7 @@ struct numbers {
   }
 };
 
-/// Three numbers for each worker, of which the last fails.
+/// A stream of three numbers for each worker, of which the last fails.
 struct stream {
   place fails;
   struct cursor {
@@ -162,7 +163,7 @@ void every_callbacks_exception_is_the_cause_of_the_error() {
       } catch (const silent& thrown) {
         CHECK(thrown.sensor == 7);
       }
-      // The place is that of the failure, and of nothing else.
+      // Only the index of a failed sample is set.
       const bool is_sample = where == place::read || where == place::next;
       CHECK(error.index() == (where == place::read ? 5 : where == place::next ? 2 : -1));
       CHECK(has(what, "sample ") == is_sample);
@@ -196,7 +197,7 @@ void with_rethrow_the_loop_throws_the_exception_itself() {
     CHECK(false && "the third batch");
   } catch (const silent&) {
   }
-  // The pass continues. What slotline finds itself is its own error.
+  // The pass continues. Errors of slotline itself are slotline::error.
   CHECK(loader.next().value().batch_index() == 3);
   loader.stop();
   try {
@@ -232,7 +233,7 @@ void exceptions_of_any_type_are_carried() {
   struct odd : numbers {
     void read(std::size_t, slotline::sample&) const { throw 5; }
   };
-  // A nested_exception that was made outside of a handler holds nothing.
+  // A nested_exception that was created outside of a handler contains no exception.
   struct hollow : std::runtime_error, std::nested_exception {
     hollow() : std::runtime_error("hollow") {}
   };

@@ -16,7 +16,8 @@ T of_bits(unsigned bits) {
   return number;
 }
 
-/// Every number becomes itself again, and what lies between two neighbours becomes the nearer one, or the even one.
+/// Tests that every number survives a conversion to float and back, and that numbers between two
+/// neighbours are rounded to nearest, ties to even.
 template <class T>
 void conversions(unsigned infinity) {
   for (unsigned sign : {0u, 0x8000u}) {
@@ -28,7 +29,7 @@ void conversions(unsigned infinity) {
         continue;
       }
       CHECK(T(value).bits == (sign | bits) && std::isinf(value) == (bits == infinity));
-      // The neighbour of the largest number is where infinity would be if the exponents continued.
+      // The largest number has no finite neighbour above it.
       if (bits + 1 >= infinity) continue;
       const float next = of_bits<T>(sign | (bits + 1));
       const float middle = float((double(value) + double(next)) / 2);
@@ -39,7 +40,7 @@ void conversions(unsigned infinity) {
   }
 }
 
-/// A number of a framework, without arithmetic.
+/// A 16-bit number type as a framework may define it, without arithmetic.
 struct foreign {
   std::uint16_t bits;
 };

@@ -1,4 +1,5 @@
-// Tests what slotline.hpp adds to the C API: types, exceptions, ownership, and classes as datasets.
+// Tests the additions of slotline.hpp to the C API: types, exceptions, ownership, and classes as
+// datasets.
 
 #include <slotline.hpp>
 
@@ -62,11 +63,11 @@ template <class Loader, class = void>
 constexpr bool starts_passes = false;
 template <class Loader>
 constexpr bool starts_passes<Loader, std::void_t<decltype(std::declval<Loader>().epoch())>> = true;
-// A pass of a temporary loader does not compile.
+// Starting a pass of a temporary loader does not compile.
 static_assert(starts_passes<slotline::loader&> && !starts_passes<slotline::loader>);
 
 // A read-only span can be made from a temporary; a writable one cannot.
-// A view of a batch that has no name would dangle at once.
+// A view of a temporary batch would dangle immediately.
 template <class Batch, class = void>
 inline constexpr bool has_views = false;
 template <class Batch>
@@ -89,7 +90,7 @@ static_assert(std::is_convertible_v<slotline::span<double>, slotline::span<const
 static_assert(!std::is_convertible_v<std::vector<double>, slotline::span<double>>);
 static_assert(!std::is_convertible_v<const std::vector<double>&, slotline::span<double>>);
 
-/// A dataset of numbers in which `refused` fails, and `also` runs for each sample.
+/// A dataset of numbers in which sample `refused` fails, and `also` runs for each sample.
 struct numbers {
   std::size_t refused = 1000;
   std::function<void(std::size_t, slotline::sample&)> also = [](std::size_t, slotline::sample&) {};
@@ -236,7 +237,7 @@ void held_batches_and_conflicting_options_are_errors() {
   CHECK(thrown([] { slotline::loader(numbers{}, Options().prefetch_factor(2)); }).code() == slotline::code::build);
 }
 
-/// A stream whose workers each count down, and fail at `refused`.
+/// A stream that counts down in each worker, and fails at the number `refused`.
 struct countdown {
   std::int64_t refused;
   std::shared_ptr<std::atomic<int>> open_cursors;
@@ -497,7 +498,8 @@ void any_thread_can_stop_a_loader() {
 }
 
 #ifdef __unix__
-/// Each worker waits for something that never comes, until the loader says that nobody waits for its sample.
+/// Tests that datasets can be cancelled: each worker waits until the loader says that its sample is
+/// no longer needed.
 void datasets_that_ask_are_told_to_stop() {
   std::atomic<int> waiting{0}, stopped{0};
   {

@@ -1,4 +1,4 @@
-// Statistics from any thread, and warnings when they are noticed.
+// Tests statistics from any thread, and warnings that are reported immediately.
 
 #include <slotline.hpp>
 
@@ -20,7 +20,7 @@ using Options = slotline::options;
 using slotline::warning_kind;
 using namespace std::chrono_literals;
 
-/// Numbers, of which `slow` takes `time` and `bad` fails.
+/// A dataset of numbers in which sample `slow` takes `time`, and sample `bad` fails.
 struct numbers {
   std::size_t slow = 1000, bad = 1000;
   std::chrono::milliseconds time = 0ms;
@@ -58,7 +58,7 @@ void statistics_can_be_read_while_the_loop_runs() {
 constexpr std::size_t LARGE = 2 << 20;
 const std::vector<std::uint8_t> large(LARGE, 7);
 
-/// Samples that take long to write, and that sleep for `time` before.
+/// A dataset whose samples sleep for `time`, and then take long to write.
 struct heavy {
   std::chrono::milliseconds time;
   std::size_t size() const { return 20; }
@@ -85,7 +85,7 @@ struct heavy_stream {
   cursor open(const slotline::worker&) const { return {time, 20}; }
 };
 
-/// Returns the times in which a loader's threads read and wrote.
+/// Returns the times that a loader's threads spent reading and writing.
 template <class Dataset>
 std::pair<double, double> times(std::chrono::milliseconds time, std::size_t workers, bool collates = false) {
   Options options = Options().batch_size(2).num_workers(workers).help(workers == 0);
@@ -103,7 +103,7 @@ std::pair<double, double> times(std::chrono::milliseconds time, std::size_t work
 void what_a_dataset_writes_counts_as_writing() {
   const auto check = [](std::pair<double, double> quick, std::pair<double, double> slow) {
     CHECK(quick.second > 3 * quick.first);
-    // 20 samples that sleep for 20 ms.
+    // There are 20 samples that sleep for 20 ms each.
     CHECK(slow.first >= 0.4 && slow.first > 3 * slow.second && slow.second > 0);
   };
   for (const std::size_t workers : {0u, 1u}) {
@@ -119,7 +119,7 @@ void what_a_dataset_writes_counts_as_writing() {
   check(by_worker(0ms), by_worker(20ms));
 }
 
-/// A warning, copied.
+/// A copy of a warning.
 struct heard {
   warning_kind kind;
   std::string message;
@@ -128,7 +128,7 @@ struct heard {
   std::thread::id thread;
 };
 
-/// The warnings of a loader.
+/// The list of warnings that a loader has reported.
 class list {
  public:
   void add(const slotline::warning& warning) {
@@ -213,7 +213,7 @@ void warnings_of_making_a_loader_are_told_and_the_function_is_destroyed() {
 }
 
 #if defined(__linux__)
-/// Numbers whose reader ends its process at 7.
+/// A dataset of numbers that ends its process when it reads 7.
 struct deadly : numbers {
   void read(std::size_t index, slotline::sample& sample) const {
     if (index == 7) std::_Exit(3);
@@ -236,7 +236,8 @@ void ended_worker_processes_are_told() {
   CHECK(warnings.of(warning_kind::bad_sample).size() == 1);
   slotline::loader late(numbers{9, 1000, 60000ms}, Options(options).sample_timeout(1s));
   for (auto& batch : late) (void)batch;
-  // The thread that replaces the worker may tell of it after the last batch. On a busy machine other samples may be late, too.
+  // The thread that replaces the worker may report it after the last batch. On a busy machine other
+  // samples may be late, too.
   for (int i = 0; i < 60000 && warnings.of(warning_kind::worker_replaced).size() < 2; ++i) std::this_thread::sleep_for(1ms);
   CHECK(warnings.of(warning_kind::worker_replaced).size() >= 2);
   slotline::loader lost(deadly{}, options);

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <iostream>
 
-// FNV-1a.
+// The digest so far: an FNV-1a hash.
 static std::uint64_t digest;
 static void eat(const void* data, std::size_t bytes) {
   const auto* at = static_cast<const unsigned char*>(data);

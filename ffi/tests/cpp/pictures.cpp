@@ -1,4 +1,5 @@
-// Datasets of pictures: `pictures PICTURE [FOLDER]`, a folder with two pictures of one class and three of another.
+// Tests datasets of pictures: `pictures PICTURE [FOLDER]`, where FOLDER has two pictures of one
+// class and three of another.
 #include <cstdio>
 #include <fstream>
 #include <iterator>

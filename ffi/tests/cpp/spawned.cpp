@@ -1,4 +1,5 @@
-// Tests worker processes that a command starts, in C++: this program again, with what it is to do as its argument.
+// Tests worker processes that a command starts, in C++: this program again, with its task as the
+// argument.
 
 #include <slotline.hpp>
 
@@ -16,7 +17,7 @@
 
 struct multiples {
   std::int64_t of;
-  /// The sample that never comes.
+  /// The sample that is never finished.
   std::size_t late = SIZE_MAX;
 
   std::size_t size() const { return 10; }
@@ -37,7 +38,7 @@ struct stream {
 
 slotline::dataset digits(const std::string&) { return slotline::dataset::open("digits"); }
 
-/// Returns options for two workers that do `what`.
+/// Returns options for two workers that are started with the task `what`.
 slotline::options doing(const std::string& what, std::string setup = {}) {
   return slotline::options().num_workers(2).batch_size(4).processes().spawn({"/proc/self/exe", what}, std::move(setup));
 }
@@ -56,7 +57,7 @@ void classes_are_made_by_workers() {
   }();
   slotline::loader loader(multiples{3}, options), other(multiples{4}, options);
   const std::vector<std::int64_t> triples = {0, 3, 6, 9, 12, 15, 18, 21, 24, 27};
-  // The workers' datasets are read, and not that of the loader.
+  // The samples come from the workers' datasets, not from the loader's.
   CHECK(all(loader) == triples && all(other) == triples);
 }
 

@@ -1,4 +1,4 @@
-// The C++ layer in a program without exceptions, and without RTTI.
+// Tests the C++ layer in a program compiled without exceptions and without RTTI.
 
 #include <slotline.hpp>
 
@@ -15,7 +15,8 @@
 
 using slotline::code;
 
-/// Returns whether a call failed in this way, with these words in its message; otherwise writes what happened.
+/// Returns whether a call failed with this code, and with these words in its message; otherwise
+/// prints the result.
 static bool failed(const slotline::status& result, code how, const char* words) {
   if (result.code() == how && std::strstr(result.message(), words)) return true;
   std::fprintf(stderr, "code %d: %s\n", static_cast<int>(result.code()), result.message());
@@ -31,7 +32,7 @@ struct picky {
   }
 };
 
-/// The same, in bulk.
+/// The dataset `picky` with bulk reads.
 struct picky_store : picky {
   void read_many(slotline::span<const std::size_t> indices, slotline::sample_sink& sink) const {
     for (const std::size_t index : indices) sink([&](slotline::sample& sample) { read(index, sample); });
@@ -60,7 +61,7 @@ struct halves : countdown {
   }
 };
 
-/// Samples of various lengths, one of them too long.
+/// A dataset of samples with various lengths, one of them too long.
 struct lengths {
   std::size_t size() const { return 4; }
   std::vector<slotline::field> fields() const { return {slotline::fixed<float>("values", {2}), slotline::fixed<int>("one")}; }
@@ -178,7 +179,7 @@ static void collate_functions_fail() {
   for (auto& batch : loader) CHECK(batch.made<std::size_t>() == 9);
 }
 
-/// An exception of code that is compiled with exceptions, such as another library.
+/// Returns an exception from code that is compiled with exceptions, such as another library.
 std::exception_ptr thrown_elsewhere();
 
 struct elsewhere : picky {
@@ -190,7 +191,7 @@ struct elsewhere : picky {
 };
 
 int main(int count, char** words) {
-  // What throws otherwise ends the program with the message.
+  // Functions that would throw end the program with the message.
   if (count > 1 && std::strcmp(words[1], "elsewhere") == 0) {
     slotline::loader failing(elsewhere{});
     for (auto& batch : failing) CHECK(!batch);

@@ -1,4 +1,4 @@
-//! Collate callbacks, and options that exclude each other.
+//! Tests of collate callbacks, and of options that exclude each other.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -9,7 +9,7 @@ use slotline_ffi::*;
 use crate::support::datasets::{Drops, dropped, fail_init, map_loader, numbers};
 use crate::support::{Digits, Loader, call, options};
 
-/// The number of sums that were made and not dropped.
+/// The number of sums that were created and not dropped.
 static SUMS: AtomicUsize = AtomicUsize::new(0);
 
 fn empty() -> slotline_tensor {
@@ -18,7 +18,8 @@ fn empty() -> slotline_tensor {
     slotline_tensor { struct_size: size_of::<slotline_tensor>(), ..tensor }
 }
 
-/// Sums the numbers. If `user` is not null, samples that fail are left out; otherwise they fail the batch.
+/// Sums the numbers. If `user` is not null, samples that fail are left out; otherwise they fail the
+/// batch.
 unsafe extern "C" fn sum(
     user: *mut c_void,
     samples: *mut slotline_samples,
@@ -27,7 +28,7 @@ unsafe extern "C" fn sum(
 ) -> i32 {
     let (mut tensor, mut sum, mut left) = (empty(), Box::new(0_i64), 5);
     loop {
-        // SAFETY: the pointers are lent to this callback, and the tensor is valid.
+        // SAFETY: the pointers are valid during this callback, and the tensor is valid.
         unsafe {
             assert_eq!(slotline_samples_left(samples), left);
             match slotline_samples_next(samples, &mut tensor, 1) {
@@ -41,12 +42,12 @@ unsafe extern "C" fn sum(
         left -= 1;
     }
     SUMS.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: the pointer is lent to this callback.
+    // SAFETY: the pointer is valid during this callback.
     unsafe { *batch = Box::into_raw(sum).cast() };
     0
 }
 
-/// Reads all samples, and makes no object.
+/// Reads all samples, and creates no object.
 unsafe extern "C" fn count(
     _: *mut c_void,
     samples: *mut slotline_samples,
@@ -54,18 +55,18 @@ unsafe extern "C" fn count(
     _: *mut slotline_failure,
 ) -> i32 {
     let mut tensor = empty();
-    // SAFETY: the pointers are lent to this callback, and the tensor is valid.
+    // SAFETY: the pointers are valid during this callback, and the tensor is valid.
     while unsafe { slotline_samples_next(samples, &mut tensor, 1) } == SLOTLINE_OK {}
     0
 }
 
 unsafe extern "C" fn drop_sum(batch: *mut c_void) {
-    // SAFETY: `sum` made it, and it is dropped once.
+    // SAFETY: `sum` created it, and it is dropped once.
     drop(unsafe { Box::from_raw(batch.cast::<i64>()) });
     SUMS.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// A batch's sum, number and indices, or its error message.
+/// The sum, number and indices of a batch, or its error message.
 type Sum = Result<(i64, usize, Vec<i64>), String>;
 
 /// Returns the batches of a pass over the numbers below 20, in which 13 fails.
@@ -140,7 +141,7 @@ fn a_collate_callback_gets_no_bad_samples() {
     }
 }
 
-/// Reads all samples, and fails if one is bad.
+/// Reads all samples; fails if one cannot be read.
 unsafe extern "C" fn all_good(
     _: *mut c_void,
     samples: *mut slotline_samples,
@@ -149,7 +150,7 @@ unsafe extern "C" fn all_good(
 ) -> i32 {
     let mut tensor = empty();
     loop {
-        // SAFETY: the pointers are lent to this callback, and the tensor is valid.
+        // SAFETY: the pointers are valid during this callback, and the tensor is valid.
         match unsafe { slotline_samples_next(samples, &mut tensor, 1) } {
             SLOTLINE_OK => {}
             status => return i32::from(status != SLOTLINE_END),
@@ -207,7 +208,7 @@ fn collated_batches_are_numbered_after_resumes_and_errors() {
     assert_eq!((task(&failing), task(&failing)), (0, 1));
 }
 
-/// A command without words.
+/// A command for `spawn` without a program: a list that contains only NULL.
 static NOTHING: usize = 0;
 
 #[test]

@@ -80,9 +80,9 @@ fn tensors_are_writable_in_both_forms() {
     }
 }
 
-/// Takes the row without writing it, so that it keeps the bytes of an earlier batch.
+/// Requests the row without writing it, so that it keeps the bytes of an earlier batch.
 unsafe extern "C" fn leave(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the sample is lent to this callback.
+    // SAFETY: the sample is valid during this callback.
     i32::from(unsafe { slotline_sample_row(sample, 0, null_mut()) }.is_null())
 }
 
@@ -135,7 +135,7 @@ fn invalid_bools_of_an_importer_are_normalised() {
                 assert!(bytes.iter().all(|&byte| byte <= 1), "{bytes:?}");
                 trues += bytes.iter().filter(|&&byte| byte == 1).count();
                 bytes.copy_from_slice(&[0, 1, 2, 3, 128, 255]);
-                // Either of them may be dropped last.
+                // Either of the two may be dropped last.
                 if trues % 2 == 0 { drop((tensor, batch)) } else { drop((batch, tensor)) }
             }
         }

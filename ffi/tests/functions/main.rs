@@ -1,4 +1,4 @@
-//! The functions of the C interface, called from Rust as a C program would call them.
+//! Tests of the C interface's functions, called from Rust as a C program would call them.
 
 #[path = "../support/mod.rs"]
 mod support;

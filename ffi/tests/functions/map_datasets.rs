@@ -1,4 +1,4 @@
-//! Map-style datasets, whose samples a callback writes by index.
+//! Tests of map-style datasets, whose samples a callback writes by index.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -21,9 +21,9 @@ pub(crate) unsafe extern "C" fn read_mixed(_: *mut c_void, index: usize, sample:
     let numbers: Vec<i16> = (0..index as i16 % 4).collect();
     let words: Vec<f64> = (0..index % 3).map(|i| i as f64).collect();
     let mut bytes = 0;
-    // SAFETY: the sample is lent to this callback, and the data pointers are valid.
+    // SAFETY: the sample is valid during this callback, and the data pointers are valid.
     unsafe {
-        // The fields are written in another order than declared.
+        // The fields are written in another order than they are declared.
         assert_eq!(slotline_sample_write(sample, 2, words.as_ptr().cast(), words.len()), SLOTLINE_OK);
         let flag = slotline_sample_row(sample, 3, &mut bytes).cast::<u8>();
         assert_eq!(bytes, 1);
@@ -81,7 +81,7 @@ fn a_callback_writes_fields_of_all_kinds() {
 
 /// Writes two random numbers, and the sample's position and epoch.
 unsafe extern "C" fn read_noise(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the sample is lent to this callback.
+    // SAFETY: the sample is valid during this callback.
     unsafe {
         let place = [slotline_sample_random(sample), slotline_sample_random(sample), slotline_sample_position(sample)];
         assert!((-1..3).contains(&slotline_sample_worker(sample)));
@@ -116,10 +116,11 @@ fn random_numbers_do_not_depend_on_num_workers() {
     }
 }
 
-/// Writes the index, then too many elements, which is refused. Samples 0 and 1 are then written again; sample 2 is not.
+/// Writes the index, and then too many elements, which is rejected. Samples 0 and 1 are then
+/// written again; sample 2 is not.
 unsafe extern "C" fn read_again(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
     let numbers = [index as i64; 2];
-    // SAFETY: the sample is lent to this callback, and the data pointers are valid.
+    // SAFETY: the sample is valid during this callback, and the data pointers are valid.
     unsafe {
         let write = |elements| slotline_sample_write(sample, 0, numbers.as_ptr().cast(), elements);
         assert_eq!((write(1), write(2)), (SLOTLINE_OK, SLOTLINE_ERROR_INVALID));
@@ -149,9 +150,10 @@ fn a_refused_field_can_be_written_again() {
     );
 }
 
-/// Fails with one more than the byte in the memory of a flag, and leaves an invalid bool there.
+/// Returns one more than the byte in the memory of a flag as its error code, and leaves an invalid
+/// bool there.
 unsafe extern "C" fn spoil(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the sample is lent to this callback.
+    // SAFETY: the sample is valid during this callback.
     unsafe { slotline_sample_row(sample, 0, null_mut()).cast::<u8>().replace(7) + 1 }.into()
 }
 
@@ -194,7 +196,8 @@ fn bad_samples_are_skipped_or_replaced_within_a_budget() {
         let set = options(|options| {
             (options.batch_size, options.on_error) = (5, on_error);
             (options.bad_samples, options.bad_share) = (bad_samples, bad_share);
-            // The substitute is drawn at random, and could be the bad sample without this seed.
+            // The substitute is drawn at random. With other seeds it could be the bad sample
+            // itself.
             (options.has_seed, options.seed) = (1, 7);
         });
         let loader: Loader = map_loader(&dataset, &set).unwrap();

@@ -1,4 +1,4 @@
-//! Names that are not opened: their errors say how a library is built that opens them, as CMake does.
+//! Datasets that this build cannot open: the errors name the CMake option that is needed.
 
 use std::ffi::CString;
 use std::ptr::null_mut;
@@ -7,7 +7,7 @@ use slotline_ffi::*;
 
 use crate::support::call;
 
-/// Returns why a name is not opened.
+/// Returns the error message for a name that is not opened.
 fn refused(name: &str) -> String {
     let (name, mut dataset) = (CString::new(name).unwrap(), null_mut());
     // SAFETY: the string and the out pointer are valid.

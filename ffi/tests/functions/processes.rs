@@ -1,4 +1,4 @@
-//! Workers that are processes.
+//! Tests of worker processes.
 
 use std::ffi::c_void;
 use std::fs::{self, File};
@@ -10,7 +10,8 @@ use crate::map_datasets::{elements, mixed, read_mixed};
 use crate::support::datasets::{Drops, field, map, map_loader, numbers};
 use crate::support::{Loader, options};
 
-/// Returns the options of a loader in batches of 4, with two workers, which are threads or processes.
+/// Returns the options of a loader with batches of 4 and two workers, which are threads or
+/// processes.
 fn workers(processes: bool, restart_workers: usize) -> slotline_options {
     options(|options| {
         (options.batch_size, options.num_workers) = (4, 2);
@@ -35,7 +36,7 @@ fn two_passes(loader: &Loader, fields: usize) -> Vec<(Vec<i64>, Vec<Vec<u8>>)> {
 
 /// Writes the index and a random number.
 unsafe extern "C" fn read_pair(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the sample is lent to this callback, and the data pointer is valid.
+    // SAFETY: the sample is valid during this callback, and the data pointer is valid.
     unsafe {
         let pair = [index as u64, slotline_sample_random(sample)];
         i32::from(slotline_sample_write(sample, 0, pair.as_ptr().cast(), 2) != SLOTLINE_OK)
@@ -46,7 +47,7 @@ fn pair() -> [slotline_field; 1] {
     [field(c"pair", SLOTLINE_U64, SLOTLINE_FIXED, &[2])]
 }
 
-/// Returns the two passes of a loader of 40 pairs that this callback reads.
+/// Returns two passes over a dataset of 40 pairs that are read with this callback.
 fn passes_of_pairs(read: slotline_read, options: &slotline_options) -> Vec<(Vec<i64>, Vec<Vec<u8>>)> {
     two_passes(&map_loader(&map(40, &pair(), read, &Drops::default()), options).unwrap(), 1)
 }
@@ -120,10 +121,10 @@ fn a_callback_that_aborts_is_an_error_and_the_program_goes_on() {
     assert_eq!(loader.epoch().unwrap_err().0, SLOTLINE_ERROR_WORKER_DIED);
 }
 
-/// Where the callback notes that it aborted at an index.
+/// A folder in which the callback records the indices at which it aborted.
 const ABORTED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/aborted");
 
-/// Aborts the first time that it reads one of some indices.
+/// Aborts the first time that it reads one of certain indices.
 unsafe extern "C" fn read_or_abort_once(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
     if index % 7 == 3 && File::create_new(Path::new(ABORTED).join(index.to_string())).is_ok() {
         std::process::abort();

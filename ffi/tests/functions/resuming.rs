@@ -1,4 +1,4 @@
-//! States, statistics, and loaders that are stopped.
+//! Tests of states, statistics, and stopping loaders.
 
 use std::thread;
 
@@ -21,7 +21,7 @@ fn a_state_resumes_with_any_number_of_workers() {
         loader.epoch().unwrap();
         let mut got: Vec<_> = (0..taken).map(|_| loader.next().unwrap().unwrap().indices().to_vec()).collect();
         let saved = loader.state().unwrap();
-        // The other loader is in a pass, which is abandoned.
+        // The other loader is in the middle of a pass, which is abandoned.
         let other = Loader::new(1);
         other.epoch().unwrap();
         drop(other.next());
@@ -50,7 +50,7 @@ fn damaged_and_mismatched_states_are_refused() {
         let (status, message) = loader.load(bad).unwrap_err();
         assert_eq!((status, message.contains(what)), (SLOTLINE_ERROR_STATE, true), "{message}");
     }
-    // SAFETY: a null pointer with a length is refused before it is read.
+    // SAFETY: a null pointer with a length is rejected before it is read.
     let outcome = call(|error| unsafe { slotline_loader_load_state(loader.0, std::ptr::null(), 3, error) });
     assert_eq!(outcome.unwrap_err().0, SLOTLINE_ERROR_INVALID);
     loader.epoch().unwrap();

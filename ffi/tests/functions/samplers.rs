@@ -1,4 +1,4 @@
-//! Samplers and batch samplers deliver what the engine's samplers deliver.
+//! Samplers and batch samplers deliver the same orders as those of the Rust crate.
 
 use std::ffi::c_void;
 use std::mem::take;
@@ -24,7 +24,7 @@ const LEN: usize = 1797;
 
 type Batches = Vec<Vec<i64>>;
 
-/// Returns two passes of a loader of the digits, batch by batch.
+/// Returns two passes of a loader of the digits as lists of batches.
 fn passes(set: impl Fn(&mut slotline_options)) -> Batches {
     let all = |num_workers| -> Batches {
         let loader = Loader::with(options(|options| {
@@ -42,14 +42,14 @@ fn passes(set: impl Fn(&mut slotline_options)) -> Batches {
     alone
 }
 
-/// Returns two passes of an engine with the same options.
+/// Returns two passes of a Rust loader with the same options.
 fn engine(set: impl FnOnce(Builder<Numbers>) -> Builder<Numbers>) -> Batches {
     let mut loader = set(Engine::builder(Numbers).seed(11)).build().unwrap();
     let mut pass = || -> Batches { loader.epoch().unwrap().map(|batch| batch.unwrap().indices().to_vec()).collect() };
     [pass(), pass()].concat()
 }
 
-/// A dataset with as many numbers as there are digits.
+/// A dataset of as many numbers as there are digits.
 struct Numbers;
 
 impl Dataset for Numbers {
@@ -64,7 +64,7 @@ impl Dataset for Numbers {
     }
 }
 
-/// Makes a sampler, seeds it if a seed is given, and uses it.
+/// Creates a sampler, sets its seed if one is given, and uses it.
 fn with_sampler(
     seed: Option<u64>,
     make: impl FnOnce(*mut *mut slotline_sampler, *mut *mut slotline_error) -> slotline_status,
@@ -150,7 +150,7 @@ unsafe extern "C" fn order(
     failure: *mut slotline_failure,
 ) -> i32 {
     if pass == 2 {
-        // SAFETY: the pointer is lent to this callback.
+        // SAFETY: the pointer is valid during this callback.
         unsafe { slotline_fail(failure, c"out of ideas".as_ptr()) };
         return 1;
     }
@@ -188,7 +188,8 @@ fn an_order_callback_is_used_and_its_error_reported() {
     }
 }
 
-/// Shuffles the indices by the seed, and notes the pass and the seed in the `Mutex` that `user` points to.
+/// Shuffles the indices with the seed, and records the pass and the seed in the `Mutex` that `user`
+/// points to.
 unsafe extern "C" fn shuffled(
     user: *mut c_void,
     pass: u64,
@@ -217,7 +218,7 @@ fn an_order_callback_gets_a_seed_for_each_pass_which_resumes() {
         drop: None,
     };
     let drawn = || take(&mut *noted.lock().unwrap());
-    // Each makes the sampler anew, as a process that resumes does.
+    // Each loader gets a new sampler, as in a process that resumes.
     let loader = |source: &dyn Fn(*mut slotline_sampler)| {
         let mut sampler = null_mut();
         // SAFETY: all pointers are valid, and each object is freed once.
@@ -243,7 +244,7 @@ fn an_order_callback_gets_a_seed_for_each_pass_which_resumes() {
         slotline_generator_free(generator);
     };
     let mut states = Vec::new();
-    // Other tests also draw from the process's default generator, so that its second number is not known.
+    // Other tests also draw from the process's default generator, so its second number is unknown.
     for (source, known) in [(&unseeded as &dyn Fn(*mut slotline_sampler), 1..2), (&seeded, 1..3), (&shared, 1..3)] {
         let first = loader(source);
         let passes = [0, 1, 2].map(|pass| {
@@ -278,7 +279,8 @@ fn an_order_callback_gets_a_seed_for_each_pass_which_resumes() {
     }
 }
 
-/// Draws batches of 1, 2 and 3 indices; in the third pass a batch is one index too long, and in the fourth pass it fails.
+/// Draws batches of 1, 2 and 3 indices. In the third pass a batch is one index too long, and the
+/// fourth pass fails.
 unsafe extern "C" fn batches(
     _: *mut c_void,
     pass: u64,
@@ -289,7 +291,7 @@ unsafe extern "C" fn batches(
     len: *mut usize,
     failure: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: the pointers are lent to this callback.
+    // SAFETY: the pointers are valid during this callback.
     unsafe {
         match (pass, batch) {
             (_, 3) => return 1,
@@ -313,7 +315,7 @@ fn batch_samplers_of_each_kind_are_used() {
     let mut of = |make: &dyn Fn(*mut *mut slotline_batch_sampler, *mut *mut slotline_error) -> slotline_status| {
         call(|error| make(&mut batch_sampler, error)).unwrap();
         let batches = passes(|options| options.batch_sampler = batch_sampler);
-        // SAFETY: it is freed once.
+        // SAFETY: the batch sampler is freed once.
         unsafe { slotline_batch_sampler_free(batch_sampler) };
         batches
     };
@@ -347,7 +349,7 @@ fn batch_samplers_of_each_kind_are_used() {
     }
 }
 
-/// Writes two batches of one index, and notes the pass, the seed and the batch.
+/// Writes two batches of one index, and records the pass, the seed and the batch.
 unsafe extern "C" fn noting(
     user: *mut c_void,
     pass: u64,
@@ -358,7 +360,8 @@ unsafe extern "C" fn noting(
     len: *mut usize,
     _: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: the user pointer is that of the test, and the others are lent to this callback.
+    // SAFETY: the test's own user pointer outlives the loader, and the other pointers are valid
+    // during this callback.
     let noted = unsafe { &*user.cast::<Mutex<Vec<(u64, u64, u64)>>>() };
     noted.lock().unwrap().push((pass, seed, batch));
     // SAFETY: there is room for an index.
@@ -441,7 +444,7 @@ fn a_failed_batch_sampler_ends_the_pass_with_its_error() {
     };
     for words in ["the callback returned 4 indices, but max_batch_size is 3", "no more batches"] {
         if loader.next().is_err() {
-            // The first two passes do not fail.
+            // The first two passes succeed.
             (0..2).for_each(|_| assert_eq!(loader.epoch(), Ok(SLOTLINE_OK)));
         }
         loader.epoch().unwrap();

@@ -1,4 +1,4 @@
-//! Iterable datasets, whose samples callbacks return in sequence.
+//! Tests of iterable datasets, whose samples callbacks write one after another.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -10,10 +10,10 @@ use slotline_ffi::*;
 use crate::support::datasets::{Drops, dropped, field, loader_of};
 use crate::support::{Loader, call, options};
 
-/// The number of open cursors, over all tests of this process that use them.
+/// The number of open cursors, in all tests of this process that use them.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// The rest of a worker's part of the numbers below 10.
+/// A cursor: the remaining numbers of a worker's part of the numbers below 10.
 struct Left {
     next: i64,
     step: i64,
@@ -25,7 +25,7 @@ unsafe extern "C" fn open(
     cursor: *mut *mut c_void,
     _: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: both pointers are lent to this callback.
+    // SAFETY: both pointers are valid during this callback.
     unsafe {
         assert_eq!((*worker).struct_size, size_of::<slotline_worker>());
         assert_eq!((*worker).id < 0, (*worker).num_workers == 0);
@@ -37,7 +37,7 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn next(_: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: `open` made the cursor, and the sample is lent to this callback.
+    // SAFETY: `open` made the cursor, and the sample is valid during this callback.
     unsafe {
         let left = &mut *cursor.cast::<Left>();
         if left.next >= 10 {
@@ -62,7 +62,7 @@ unsafe extern "C" fn close(_: *mut c_void, cursor: *mut c_void) {
 }
 
 unsafe extern "C" fn save(_: *mut c_void, cursor: *mut c_void, saved: *mut slotline_saved) -> i32 {
-    // SAFETY: `open` made the cursor, and `saved` is lent to this callback.
+    // SAFETY: `open` made the cursor, and `saved` is valid during this callback.
     unsafe { slotline_saved_append(saved, (&raw const (*cursor.cast::<Left>()).next).cast(), 8) as i32 }
 }
 
@@ -75,7 +75,7 @@ unsafe extern "C" fn resume(
     failure: *mut slotline_failure,
 ) -> i32 {
     assert_eq!(len, 8);
-    // SAFETY: the pointers are lent to this callback.
+    // SAFETY: the pointers are valid during this callback.
     unsafe {
         open(user, worker, cursor, failure);
         (*(*cursor).cast::<Left>()).next = saved.cast::<i64>().read_unaligned();
@@ -195,13 +195,13 @@ fn a_stream_resumes_at_its_saved_cursors() {
     assert_eq!(OPEN.load(Ordering::SeqCst), 0);
 }
 
-/// Whether workers can be processes.
+/// Whether this build supports worker processes.
 const PROCESSES: bool = cfg!(all(target_os = "linux", not(delays)));
 
-/// Where the callback notes that it aborted.
+/// A file that the callback creates when it aborts.
 const ABORTED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/aborted_stream");
 
-/// Aborts the first time that it comes to the number 4.
+/// Aborts the first time that it reaches the number 4.
 unsafe extern "C" fn next_or_abort(user: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
     // SAFETY: `open` made the cursor, and the caller upholds the contract of `next`.
     unsafe {
@@ -235,10 +235,10 @@ fn nobody_can_tell_that_a_replaced_worker_of_a_stream_aborted() {
     }
 }
 
-/// Makes a sample with the same number and one word more. Fails for the number 5.
+/// Makes a sample with the same number and one more word. Fails for the number 5.
 unsafe extern "C" fn lengthened(_: *mut c_void, source: *const slotline_batch, sample: *mut slotline_sample) -> i32 {
     let (mut number, mut words) = (crate::support::tensor(), crate::support::tensor());
-    // SAFETY: both are lent to this callback, and the source has these fields.
+    // SAFETY: both are valid during this callback, and the source has these fields.
     unsafe {
         assert_eq!(slotline_batch_len(source), 1);
         assert_eq!(*slotline_batch_indices(source), slotline_sample_position(sample) as i64);
@@ -255,7 +255,7 @@ unsafe extern "C" fn lengthened(_: *mut c_void, source: *const slotline_batch, s
     }
 }
 
-/// Returns a loader of two streams in sequence, of which a callback changes each sample.
+/// Returns a loader of two chained streams, in which a callback changes each sample.
 fn composed(drops: &Drops, options: &slotline_options) -> Loader {
     let fields = fields();
     let longer =
@@ -285,7 +285,7 @@ fn composed(drops: &Drops, options: &slotline_options) -> Loader {
     loader_of(make, options).unwrap()
 }
 
-/// Returns the numbers of the rest of a pass, each with its number of words; errors of the streams and the callback are left out.
+/// Returns the remaining numbers of a pass, each with its number of words; errors are left out.
 fn longer(loader: &Loader) -> Vec<Vec<i64>> {
     let mut all = Vec::new();
     while let Some(batch) = loader.next().unwrap() {
@@ -331,7 +331,7 @@ fn streams_are_chained_and_mapped_and_resume() {
             assert_eq!(longer(&after), want[batches..], "after {batches} batches with {num_workers} workers");
         }
     }
-    // Two streams and a callback of nine loaders for each kind.
+    // Each of nine loaders of each kind has dropped two streams and one callback.
     assert_eq!((OPEN.load(Ordering::SeqCst), drops.count()), (0, 3 * 9 * 3));
 }
 
@@ -352,7 +352,7 @@ fn a_failed_callback_of_a_mapped_stream_takes_the_place_of_a_batch() {
             }
         }
     }
-    // What was read of a batch before the failure is lost.
+    // Samples that were read for a batch before the failure are lost.
     let (five, seven) = ("five is not wanted", "seven is missing");
     assert_eq!(outcomes, ["4", five, seven, "4", five, seven, "2"]);
 }

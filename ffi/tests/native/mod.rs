@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Whether the tools of these tests are required.
+/// Returns whether a missing tool is a failure instead of a reason to skip a test.
 fn required() -> bool {
     std::env::var_os("SLOTLINE_REQUIRE_CPP").is_some_and(|value| value == "1")
 }
@@ -24,13 +24,13 @@ pub(crate) fn tool(variable: &str, name: &str) -> Option<String> {
     None
 }
 
-/// Prints that a test is skipped, or fails it if its tools are required.
+/// Prints that a test is skipped, or panics if the tools are required.
 pub(crate) fn missing(what: &str) {
     assert!(!required(), "{what} is missing, and SLOTLINE_REQUIRE_CPP=1");
     eprintln!("skipped: {what} is missing");
 }
 
-/// Whether the compiler supports a sanitizer.
+/// Returns whether the compiler supports a sanitizer.
 pub(crate) fn sanitizes(cc: &str, folder: &Path, flags: &str) -> bool {
     let source = folder.join("none.c");
     std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
@@ -57,7 +57,8 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-/// Returns the static library. Cargo builds it for the first test that asks, with the tests' profile and target folder.
+/// Returns the path of the static library. Cargo builds it for the first test that needs it, with
+/// the profile and target folder of the tests.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -80,7 +81,8 @@ pub(crate) fn shared_library() -> PathBuf {
     library().with_file_name("libslotline.so")
 }
 
-/// Returns the folder in which cargo builds with the tests' profile: this program is below it, in `deps`.
+/// Returns the folder in which cargo builds with the tests' profile. This test program is in its
+/// subfolder `deps`.
 fn built() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.ancestors().nth(2).expect("a test program is two folders deep").to_owned()
@@ -97,7 +99,8 @@ pub(crate) fn profile() -> String {
     if folder == "debug" { "dev".to_owned() } else { folder }
 }
 
-/// Runs a cargo command in this workspace, with the tests' profile and target folder, and returns what it printed.
+/// Runs a cargo command in this workspace, with the profile and target folder of the tests, and
+/// returns what it printed.
 #[track_caller]
 pub(crate) fn cargo(command: &str, arguments: &[&str]) -> String {
     let mut cargo = Command::new(env!("CARGO"));
@@ -105,7 +108,7 @@ pub(crate) fn cargo(command: &str, arguments: &[&str]) -> String {
     run(cargo.args(arguments).current_dir(here()))
 }
 
-/// Compiles one source file with the library, and treats all warnings as errors.
+/// Compiles one source file with the library; warnings are errors.
 pub(crate) fn compile(compiler: &str, flags: &[&str], source: &Path, program: &Path) {
     let mut command = Command::new(compiler);
     command.args(["-Wall", "-Wextra", "-Werror", "-pedantic"]).args(flags).arg("-I").arg(here().join("include"));
@@ -117,7 +120,8 @@ pub(crate) fn compile(compiler: &str, flags: &[&str], source: &Path, program: &P
 pub(crate) fn test_program(file: &str) -> Option<PathBuf> {
     let (compiler, flags) = match file.ends_with(".c") {
         true => (tool("CC", "gcc")?, &["-std=c11", "-O1"][..]),
-        // Templates are checked for warnings where they are instantiated.
+        // Warnings about templates appear where they are instantiated, so the tests are compiled
+        // with these warnings, too.
         false => (tool("CXX", "g++")?, &["-std=c++17", "-O1", "-Wconversion", "-Wshadow"][..]),
     };
     let program = scratch(&file.replace('/', "_")).join("program");
@@ -125,7 +129,7 @@ pub(crate) fn test_program(file: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Compiles and runs a test program, which must succeed.
+/// Compiles and runs a test program, which must print "ok".
 #[track_caller]
 pub(crate) fn prints_ok(file: &str) {
     if let Some(program) = test_program(file) {
@@ -136,7 +140,8 @@ pub(crate) fn prints_ok(file: &str) {
 /// Compiles one source file for a sanitizer, with the shared library, and returns the program.
 pub(crate) fn compile_sanitized(compiler: &str, sanitizer: &str, source: &Path) -> PathBuf {
     let (folder, program) = (source.parent().unwrap(), source.with_extension(""));
-    // Under its own name and its soname, which the system looks for.
+    // The library is needed under its own name, and under the soname that the loader of the system
+    // looks for.
     let version = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
     for name in ["libslotline.so".to_owned(), format!("libslotline.so.{version}")] {
         let _ = std::os::unix::fs::symlink(shared_library(), folder.join(name));
@@ -144,7 +149,7 @@ pub(crate) fn compile_sanitized(compiler: &str, sanitizer: &str, source: &Path) 
     let standard = if source.extension().is_some_and(|ext| ext == "c") { "-std=c11" } else { "-std=c++17" };
     let mut command = Command::new(compiler);
     command.args([standard, "-g", "-O1", sanitizer, "-Wall", "-Wextra", "-Werror", "-Wno-unused"]);
-    // GCC's warning about fences and ThreadSanitizer, which clang does not know.
+    // Disables GCC's warning about fences with ThreadSanitizer, which clang does not know.
     command.args(["-Wno-tsan", "-Wno-unknown-warning-option"]);
     command.arg("-I").arg(here().join("include")).arg(source).arg("-o").arg(&program);
     command.arg("-L").arg(folder).arg("-lslotline").arg(format!("-Wl,-rpath,{}", folder.display()));

@@ -1,5 +1,5 @@
-//! A user's program that is compiled for AddressSanitizer, with the library as it is: views that outlive their batches are
-//! reported, and nothing else is.
+//! A user's program compiled for AddressSanitizer, with a library that is not: views that outlive
+//! their batches are reported, and nothing else.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::native::{compile_sanitized, scratch, tool};
 use crate::readme;
 
-/// Adds the last value of each batch through the view, when the batch is gone.
+/// A program that reads the last value of each batch through a view after the batch was destroyed.
 const KEPT: &str = r#"
 #include <slotline.hpp>
 #include <cstdlib>

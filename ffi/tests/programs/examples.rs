@@ -1,4 +1,4 @@
-//! The programs in `examples`, built and run.
+//! Builds and runs the programs in `examples`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -47,7 +47,7 @@ fn libtorch_trains_without_copies() {
                ['-L' + p + '\\n-Wl,-rpath,' + p for p in c.library_paths()]))";
     let answer = Command::new(python).args(["-c", ask]).output().ok().filter(|answer| answer.status.success());
     let Some(answer) = answer else {
-        // This test is skipped even where the C++ tests are required, because torch takes gigabytes.
+        // This test is skipped even if the C++ tests are required, because torch takes gigabytes.
         eprintln!("skipped: no Python with torch; SLOTLINE_PYTHON names one");
         return;
     };
@@ -62,7 +62,7 @@ fn libtorch_trains_without_copies() {
     assert_eq!(output.lines().count(), 5, "{output}");
 }
 
-/// Runs only where MPI is installed.
+/// Skipped unless MPI is installed.
 #[test]
 fn the_mpi_example_misses_no_digit() {
     let exists = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
@@ -70,7 +70,7 @@ fn the_mpi_example_misses_no_digit() {
         return eprintln!("skipped: there is no mpicxx or no mpirun");
     }
     let program = scratch("example_mpi").join("mpi");
-    // Open MPI's own C++ interface has warnings.
+    // The headers of Open MPI's own C++ interface cause warnings.
     compile("mpicxx", &[CPP, &["-DOMPI_SKIP_MPICXX"]].concat(), &example("mpi.cpp"), &program);
     for (ranks, says) in
         [("2", "2 processes, 29 steps each: 1797 digits, 1 of them twice"), ("3", "3 processes, 19 steps")]

@@ -1,4 +1,4 @@
-//! Tests of the C++ layer, written in C++.
+//! Runs the tests of the C++ layer that are written in C++.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::native::{compile, here, run, scratch, tool};
 use crate::readme::programs;
 
-/// With ranges, which loaders and passes model.
+/// With ranges: loaders and passes satisfy the concepts of C++20.
 #[test]
 fn the_cpp_layer_compiles_as_cpp20() {
     let Some(cxx) = tool("CXX", "g++") else { return };
@@ -38,7 +38,7 @@ fn the_cpp_layer_compiles_with_clang() {
         accepts(&clang, "c++17", &source);
         accepts(&clang, "c++20", &source);
     }
-    // A view that outlives its batch is a warning, which is an error here.
+    // A view that outlives its batch causes a warning, which is an error here.
     let path = scratch("dangling").join("dangling.cpp");
     let source = "#include <slotline.hpp>\nslotline::batch next();\n\
         const float* dangling() { const auto& batch = next(); return batch.field<float>(0).data(); }\n\
@@ -54,7 +54,7 @@ fn the_cpp_layer_compiles_with_clang() {
     );
 }
 
-/// Returns one of the layer's tests.
+/// Returns the path of one of the layer's tests.
 fn cpp(name: &str) -> PathBuf {
     here().join("tests/cpp").join(name).with_extension("cpp")
 }
@@ -70,7 +70,7 @@ fn accepts(cxx: &str, standard: &str, source: &Path) {
         "-pedantic",
         "-Wshadow",
     ]);
-    // The README's programs leave conversions implicit that lose nothing there.
+    // The README's programs use implicit conversions that lose nothing.
     if source.starts_with(here().join("tests")) {
         command.arg("-Wconversion");
     } else {
@@ -109,7 +109,7 @@ slotline::dataset made() { return stream{}; }
     assert!(compile("-DQUALIFIER=").contains("a stream that can be resumed has both"));
 }
 
-/// A number would silently become `true`.
+/// A number would silently be converted to `true`.
 #[test]
 fn numbers_for_flags_do_not_compile() {
     let good = [
@@ -157,7 +157,7 @@ fn numbers_for_flags_do_not_compile() {
     }
 }
 
-/// A class that lacks a part of a dataset is told which.
+/// For a class that lacks a part of a dataset, the compiler names the part.
 #[test]
 fn what_a_dataset_lacks_is_one_message() {
     let fields = "std::vector<slotline::field> fields() const { return {}; }";
@@ -190,7 +190,7 @@ fn what_a_dataset_lacks_is_one_message() {
     }
 }
 
-/// Returns what the compiler says about a source; `None` if there is no compiler.
+/// Returns what the compiler prints about a source that it rejects; `None` if there is no compiler.
 fn refused(name: &str, source: &str) -> Option<String> {
     let cxx = tool("CXX", "g++")?;
     let path = scratch(name).join(name).with_extension("cpp");
@@ -217,7 +217,7 @@ fn the_device_layer_compiles() {
     run(command.arg(here().join("include")).arg(here().join("tests/cpp/device.cpp")));
 }
 
-/// The fake driver is loaded before the program, so it is the `libcuda.so` that the library finds.
+/// The fake driver is preloaded, so it is the `libcuda.so` that the library finds.
 #[cfg(feature = "cuda")]
 #[test]
 fn the_device_layer_runs_over_the_fake_driver() {
@@ -257,7 +257,7 @@ fn headers_are_self_contained() {
 #[test]
 fn the_cpp_layer_works_without_exceptions_and_rtti() {
     let folder = scratch("without_exceptions");
-    // Another library, which has exceptions.
+    // The other library is compiled with exceptions.
     let elsewhere = folder.join("elsewhere.cpp");
     let throws = "std::exception_ptr thrown_elsewhere() { return std::make_exception_ptr(std::runtime_error(\"elsewhere\")); }\n";
     std::fs::write(&elsewhere, format!("#include <stdexcept>\nstd::exception_ptr thrown_elsewhere();\n{throws}"))
@@ -280,7 +280,8 @@ fn the_cpp_layer_works_without_exceptions_and_rtti() {
     }
 }
 
-/// Copies of a base would silently lose what the derived class adds, and a pointer does not say how long the object lives.
+/// Copying a base would silently lose what a derived class adds, and a raw pointer does not say how
+/// long the object exists.
 #[test]
 fn what_a_dataset_cannot_hold_is_one_clear_error() {
     let Some(cxx) = tool("CXX", "g++") else { return };

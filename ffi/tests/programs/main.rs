@@ -1,4 +1,5 @@
-//! C and C++ programs that are compiled and run: the examples, the README's, the C++ layer's, and installed packages.
+//! C and C++ programs that are compiled and run: the examples, those of the README, the tests of
+//! the C++ layer, and users of installed packages.
 
 #[path = "../native/mod.rs"]
 mod native;

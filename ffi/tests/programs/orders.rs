@@ -65,6 +65,6 @@ fn orders_are_the_same_in_c_cpp_and_rust() {
     assert_eq!(of_program(&c), rust, "C");
     assert_eq!(of_program(&cpp), rust, "C++");
     let different: std::collections::HashSet<_> = rust.lines().collect();
-    // Workers make no difference, and two rows differ only in the number of workers.
+    // The number of workers makes no difference, and two rows differ only in that.
     assert_eq!(different.len(), OPTIONS.len() - 1, "{rust}");
 }

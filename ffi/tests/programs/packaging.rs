@@ -19,7 +19,7 @@ int main() {
 }
 "#;
 
-/// Writes a user's project to a folder.
+/// Writes a user's CMake project to a folder.
 fn project(folder: &Path, find: &str) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::write(folder.join("main.cpp"), MAIN).unwrap();
@@ -37,14 +37,15 @@ fn build(cmake: &str, source: &Path, build: &Path, settings: &[String]) {
     build_with(&[], cmake, source, build, settings);
 }
 
-/// Configures and builds a project with these variables in the environment.
+/// Configures and builds a project with additional environment variables.
 fn build_with(environment: &[(&str, &OsStr)], cmake: &str, source: &Path, build: &Path, settings: &[String]) {
     let environment = environment.iter().copied();
     run(Command::new(cmake).arg("-S").arg(source).arg("-B").arg(build).args(settings).envs(environment.clone()));
     run(Command::new(cmake).arg("--build").arg(build).envs(environment));
 }
 
-/// The settings of the tests, so that everything except the library is built already.
+/// Returns the settings that the tests themselves use, so that everything except the library is
+/// already built.
 fn as_for_the_tests() -> [String; 2] {
     [
         format!("-DSLOTLINE_PROFILE={}", crate::native::profile()),
@@ -52,7 +53,7 @@ fn as_for_the_tests() -> [String; 2] {
     ]
 }
 
-/// A Rust library that is not slotline, and a program that uses both.
+/// A Rust library that is independent of slotline, and below it a program that uses both.
 const OTHER: &str = r#"
 #[unsafe(no_mangle)]
 pub extern "C" fn other() -> i32 {
@@ -80,7 +81,8 @@ int main() {
   }
 }
 "#;
-/// A plugin that loads the digits with a worker, and says how many there are, and what its copy of slotline is.
+/// A plugin that loads the digits with a worker, and prints their number and the address of its
+/// copy of slotline.
 const PLUGIN: &str = r#"
 #include <slotline.h>
 typedef const char *version(void);
@@ -102,7 +104,7 @@ version *plugin(size_t *samples) {
   return slotline_version;
 }
 "#;
-/// A program that loads a plugin, and links slotline itself.
+/// A program that loads a plugin, and itself links slotline.
 const HOST: &str = r#"
 #include <slotline.h>
 #include <dlfcn.h>
@@ -121,7 +123,7 @@ int main(int count, char **words) {
 }
 "#;
 
-/// Whether a symbol is one of slotline's.
+/// Returns whether a symbol belongs to slotline.
 fn is_ours(name: &str) -> bool {
     name.starts_with("slotline_")
 }
@@ -166,7 +168,7 @@ fn libraries_are_as_they_should_be(folder: &Path, installed: &Path, cxx: &str) {
     assert!(sections(&debug).contains(".debug_line"));
 }
 
-/// Checks plugins that link the static library: one by its path alone, and one that CMake's target made.
+/// Checks plugins that link the static library: one by its path, and one through CMake's target.
 fn plugins_work(folder: &Path, installed: &Path, made_by_cmake: &Path, cxx: &str) {
     let include = format!("-I{}", here().join("include").display());
     let (plain, host) = (folder.join("plugin.so"), folder.join("host"));
@@ -198,7 +200,8 @@ fn plugins_work(folder: &Path, installed: &Path, made_by_cmake: &Path, cxx: &str
 fn cargo_builds_where_the_environment_says() {
     let Some(cmake) = tool("CMAKE", "cmake") else { return };
     let folder = scratch("cargo_target_dir");
-    // A relative path is relative to CMake's build folder. This one leads to where the tests are built.
+    // A relative path is relative to CMake's build folder. This one leads to the target folder of
+    // the tests.
     let relative = folder.join("relative");
     let depth = relative.strip_prefix(crate::native::target()).unwrap().components().count();
     let path = vec![".."; depth].join("/");
@@ -267,7 +270,8 @@ fn projects_build_with_each_kind_of_package() {
     build(&cmake, &folder.join("sources"), &folder.join("sources/build"), &profile);
     assert_eq!(run(&mut Command::new(folder.join("sources/build/main"))), "1797 samples\n");
 
-    // The README's own lines, with the sources taken from this checkout instead of the branch that the lines name.
+    // The README's own lines, but with the sources of this checkout instead of the branch that they
+    // name.
     let readme = std::fs::read_to_string(here().join("README.md")).unwrap();
     let fetch =
         readme.split("```").find_map(|block| block.strip_prefix("cmake\n")).expect("the README has lines for CMake");
@@ -281,10 +285,11 @@ fn projects_build_with_each_kind_of_package() {
     by_pkg_config(&folder, &prefix.join("lib"), &cxx);
 }
 
-/// Links programs with the flags that pkg-config prints, in both ways.
+/// Links programs with the flags that pkg-config prints, with the shared and with the static
+/// library.
 fn by_pkg_config(folder: &Path, libraries: &Path, cxx: &str) {
     let Some(pkg_config) = tool("PKG_CONFIG", "pkg-config") else { return };
-    // The static library alone, so that the linker takes it.
+    // A folder with only the static library, so that the linker has to take it.
     let only_static = folder.join("only_static");
     std::fs::create_dir_all(only_static.join("lib/pkgconfig")).unwrap();
     for file in ["libslotline.a", "pkgconfig/slotline.pc"] {
@@ -307,7 +312,7 @@ fn by_pkg_config(folder: &Path, libraries: &Path, cxx: &str) {
     }
 }
 
-/// Also if CMake finds a linker that is not GNU's, which it prefers for clang.
+/// This must also work if CMake finds a linker other than GNU's, which it prefers for clang.
 #[test]
 fn slotline_builds_with_clang() {
     let (Some(cmake), Some(cc)) = (tool("CMAKE", "cmake"), tool("CLANG", "clang")) else { return };

@@ -1,4 +1,4 @@
-//! Pictures in C and C++.
+//! Tests of decoding pictures in C and C++.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::native::{compile, here, run, scratch, tool};
 
-/// Returns the README's blocks in a language, without their fences.
+/// Returns the blocks of a page in a language, without their fences.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
     let (mut blocks, mut rest) = (Vec::new(), page);
@@ -33,7 +33,8 @@ fn the_readme_cpp_blocks_compile_and_run() {
     compile_and_run(&cxx, &folder.join("snippets.cpp"), &snippets);
 }
 
-/// Returns the README's programs, and one of all its snippets, which takes a quarter of the time of one for each.
+/// Returns the README's programs, and one program that contains all of its snippets, since
+/// compiling it takes a quarter of the time.
 pub(crate) fn programs() -> (Vec<String>, String) {
     let blocks = blocks(&readme(), "cpp");
     assert!(blocks.len() > 5 && blocks[0].contains("int main()") && blocks[0].lines().count() <= 20);
@@ -50,8 +51,8 @@ pub(crate) fn programs() -> (Vec<String>, String) {
     (programs, all + "}\n")
 }
 
-/// Makes a function from a snippet, which is the body of a function that has a loader, as the README says: types at
-/// namespace scope, and statements in the function.
+/// Makes a function from a snippet. As the README says, types are at namespace scope, and
+/// statements are in a function that has a loader.
 fn function(number: usize, snippet: &str) -> String {
     let (types, statements) = snippet.split_once("\n// …\n").unwrap_or(("", snippet));
     format!(
@@ -68,7 +69,7 @@ fn compile_and_run(cxx: &str, path: &Path, source: &str) {
     run(&mut Command::new(program));
 }
 
-/// Returns the README's programs in C: those that are compiled for ThreadSanitizer, or the others.
+/// Returns the README's programs in C: either those meant for ThreadSanitizer, or the others.
 pub(crate) fn c_programs(for_thread_sanitizer: bool) -> Vec<String> {
     let mut programs = blocks(&readme(), "c");
     programs.retain(|program| program.contains("tsan_interface.h") == for_thread_sanitizer);

@@ -1,5 +1,5 @@
-//! A user's program that is compiled for ThreadSanitizer, with the library as it is, which is not: no false reports, and the
-//! user's own races are reported.
+//! A user's program compiled for ThreadSanitizer, with a library that is not: there are no false
+//! reports, and the user's own races are reported.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::native::{compile_sanitized, here, sanitizes, scratch, tool};
 use crate::readme;
 
-/// Workers write one counter without a lock.
+/// A program in which workers write one counter without a lock.
 const RACE: &str = r#"
 #include <slotline.hpp>
 #include <chrono>
@@ -32,7 +32,7 @@ int main() {
 }
 "#;
 
-/// The same without the counter, and with everything else that passes between threads.
+/// A program without that counter, which uses all other ways to pass data between threads.
 const NO_RACE: &str = r#"
 #include <slotline.hpp>
 #include <stdexcept>
@@ -105,7 +105,7 @@ int main() {
 }
 "#;
 
-/// The compilers of a language that are there.
+/// Returns the compilers of a language that are installed.
 fn compilers(tools: [(&str, &str); 2], name: &str) -> Vec<(String, PathBuf)> {
     let there = tools.into_iter().filter_map(|(variable, default)| {
         let (compiler, folder) = (tool(variable, default)?, scratch(&format!("thread_sanitizer_{name}_{default}")));
@@ -117,7 +117,8 @@ fn compilers(tools: [(&str, &str); 2], name: &str) -> Vec<(String, PathBuf)> {
 const CPP: [(&str, &str); 2] = [("CXX", "g++"), ("CLANGXX", "clang++")];
 const C: [(&str, &str); 2] = [("CC", "gcc"), ("CLANG", "clang")];
 
-/// Compiles a program for ThreadSanitizer, with the shared library, and runs it with the suppressions that are installed.
+/// Compiles a program for ThreadSanitizer, with the shared library, and runs it with the
+/// suppressions that the package installs.
 fn run(compiler: &str, folder: &Path, file: &str, source: &str) -> Output {
     let path = folder.join(file);
     std::fs::write(&path, source).unwrap();
@@ -155,13 +156,15 @@ fn races_of_the_user_are_reported() {
     }
 }
 
-/// The README's C program, which tells ThreadSanitizer what is ordered; without that, what is written in place is a report.
+/// The README's C program annotates the ordering for ThreadSanitizer. Without these annotations,
+/// writes in place are reported.
 #[test]
 fn c_programs_say_what_is_ordered() {
     let programs = readme::c_programs(true);
     let [program] = &programs[..] else { panic!("{programs:?}") };
     let silent: Vec<_> = program.lines().filter(|line| !line.contains("__tsan_")).collect();
-    // Without the loop's own thread, which otherwise may load all batches before a worker has woken up.
+    // Without help from the loop's own thread, which could otherwise load all batches before a
+    // worker wakes up.
     let workers = "options.num_workers = 2;";
     let silent = silent.join("\n").replace(workers, &format!("{workers} options.help = 0;"));
     assert!(silent.contains("options.help"), "{silent}");

@@ -1,4 +1,5 @@
-//! Tests that are written in C and C++, and print "ok". `sanitized.rs` runs some of them with sanitizers.
+//! Tests that are written in C and C++ and print "ok". `sanitized.rs` runs some of them with
+//! sanitizers.
 
 use std::collections::BTreeSet;
 #[cfg(unix)]
@@ -104,14 +105,15 @@ fn what_is_freed_twice_is_reported() {
     }
 }
 
-/// Every function of the header must have a row in `refusals.c`.
+/// Every function in the header must have a row in `refusals.c`.
 #[test]
 fn every_function_refuses_nulls_and_short_structs() {
     let Some(program) = test_program("c/refusals.c") else { return };
     let output = run(&mut Command::new(program));
     let tested: BTreeSet<&str> = output.lines().collect();
     let header = std::fs::read_to_string(here().join("include/slotline.h")).unwrap();
-    // This library is built without CUDA and pictures. Declarations begin at the start of a line.
+    // Skip the declarations for CUDA and pictures, which this library is built without.
+    // Declarations begin at the start of a line.
     let mut left_out = false;
     let code = header.lines().filter(|line| {
         left_out = line.starts_with("#if defined(SLOTLINE_") || left_out && !line.starts_with("#endif");

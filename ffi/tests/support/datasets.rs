@@ -1,4 +1,4 @@
-//! Datasets made of callbacks, written in Rust as a C program would write them.
+//! Datasets of callbacks, written in Rust as a C program would write them.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -9,7 +9,7 @@ use slotline_ffi::*;
 
 use super::{Loader, call};
 
-/// Counts how often something was dropped.
+/// A counter of how often something was dropped.
 #[derive(Clone, Default)]
 pub(crate) struct Drops(Arc<AtomicUsize>);
 
@@ -18,19 +18,19 @@ impl Drops {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Returns a user pointer that counts when it is dropped.
+    /// Returns a user pointer whose drop is counted.
     pub(crate) fn user(&self) -> *mut c_void {
         Arc::into_raw(self.0.clone()).cast_mut().cast()
     }
 }
 
-/// Drops a `Drops::user`.
+/// Drops a pointer of `Drops::user`.
 pub(crate) unsafe extern "C" fn dropped(user: *mut c_void) {
-    // SAFETY: it was made by `Drops::user`, and is dropped once.
+    // SAFETY: the pointer is from `Drops::user`, and is dropped once.
     unsafe { Arc::from_raw(user.cast::<AtomicUsize>()) }.fetch_add(1, Ordering::SeqCst);
 }
 
-/// One field of a dataset.
+/// Returns one field of a dataset.
 pub(crate) fn field(name: &CStr, dtype: slotline_dtype, kind: slotline_kind, shape: &'static [i64]) -> slotline_field {
     slotline_field {
         struct_size: size_of::<slotline_field>(),
@@ -42,7 +42,7 @@ pub(crate) fn field(name: &CStr, dtype: slotline_dtype, kind: slotline_kind, sha
     }
 }
 
-/// Makes a map-style dataset; its user pointer counts drops.
+/// Returns a map-style dataset; its user pointer counts drops.
 pub(crate) fn map(len: usize, fields: &[slotline_field], read: slotline_read, drops: &Drops) -> slotline_map_dataset {
     slotline_map_dataset {
         struct_size: size_of::<slotline_map_dataset>(),
@@ -57,7 +57,7 @@ pub(crate) fn map(len: usize, fields: &[slotline_field], read: slotline_read, dr
     }
 }
 
-/// Makes a loader over a dataset, which is then freed.
+/// Creates a loader over a dataset, which is then freed.
 pub(crate) fn loader_of(
     make: impl FnOnce(*mut *mut slotline_dataset, *mut *mut slotline_error) -> slotline_status,
     options: &slotline_options,
@@ -74,7 +74,7 @@ pub(crate) fn loader_of(
     outcome.map(|_| Loader(loader))
 }
 
-/// Makes a loader over a map-style dataset.
+/// Creates a loader over a map-style dataset.
 pub(crate) fn map_loader(
     dataset: &slotline_map_dataset,
     options: &slotline_options,
@@ -83,7 +83,7 @@ pub(crate) fn map_loader(
     loader_of(|out, error| unsafe { slotline_dataset_from_callbacks(dataset, out, error) }, options)
 }
 
-/// Makes a dataset of the numbers below `len`.
+/// Returns a dataset of the numbers below `len`.
 pub(crate) fn numbers(len: usize, drops: &Drops) -> (Vec<slotline_field>, slotline_map_dataset) {
     let fields = vec![field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[])];
     let dataset = map(len, &fields, Some(read_number), drops);
@@ -92,7 +92,7 @@ pub(crate) fn numbers(len: usize, drops: &Drops) -> (Vec<slotline_field>, slotli
 
 /// Writes the index; index 13 fails.
 unsafe extern "C" fn read_number(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
-    // SAFETY: the sample is lent to this callback, and the data pointers are valid.
+    // SAFETY: the sample is valid during this callback, and the data pointers are valid.
     unsafe {
         if index == 13 {
             slotline_sample_fail(sample, c"thirteen is refused".as_ptr());
@@ -108,7 +108,7 @@ pub(crate) unsafe extern "C" fn fail_init(
     worker: *const slotline_worker,
     failure: *mut slotline_failure,
 ) -> i32 {
-    // SAFETY: both pointers are lent to this callback.
+    // SAFETY: both pointers are valid during this callback.
     unsafe {
         if (*worker).id == 0 {
             slotline_fail(failure, c"worker 0 fails".as_ptr());

@@ -1,5 +1,5 @@
 //! Shared test code: calls that return their error messages, and loaders over the bundled digits.
-#![allow(dead_code)] // Each test binary uses some of it.
+#![allow(dead_code)] // Each test binary uses a part of it.
 
 pub(crate) mod datasets;
 
@@ -9,7 +9,7 @@ use std::slice;
 
 use slotline_ffi::*;
 
-/// Makes a call, and returns its status, or its status and the error's message.
+/// Makes a call, and returns its status, or its status with the error's message.
 #[track_caller]
 pub(crate) fn call(
     body: impl FnOnce(*mut *mut slotline_error) -> slotline_status,
@@ -29,7 +29,7 @@ pub(crate) fn call(
     }
 }
 
-/// A dataset, freed on drop.
+/// The dataset of digits, freed on drop.
 pub(crate) struct Digits(pub(crate) *mut slotline_dataset);
 
 impl Digits {
@@ -43,7 +43,7 @@ impl Digits {
 
 impl Drop for Digits {
     fn drop(&mut self) {
-        // SAFETY: it is freed once.
+        // SAFETY: the dataset is freed once.
         unsafe { slotline_dataset_free(self.0) };
     }
 }
@@ -51,12 +51,12 @@ impl Drop for Digits {
 /// A loader, freed on drop.
 pub(crate) struct Loader(pub(crate) *mut slotline_loader);
 
-// SAFETY: any thread may use it, one at a time, or stop it.
+// SAFETY: any thread may use a loader, one at a time, or stop it.
 unsafe impl Send for Loader {}
-// SAFETY: as above; the tests keep to these rules.
+// SAFETY: as above; the tests follow these rules.
 unsafe impl Sync for Loader {}
 
-/// Returns the default options with changes.
+/// Returns the default options, changed by `set`.
 pub(crate) fn options(set: impl FnOnce(&mut slotline_options)) -> slotline_options {
     let mut options = std::mem::MaybeUninit::uninit();
     // SAFETY: `slotline_options_init` writes the whole struct.
@@ -69,7 +69,7 @@ pub(crate) fn options(set: impl FnOnce(&mut slotline_options)) -> slotline_optio
 }
 
 impl Loader {
-    /// Makes a loader over shuffled digits in batches of 100.
+    /// Creates a loader over shuffled digits in batches of 100.
     pub(crate) fn new(num_workers: usize) -> Self {
         Self::with(options(|options| {
             (options.batch_size, options.num_workers) = (100, num_workers);
@@ -117,12 +117,12 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // SAFETY: it is freed once.
+        // SAFETY: the loader is freed once.
         unsafe { slotline_loader_free(self.0) };
     }
 }
 
-/// Returns an empty tensor to be filled in.
+/// Returns an empty tensor struct to be filled in.
 pub(crate) fn tensor() -> slotline_tensor {
     slotline_tensor {
         struct_size: size_of::<slotline_tensor>(),
@@ -159,7 +159,7 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // SAFETY: it is freed once.
+        // SAFETY: the batch is freed once.
         unsafe { slotline_batch_free(self.0) };
     }
 }

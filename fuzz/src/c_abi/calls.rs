@@ -1,4 +1,5 @@
-//! The calls. Each step makes one call, and checks its result as far as possible.
+//! The calls to the C interface. Each step makes one call, and checks its result as far as
+//! possible.
 
 use std::ptr::{null, null_mut};
 use std::slice;
@@ -21,7 +22,7 @@ impl World {
             3 | 4 => self.make_loader(choices),
             5 | 6 => {
                 let loader = any(&self.loaders, choices);
-                // SAFETY: a valid loader or NULL, and a place or NULL.
+                // SAFETY: a valid loader or NULL, and a valid place for the error or NULL.
                 call(choices, |error| unsafe { slotline_loader_epoch(loader, error) });
             }
             7..12 => self.next(choices),
@@ -72,7 +73,7 @@ impl World {
             assert!(slotline_loader_len(pointer) >= -1 && slotline_loader_depth(pointer) > 0);
             let limit = options.memory_limit;
             assert!(limit == 0 || slotline_loader_memory_ceiling(pointer) <= limit);
-            // Usually start the first pass.
+            // Usually begin with the first pass.
             if !choices.one_in(8) {
                 call(choices, |error| slotline_loader_epoch(pointer, error));
             }
@@ -207,7 +208,7 @@ impl World {
         self.states.extend(bytes(choices, |out, error| unsafe { slotline_loader_state(loader, out, error) }));
     }
 
-    /// Loads the state of any loader into any loader, or a part of a state, or arbitrary bytes.
+    /// Loads the state of any loader, a part of a state, or arbitrary bytes into any loader.
     fn load_state(&mut self, choices: &mut Choices<'_>) {
         let loader = any(&self.loaders, choices);
         let state = match choices.below(self.states.len() + 2) {
@@ -268,7 +269,7 @@ fn bytes(
     make(choices, slotline_bytes_free, body).map(|bytes| text(&bytes))
 }
 
-/// Checks that a batch has the bytes of its samples.
+/// Checks that a batch contains the bytes of its samples.
 pub(super) fn check(batch: &Handle<slotline_batch>) {
     let Handle { pointer: batch, ref content, .. } = *batch;
     // SAFETY: a valid batch, whose indices and fields have the addresses and sizes that it returns.
@@ -283,7 +284,7 @@ pub(super) fn check(batch: &Handle<slotline_batch>) {
     }
 }
 
-/// Checks that a field has the bytes of its samples.
+/// Checks that a field contains the bytes of its samples.
 ///
 /// # Safety
 ///

@@ -24,7 +24,7 @@ impl World {
         }
     }
 
-    /// Returns one of the datasets, or NULL and no content.
+    /// Returns one of the datasets with its content, or NULL without content.
     fn one(&self, choices: &mut Choices<'_>) -> Dataset {
         let Handle { pointer, content, .. } = &self.datasets[choices.below(self.datasets.len())];
         if choices.one_in(24) { (null_mut(), Arc::default()) } else { (*pointer, content.clone()) }
@@ -43,7 +43,7 @@ impl World {
         self.keep(made, Content { samples, ..Content::default() });
     }
 
-    /// Splits a dataset into three parts, of which one is kept; its order is not known.
+    /// Splits a dataset into three parts, one of which is kept. Its order is unknown.
     fn split(&mut self, choices: &mut Choices<'_>) {
         let (dataset, _) = self.one(choices);
         // SAFETY: a valid dataset or NULL.
@@ -95,7 +95,7 @@ impl World {
         self.keep_called(made, &sized, user, declared.content());
     }
 
-    /// Joins up to three datasets, which may not fit together.
+    /// Combines up to three datasets, which may not fit together.
     fn join(&mut self, choices: &mut Choices<'_>, kind: usize) {
         let same = choices.one_in(2).then(|| self.one(choices));
         let parts: Vec<Dataset> =
@@ -122,7 +122,7 @@ impl World {
         self.keep(made, content);
     }
 
-    /// Reads a sample of a dataset by itself, through another handle.
+    /// Reads a sample of a dataset without a loader, through another handle.
     pub(super) fn read_sample(&mut self, choices: &mut Choices<'_>) {
         let which = choices.below(self.datasets.len());
         let Handle { pointer, free, ref content } = self.datasets[which];

@@ -14,11 +14,12 @@ use crate::choices::Choices;
 /// The expected content of a dataset's samples.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// The bytes of each array, and the size of its rows. Empty for datasets that are not made of arrays.
+    /// The bytes of each array, and the size of its rows in bytes. Empty for datasets that are not
+    /// made of arrays.
     pub(super) arrays: Vec<(Vec<u8>, usize)>,
     /// The fields' dtypes, if a callback writes the samples.
     pub(super) written: Vec<slotline_dtype>,
-    /// Which sample of which dataset each sample is, if the dataset is made of others.
+    /// For a dataset made of others: the dataset and the index that each sample comes from.
     pub(super) samples: Vec<(Arc<Content>, usize)>,
 }
 
@@ -29,11 +30,12 @@ impl Content {
     }
 }
 
-/// A struct in memory of exactly the size that it states, which may be too short, or longer than known.
+/// A struct in memory of exactly the size that it states, which may be shorter or longer than the
+/// struct that the library knows.
 pub(super) struct Struct {
     memory: *mut u64,
     layout: Layout,
-    /// Whether it is at least as long as the struct that the library knows.
+    /// Whether the struct is at least as long as the one that the library knows.
     pub(super) whole: bool,
 }
 
@@ -147,7 +149,8 @@ impl World {
             let user = User::hand_over(&self.ledger, 0, Vec::new());
             let mask = if dtype == SLOTLINE_BOOL && !choices.one_in(8) { 1 } else { 0xff };
             let data: Vec<u8> = (0..bytes).map(|_| choices.byte() & mask).collect();
-            // Stored as words for the alignment. They live as long as this `World`, and so longer than any loader.
+            // Stored as words for the alignment. The words exist as long as this `World`, and so
+            // longer than any loader.
             let mut words = vec![0_u64; bytes.div_ceil(8)];
             // SAFETY: `words` has at least `bytes` bytes.
             unsafe { words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(data.as_ptr(), bytes) };
@@ -188,7 +191,7 @@ impl World {
         self.keep(dataset, content);
     }
 
-    /// Returns fields, their shapes, and what a callback must know of them.
+    /// Returns fields, their shapes, and what a callback must know about them.
     pub(super) fn fields(&mut self, choices: &mut Choices<'_>) -> Declared {
         let (mut fields, mut shapes, mut known) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..choices.of(&[1, 2, 3, 0]) {
@@ -267,7 +270,7 @@ pub(super) struct Declared {
     pub(super) list: Struct,
     pub(super) count: usize,
     pub(super) known: Vec<(slotline_dtype, usize, usize)>,
-    /// The shapes that the list points to.
+    /// The shapes that the fields point to.
     _shapes: Vec<Vec<i64>>,
 }
 

@@ -1,5 +1,6 @@
-//! The C interface: calls in any order with any arguments that its contract allows. These include null pointers, structs that
-//! are too short or longer than known, invalid enum values, and handles that are freed in any order.
+//! Target for the C interface: calls in any order, with any arguments that its contract allows.
+//! These include null pointers, structs that are too short or longer than known, invalid enum
+//! values, and handles that are freed in any order.
 
 mod calls;
 mod compose;
@@ -18,8 +19,9 @@ use self::data::Content;
 pub(crate) use self::user::{Ledger, User, tensor};
 use crate::choices::Choices;
 
-/// Makes the calls that `data` encodes. Checks that each call reports its outcome correctly, that batches have the bytes of
-/// their samples, and that everything that was handed over is dropped once at the end.
+/// Makes the calls that `data` encodes. Checks that each call reports its outcome correctly, that
+/// batches have the bytes of their samples, and that every user pointer was dropped exactly once at
+/// the end.
 pub fn c_abi(data: &[u8]) {
     let mut world = World::default();
     let mut choices = Choices::new(data);
@@ -34,7 +36,7 @@ pub fn c_abi(data: &[u8]) {
     assert_eq!(ledger.load(Ordering::Relaxed), 0, "a user's pointer was not dropped, or dropped twice");
 }
 
-/// A handle with the content that its samples must have. It is freed when it is dropped.
+/// A handle with the expected content of its samples. It is freed when it is dropped.
 pub(crate) struct Handle<T> {
     pub(crate) pointer: *mut T,
     free: unsafe extern "C" fn(*mut T),
@@ -64,12 +66,12 @@ struct World {
     states: Vec<Vec<u8>>,
 }
 
-/// Returns the pointer of one of the handles, or NULL, which is the only choice if there are none.
+/// Returns the pointer of one of the handles, or NULL. If there are no handles, it is always NULL.
 fn any<T>(all: &[Handle<T>], choices: &mut Choices<'_>) -> *mut T {
     if all.is_empty() || choices.one_in(16) { null_mut() } else { all[choices.below(all.len())].pointer }
 }
 
-/// Makes a call, with or without a place for an error, and checks its result. Returns its status.
+/// Makes a call, with or without a place for an error, and checks its result. Returns the status.
 fn call(choices: &mut Choices<'_>, body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> slotline_status {
     if choices.one_in(8) { body(null_mut()) } else { checked(body).0 }
 }
@@ -104,7 +106,7 @@ pub(crate) fn default_options() -> slotline_options {
     }
 }
 
-/// Returns the bytes of a string that a call returned, after which there is a NUL.
+/// Returns the bytes of a string that a call returned, and checks that a NUL follows them.
 pub(crate) fn text(bytes: &Handle<slotline_bytes>) -> Vec<u8> {
     // SAFETY: the string is valid until it is freed.
     unsafe {
@@ -114,7 +116,7 @@ pub(crate) fn text(bytes: &Handle<slotline_bytes>) -> Vec<u8> {
     }
 }
 
-/// Makes a call that creates a handle, with or without a place for it, as [`call`] does. Returns the handle.
+/// Makes a call that creates a handle, with or without a place for the handle. Returns the handle.
 fn make<T>(
     choices: &mut Choices<'_>,
     free: unsafe extern "C" fn(*mut T),
@@ -173,7 +175,7 @@ pub(crate) enum Export {
 unsafe impl Send for Export {}
 
 impl Export {
-    /// Exports a field of a batch, if the batch has it.
+    /// Exports a field of a batch, if the batch has that field.
     pub(crate) fn new(
         batch: *mut slotline_batch,
         i: usize,

@@ -1,4 +1,4 @@
-//! Options of a loader, most of which are compatible.
+//! The options of a loader, most of which are compatible.
 
 use std::ptr::null;
 
@@ -8,11 +8,11 @@ use super::user::{self, User, dropped};
 use super::{World, any, default_options};
 use crate::choices::Choices;
 
-/// A core that exists and one that does not.
+/// The number of a core that exists, and of one that does not.
 static CORES: [usize; 2] = [0, 100_000];
 
 impl World {
-    /// Returns options. Their callbacks' user pointers are still owned by the caller.
+    /// Returns options. The caller still owns their callbacks' user pointers.
     pub(super) fn options(&mut self, choices: &mut Choices<'_>) -> slotline_options {
         let mut options = default_options();
         options.batch_size = choices.of(&[3, 1, 2, 5, 100, SLOTLINE_NO_BATCHES]);

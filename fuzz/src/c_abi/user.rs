@@ -1,4 +1,5 @@
-//! The C program's side: user data with a drop function, and callbacks that behave well or badly.
+//! The role of the C program: user data with a drop function, and callbacks that behave correctly
+//! or not.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -7,26 +8,26 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 
 use slotline_ffi::*;
 
-/// The number of pointers that were handed over and not dropped yet.
+/// The number of user pointers that were passed to the library and not dropped yet.
 pub(crate) type Ledger = Arc<AtomicIsize>;
 
-/// What else a callback does when it writes a sample.
+/// An additional action of a callback when it writes a sample.
 type Act = Box<dyn Fn(*mut slotline_sample) + Send + Sync>;
 
-/// The user data behind a user's pointer.
+/// The user data that a user pointer points to.
 pub(crate) struct User {
     pub(crate) ledger: Ledger,
     /// Selects how the callbacks behave.
     pub(crate) way: usize,
     /// The fields of a dataset: the dtype, the size of an element, and the number of elements of a sample.
     pub(crate) fields: Vec<(slotline_dtype, usize, usize)>,
-    /// The number of samples of a dataset; of a stream, in each worker.
+    /// The number of samples in a dataset; for a stream, in each worker.
     pub(crate) len: usize,
     pub(crate) act: Option<Act>,
 }
 
 impl User {
-    /// Creates a user's pointer, which is counted in the ledger until it is dropped.
+    /// Creates a user pointer, which is counted in the ledger until it is dropped.
     pub(super) fn hand_over(ledger: &Ledger, way: usize, fields: Vec<(slotline_dtype, usize, usize)>) -> *mut c_void {
         Self { ledger: ledger.clone(), way, fields, len: 0, act: None }.into_pointer()
     }
@@ -36,7 +37,7 @@ impl User {
         Box::into_raw(Box::new(self)).cast()
     }
 
-    /// Returns a dataset by index, which takes ownership of the user data.
+    /// Returns a map-style dataset, which takes ownership of the user data.
     pub(crate) fn map_dataset(self, fields: *const slotline_field, num_fields: usize) -> slotline_map_dataset {
         slotline_map_dataset {
             struct_size: size_of::<slotline_map_dataset>(),
@@ -69,9 +70,9 @@ impl User {
     }
 }
 
-/// Drops a user's pointer.
+/// Drops a user pointer.
 pub(super) unsafe extern "C" fn dropped(user: *mut c_void) {
-    // SAFETY: the pointer was made by `User::hand_over`, and is dropped once.
+    // SAFETY: the pointer was created by `User::hand_over`, and is dropped once.
     let user = unsafe { Box::from_raw(user.cast::<User>()) };
     user.ledger.fetch_sub(1, Ordering::Relaxed);
 }
@@ -86,12 +87,12 @@ unsafe fn user<'a>(user: *mut c_void) -> &'a User {
     unsafe { &*user.cast::<User>() }
 }
 
-/// Returns the byte that fills the sample `index`; for a bool, the last bit of that byte.
+/// Returns the byte that fills sample `index`; for a bool, the last bit of that byte.
 pub(super) fn content(dtype: slotline_dtype, index: usize) -> u8 {
     if dtype == SLOTLINE_BOOL { index as u8 & 1 } else { index as u8 }
 }
 
-/// Writes a sample, or misbehaves.
+/// Writes a sample correctly, or misbehaves.
 ///
 /// # Safety
 ///
@@ -116,7 +117,7 @@ unsafe fn write(user: &User, index: usize, sample: *mut slotline_sample) -> i32 
         }
         assert!(slotline_sample_worker(sample) >= -1 && slotline_sample_epoch(sample) < 100);
         let _ = (slotline_sample_random(sample), slotline_sample_position(sample));
-        // Only every second dataset has bad samples.
+        // Only every other dataset has bad samples.
         if user.way & 4 == 0 {
             return 0;
         }
@@ -152,7 +153,7 @@ unsafe extern "C" fn read(pointer: *mut c_void, index: usize, sample: *mut slotl
     unsafe { write(user(pointer), index, sample) }
 }
 
-/// Writes a sample for the one that it is made from, with the same index, or misbehaves.
+/// Writes a sample with the same index as its source, or misbehaves.
 pub(super) unsafe extern "C" fn map(
     pointer: *mut c_void,
     source: *const slotline_batch,
@@ -174,7 +175,7 @@ pub(super) unsafe extern "C" fn map(
 /// The usual number of samples of a stream, in each worker.
 pub(super) const STREAMED: usize = 19;
 
-/// Opens a cursor, which counts the samples that were read.
+/// Opens a cursor, which counts the samples read so far.
 unsafe extern "C" fn open(
     pointer: *mut c_void,
     worker: *const slotline_worker,
@@ -250,7 +251,7 @@ pub(super) unsafe extern "C" fn resume(
     0
 }
 
-/// Takes some or all of the samples, and returns a new user's pointer as the batch.
+/// Takes some or all of the samples, and returns a new user pointer as the batch.
 pub(super) unsafe extern "C" fn collate(
     pointer: *mut c_void,
     samples: *mut slotline_samples,
@@ -299,7 +300,7 @@ pub(super) unsafe extern "C" fn init(
     0
 }
 
-/// Draws an order with indices that are out of range for small datasets, or fails.
+/// Draws an order, with indices that are out of range for small datasets, or fails.
 pub(super) unsafe extern "C" fn order(
     pointer: *mut c_void,
     pass: u64,
@@ -321,7 +322,7 @@ pub(super) unsafe extern "C" fn order(
     0
 }
 
-/// Returns six batches. The fourth one may fail.
+/// Returns six batches; the fourth may fail.
 pub(super) unsafe extern "C" fn batches(
     pointer: *mut c_void,
     pass: u64,

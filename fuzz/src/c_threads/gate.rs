@@ -1,8 +1,9 @@
-//! Enforces the contract of a C program: no call begins after `free` has begun, and all earlier calls have entered the loader
-//! before `free` is called.
+//! Enforces the contract of a C program: no call begins after `free` has begun, and all earlier
+//! calls have entered the loader before `free` is called.
 //!
-//! A call is known to have entered if a callback runs in its thread. A stop is known to have entered if it is the only one and
-//! another call has reported it. [`Gate::close`] waits for all other calls to return.
+//! A call has certainly entered the loader if a callback runs in its thread. A stop has certainly
+//! entered if it is the only one and another call has reported it. [`Gate::close`] waits for all
+//! other calls to return.
 
 use std::cell::Cell;
 use std::ptr::null_mut;
@@ -11,12 +12,12 @@ use std::thread::{self, ThreadId};
 
 use slotline_ffi::*;
 
-/// What a call does.
+/// The kind of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Uses the loader. It is rejected while another call uses it.
     Use,
-    /// Reads what never changes.
+    /// Reads a constant of the loader.
     Ask,
     /// Stops the loader.
     Stop,
@@ -63,7 +64,7 @@ thread_local! {
     static USING: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A running call, from before it starts until after it returns.
+/// A call in progress, from before it starts until after it has returned.
 pub(super) struct Inside<'g> {
     gate: &'g Gate,
     loader: *mut slotline_loader,
@@ -101,7 +102,8 @@ impl Gate {
         Some(Inside { gate: self, loader: calls.loader, number, kind, before })
     }
 
-    /// Records from a callback that the call of this thread, if there is one, has entered the loader.
+    /// Records, from a callback, that the call of this thread (if there is one) has entered the
+    /// loader.
     pub(super) fn inside(&self) {
         if let Some(number) = USING.get() {
             self.lock().now.iter_mut().filter(|call| call.number == number).for_each(|call| call.inside = true);
@@ -115,13 +117,13 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Whether a thread has begun to stop or to free the loader.
+    /// Returns whether a thread has begun to stop or free the loader.
     pub(super) fn is_stopping(&self) -> bool {
         let calls = self.lock();
         calls.stops > 0 || calls.loader.is_null()
     }
 
-    /// Keeps new calls from beginning, and returns the loader once it may be freed.
+    /// Prevents new calls, waits until the loader may be freed, and returns it.
     pub(super) fn close(&self) -> Option<*mut slotline_loader> {
         let mut calls = self.lock();
         let loader = std::mem::replace(&mut calls.loader, null_mut());
@@ -144,7 +146,7 @@ impl Inside<'_> {
         self.loader
     }
 
-    /// Whether another call has used the loader at the same time.
+    /// Returns whether another call has used the loader at the same time.
     pub(super) fn met(&self) -> bool {
         self.gate.lock().now.iter().any(|call| call.number == self.number && call.met)
     }

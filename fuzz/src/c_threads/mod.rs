@@ -1,5 +1,6 @@
-//! The C interface from several threads. Each thread makes calls to one loader, its batches and their tensors in any order
-//! that the contract allows, and one of them frees the loader while other calls are running.
+//! Target for the C interface with several threads. Each thread makes calls to one loader, its
+//! batches and their tensors, in any order that the contract allows, and one of them frees the
+//! loader while other calls are running.
 
 mod gate;
 mod user;
@@ -15,8 +16,9 @@ use self::gate::{Gate, Kind};
 use crate::c_abi::{Export, Handle, Ledger, checked, default_options, made, text};
 use crate::choices::Choices;
 
-/// Makes the calls that `data` encodes from several threads. Checks that each call returns what is allowed, that batches and
-/// tensors have the numbers of their samples, and that everything that was handed over is dropped once at the end.
+/// Makes the calls that `data` encodes from several threads. Checks that each call returns what is
+/// allowed, that batches and tensors contain the numbers of their samples, and that every user
+/// pointer was dropped exactly once at the end.
 pub fn c_threads(data: &[u8]) {
     let mut choices = Choices::new(data);
     let world = Arc::new(World::default());
@@ -46,7 +48,8 @@ pub fn c_threads(data: &[u8]) {
             })
         };
         let threads: Vec<_> = scripts.into_iter().map(run).collect();
-        // The scope does not wait for the thread-locals of its threads, which may keep batches; the leak check follows soon.
+        // Joins the threads, since the scope does not wait for their thread-locals, which may keep
+        // batches alive; a leak check follows.
         threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
     let after = choices.one_in(2);
@@ -93,7 +96,8 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl World {
-    /// Checks that all users' pointers were dropped once. The callbacks also have references to this `World`.
+    /// Checks that all user pointers were dropped once. The callbacks also hold references to this
+    /// `World`.
     fn all_dropped(self: &Arc<Self>) {
         let left = (Arc::strong_count(self), self.ledger.load(Ordering::SeqCst));
         assert_eq!(left, (1, 0), "a user's pointer was not dropped, or dropped twice");
@@ -134,7 +138,7 @@ impl World {
             SLOTLINE_OK | SLOTLINE_END => true,
             SLOTLINE_ERROR_STOPPED => self.gate.is_stopping(),
             SLOTLINE_ERROR_INVALID => refused || message.contains("no pass"),
-            // A state that does not fit, or all batches are held.
+            // The state does not fit, or too many batches are held.
             SLOTLINE_ERROR_STATE | SLOTLINE_ERROR_HELD => true,
             _ => false,
         };
@@ -201,7 +205,7 @@ impl World {
     fn report(&self, choices: &mut Choices<'_>) {
         let which = choices.below(5);
         if which == 4 {
-            // This call has no status. It returns 0 if the loader is in use.
+            // This call has no status: it returns 0 if the loader is in use.
             if let Some(inside) = self.gate.begin(Kind::Use) {
                 // SAFETY: a valid loader.
                 unsafe { slotline_loader_next_epoch(inside.loader()) };
@@ -224,16 +228,16 @@ impl World {
         });
     }
 
-    /// Reads a batch, which other threads may read and hold at the same time.
+    /// Reads a batch that other threads may read and hold at the same time.
     fn look(&self, choices: &mut Choices<'_>) {
         let batch = one(&lock(&self.batches), choices);
         batch.inspect(|batch| batch.check());
     }
 
-    /// Exports a tensor, which any thread may delete.
+    /// Exports a tensor that any thread may delete.
     fn export(&self, choices: &mut Choices<'_>) {
         let Some(batch) = one(&lock(&self.batches), choices) else { return };
-        // Without any choices, the call is a valid one.
+        // Without further choices, the call is valid.
         let tensor = Export::new(batch.0.pointer, 0, choices.one_in(2), &mut Choices::new(&[])).expect("a tensor");
         let (elements, numbers) = (tensor.tensor(), batch.numbers());
         // SAFETY: the tensor and its elements are valid until it is deleted.
@@ -244,7 +248,7 @@ impl World {
         lock(&self.tensors).push(tensor);
     }
 
-    /// Frees the loader as soon as that is allowed, at most once.
+    /// Frees the loader as soon as the contract allows it, at most once.
     fn free(&self) {
         if let Some(loader) = self.gate.close() {
             // SAFETY: `close` returns the loader once, after all calls that are still running have entered it.
@@ -264,14 +268,14 @@ fn one<T: Clone>(of: &[T], choices: &mut Choices<'_>) -> Option<T> {
     (!of.is_empty()).then(|| of[choices.below(of.len())].clone())
 }
 
-/// Removes one of the elements, so that it is dropped without holding the lock.
+/// Removes one of the elements, so that it can be dropped without holding the lock.
 fn take<T>(of: &Mutex<Vec<T>>, choices: &mut Choices<'_>) -> Option<T> {
     let mut of = lock(of);
     let which = if of.is_empty() { return None } else { choices.below(of.len()) };
     Some(of.swap_remove(which))
 }
 
-/// A batch, freed by the last thread that holds it.
+/// A batch that is freed by the last thread that holds it.
 struct Batch(Handle<slotline_batch>);
 
 // SAFETY: any thread may read or free a batch, and several threads may read it at once.
@@ -280,7 +284,8 @@ unsafe impl Send for Batch {}
 unsafe impl Sync for Batch {}
 
 impl Batch {
-    /// Returns the numbers of the batch's samples, each of which has the lowest byte of its index in all bytes.
+    /// Returns the numbers of the batch's samples. Each byte of a number is the lowest byte of the
+    /// sample's index.
     fn numbers(&self) -> Vec<i64> {
         let batch = self.0.pointer;
         // SAFETY: a valid batch, whose indices are as many as its length.

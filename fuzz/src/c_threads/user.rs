@@ -11,7 +11,7 @@ use super::gate::Kind;
 use crate::c_abi::{User, checked};
 use crate::choices::Choices;
 
-/// What a callback does with its loader.
+/// What a callback does with the loader that calls it.
 #[derive(Clone, Copy)]
 enum Does {
     Nothing,
@@ -21,7 +21,8 @@ enum Does {
     Free,
 }
 
-/// Returns the user data of a dataset of numbers. At one of its reads, its callback uses the loader.
+/// Returns the user data for a dataset of numbers whose callback uses the loader in one of its
+/// reads.
 pub(super) fn user(world: &Arc<World>, choices: &mut Choices<'_>) -> User {
     let does = choices.of(&[Does::Nothing, Does::Nothing, Does::Stop, Does::Ask, Does::Use, Does::Free]);
     let (len, at) = (choices.within(1, 30), choices.below(40));
@@ -36,7 +37,7 @@ pub(super) fn user(world: &Arc<World>, choices: &mut Choices<'_>) -> User {
     User { ledger, way: 1, fields: vec![(SLOTLINE_I64, 8, 1)], len, act: Some(Box::new(act)) }
 }
 
-/// Creates a dataset, by index or a stream.
+/// Creates a map-style dataset or a stream.
 pub(super) fn dataset(user: User, stream: bool) -> *mut slotline_dataset {
     let field = slotline_field {
         struct_size: size_of::<slotline_field>(),
@@ -47,7 +48,7 @@ pub(super) fn dataset(user: User, stream: bool) -> *mut slotline_dataset {
         shape: null(),
     };
     let mut dataset = null_mut();
-    // SAFETY: the structs are valid, and live longer than the call.
+    // SAFETY: the structs are valid, and outlive the call.
     let status = checked(|error| unsafe {
         if stream {
             slotline_dataset_from_stream(&user.stream_dataset(&field, 1), &mut dataset, error)
@@ -60,7 +61,8 @@ pub(super) fn dataset(user: User, stream: bool) -> *mut slotline_dataset {
 }
 
 impl World {
-    /// Uses the loader from a callback, which runs in this worker or, if it is negative, in the consumer's thread.
+    /// Uses the loader from a callback. `worker` is the index of the worker that runs it; negative
+    /// for the consumer's thread.
     fn act(&self, does: Does, worker: i64) {
         match does {
             Does::Nothing => {}
@@ -76,7 +78,8 @@ impl World {
                     // SAFETY: a valid loader, and a place for the batch.
                     unsafe {
                         slotline_loader_next_epoch(inside.loader());
-                        // In the consumer's thread, a call to `next` is already running. A worker would wait for itself.
+                        // In the consumer's thread, a call to `next` is already running, so this
+                        // one is rejected. A worker would wait for itself.
                         if worker < 0 {
                             let status = slotline_loader_next(inside.loader(), &mut null_mut(), null_mut());
                             assert_eq!(status, SLOTLINE_ERROR_INVALID);
@@ -84,7 +87,7 @@ impl World {
                     }
                 }
             }
-            // A worker that frees its own loader waits 5 s for itself.
+            // A worker that freed its own loader would wait 5 s for itself.
             Does::Free if worker < 0 => self.free(),
             Does::Free => {}
         }

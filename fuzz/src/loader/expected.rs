@@ -8,7 +8,7 @@ use super::received::{self, Failed, Fault, Received, Sample};
 use super::what::{From, What};
 use crate::plain::{self, Plain, Seeds};
 
-/// The number of substitutes that are tried for a bad sample.
+/// The number of substitutes that the loader tries for a bad sample.
 const SUBSTITUTES: usize = 8;
 
 /// Computes the expected results of each pass in turn.
@@ -62,7 +62,7 @@ fn budget(on_error: OnError, samples: usize) -> usize {
     };
     match budget {
         Budget::Samples(most) => most,
-        // The share is a multiple of 1/255, so this is exact.
+        // The share is a multiple of 1/255, so the calculation is exact.
         Budget::Share(share) => (share * 255.0).round() as usize * samples / 255,
         other => unreachable!("{other:?} was not chosen"),
     }
@@ -83,7 +83,7 @@ impl Pass<'_> {
         Sample { index, word: self.seeds.word(position) }
     }
 
-    /// Returns the index that is tried instead of a bad one after `attempt` others.
+    /// Returns the index that is tried instead of a bad one after `attempt` other substitutes.
     fn substitute(&self, position: usize, attempt: usize) -> usize {
         let key = SampleRng::new(self.seeds.base, 0, u64::MAX - 1).next_u64();
         let mut rng = SampleRng::new(key, self.seeds.epoch, position as u64);
@@ -120,7 +120,7 @@ impl Pass<'_> {
         batch.received(self.seeds.epoch, task, bad, self.budget)
     }
 
-    /// Returns the results of a stream. Its workers make one batch after the other in turn.
+    /// Returns the results of a stream. Its workers make batches in turn.
     fn stream(&self, workers: usize) -> Vec<Received> {
         let (mut received, mut bad) = (Vec::new(), 0);
         for batch in plain::in_turn((0..workers.max(1)).map(|id| self.lane(id, workers))) {
@@ -129,7 +129,7 @@ impl Pass<'_> {
         received
     }
 
-    /// Returns the batches of a worker, up to its end.
+    /// Returns all batches of one worker.
     fn lane(&self, worker: usize, workers: usize) -> Vec<received::Expected> {
         let what = self.what;
         let mut left = plain::share(worker, workers, what.items.faults.len()).enumerate();
@@ -137,7 +137,8 @@ impl Pass<'_> {
         let (mut lane, mut last) = (Vec::new(), false);
         while !last {
             let mut batch = received::Expected { samples: Vec::new(), bads: Vec::new(), failure: None, dropped: false };
-            // A dataset that only returns errors would keep a worker busy forever without a budget.
+            // Without a budget, a dataset that only returns errors would keep a worker busy
+            // forever.
             while batch.samples.len() < size && batch.bads.len() <= self.budget {
                 let Some((position, index)) = left.next() else {
                     last = true;

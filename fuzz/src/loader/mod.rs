@@ -1,4 +1,5 @@
-//! Loaders with any options, over datasets by index and streams, that are stopped, dropped and resumed at any point.
+//! Targets for loaders with any options, over map-style datasets and streams. The loaders are
+//! stopped, dropped and resumed at any point.
 
 mod expected;
 mod received;
@@ -13,14 +14,14 @@ pub(crate) use self::what::Items;
 use self::what::{From, What};
 use crate::choices::Choices;
 
-/// Runs passes of a loader as `run_passes` does. Their results must be those of a plain loop, and memory must stay within its
-/// limit.
+/// Runs passes of a loader with `run_passes`. The results must equal those of a plain loop, and
+/// memory must stay within its limit.
 pub fn loader(data: &[u8]) {
     run(data, What::choose);
 }
 
-/// Runs passes of a loader over a stream, as `run_passes` does. Their results must be those of a plain loop over the workers'
-/// shares.
+/// Runs passes of a loader over a stream with `run_passes`. The results must equal those of a plain
+/// loop over the workers' shares.
 pub fn iterable(data: &[u8]) {
     run(data, What::choose_stream);
 }

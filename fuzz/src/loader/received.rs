@@ -1,4 +1,4 @@
-//! Passes of loaders, whose results are compared with a plain loop, and a holder that keeps batches for a while.
+//! Runs passes of loaders, compares their results with a plain loop, and holds batches for a while.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -11,10 +11,10 @@ use slotline::{BoxError, Error, Loader};
 
 use crate::choices::Choices;
 
-/// A sample of the datasets: its index, bytes derived from it, one of its random numbers, and a string of variable
-/// length.
+/// A sample of the datasets: its index, bytes derived from the index, one of its random numbers,
+/// and a string of variable length.
 pub(super) type Item<'a> = (i64, [u8; 6], u64, PaddedToMax<'a, u8>);
-/// The schema of their batches.
+/// The schema of batches of [`Item`]s.
 pub(super) type Schema = (i64, u8, u64, PaddedToMax<'static, u8>);
 
 /// The maximum length of a string.
@@ -30,7 +30,7 @@ pub(crate) fn text(index: i64) -> &'static [u8] {
     &b"abcde"[..index.rem_euclid(MAX_TEXT as i64 + 1) as usize]
 }
 
-/// Checks the bytes and the string of a row, which are in the fields 1 and 3.
+/// Checks the bytes and the string of a row, which are in fields 1 and 3.
 pub(crate) fn check_row(columns: &Columns<'_>, row: usize, index: i64) {
     let bytes = |field: usize| columns.get(field).expect("a field").bytes();
     assert_eq!(bytes(1)[6 * row..6 * (row + 1)], pixels(index));
@@ -39,14 +39,14 @@ pub(crate) fn check_row(columns: &Columns<'_>, row: usize, index: i64) {
     assert!(padding.iter().all(|&byte| byte == 0));
 }
 
-/// How a bad sample fails.
+/// The way in which a bad sample fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Error,
     Panic,
 }
 
-/// Fails as `fault` says. A panic bypasses the hook, which would end a fuzzer.
+/// Fails in the way of `fault`. A panic bypasses the panic hook, which would end a fuzzer.
 fn fail(fault: Fault) -> BoxError {
     match fault {
         Fault::Error => "bad".into(),
@@ -60,7 +60,7 @@ pub(super) fn fields() -> Fields {
     Fields::of(&any)
 }
 
-/// Returns a sample, or fails as `faults` says, and beyond its end.
+/// Returns a sample, or fails if `faults` says so or `index` is beyond its end.
 pub(super) fn item(faults: &[Option<Fault>], index: usize, cx: &mut Context) -> Result<Item<'static>, BoxError> {
     match faults.get(index).copied().unwrap_or(Some(Fault::Error)) {
         Some(fault) => Err(fail(fault)),
@@ -71,13 +71,15 @@ pub(super) fn item(faults: &[Option<Fault>], index: usize, cx: &mut Context) -> 
     }
 }
 
-/// Returns up to 40 samples, of which one in `bad` fails in one of the `ways`, or none if `bad` is 0.
+/// Returns up to 40 samples. On average one in `bad` fails, in one of the `ways`; none if `bad` is
+/// 0.
 pub(super) fn faults(choices: &mut Choices<'_>, bad: usize, ways: &[Fault]) -> Vec<Option<Fault>> {
     let one = |choices: &mut Choices<'_>| (bad > 0 && choices.one_in(bad)).then(|| choices.of(ways));
     (0..choices.below(41)).map(|_| one(choices)).collect()
 }
 
-/// A sample of a received batch: its index and its random number. The other fields have been checked.
+/// A sample in a received batch: its index and its random number. The other fields were already
+/// checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) index: usize,
@@ -136,19 +138,20 @@ impl Received {
     }
 }
 
-/// What a plain loop makes of a batch.
+/// The expected content of a batch, as a plain loop computes it.
 pub(super) struct Expected {
     pub(super) samples: Vec<Sample>,
-    /// The bad samples that are not in it.
+    /// The bad samples that are left out of the batch.
     pub(super) bads: Vec<Failed>,
-    /// What fails the whole batch.
+    /// The sample whose failure fails the whole batch.
     pub(super) failure: Option<Failed>,
-    /// Whether the batch is not delivered.
+    /// Whether the batch is not delivered, because it is empty or because of `drop_last`.
     pub(super) dropped: bool,
 }
 
 impl Expected {
-    /// Returns the result, if there is one. `bad` counts the bad samples of the pass, of which `budget` are allowed.
+    /// Returns the expected result, if there is one. `bad` counts the bad samples of the pass, of
+    /// which `budget` are allowed.
     pub(super) fn received(self, epoch: u32, task: usize, bad: &mut usize, budget: usize) -> Option<Received> {
         let beyond = self.bads.get(budget.saturating_sub(*bad)).copied();
         *bad += self.bads.len();
@@ -161,18 +164,19 @@ impl Expected {
     }
 }
 
-/// A loader, and what of its options matters to the one who takes its batches.
+/// A loader, and the options that matter for receiving its batches.
 pub(super) struct Built {
     pub(super) loader: Loader<Batch<Schema>>,
     pub(super) hold: usize,
     pub(super) on_held: OnHeld,
     pub(super) in_order: bool,
-    /// Whether it loads a stream: the indices of its batches are not the dataset's, and their numbers are those of arrival.
+    /// Whether the loader loads a stream. The indices of its batches are then not the dataset's,
+    /// and batches are numbered by arrival.
     pub(super) streams: bool,
 }
 
-/// Runs some passes, abandons some of them, and resumes some with another loader. Checks that their results are as expected,
-/// and that batches do not change while they are held.
+/// Runs some passes, abandons some of them, and resumes some with another loader. Checks that their
+/// results are as expected, and that batches do not change while they are held.
 pub(super) fn run_passes(
     choices: &mut Choices<'_>,
     about: &impl Debug,
@@ -239,10 +243,10 @@ fn failed(error: &Error) -> Option<(usize, Failed)> {
     }
 }
 
-/// Holds batches for a while, with their content as it was when they were received.
+/// Holds batches for a while, together with their content at the time when they were received.
 struct Holder {
     held: VecDeque<Held>,
-    /// The number of batches to keep.
+    /// The number of batches to hold.
     keep: usize,
     /// The loader's option `hold`.
     hold: usize,
@@ -269,8 +273,8 @@ impl Holder {
         Self { held: VecDeque::new(), keep: choices.below(hold + 1) + more, hold, on_held }
     }
 
-    /// Takes up to `most` batches of a pass, or errors in place of batches. `indices` is whether the indices of a batch are
-    /// the dataset's indices.
+    /// Takes up to `most` results of a pass: batches, or errors in place of batches. `indices` says
+    /// whether a batch's indices are those of the dataset.
     fn take(
         &mut self,
         pass: &mut impl Iterator<Item = Result<Batch<Schema>, Error>>,

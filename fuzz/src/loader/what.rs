@@ -12,7 +12,8 @@ use slotline::{Batch, BoxError, Loader, WaitStrategy, WorkerInfo};
 use super::received::{Built, Fault, Item, Schema, faults, fields, item};
 use crate::choices::Choices;
 
-/// Samples whose content is derived from their index, by index or as a stream that is split among the workers. Some are bad.
+/// A dataset of samples whose content is derived from their index. It can be read by index, or as a
+/// stream that is divided among the workers. Some samples are bad.
 #[derive(Clone, Debug)]
 pub(crate) struct Items {
     pub(super) faults: Vec<Option<Fault>>,
@@ -91,7 +92,7 @@ impl IterableDataset for Items {
 pub(super) enum From {
     Sequential,
     Shuffle,
-    /// These indices, rotated by one more in each pass.
+    /// These indices, rotated by one more position in each pass.
     Indices(Vec<usize>),
     /// These batches.
     Lists(Vec<Vec<usize>>),
@@ -110,7 +111,7 @@ pub(super) struct What {
     pub(super) persistent: bool,
     pub(super) on_error: OnError,
     pub(super) epochs: u32,
-    /// Whether some loaders deliver batches as they are finished.
+    /// Whether some of the loaders deliver batches out of order.
     pub(super) unordered: bool,
 }
 
@@ -129,7 +130,7 @@ pub(super) struct How {
     memory_limit: Option<usize>,
 }
 
-/// The maximum length of a batch in the user's lists.
+/// The maximum length of a batch that the user lists.
 const MAX_IN_LIST: usize = 4;
 
 fn batch_size(choices: &mut Choices<'_>) -> Option<usize> {
@@ -163,7 +164,7 @@ impl What {
         let unordered = choices.one_in(4);
         let feed = matches!(from, From::Indices(_) | From::Lists(_));
         let budget = match choices.below(3) {
-            // Out of order, the first batch beyond a budget depends on the order of arrival.
+            // Out of order, the first batch beyond a budget would depend on the order of arrival.
             _ if unordered => Budget::Samples(usize::MAX),
             0 => Budget::Samples(usize::MAX),
             1 if !feed => Budget::Share(f64::from(choices.byte()) / 255.0),
@@ -210,8 +211,8 @@ impl What {
         (0..indices.len()).map(move |i| indices[(i + epoch) % indices.len()])
     }
 
-    /// Builds a loader. `choices` sets the options that must not affect the batches. If the memory limit is too low, builds it
-    /// without the limit.
+    /// Builds a loader. `choices` sets the options that must not affect the batches. If the memory
+    /// limit is too low, the loader is built without a limit.
     pub(super) fn build(&self, choices: &mut Choices<'_>) -> Result<Built, BuildError> {
         let how = How::choose(self, choices);
         let loader = match self.build_once(&how) {

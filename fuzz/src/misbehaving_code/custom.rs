@@ -8,8 +8,8 @@ use slotline_value::{Collation, CustomValue, Value, default_collate, default_con
 
 use super::{Script, Site, Tracked, caught, discard};
 
-/// A misbehaving custom value. Its drop does not panic: rustc would leak the result of `default_collate` if a sample
-/// panicked when it is dropped (see `FaultySample::write`).
+/// A misbehaving custom value. Its drop does not panic: if a sample panicked when it is dropped,
+/// rustc would leak the result of `default_collate` (see `FaultySample::write`).
 struct Odd(Tracked);
 
 impl Odd {

@@ -1,4 +1,5 @@
-//! Samples that differ from their declaration, and datasets by index and streams that return them.
+//! Samples that differ from their declaration, and the map-style datasets and streams that return
+//! them.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -48,8 +49,8 @@ pub(super) fn pairs(id: i64) -> Vec<f64> {
 /// A sample that may misbehave.
 pub(super) struct FaultySample {
     pub(super) id: i64,
-    /// The entry of [`Batch::indices`](slotline::loader::Batch::indices) for its row: the requested index, or the place in a
-    /// stream.
+    /// The expected entry of [`Batch::indices`](slotline::loader::Batch::indices) for the sample's
+    /// row: the requested index, or the position in a stream.
     place: i64,
     room: Option<usize>,
     tracked: Tracked,
@@ -78,7 +79,7 @@ impl FaultySample {
         (0..fields).try_for_each(|field| self.field(row, field))
     }
 
-    /// Replaces both packed fields by `count` elements each.
+    /// Replaces the content of both packed fields with `count` elements each.
     fn pack(row: &mut Row<'_>, count: usize) -> Result<(), BoxError> {
         row.go_to(4);
         row.write_packed(&vec![7_u16; count], &[])?;
@@ -91,7 +92,7 @@ impl FaultySample {
         if way > 0 {
             self.script().dirty().extend([self.id, self.place]);
         }
-        // Most ways to misbehave are to do something before or after a correct write.
+        // Most misbehaviours happen before or after a correct write.
         if !matches!(way, 0 | 1 | 2 | 5 | 6 | 7 | 17) {
             self.write_correctly(row)?;
         }
@@ -103,7 +104,7 @@ impl FaultySample {
                 row.go_to(usize::MAX);
                 row.write_one(self.id)?;
             }
-            // Leaves fields out.
+            // Skips the remaining fields.
             6 => row.go_to(end),
             7 => {
                 for field in (0..end).rev() {
@@ -117,7 +118,7 @@ impl FaultySample {
                 self.write_correctly(row)?;
             }
             9 => row.write_one(self.id)?,
-            // Ignores the errors of wrong types and shapes.
+            // Ignores the errors about wrong types and shapes.
             10 => {
                 let data = [1_u8, 0, 1, 0, 1, 1];
                 for field in 0..end {
@@ -144,7 +145,8 @@ impl FaultySample {
             }
             14 if self.room.is_some() => [40, 0, 1, 7].into_iter().try_for_each(|count| Self::pack(row, count))?,
             15 => {
-                // Only gets the pointers: writing through them is unsafe, and is not required.
+                // Only gets the pointers: writing through them would be unsafe, and is not
+                // required.
                 for field in 0..end {
                     row.go_to(field);
                     let _ = row.fill_raw();
@@ -178,7 +180,7 @@ impl Sample for FaultySample {
             10 => (0..20).for_each(|_| declare(fields, self.room)),
             11 => (0..2).for_each(|_| fields.named("a", &0_i64)),
             12 => {
-                // Declares fields as packed that are usually not, and the other way round.
+                // Declares fields as packed that usually are not, and vice versa.
                 fields.packed(DType::I64, &[], 0);
                 fields.packed(DType::U8, &[2, 3], 1);
                 fields.padded_to_max(DType::Bool, 3);
@@ -194,7 +196,8 @@ impl Sample for FaultySample {
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let outcome = self.attempt(row);
-        // Dropped here, since rustc leaks the return value if a drop panics on return (rust-lang/rust#47949).
+        // Dropped here, since rustc leaks the return value if a drop panics on return
+        // (rust-lang/rust#47949).
         drop(self);
         outcome
     }
@@ -215,22 +218,23 @@ impl Schema for FaultySample {
     }
 }
 
-/// A dataset by index, or a stream, that may return other samples than requested.
+/// A map-style dataset or a stream that may return other samples than the requested ones.
 pub(super) struct Faulty {
     pub(super) len: usize,
-    /// The capacity of the packed fields, if there are any.
+    /// The capacity of the packed fields, if it has any.
     pub(super) room: Option<usize>,
     pub(super) declares_fields: bool,
-    /// Whether a dataset by index reads many samples at once, and a stream saves its position.
+    /// Whether a map-style dataset supports bulk reads, and whether a stream saves its position.
     pub(super) more: bool,
-    /// The length that it reported last.
+    /// The length that the dataset reported last.
     pub(super) reported: Arc<AtomicUsize>,
-    /// The reported length of the dataset before it, which is the index of its first sample.
+    /// The reported length of the dataset before this one in a concatenation, which is the index of
+    /// this dataset's first sample.
     pub(super) before: Arc<AtomicUsize>,
     pub(super) tracked: Tracked,
 }
 
-/// A user's value that is dropped with its thread.
+/// A user's value that is dropped together with its thread.
 struct Kept(#[allow(dead_code)] Tracked);
 
 thread_local! {
@@ -239,7 +243,7 @@ thread_local! {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Must work while the thread-locals of the thread are being destroyed.
+        // This call must work even while the thread's thread-locals are being destroyed.
         let _ = slotline::worker_info();
     }
 }
@@ -276,7 +280,7 @@ impl Faulty {
 
     fn read(&self, index: usize, cx: &mut Context) -> Result<FaultySample, BoxError> {
         if cx.worker().is_some() {
-            // Only in a worker, since the fuzzer's thread does not end.
+            // Only in a worker, since the fuzzer's own thread does not end.
             KEPT.with_borrow_mut(|kept| _ = kept.get_or_insert_with(|| Kept(self.script().quiet())));
         }
         match self.script().fault(Site::Get, 5)? {
@@ -329,7 +333,7 @@ impl Dataset for Faulty {
     ) -> Result<(), BoxError> {
         let way = self.script().ask(Site::GetMany, 9);
         if way > 0 {
-            // Samples may be written to wrong rows.
+            // Samples may be written to the wrong rows.
             self.script().dirty().extend(indices.iter().map(|&index| self.place(index)));
         }
         let mut all = |cx: &mut Context| {

@@ -1,4 +1,4 @@
-//! Loaders with any options over misbehaving code, and correct passes afterwards.
+//! Runs loaders with any options over misbehaving code, followed by correct passes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use super::outcomes::{Collated, Holder, Outcome, read_error};
 use super::{Script, Site, UNEXPECTED, caught, discard, expected, unexpected_since, watch_panics};
 use crate::choices::Choices;
 
-/// A collate function.
+/// A boxed collate function.
 type Collating<D> = Box<dyn Fn(&mut Samples<'_, D>) -> Result<Collated, BoxError> + Send + Sync>;
 
 /// The source of the indices.
@@ -30,7 +30,7 @@ enum Origin {
     Lists,
 }
 
-/// What the loader loads: a stream, or a dataset in one of the wrappers.
+/// The dataset that the loader loads: a stream, or a map-style dataset in one of the wrappers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Stream,
@@ -40,7 +40,7 @@ enum Source {
     Rows,
 }
 
-/// What determines the samples of a correct pass.
+/// The parameters that determine the samples of a correct pass.
 #[derive(Clone, Copy, Debug)]
 struct How<'a> {
     source: Source,
@@ -54,7 +54,7 @@ struct How<'a> {
     drop_last: bool,
     workers: usize,
     hold: usize,
-    /// Chooses the other options.
+    /// Bytes that choose the other options.
     others: &'a [u8],
 }
 
@@ -84,14 +84,15 @@ impl<'a> How<'a> {
         }
     }
 
-    /// Whether a batch has a size and can be dropped for it.
+    /// Returns whether batches have a fixed size, so that the last one can be dropped for being
+    /// smaller.
     fn has_sizes(&self) -> bool {
         !matches!(self.origin, Origin::Batches | Origin::Lists)
     }
 }
 
-/// Runs passes of a loader over misbehaving code and resumes from states, and then checks that correct passes of the same
-/// loader and of a new one return the right samples.
+/// Runs passes of a loader over misbehaving code, also resuming from states. Then checks that
+/// correct passes of the same loader and of a new one return the right samples.
 pub fn misbehaving_code(data: &[u8]) {
     watch_panics();
     let before = UNEXPECTED.load(Ordering::Relaxed);
@@ -143,7 +144,8 @@ fn run(script: &Arc<Script>, how: &How<'_>, turns: &[usize]) {
 struct Run<'w> {
     script: &'w Arc<Script>,
     how: &'w How<'w>,
-    /// How far each pass runs, and what is done between passes. Empty if everything is correct.
+    /// How far each pass runs, and what is done between passes. Empty for a run in which everything
+    /// is correct.
     turns: &'w [usize],
     /// The number of faults before the loader was built.
     faults_before: usize,
@@ -174,7 +176,7 @@ impl Run<'_> {
                 let most = if turn % 3 == 0 { turn / 3 } else { 100 };
                 for _ in 0..most {
                     match caught(|| pass.next()) {
-                        // `next` panicked. Continue the pass.
+                        // `next` panicked: continue the pass.
                         None => {}
                         Some(None) => break,
                         Some(Some(Ok(batch))) => drop(holder.take(script, batch)),
@@ -202,13 +204,14 @@ impl Run<'_> {
         script.stop();
         holder.empty(script);
         script.dirty().clear();
-        // The first pass that starts may be the rest of an earlier one.
+        // The first pass may be the rest of an earlier one.
         let mut begun = 0;
         for _ in 0..4 {
             let mut all = built_correctly && begun == 1;
             let mut pass = match loader.epoch() {
                 Ok(pass) => pass,
-                // A loaded state stays in effect, and may be rejected, until another one is loaded.
+                // A loaded state stays in effect until another one is loaded, and may be rejected
+                // on each attempt.
                 Err(error) => {
                     let rejected = matches!(error, Error::State(_)) && !states.is_empty();
                     assert!(!all || rejected, "a correct pass cannot start: {error}: {how:?}");
@@ -218,7 +221,7 @@ impl Run<'_> {
             begun += 1;
             let mut ids = Vec::new();
             for number in 0.. {
-                // Some datasets query a length only once, so a wrong one stays forever.
+                // Some datasets query a length only once, so a wrong length stays forever.
                 if number == 1000 && !built_correctly {
                     break;
                 }
@@ -252,7 +255,7 @@ impl Run<'_> {
     fn check(&self, mut ids: Vec<i64>) {
         let How { source, len, drop_last, batch_size, origin, workers, .. } = *self.how;
         ids.sort_unstable();
-        // Iterators and samplers only cover the first of two datasets.
+        // Iterators and samplers cover only the first of two datasets.
         let covers_both = source == Source::Concat && matches!(origin, Origin::Sequential | Origin::Shuffle);
         let expected: Vec<i64> =
             if covers_both { (0..2 * len as i64).map(|id| id / 2).collect() } else { (0..len as i64).collect() };
@@ -312,7 +315,7 @@ impl Run<'_> {
         if how.has_sizes() {
             builder = builder.batch_size(how.batch_size).drop_last(how.drop_last);
         }
-        // Correct samples fit, or spill.
+        // Correct samples either fit, or spill.
         let fails = how.room == Some(4) && others.one_in(2);
         builder = builder.on_overflow(if fails { Overflow::Error } else { Overflow::Spill });
         if parallel {
@@ -328,7 +331,7 @@ impl Run<'_> {
             }
         }
         builder = builder.round_robin(round_robin);
-        // Options that may fail with correct code.
+        // Options with which building may fail even with correct code.
         if !self.turns.is_empty() {
             if parallel {
                 builder = builder.timeout(Duration::from_millis(others.of(&[0, 0, 3_600_000, 20])));

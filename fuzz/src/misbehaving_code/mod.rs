@@ -1,5 +1,6 @@
-//! Misbehaving implementations of slotline's safe traits, which contradict themselves and panic. A script decides what they
-//! do. After the end of the script they behave correctly, so that every run ends.
+//! Target for misbehaving implementations of slotline's safe traits, which contradict themselves
+//! and panic. A script decides what they do. After the end of the script they behave correctly, so
+//! that every run ends.
 
 mod custom;
 mod data;
@@ -22,7 +23,7 @@ pub use self::loaders::misbehaving_code;
 pub use self::waits::misbehaving_waits;
 use crate::choices::Choices;
 
-/// A place where code can misbehave. Each input enables some of the places.
+/// A place in the code that can misbehave. Each input enables some of the places.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 enum Site {
@@ -67,11 +68,12 @@ struct Script {
     left: AtomicIsize,
     /// The number of faults so far.
     faults: AtomicUsize,
-    /// One in `rate` queries gives a fault.
+    /// On average, one in `rate` queries returns a fault.
     rate: usize,
     /// The enabled sites, as bits.
     sites: u64,
-    /// The user's values that were not dropped yet, by number, and where they were made.
+    /// The locations where the user's values were created that have not been dropped yet, by their
+    /// numbers.
     alive: Mutex<BTreeMap<usize, &'static Location<'static>>>,
     /// The number of user's values made so far.
     made: AtomicUsize,
@@ -84,7 +86,7 @@ struct Script {
 impl Script {
     fn new(choices: &mut Choices<'_>) -> Arc<Self> {
         let sites = match choices.below(3) {
-            // A few kinds of faults are easier to analyse than all at once.
+            // Enabling only a few kinds of faults makes failures easier to analyse.
             0 => (0..3).fold(0, |sites, _| sites | 1 << choices.below(Site::Futex as usize + 1)),
             1 => choices.word(),
             _ => u64::MAX,
@@ -106,7 +108,8 @@ impl Script {
         })
     }
 
-    /// Returns which of `ways` faults to make at `site`, from 1 on, or 0 to behave correctly.
+    /// Returns the number of the fault to make at `site`, from 1 to `ways`, or 0 to behave
+    /// correctly.
     fn ask(&self, site: Site, ways: usize) -> usize {
         if self.sites >> site as u32 & 1 == 0 || self.tape.is_empty() || self.left.load(Ordering::Relaxed) <= 0 {
             return 0;
@@ -120,7 +123,7 @@ impl Script {
         1 + (word / self.rate + asked / self.tape.len()) % ways
     }
 
-    /// As [`ask`](Self::ask), where the first way is to panic.
+    /// Works like [`ask`](Self::ask), except that fault 1 panics here.
     #[track_caller]
     fn panics(self: &Arc<Self>, site: Site, ways: usize) -> usize {
         match self.ask(site, ways) {
@@ -129,7 +132,8 @@ impl Script {
         }
     }
 
-    /// As [`ask`](Self::ask), where the first way is to panic, and the second one to return an error.
+    /// Works like [`ask`](Self::ask), except that fault 1 panics here, and fault 2 returns an
+    /// error.
     #[track_caller]
     fn fault(self: &Arc<Self>, site: Site, ways: usize) -> Result<usize, BoxError> {
         match self.panics(site, ways) {
@@ -138,7 +142,7 @@ impl Script {
         }
     }
 
-    /// Returns one of the `wrong` values or panics, which is the first way to misbehave, or the `right` one.
+    /// Returns the `right` value, or misbehaves: panics, or returns one of the `wrong` values.
     #[track_caller]
     fn pick<T: Copy>(self: &Arc<Self>, site: Site, right: T, wrong: &[T]) -> T {
         match self.panics(site, 1 + wrong.len()) {
@@ -186,9 +190,9 @@ impl Script {
         assert!(alive.is_empty(), "these were not dropped: {:?}", alive.values());
     }
 
-    /// Creates a value as [`tracked`](Self::tracked) does, but whose drop does not panic. This is used for values that are
-    /// moved into a function and dropped while it returns: if that drop panicked, rustc would leak the return value
-    /// (rust-lang/rust#47949).
+    /// Creates a tracked value whose drop does not panic. It is for values that are moved into a
+    /// function and dropped while the function returns: if that drop panicked, rustc would leak the
+    /// return value (rust-lang/rust#47949).
     #[track_caller]
     fn quiet(self: &Arc<Self>) -> Tracked {
         let mut tracked = self.tracked();
@@ -204,7 +208,7 @@ const CANARY: u64 = 0x5eed_0fd0_0b75_1234;
 struct Tracked {
     script: Arc<Script>,
     number: usize,
-    /// On the heap, so that a second drop is detected.
+    /// Allocated on the heap, so that sanitizers detect a second drop.
     canary: Box<u64>,
     quiet: bool,
 }
@@ -231,7 +235,8 @@ impl Drop for Tracked {
 /// The payload of a user's panic.
 struct Payload(#[allow(dead_code)] Tracked);
 
-/// The payload of a panic in a drop. It holds nothing, since slotline forgets the second of two payloads.
+/// The payload of a panic in a drop. It contains no tracked value, since slotline forgets the
+/// second of two payloads.
 struct Last;
 
 /// An error whose message and source misbehave.
@@ -257,7 +262,8 @@ impl std::error::Error for FaultyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self.0.script.ask(Site::Words, 2) {
             1 if !std::thread::panicking() => self.0.script.panic(),
-            // Returns itself a few times; without a limit, the chain of sources would be endless.
+            // Returns itself as its source, a limited number of times, since the chain would
+            // otherwise be endless.
             2 if self.1.fetch_sub(1, Ordering::Relaxed).cast_signed() > 0 => Some(self),
             _ => None,
         }
@@ -265,19 +271,20 @@ impl std::error::Error for FaultyError {
 }
 
 thread_local! {
-    /// Whether the current code of this thread may panic in slotline, as documented.
+    /// Whether the code that this thread runs is documented to panic in slotline.
     static EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The number of unexpected panics in slotline's worker threads.
 static UNEXPECTED: AtomicUsize = AtomicUsize::new(0);
 
-/// Panic messages of std when a user's `Display` or `Debug` returns an error. These are not panics of slotline.
+/// The messages of std's panics if a user's `Display` or `Debug` returns an error. These are not
+/// panics of slotline.
 const OF_STD: [&str; 2] =
     ["a Display implementation returned an error unexpectedly", "a formatting trait implementation"];
 
-/// Installs a panic hook that ignores documented panics, and std's panics about a user's `Display`. The previous hook would
-/// end a fuzzer.
+/// Installs a panic hook that ignores documented panics, and std's panics about a user's `Display`.
+/// The previous hook would end a fuzzer.
 fn watch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -295,7 +302,8 @@ fn watch_panics() {
     });
 }
 
-/// Runs code that may panic in the user's code. Returns `None` if it did. Resumes any other panic.
+/// Runs code in which the user's code may panic. Returns `None` if it did, and resumes any other
+/// panic.
 fn caught<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(it) => Some(it),
@@ -333,7 +341,7 @@ fn discard<T>(it: T) {
     }
 }
 
-/// Panics if slotline panicked unexpectedly since `before`, in a way that ends a fuzzer.
+/// Panics, in a way that ends a fuzzer, if slotline has panicked unexpectedly since `before`.
 fn unexpected_since(before: usize) {
     if UNEXPECTED.load(Ordering::Relaxed) != before {
         panic_any("a worker thread panicked in slotline's code");

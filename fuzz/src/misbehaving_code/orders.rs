@@ -47,7 +47,7 @@ impl Sampler for Backwards {
             7 => order.u64_table().extend((0..30).map(|i| u64::MAX - i)),
             8 => order.u32_table().extend([0; 500]),
             9 => _ = order.u32_table(),
-            // Leaves the order of the last pass.
+            // Leaves the order of the previous pass unchanged.
             10 => {}
             11 => {
                 *default = Generator::from_seed(1);
@@ -120,7 +120,7 @@ impl Iterator for Indices {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // The fourth way is as none.
+        // The fault after these wrong values counts as none.
         let wrong = [(usize::MAX, None), (usize::MAX, Some(0)), (0, None)];
         self.tracked.script.pick(Site::Indices, (0, None), &wrong)
     }

@@ -52,7 +52,7 @@ impl<S: Schema> Outcome for Batch<S> {
         let in_order = !self.indices().iter().chain(ids).any(|id| dirty.contains(id));
         let mut good = Vec::new();
         for (row, &id) in ids.iter().enumerate() {
-            // What a sample does not write still has the data of an earlier batch.
+            // Bytes that a sample does not write still have the data of an earlier batch.
             if dirty.contains(&id) || dirty.contains(&self.indices()[row]) {
                 continue;
             }
@@ -111,7 +111,7 @@ fn read_all(columns: &Columns<'_>, rows: usize) -> u64 {
             let total = tensor.bytes().len() / (field.shape()[1..].iter().product::<usize>() * field.dtype().size());
             assert_eq!((offsets[0], offsets[rows.min(offsets.len() - 1)]), (0, total as i64));
         }
-        // PaddedToMax and packed rows store their own ranges, which may be invalid after a faulty write.
+        // Padded and packed rows store their own ranges, which may be invalid after a faulty write.
         expected(|| tensor.get(rows.wrapping_sub(1)).map(|row| row.bytes().len()));
     }
     digest

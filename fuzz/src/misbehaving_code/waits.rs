@@ -1,4 +1,4 @@
-//! Rings whose sides wait in faulty ways, over slots that come from other rings.
+//! Target for rings whose sides wait in faulty ways, and whose slots come from other rings.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::ordered::written;
 const SLOTS: usize = 4;
 const MAX_PARTS: usize = 3;
 
-/// The value of a slot: a word for each part, which identifies its owner, or what was published.
+/// The value of a slot: a word for each part, which identifies the part's owner, or what was
+/// published.
 struct Value {
     marks: [AtomicU64; MAX_PARTS],
     tracked: Tracked,
@@ -39,7 +40,8 @@ impl FaultyWait {
     }
 }
 
-/// The number of checks of a correct wait. More are pointless, as no other thread can change the ring.
+/// The number of checks of a correct wait. More are pointless, since no other thread can change the
+/// ring.
 const LOOKS: usize = 5;
 
 impl Wait for FaultyWait {
@@ -109,7 +111,7 @@ impl Futex for FaultyFutex {
         if self.0.panics(Site::Futex, 2) == 2 {
             word.store(expected.wrapping_add(7), Ordering::Relaxed);
         }
-        // Ends the wait by a panic, as no thread will ever wake this one.
+        // Ends the wait with a panic, since no thread will ever wake this one.
         if self.1.fetch_add(1, Ordering::Relaxed) % 50 == 49 {
             self.0.panic();
         }
@@ -149,9 +151,9 @@ impl Deadline for FaultyDeadline {
     }
 }
 
-/// Uses the same slots in several rings in sequence, with the state that each ring leaves behind. Checks that claims and
-/// leases are exclusive, that what is received was claimed and is what was published, and that a correct ring works at the
-/// end.
+/// Uses the same slots in several rings one after another, with the state that each ring leaves in
+/// them. Checks that claims and leases are exclusive, that everything received was claimed and
+/// equals what was published, and that a correct ring works at the end.
 pub fn misbehaving_waits(data: &[u8]) {
     watch_panics();
     let mut choices = Choices::new(data);
@@ -189,7 +191,7 @@ fn many(script: &Arc<Script>, choices: &mut Choices<'_>) {
         let ring = Ring::with_wait(&mut slots[from..], config, items, space);
         Run::new(&ring.worker(), &ring, script, parts, delivery).go(choices);
         drop(ring);
-        // Swap slots among each other and with other slots.
+        // Swap slots with each other and with other slots.
         for _ in 0..choices.below(3) {
             slots.swap(choices.below(SLOTS), choices.below(SLOTS));
             std::mem::swap(&mut slots[choices.below(SLOTS)], &mut others[choices.below(2)]);
@@ -222,7 +224,7 @@ fn last<B: Storage<Slot = Slot<Value>>, W: Wait>(
     if script.left.load(Ordering::Relaxed) > 0 {
         return Run::new(&ring.worker(), ring, script, parts, delivery).go(choices);
     }
-    // Process one task after another, for three laps of the ring.
+    // Process one task after another, for three rounds of the ring.
     let (worker, mut consumer) = (ring.worker(), ring.consumer().expect("the consumer is not taken yet"));
     for ticket in 0..3 * ring.depth() {
         while let Ok(claim) = worker.try_claim(1) {
@@ -259,7 +261,7 @@ struct Run<'a, B: Storage<Slot = Slot<Value>>, W: Wait> {
     out: HashSet<(usize, usize)>,
     /// The claimed tickets of this run that are not taken yet.
     tickets: BTreeMap<usize, [Option<Part>; MAX_PARTS]>,
-    /// In order: the next ticket.
+    /// The next ticket in order.
     next: usize,
     stamp: u64,
     /// Whether a claim may have been lost in a panic, or was leaked.
@@ -400,7 +402,7 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
         assert!(self.lost || !self.tickets.values().any(whole), "tickets were never received: {:?}", self.tickets);
     }
 
-    /// Holds a new claim, and checks that no other claim or lease has its parts.
+    /// Stores a new claim, and checks that no other claim or lease has its parts.
     fn hold(&mut self, claim: Option<Claim<'a, Ring<B, W>>>) {
         let Some(mut claim) = claim else { return };
         self.stamp += 1;
@@ -439,7 +441,7 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
             Err(_) => return,
         };
         let parts = match self.tickets.remove(&ticket) {
-            // The ticket belongs to a row that was dropped, or lost in a panic.
+            // The ticket belongs to a set of claims that was dropped, or lost in a panic.
             None if failed => [Some(Part::Failed); MAX_PARTS],
             None => panic!("ticket {ticket} was received but never claimed"),
             Some(parts) => parts,
@@ -477,7 +479,7 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
 
 type Cell = (u64, Tracked);
 
-/// The single-producer ring: what is received must be what was published, in order.
+/// Runs the single-producer ring: everything received must equal what was published, in order.
 fn single(script: &Arc<Script>, choices: &mut Choices<'_>) {
     let mut slots: Vec<spsc::Slot<Cell>> = (0..SLOTS).map(|_| spsc::Slot::new((0, script.quiet()))).collect();
     for _ in 0..choices.within(1, 3) {
@@ -499,7 +501,7 @@ fn single(script: &Arc<Script>, choices: &mut Choices<'_>) {
 struct Sides<'a, B: Storage<Slot = spsc::Slot<Cell>>, W: Wait> {
     producer: Option<spsc::Producer<&'a spsc::Ring<B, W>>>,
     consumer: Option<spsc::Consumer<&'a spsc::Ring<B, W>>>,
-    /// The items that were published and not taken.
+    /// The items that were published and not received yet.
     published: VecDeque<u64>,
     script: &'a Arc<Script>,
 }

@@ -1,4 +1,5 @@
-//! The ordered ring: operations of workers, the consumer and its leases in any order, compared with a plain model.
+//! Target for the ordered ring: operations of workers, the consumer and its leases in any order,
+//! compared with a simple model.
 
 mod model;
 
@@ -16,7 +17,7 @@ const MAX_PARTS: usize = 4;
 type Value = [AtomicU64; MAX_PARTS];
 type TheRing = Ring<Box<[Slot<Value>]>, Spin>;
 
-/// A deadline that has passed: waiting checks once.
+/// A deadline that has already passed: a wait checks once.
 pub(crate) struct Now;
 
 impl Deadline for Now {
@@ -25,8 +26,9 @@ impl Deadline for Now {
     }
 }
 
-/// Runs the operations that `data` encodes on a small ring, also across the wrap of its position. Checks that each operation
-/// returns what the model returns, and that a held claim or lease is not written to from elsewhere.
+/// Runs the operations that `data` encodes on a small ring, also where its position wraps around.
+/// Checks that each operation returns what the model returns, and that no other code writes to a
+/// held claim or lease.
 pub fn ordered(data: &[u8]) {
     let mut choices = Choices::new(data);
     let (depth, parts) = (choices.within(1, 5), choices.within(1, MAX_PARTS));
@@ -93,10 +95,11 @@ struct Run<'a> {
     worker: &'a slotline_core::ordered::Worker<&'a TheRing>,
     model: Model,
     claims: Vec<(Claim<'a, TheRing>, u64)>,
-    /// Claims that were not taken yet, with their places. The model has recorded them already.
+    /// Claims that have not been taken out of their iterators yet, with their places. The model has
+    /// recorded them already.
     rows: Vec<(Claims<'a, TheRing>, Vec<Spot>)>,
     leases: Vec<(Lease<&'a TheRing>, u64)>,
-    /// The last mark that was written.
+    /// The last mark that was written into a value.
     stamp: u64,
 }
 
@@ -134,7 +137,7 @@ impl<'a> Run<'a> {
         };
         assert_eq!(claims.len(), self.model.many(max));
         if self.model.delivery == Delivery::Arrival {
-            // The model cannot predict its slot.
+            // The model cannot predict the slot of this claim.
             let claim = { claims }.next().expect("one");
             self.model.claim(spot(&claim), self.model.parts);
             return self.hold(claim);
@@ -164,7 +167,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Drops a row of claims, or publishes those that were not taken if slots have one part. Dropped ones fail.
+    /// Drops an iterator of claims, or publishes its remaining claims if slots have one part.
+    /// Dropped claims fail.
     fn end_row(&mut self, choices: &mut Choices<'_>) {
         if self.rows.is_empty() {
             return;

@@ -25,7 +25,7 @@ pub(super) struct Model {
     pub(super) parts: usize,
     pub(super) delivery: Delivery,
     pub(super) places: Vec<Place>,
-    /// In order: the slot of this run's first ticket.
+    /// In order: the slot of the run's first ticket.
     base: usize,
     /// The number of tickets of the run that were begun.
     pub(super) begun: usize,
@@ -60,7 +60,8 @@ impl Model {
         (self.base + ticket) % self.places.len()
     }
 
-    /// Returns the ticket and the first unclaimed part of `slot`, if it has any. In order, at most one slot has.
+    /// Returns the ticket and the first unclaimed part of `slot`, if it has one. In order, at most
+    /// one slot has unclaimed parts.
     fn left_over(&self, slot: usize) -> Option<(usize, usize)> {
         match self.places[slot] {
             Place::Open { ticket, claimed, .. } if claimed < self.parts => Some((ticket, claimed)),
@@ -72,17 +73,17 @@ impl Model {
         (0..self.places.len()).find(|&slot| self.left_over(slot).is_some())
     }
 
-    /// Whether no more tickets can be begun in this run.
+    /// Returns whether no more tickets can be begun in this run.
     fn is_over(&self) -> bool {
         self.sealed || self.limit == Some(self.begun)
     }
 
-    /// Whether a worker that waits for a run returns immediately.
+    /// Returns whether a worker that waits for a run returns immediately.
     pub(super) fn may_run(&self) -> bool {
         self.closed || !self.is_over() || self.any_left_over().is_some()
     }
 
-    /// Returns why nothing can be claimed, or `None` if something can.
+    /// Returns the reason why nothing can be claimed, or `None` if something can.
     pub(super) fn refusal(&self) -> Option<ClaimError> {
         if self.closed {
             return Some(ClaimError::Closed);
@@ -100,7 +101,7 @@ impl Model {
         (!free).then_some(ClaimError::Full)
     }
 
-    /// Records a claim by a call for at most `max` parts, and checks that it is possible.
+    /// Records a claim made by a call for at most `max` parts, and checks that it is possible.
     pub(super) fn claim(&mut self, spot: Spot, max: usize) {
         assert_eq!(self.refusal(), None, "{spot:?}");
         let Spot { slot, ticket, part, count } = spot;
@@ -122,7 +123,7 @@ impl Model {
         self.places[slot] = Place::Open { ticket, claimed: part + count, finished, failed };
     }
 
-    /// Returns the number of claims that a call for at most `max` tickets makes.
+    /// Returns the number of claims made by a call for at most `max` tickets.
     pub(super) fn many(&self, max: usize) -> usize {
         if !self.in_order() {
             return 1;
@@ -208,7 +209,7 @@ impl Model {
         }
     }
 
-    /// Whether a consumer that also works can claim parts of the ticket it waits for.
+    /// Returns whether a consumer that also works can claim parts of the ticket that it waits for.
     pub(super) fn has_work(&self) -> bool {
         match self.delivery {
             Delivery::InOrder => {

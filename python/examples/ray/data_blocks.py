@@ -1,8 +1,11 @@
-"""Ray Data as a source: blocks that Ray has prepared, in Arrow's memory, are loaded by slotline in three ways.
+"""Ray Data as a source: slotline loads blocks that Ray has prepared as Arrow tables, in three ways.
 
-1. Blocks in Ray's object store become arrays of a `slotline.Loader`, without a copy: shuffling is over all of them, and exact.
-2. Blocks that Ray makes while the loop runs are a stream of `slotline.torch.DataLoader`, for one loop or for one on each rank.
-3. Blocks that are more than the store can hold are written as Parquet files, which `slotline.open` reads by index.
+1. Blocks in Ray's object store become arrays of a `slotline.Loader` without a copy; shuffling
+   covers all blocks exactly.
+2. Blocks that Ray creates while the loop runs are a stream for `slotline.torch.DataLoader`, in one
+   loop or in one per rank.
+3. Blocks that do not fit into the store are written as Parquet files, which `slotline.open` reads
+   by index.
 """
 
 import tempfile
@@ -20,13 +23,15 @@ SCALED = (DIGITS["image"] / 16).astype(np.float32)
 
 
 def prepare(rows):
-    """A task of Ray: it makes samples of their indices. Here one would read, decode and filter."""
+    """A Ray task that makes samples from their indices. A real task would read, decode and filter
+    here."""
     index = rows["id"]
     return {"image": (DIGITS["image"][index] / 16).astype(np.float32), "label": DIGITS["label"][index], "index": index}
 
 
 def is_shared(array):
-    """Whether an array is in the memory of Ray's object store, which all processes of a machine share."""
+    """Returns whether an array is in the memory of Ray's object store, which all processes of a
+    machine share."""
     address = array.__array_interface__["data"][0]
     for line in open("/proc/self/maps"):
         begin, end = (int(bound, 16) for bound in line.split()[0].split("-"))
@@ -45,11 +50,12 @@ def blocks_as_arrays(prepared):
     blocks = prepared.materialize()
     parts = []
     for table in ray.get(blocks.to_arrow_refs()):
-        # A column of a block is one chunk. Where Arrow would have to copy, as for nulls or strings, `to_numpy` fails.
+        # A column of a block is one chunk. `to_numpy` fails where Arrow would have to copy, for
+        # example nulls or strings.
         arrays = {name: table[name].chunk(0).to_numpy(zero_copy_only=True) for name in table.column_names}
         assert table["index"].num_chunks == 1 and all(is_shared(array) for array in arrays.values())
         parts.append(slotline.Arrays(arrays))
-    data = slotline.ConcatDataset(parts)  # it keeps the arrays, and these keep the blocks in the store
+    data = slotline.ConcatDataset(parts)  # keeps the blocks in the store
     assert len(parts) == 3 and data.fields[0] == ("image", "float32", (8, 8))
 
     loader = slotline.Loader(data, 64, shuffle=True, seed=1, num_workers=2, output="torch")
@@ -57,29 +63,32 @@ def blocks_as_arrays(prepared):
     for epoch in range(2):
         order = []
         for batch in loader:
-            # The only copy: a thread of the loader has copied the rows of the batch out of the store.
+            # This is the only copy: a thread of the loader has copied the batch's rows out of the
+            # store.
             assert not is_shared(batch["image"].numpy())
             order += check_batch(batch)
-        # The order is that of one array of all samples: blocks make no difference.
+        # The order equals that of a single array with all samples.
         assert order == np.concatenate([batch["index"] for batch in whole]).tolist()
     print("blocks as arrays: no copy until the batch; 1797 samples in the same order as from one array, in both epochs")
 
 
 class Stream(IterableDataset):
-    """The batches of what Ray calls a data iterator: of a dataset, or `ray.train.get_dataset_shard(…)` in Ray Train."""
+    """The batches of a Ray data iterator: of a dataset, or of `ray.train.get_dataset_shard(…)` in
+    Ray Train."""
 
     def __init__(self, source):
         self.source = source
 
     def __iter__(self):
         for batch in self.source.iter_batches(batch_size=64, batch_format="numpy"):
-            # The arrays are slices of a block, unless a batch is of two: then Ray copies. `torch.tensor` copies them out of
-            # the store, which must not be written to.
+            # Unless a batch spans two blocks, its arrays are slices of a block in Ray's object
+            # store, which must not be modified. `torch.tensor` copies them.
             yield {name: torch.tensor(array) for name, array in batch.items()}
 
 
 def stream_loader(source):
-    # Ray is used in a thread of this process: a forked process would wait forever. `batch_size=None`, as Ray has made batches.
+    # Use Ray in a thread of this process, since in a forked process it would wait forever.
+    # `batch_size=None`: Ray has already made batches.
     return DataLoader(Stream(source), batch_size=None, num_workers=1, worker_method="thread", copy_dataset=False)
 
 
@@ -89,8 +98,8 @@ def blocks_as_stream(prepared):
         order = [index for batch in loader for index in check_batch(batch)]
         assert order == list(range(1797))
 
-    # The state counts batches. What resumes has Ray make the stream again, and leaves out those. With `preserve_order`, a
-    # stream has the same batches each time.
+    # The state counts batches. On resume, Ray creates the stream again, and the loader skips those
+    # batches. With `preserve_order`, a stream has the same batches each time.
     batches = iter(loader)
     begun = [index for _ in range(10) for index in check_batch(next(batches))]
     state = loader.state_dict()
@@ -103,7 +112,8 @@ def blocks_as_stream(prepared):
 
 
 def a_stream_for_each_rank(prepared):
-    # In Ray Train, each worker has one of these from `get_dataset_shard`. With `equal`, no rank gets more than another.
+    # In Ray Train, each worker gets one of these from `get_dataset_shard`. With `equal`, all ranks
+    # get equally many samples.
     loaders = [stream_loader(source) for source in prepared.streaming_split(2, equal=True)]
     ranks = [[], []]
     for batches in zip(*loaders, strict=True):
@@ -117,7 +127,7 @@ def blocks_as_files(prepared):
     with tempfile.TemporaryDirectory() as folder:
         prepared.write_parquet(folder)
         data = slotline.open(folder)
-        # Ray's tensors are lists in Parquet: their shape is lost.
+        # Ray writes tensors to Parquet as lists, so their shape is lost.
         assert data.fields[0] == ("image", "float32", (None,)) and len(data) == 1797
         seen = []
         for batch in slotline.Loader(data, 64, shuffle=True, seed=1, num_workers=2):

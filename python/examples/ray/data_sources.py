@@ -1,8 +1,9 @@
-"""slotline's sources in Ray Data: tasks of Ray read samples by index from files that slotline opens.
+"""slotline's sources in Ray Data: Ray's tasks read samples by index from files that slotline opens.
 
-What Ray distributes are ranges or numbers of samples; each task reads the samples that it is given. Ray then filters, joins or
-writes them, on as many machines as it has, if all of them have the files or they are in a bucket. All formats that slotline
-reads can be read in this way. Three of them are here, each with another way to give the task its dataset.
+Ray distributes ranges or indices of samples; each task reads its samples. Ray then filters, joins
+or writes them, on any number of machines, if all of them have the files or the files are in a
+bucket. This works for all formats that slotline reads; here are three, each with a different way to
+pass the dataset to a task.
 """
 
 import io
@@ -17,7 +18,8 @@ import slotline
 
 
 def read_ranges(path):
-    """A function for tasks: each opens the files, and reads ranges of samples in batches."""
+    """Returns a function for tasks, which opens the files, and reads ranges of samples in
+    batches."""
 
     def read(ranges):
         data = slotline.open(path)
@@ -32,7 +34,8 @@ def read_ranges(path):
 
 
 class Reader:
-    """For actors, which keep the files open, and read any samples. They are not in order, if Ray has shuffled the numbers."""
+    """A class for actors, which keep the files open and read samples in any order, such as a
+    shuffled one."""
 
     def __init__(self, path):
         self.data = slotline.folder(path, extensions=[".pgm"])
@@ -42,18 +45,20 @@ class Reader:
 
 
 def read_dataset(data):
-    """A function that holds the dataset. It is pickled: of files only the paths, so each task opens them itself."""
+    """Returns a function that contains the dataset. A dataset of files is pickled as its paths, so
+    each task opens them itself."""
     return lambda rows: {**rows, **columns(read_all(slotline.Subset(data, rows["id"])))}
 
 
 def read_all(data):
-    """All samples of a dataset as one batch."""
+    """Returns all samples of a dataset as one batch."""
     [batch] = slotline.Loader(data, len(data), num_workers=1)
     return batch
 
 
 def columns(batch):
-    """A batch for Ray. The bytes of files, a list of arrays of different lengths, become Arrow's binary values."""
+    """Returns a batch for Ray. The bytes of files, a list of arrays of different lengths, become
+    Arrow's binary values."""
     return {name: [file.tobytes() for file in field] if is_bytes(field) else field for name, field in batch.items()}
 
 
@@ -62,7 +67,8 @@ def is_bytes(field):
 
 
 def check(dataset, data, what):
-    """Compares the rows of a dataset of Ray, which have the numbers of the samples as `id`, with those read here."""
+    """Compares the rows of a Ray dataset, whose field `id` is the sample's index, with samples read
+    in this process."""
     blocks = list(dataset.iter_batches(batch_size=None))
     order = np.concatenate([block.pop("id") for block in blocks])
     assert sorted(order) == list(range(len(data)))
@@ -76,7 +82,7 @@ def check(dataset, data, what):
 
 
 def write_tar(path, digits):
-    """Writes samples as WebDataset has them: the bytes of a picture, its class and a text."""
+    """Writes samples in the format of WebDataset: the bytes of a picture, its class, and a text."""
     with tarfile.open(path, "w") as tar:
         for index, (image, label) in enumerate(zip(digits["image"], digits["label"], strict=True)):
             for extension, contents in (("pgm", pgm(image)), ("cls", b"%d" % label), ("txt", b"a written %d" % label)):
@@ -86,7 +92,7 @@ def write_tar(path, digits):
 
 
 def write_folder(path, digits):
-    """Writes a folder with a folder of pictures for each class."""
+    """Writes a folder with one folder of pictures for each class."""
     for index, (image, label) in enumerate(zip(digits["image"], digits["label"], strict=True)):
         file = path / str(label) / f"{index:04}.pgm"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +100,7 @@ def write_folder(path, digits):
 
 
 def pgm(image):
-    """A picture as a file, the text of its numbers, of which some have more digits than others."""
+    """Returns a picture as a text file; the files have different lengths."""
     rows = (" ".join(map(str, row)) for row in image)
     return ("P2 8 8 16\n" + "\n".join(rows)).encode()
 
@@ -113,7 +119,7 @@ def main(folder):
     write_folder(folder / "pictures", digits)
     data = slotline.folder(pictures, extensions=[".pgm"])
     numbers = ray.data.range(len(data), override_num_blocks=4).random_shuffle(seed=1)
-    # Each actor keeps a core for itself, and Ray's own tasks need one, too.
+    # Each actor occupies a core, and Ray's own tasks need one, too.
     one = ray.data.ActorPoolStrategy(size=1)
     actors = numbers.map_batches(Reader, fn_constructor_args=[pictures], compute=one, batch_size=200)
     check(actors, data, "a folder, shuffled, by an actor")

@@ -1,9 +1,10 @@
-"""Ray Train with slotline's loaders: a worker is killed in the middle of an epoch, and the run continues exactly.
+"""Ray Train with slotline's loaders: a worker is killed in the middle of an epoch, and the run
+continues exactly.
 
-Two workers train a small network on digits. One of them ends itself with SIGKILL some steps after a checkpoint. Ray starts
-both again, and their loaders resume from the checkpoint. Every batch after it, and the weights at the end, are those of a run
-that was not interrupted. This is done with `slotline.Loader` and with `slotline.torch.DataLoader`. Last, one worker resumes a
-checkpoint of two.
+Two workers train a small network on digits. One of them kills itself with SIGKILL some steps after
+a checkpoint. Ray restarts both, and their loaders resume from the checkpoint. Every later batch,
+and the final weights, equal those of an uninterrupted run. This is checked with `slotline.Loader`
+and with `slotline.torch.DataLoader`. Finally, one worker resumes a checkpoint of two workers.
 """
 
 import json
@@ -28,7 +29,8 @@ KILLED = {"rank": 1, "epoch": 1, "step": 13}
 
 
 class Digits(torch.utils.data.Dataset):
-    """The digits as a dataset of PyTorch, for `slotline.torch.DataLoader`. Samples also have their index."""
+    """The digits as a PyTorch dataset for `slotline.torch.DataLoader`. Samples include their
+    index."""
 
     def __init__(self):
         [whole] = slotline.Loader(slotline.digits(), 1797)
@@ -42,7 +44,7 @@ class Digits(torch.utils.data.Dataset):
 
 
 def engine_loader(rank, world_size):
-    """A `slotline.Loader`, which takes the rank itself."""
+    """Returns a `slotline.Loader`, which divides the samples among ranks itself."""
     data = slotline.Subset(slotline.StackDataset(slotline.digits(), slotline.Arrays(index=np.arange(1797))), range(SAMPLES))
     return slotline.Loader(
         data, BATCH_SIZE, shuffle=True, seed=3, rank=rank, world_size=world_size, num_workers=1, output="torch"
@@ -50,19 +52,21 @@ def engine_loader(rank, world_size):
 
 
 def torch_loader(rank, world_size):
-    """A `DataLoader` with a worker process, which Ray gives back as it is."""
+    """Returns a `DataLoader` with a worker process, which `prepare_data_loader` of Ray returns
+    unchanged."""
     data = Digits()
     sampler = DistributedSampler(data, world_size, rank, shuffle=True, seed=3)
     loader = DataLoader(data, BATCH_SIZE, sampler=sampler, num_workers=1, persistent_workers=True)
-    # With move_to_device=True, Ray's own wrapper would ask for each batch one step early, so that a state would count one
-    # batch that the loop has not got. `DeviceLoader` moves batches ahead of the loop, too, and its state counts right.
+    # With move_to_device=True, Ray's own wrapper would request each batch one step early, so that a
+    # state would count one batch that the loop has not received. `DeviceLoader` also moves batches
+    # in advance, but its state is exact.
     prepared = ray.train.torch.prepare_data_loader(loader, add_dist_sampler=False, move_to_device=False)
     assert prepared is loader
     return DeviceLoader(prepared, ray.train.torch.get_device())
 
 
 def train(config):
-    """Runs in each worker."""
+    """The function that runs in each Ray worker."""
     context = ray.train.get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
     loader = config["make_loader"](rank, world_size)
@@ -71,14 +75,16 @@ def train(config):
     model = ray.train.torch.prepare_model(layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
-    # After a failure, the latest checkpoint of this run; in a run that begins from another one's, that.
+    # After a failure, this is the latest checkpoint of the run; in a run that starts from another
+    # run's checkpoint, that one.
     checkpoint = ray.train.get_checkpoint() or config["checkpoint"]
     first_epoch = first_step = 0
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             saved = torch.load(f"{folder}/training.pt")
-            # Each rank has saved its loader. These states are the same as long as all ranks have got as many batches, so
-            # where there are other ranks than before, they can all take the first one.
+            # Each rank has saved its loader. These states are equal, since all ranks have received
+            # equally many batches. So if the number of ranks has changed, all of them can load the
+            # first one.
             own = rank if world_size == saved["world_size"] else 0
             loader.load_state_dict(json.loads(pathlib.Path(f"{folder}/loader-{own}.json").read_text()))
         layers.load_state_dict(saved["model"])
@@ -86,7 +92,8 @@ def train(config):
         first_epoch, first_step = saved["epoch"], saved["step"]
 
     def report(epoch, step):
-        """Saves a checkpoint: each rank its loader, and the first one the rest. Ray puts these files into one folder."""
+        """Saves a checkpoint: each rank saves its loader, and rank 0 everything else. Ray collects
+        these files in one folder."""
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(f"{folder}/loader-{rank}.json").write_text(json.dumps(loader.state_dict()))
             if rank == 0:
@@ -97,7 +104,7 @@ def train(config):
     log = open(f"{config['log']}/{'resumed' if checkpoint else 'begun'}-{rank}.jsonl", "w")
     for epoch in range(first_epoch, EPOCHS):
         if isinstance(loader, DeviceLoader):
-            loader.sampler.set_epoch(epoch)  # a `slotline.Loader` counts itself
+            loader.sampler.set_epoch(epoch)  # a `slotline.Loader` counts epochs itself
         for step, batch in enumerate(loader, first_step):
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(batch["image"] / 16), batch["label"])
@@ -107,14 +114,14 @@ def train(config):
             if (step + 1) % CHECKPOINT_EVERY == 0:
                 report(epoch, step + 1)
             if checkpoint is None and {"rank": rank, "epoch": epoch, "step": step} == config["killed"]:
-                ray.train.get_all_reported_checkpoints()  # waits until Ray has registered the latest one
+                ray.train.get_all_reported_checkpoints()  # waits for the latest one
                 os.kill(os.getpid(), signal.SIGKILL)
         first_step = 0
     report(EPOCHS, 0)
 
 
 class Run:
-    """A finished run: its checkpoints, and which samples its batches had."""
+    """A finished run: its checkpoints, and the samples of its batches."""
 
     def __init__(self, folder, make_loader, *, workers=2, killed=None, checkpoint=None):
         folder.mkdir()
@@ -135,18 +142,19 @@ class Run:
 
 
 def batches(folder, attempt):
-    """The indices of the samples of each batch, by epoch, step and rank."""
+    """Returns the indices of the samples of each batch, by epoch, step and rank."""
     lines = [json.loads(line) for log in folder.glob(f"{attempt}-*.jsonl") for line in log.open()]
     return {(epoch, step, rank): indices for epoch, step, rank, indices in lines}
 
 
 def samples(batches, epoch):
-    """All samples of an epoch, sorted."""
+    """Returns all samples of an epoch, sorted."""
     return sorted(index for (of, _, _), indices in batches.items() for index in indices if of == epoch)
 
 
 def check(folder, make_loader):
-    """Compares a run with a killed worker with one without. Returns the former, and its batches until the checkpoint."""
+    """Compares a run in which a worker is killed with an uninterrupted one. Returns the former, and
+    its batches before the checkpoint."""
     whole = Run(folder / f"{make_loader.__name__}-whole", make_loader)
     assert len(whole.begun) == EPOCHS * 25 * 2 and not whole.resumed
     for epoch in range(EPOCHS):
@@ -155,7 +163,8 @@ def check(folder, make_loader):
     assert accuracy > 0.85, accuracy
 
     run = Run(folder / f"{make_loader.__name__}-killed", make_loader, killed=KILLED)
-    # Both workers did the step of the checkpoint, and the killed one that at which it was killed.
+    # Both workers did the checkpoint's step, and the killed worker also the step at which it was
+    # killed.
     resumed_at = min(run.resumed)[:2]
     assert resumed_at == (KILLED["epoch"], CHECKPOINT_EVERY), resumed_at
     assert (KILLED["epoch"], KILLED["step"], KILLED["rank"]) in run.begun
@@ -173,7 +182,7 @@ def check(folder, make_loader):
 
 
 def check_fewer_workers(folder, two, kept):
-    """One worker resumes a checkpoint of two, in the middle of an epoch."""
+    """Checks that one worker can resume a checkpoint of two in the middle of an epoch."""
     epoch = KILLED["epoch"]
     one = Run(folder / "one", engine_loader, workers=1, checkpoint=two.checkpoints[epoch, CHECKPOINT_EVERY])
     rest = samples(one.resumed, epoch)
@@ -183,7 +192,7 @@ def check_fewer_workers(folder, two, kept):
 
 
 def test(weights):
-    """The share of the other digits that a network classifies correctly."""
+    """Returns the fraction of the remaining digits that a network classifies correctly."""
     [digits] = slotline.Loader(slotline.Subset(slotline.digits(), range(SAMPLES, 1797)), 1797, output="torch")
     inputs = digits["image"].flatten(1) / 16
     hidden = torch.relu(inputs @ weights["1.weight"].T + weights["1.bias"])

@@ -1,9 +1,10 @@
 """A data loader for training loops.
 
-:class:`Loader` loads datasets of arrays and files in threads that do not need the interpreter, as arrays of NumPy, tensors of
-PyTorch, or anything else that imports DLPack. It needs NumPy only.
+:class:`Loader` loads datasets of arrays and files with threads that run without the interpreter.
+Its batches are NumPy arrays, PyTorch tensors, or anything else that imports DLPack. It needs only
+NumPy.
 
-:mod:`slotline.torch` has PyTorch's ``DataLoader``.
+:mod:`slotline.torch` has a replacement for PyTorch's ``DataLoader``.
 """
 
 from slotline._datasets import (

@@ -1,4 +1,4 @@
-"""Checks of the fields of a state, before anything is loaded from it."""
+"""Checks of the fields of a saved state, made before anything is loaded from it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from slotline._errors import StateError
 
 
 class Kind(NamedTuple):
-    """The values that a field can have."""
+    """The set of values that a field may have: a predicate, and its description for error
+    messages."""
 
     accepts: Callable[[Any], bool]
     words: str
 
 
 def integer(first: int, last: int) -> Kind:
-    """Integers from ``first`` to ``last``; a ``bool`` is none."""
+    """Returns the kind of the integers from ``first`` to ``last``; a ``bool`` is not an integer."""
     bits = last.bit_length()
     words = f"an integer from {first} to {last if bits < 32 else f'2**{bits} - 1'}"
     return Kind(lambda value: isinstance(value, int) and is_integer(value) and first <= value <= last, words)
 
 
 def is_integer(value: Any) -> bool:
-    """Whether a value is an integer; a ``bool`` is none."""
+    """Returns whether a value is an integer; a ``bool`` is not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def nullable(kind: Kind) -> Kind:
-    """The values of ``kind``, and ``None``."""
+    """Returns the kind that allows the values of ``kind`` and ``None``."""
     return Kind(lambda value: value is None or kind.accepts(value), f"{kind.words} or None")
 
 
@@ -43,9 +44,10 @@ ANYTHING = Kind(lambda value: True, "anything")
 
 
 def check_fields(state: Mapping[str, Any], kinds: Mapping[str, Kind], path: str = "") -> None:
-    """Raises a :class:`StateError` if the state lacks a field, or has a value there that it cannot have.
+    """Raises a :class:`StateError` if the state lacks a field, or if a field has an invalid value.
 
-    ``path`` is where the state is in another one, such as ``"start."``.
+    ``path`` is the prefix of the names in messages if the state is nested in another, such as
+    ``"start."``.
     """
     for name, kind in kinds.items():
         if name not in state:
@@ -55,5 +57,5 @@ def check_fields(state: Mapping[str, Any], kinds: Mapping[str, Kind], path: str 
 
 
 def wrong(name: str, value: Any, reason: str) -> StateError:
-    """Returns the error for the value of a field."""
+    """Returns the error for an invalid value of the field ``name``."""
     return StateError(f"the state's {name!r} is {reprlib.repr(value)}, but {reason}; it is damaged: load an earlier one")

@@ -1,4 +1,4 @@
-"""Datasets of arrays, and their combinations, which the threads of a :class:`slotline.Loader` read without the interpreter."""
+"""Datasets of arrays and their combinations, read by the threads of a :class:`slotline.Loader`."""
 
 from __future__ import annotations
 
@@ -17,28 +17,32 @@ Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 class Field(NamedTuple):
-    """One field of a sample."""
+    """The name, element type and shape of one field of a sample."""
 
     name: str | None
-    """Its name; ``None`` if samples are tuples."""
+    """The field's name; ``None`` if samples are tuples."""
     dtype: str
-    """The type of its elements, by NumPy's name; ``"str"`` for a text."""
+    """The NumPy name of the element type; ``"str"`` for text."""
     shape: tuple[int | None, ...]
-    """Its shape in one sample; ``(None,)`` if samples have any number of elements."""
+    """The shape of the field in one sample; ``(None,)`` if its number of elements varies."""
 
 
 class Dataset:
-    """A dataset that :class:`slotline.Loader` loads.
+    """A dataset that a :class:`slotline.Loader` can load.
 
-    Its samples have one or more fields. If these have names, a batch is a dict; otherwise it is a tuple. Make one with
-    :class:`Arrays`, :func:`open`, :func:`folder`, :func:`tokens`, :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine them
-    with :class:`Subset`, :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`.
+    Its samples have one or more fields. If the fields have names, a batch is a dict, and otherwise
+    a tuple. Create a dataset with :class:`Arrays`, :func:`open`, :func:`folder`, :func:`tokens`,
+    :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine datasets with :class:`Subset`,
+    :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`.
 
-    ``dataset[i]`` is a sample, as a :class:`Loader` with ``batch_size=None`` and ``seed=0`` loads it in its first pass, random
-    pictures among them; ``dataset[i:j]`` is a dataset of these samples; and a ``for`` loop gets the samples in order. A stream
-    has only the loop. A :class:`Loader` is much faster. torch's ``DataLoader`` takes a dataset that has a length.
+    ``dataset[i]`` is one sample. It equals the one that a :class:`Loader` with ``batch_size=None``
+    and ``seed=0`` loads in its first pass, including random augmentations. ``dataset[i:j]`` is a
+    dataset of those samples, and a ``for`` loop yields the samples in order. A stream supports only
+    the loop. A :class:`Loader` is much faster. A dataset that has a length can also be passed to
+    torch's ``DataLoader``.
 
-    Datasets can be pickled: those of arrays with the contents of the arrays, those of files with their paths.
+    Datasets can be pickled: datasets of arrays with their contents, datasets of files with their
+    paths only.
     """
 
     _source: _slotline.Source
@@ -68,7 +72,7 @@ class Dataset:
         return self._loader._engine.sample(place % length)
 
     def __iter__(self) -> Iterator[Any]:
-        # Another one, since passes are counted.
+        # A new loader, since a loader counts its passes and the first one is wanted.
         return iter(type(self._loader)(self, None, seed=0))
 
     @cached_property
@@ -86,7 +90,8 @@ class Dataset:
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the classes that ``label`` counts, if it is a folder of them with all fields; otherwise ``None``."""
+        """The class names that the field ``label`` indexes, for a folder of classes with all its
+        fields; otherwise ``None``."""
         return self._source.classes
 
     def __add__(self, other: Dataset) -> ConcatDataset:
@@ -106,14 +111,16 @@ class Dataset:
 
 
 class Arrays(Dataset):
-    """Arrays of equal length; a sample is a row of each.
+    """A dataset of arrays of equal length; sample ``i`` is row ``i`` of each array.
 
-    ``Arrays(x=a, y=b)`` and ``Arrays({"x": a, "y": b})`` make batches that are dicts, ``Arrays(a, b)`` and
-    ``Arrays((a, b))`` batches that are tuples.
+    ``Arrays(x=a, y=b)`` and ``Arrays({"x": a, "y": b})`` give batches that are dicts; ``Arrays(a,
+    b)`` and ``Arrays((a, b))`` give tuples.
 
-    Arrays can be NumPy's, with any strides, memory maps among them; tensors of torch or any other library with DLPack,
-    on the CPU; and objects with the buffer protocol. They are read where they are, without a copy, and kept as long as
-    the dataset. torch refuses to resize a tensor after that, as it does after ``numpy()``. What is written to an array is in the batches that are loaded after that; loaders load ahead.
+    Accepted are NumPy arrays with any strides, also memory maps; CPU tensors of torch or any other
+    library with DLPack; and objects with the buffer protocol. The dataset reads them in place,
+    without a copy, and keeps them alive. After that torch refuses to resize a tensor, as it does
+    after ``numpy()``. A later write to an array appears in the batches that are loaded after it;
+    loaders load batches ahead.
     """
 
     def __init__(self, *arrays: Any, **named: Any) -> None:
@@ -129,19 +136,20 @@ class Arrays(Dataset):
 
 
 class _Files(Dataset):
-    """A dataset in files."""
+    """A dataset whose samples are read from files."""
 
     def __init__(self, source: _slotline.Source, names: tuple[str, ...] | None, make: Callable[[], Dataset]) -> None:
         self._source, self._names, self._make = source, names, make
 
 
 def from_npy(*paths: Path, mmap: bool = False, **named: Path) -> Dataset:
-    """Makes a dataset of ``.npy`` files, which ``numpy.save`` writes; a sample is a row of each.
+    """Makes a dataset of ``.npy`` files, as ``numpy.save`` writes them; sample ``i`` is row ``i``
+    of each file.
 
-    The files are named by position or by keyword, as the arrays of :class:`Arrays`. They are read into memory, or with
-    ``mmap=True`` memory-mapped: then rows are read from the disk when they are first used. A mapped file must not be
-    written to or truncated while it is used, or the process may be ended by the system (SIGBUS); to replace it, rename
-    another file over it.
+    Files are passed by position or by keyword, like the arrays of :class:`Arrays`. They are read
+    into memory, or memory-mapped with ``mmap=True``, so that rows are read from the disk on first
+    use. A mapped file must not be written to or truncated while the dataset exists: the system may
+    end the process with SIGBUS. To replace it, rename another file over it.
     """
     names, files = _arguments("files", paths, named)
     source = _slotline.Source.npy([os.fsdecode(file) for file in files], mmap)
@@ -149,9 +157,10 @@ def from_npy(*paths: Path, mmap: bool = False, **named: Path) -> Dataset:
 
 
 def from_idx(*paths: Path, **named: Path) -> Dataset:
-    """Makes a dataset of IDX files, the format of MNIST, which are read into memory; a sample is a row of each.
+    """Makes a dataset of IDX files, the format of MNIST; sample ``i`` is row ``i`` of each file.
 
-    The files are named by position or by keyword, as the arrays of :class:`Arrays`.
+    The files are read into memory. They are passed by position or by keyword, like the arrays of
+    :class:`Arrays`.
     """
     names, files = _arguments("files", paths, named)
     source = _slotline.Source.idx([os.fsdecode(file) for file in files])
@@ -159,7 +168,7 @@ def from_idx(*paths: Path, **named: Path) -> Dataset:
 
 
 def digits() -> Dataset:
-    """Makes a dataset of 1797 handwritten digits that come with slotline.
+    """Makes a dataset of 1797 handwritten digits, which are part of the package.
 
     A sample has an ``image`` (uint8, 8 × 8, values 0 to 16) and a ``label`` (int64, 0 to 9). From "Optical Recognition of
     Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998, CC BY 4.0.
@@ -168,9 +177,9 @@ def digits() -> Dataset:
 
 
 class Subset(Dataset):
-    """The samples of a dataset with these indices, in that order.
+    """The samples of a dataset at the given indices, in the given order.
 
-    ``indices`` are integers, of which negative ones count from the end, or one bool for each sample.
+    ``indices`` are integers, where negative ones count from the end, or one bool for each sample.
     """
 
     def __init__(self, dataset: Dataset, indices: Iterable[int] | np.ndarray[Any, Any]) -> None:
@@ -192,7 +201,8 @@ class Subset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """The samples of several datasets, one after another. Their fields must have the same names, types and shapes."""
+    """Several datasets, one after another. Their fields must have the same names, types and
+    shapes."""
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
         parts = [_indexed(dataset) for dataset in datasets]
@@ -207,10 +217,10 @@ class ConcatDataset(Dataset):
 
 
 class StackDataset(Dataset):
-    """Datasets of equal length, combined sample by sample: a sample has the fields of all of them.
+    """Datasets of equal length combined sample by sample: a sample has the fields of all of them.
 
-    ``StackDataset(a, b)`` takes the names of the datasets' fields; in ``StackDataset(x=a, y=b)`` each dataset must have
-    one field, which gets that name.
+    ``StackDataset(a, b)`` keeps the names of the datasets' fields. With ``StackDataset(x=a, y=b)``
+    each dataset must have exactly one field, which is renamed to the keyword.
     """
 
     def __init__(self, *datasets: Dataset, **named: Dataset) -> None:
@@ -226,7 +236,7 @@ class StackDataset(Dataset):
 
 
 def _names(fields: list[str | None]) -> tuple[str, ...] | None:
-    """Returns the names of all fields; ``None`` if none has one."""
+    """Returns the names of all fields, or ``None`` if no field has one."""
     names = tuple(name for name in fields if name is not None)
     if names and len(names) != len(fields):
         raise DataError("only some of the datasets have names for their fields; pass the datasets by keyword")
@@ -240,7 +250,8 @@ def _names(fields: list[str | None]) -> tuple[str, ...] | None:
 
 
 def _arguments(what: str, values: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[str, ...] | None, tuple[Any, ...]]:
-    """Returns the names of a function's arguments, if they have some, and the arguments."""
+    """Returns the names (``None`` for positional arguments) and the values of a function's
+    arguments."""
     if values and named:
         raise TypeError(f"pass all {what} by position, for batches that are tuples, or all by keyword, for dicts")
     if named:
@@ -253,7 +264,7 @@ def _arguments(what: str, values: tuple[Any, ...], named: dict[str, Any]) -> tup
 
 def _indexed(dataset: Any) -> Dataset:
     checked = _checked(dataset)
-    len(checked)  # A stream has none, and says so.
+    len(checked)  # Raises a TypeError for a stream, which has no length.
     return checked
 
 

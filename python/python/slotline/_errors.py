@@ -1,4 +1,4 @@
-"""The exceptions of :class:`slotline.Loader` and its datasets, and for states of all loaders."""
+"""The exceptions of :class:`slotline.Loader`, its datasets, and the states of all loaders."""
 
 
 class Error(Exception):
@@ -10,11 +10,11 @@ class DataError(Error, ValueError):
 
 
 class OptionError(Error, ValueError):
-    """An option has an invalid value, or options exclude each other."""
+    """An option has an invalid value, or two options exclude each other."""
 
 
 class StateError(Error, ValueError):
-    """A state cannot be loaded: it is damaged, or of a loader with another dataset, batch size, seed or order."""
+    """A state cannot be loaded: it is damaged, or the dataset, batch size, seed or order differ."""
 
 
 class SampleError(Error, RuntimeError):
@@ -22,19 +22,21 @@ class SampleError(Error, RuntimeError):
 
 
 class LoaderTimeoutError(Error, TimeoutError):
-    """No batch came within the loader's ``timeout``. Asking again waits for the same batch."""
+    """No batch was ready within the loader's ``timeout``. The next call waits for the same
+    batch."""
 
 
 class OutOfMemoryError(Error, MemoryError):
     """The batches need more memory than ``memory_limit`` allows or the system has.
 
-    If it is raised while a pass runs, too many batches are kept: asking again after one was dropped continues the pass.
+    If it is raised during a pass, the caller keeps too many batches. After dropping one, ``next()``
+    continues the pass.
     """
 
 
 class WorkerError(Error, RuntimeError):
-    """The loader's threads could not be started, or have ended."""
+    """The loader's threads could not be started, or they have ended."""
 
 
 class ForkError(Error, RuntimeError):
-    """The process was forked, and an iterator of its parent was used. Make a new iterator in the child."""
+    """An iterator of the parent process was used after a fork. Make a new iterator in the child."""

@@ -49,7 +49,7 @@ def open(
     channels_last: bool = False,
     shuffle_buffer: int = 1000,
 ) -> Dataset:
-    """Makes a dataset of files, whose format is found out.
+    """Makes a dataset of files, and detects their format.
 
     ==========================================================  =======================================================
     a folder with a folder of pictures for each class           the bytes of each file as ``data``, and ``label`` (see
@@ -72,60 +72,81 @@ def open(
     ``shard-{000..099}.tar`` or ``train/*.parquet``. A path may be a URL: ``s3://``, ``gs://``, ``az://``, ``http://`` or
     ``https://``.
 
-    Arrow files of this machine are memory-mapped: nobody may write to them or truncate them while they are used. To replace one,
-    write a new file and rename it over the old one.
+    Arrow files on a local disk are memory-mapped. They must not be written to or truncated while
+    they are in use; to replace one, write a new file and rename it over the old one.
 
-    Packed tars cannot be read by index. Their dataset has no length, and the workers and the ranks (``world_size``) each read
-    some of the tars from front to back, so there should be at least as many as workers × ranks. With ``shuffle=True`` the tars
-    are in random order, and each worker shuffles ``shuffle_buffer`` samples at a time. Ranks may have different numbers of
-    batches. A state is that of its rank, and is loaded by a loader with as many workers and ranks.
+    Compressed tars cannot be read by index. Their dataset is a stream without a length: each worker
+    of each rank (``world_size``) reads some of the tars from front to back, so use at least workers
+    × ranks tars. With ``shuffle=True`` the order of the tars is random, and each worker shuffles
+    ``shuffle_buffer`` samples at a time. Ranks may have different numbers of batches. The state of
+    a stream belongs to one rank, and can be loaded only with the same number of workers and ranks.
 
-    ``dataset.fields`` has the names, types and shapes. In a batch, a field of one shape is an array, or a tensor. A field
-    of any length, whose shape is ``(None,)``, is a list of them, one for each sample, which share the batch's memory. A
-    text is a ``str``.
+    ``dataset.fields`` lists the names, types and shapes of the fields. In a batch, a field of fixed
+    shape is an array or tensor. A field of varying length, whose shape is ``(None,)``, is a list
+    with one array for each sample; these arrays share the batch's memory. Text is a ``str``.
 
     Args:
         path: A file, a folder, a pattern or a URL.
-        columns: The names of the fields to read, in this order. ``None``: all. Others may be of kinds that are not read. In a
-            tar ``"jpg;png"`` is one field: the first of these files that a sample has; and ``"__key__"`` is its key.
-        skip_incomplete: Whether samples of tars that lack a field are left out. By default they are errors.
-        missing_end: Whether a tar may end without its end mark, and so may be truncated.
-        missing_as_zero: Whether missing values of tables and of TFRecord are zeros, and empty texts, bytes and lists. By default
-            they are errors.
-        decimals_as_f64: Whether decimals of Arrow and Parquet are read, as the closest ``float64``.
-        decode: What fields of tars or TFRecord files hold, if not what their names or the first records say: ``"bytes"``,
-            ``"text"``, a type such as ``"int64"``, a tensor such as ``"float32 [2, 3]"``, or a list such as ``"int64 list"``; also
-            as messages write them, ``"i64"``, ``"f32 [2, 3]"``.
-        file_column: The column of CSV or JSONL that names files.
-        without_files: Whether no column of CSV or JSONL names files: ``file_name`` and ``image`` are fields as all others.
-        default_number: For columns of tables, what a missing number stands for, such as ``float("nan")``.
-        extensions: As for :func:`folder`, as is ``allow_empty``.
+        columns: The names of the fields to read, in this order; ``None`` reads all. Columns that
+            are left out may have types that slotline cannot read. In a tar, ``"jpg;png"`` is one
+            field, the first of these files that a sample has, and ``"__key__"`` is the sample's
+            key.
+        skip_incomplete: Whether to leave out samples of tars that lack a field. By default they are
+            errors.
+        missing_end: Whether to accept a tar without its end mark. Such a file may be truncated.
+        missing_as_zero: Whether missing values of tables and of TFRecord are read as zeros, and as
+            empty texts, bytes and lists. By default they are errors.
+        decimals_as_f64: Whether to read decimals of Arrow and Parquet, as the closest ``float64``.
+        decode: The types of fields of tars or TFRecord files, by field name. They replace the types
+            that are inferred from file names or the first records. A type is ``"bytes"``,
+            ``"text"``, an element type such as ``"int64"``, a tensor such as ``"float32 [2, 3]"``,
+            or a list such as ``"int64 list"``. The short names of error messages, such as ``"i64"``
+            and ``"f32 [2, 3]"``, are also accepted.
+        file_column: The column of CSV or JSONL that contains file names.
+        without_files: Whether to read ``file_name`` and ``image`` of CSV or JSONL as ordinary
+            fields, not as names of files.
+        default_number: The value that replaces a missing number in columns of tables, such as
+            ``float("nan")``.
+        extensions: See :func:`folder`.
         allow_empty: Whether a class may have no files.
-        block_size: The tokens of a block. ``None``: 1,024; for tokens of LitData it must be set.
+        block_size: The number of tokens in a block. ``None``: 1,024. Required for LitData's tokens.
         dtype: The type of tokens in a file without a header. ``None``: ``uint16``.
-        memory_limit: The most bytes of decoded batches, pages, shards or arrays that are kept in memory. ``None``: 1 GiB.
-        room: How many times the usual room for bytes, texts and lists batches have, so that few need memory of their own.
-        index_files: Where it is saved at which places of tars and TFRecord files the samples are, which are walked over
-            otherwise. ``"beside"``: in a file beside each, or for URLs in ``~/.cache/slotline``; the path of a folder; or
-            ``None``: nowhere.
-        read_ahead: The bytes that are fetched before they are needed, as the order of a pass is known. 0: none.
-        cache: A folder on a local disk, and the most bytes to use there, in which whole objects of buckets are kept.
-        max_connections: The most requests to a bucket or a server at a time. ``None``: 16 at first, up to 128 as long as more
-            are faster, and fewer where connections fail (see :meth:`Loader.warnings`).
-        request_timeout: The most seconds that a request may take with all its repetitions. ``None``: 180.
-        follow_redirects: Whether redirects to other hosts or schemes are followed, such as those of a server whose files lie
-            elsewhere. Otherwise they are errors, since they may lead to a host that only this machine can reach.
-        image: Transforms with the names, arguments and defaults of torchvision's ``transforms.v2``, in snake case, such as
-            ``"random_resized_crop(224), hflip, normalize(imagenet)"``: the workers decode the pictures, and a batch of them is
-            one tensor, ``[N, 3, 224, 224]``. JPEG, PNG, WebP, GIF and BMP are read. ``None``: pictures are bytes.
-        image_field: The name of the field with the pictures. ``None``: that which has some in the first sample.
-        image_dtype: The type of their elements: ``"float32"``, ``"float16"`` or ``"bfloat16"``, from 0 for black to 1 unless
-            normalised, or ``"uint8"``, from 0 to 255.
-        channels_last: Whether they are ``[N, height, width, 3]``.
-        shuffle_buffer: How many samples each worker shuffles at a time, if packed tars are loaded with ``shuffle=True``.
+        memory_limit: The most bytes of decoded batches, pages, shards or arrays to keep in memory.
+            ``None``: 1 GiB.
+        room: The factor by which to enlarge the memory that batches reserve for bytes, texts and
+            lists, so that fewer batches need additional memory.
+        index_files: Where to save the offsets of the samples in tars and TFRecord files, so that
+            the files need not be scanned again. ``"beside"``: in a file next to each of them, or
+            for URLs in ``~/.cache/slotline``. Otherwise the path of a folder, or ``None`` to save
+            nothing.
+        read_ahead: The number of bytes to fetch before they are needed, following the known order
+            of the pass. 0: none.
+        cache: A local folder in which to keep whole objects of buckets, and the most bytes to use
+            there.
+        max_connections: The most concurrent requests to a bucket or server. ``None``: 16 at first,
+            then up to 128 while more are faster, and fewer if connections fail (see
+            :meth:`Loader.warnings`).
+        request_timeout: The most seconds that a request may take, including all retries. ``None``:
+            180.
+        follow_redirects: Whether to follow redirects to other hosts or schemes, as servers use that
+            store files elsewhere. By default they are errors, since they may lead to a host that
+            only this machine can reach.
+        image: Transforms with the names (in snake case), arguments and defaults of torchvision's
+            ``transforms.v2``, such as ``"random_resized_crop(224), hflip, normalize(imagenet)"``.
+            The workers decode the pictures, and a batch of them is one tensor, ``[N, 3, 224,
+            224]``. JPEG, PNG, WebP, GIF and BMP are supported. ``None``: pictures stay encoded, as
+            bytes.
+        image_field: The name of the field with the pictures. ``None``: the field that has pictures
+            in the first sample.
+        image_dtype: The element type of decoded pictures: ``"float32"``, ``"float16"`` or
+            ``"bfloat16"``, from 0 for black to 1 for white unless normalised, or ``"uint8"``, from
+            0 to 255.
+        channels_last: Whether a batch of pictures has the shape ``[N, height, width, 3]``.
+        shuffle_buffer: The number of samples that each worker shuffles at a time, if compressed
+            tars are loaded with ``shuffle=True``.
 
-    Raises :class:`slotline.DataError` if the path cannot be read, is not as its format demands, or its format does not have an
-    option.
+    Raises :class:`slotline.DataError` if the path cannot be read, its contents violate its format,
+    or an option does not apply to the format.
     """
     given: dict[str, Any] = dict(locals())
     for name in ("block_size", "memory_limit", "room"):
@@ -168,23 +189,26 @@ def folder(
     image_dtype: str = "float32",
     channels_last: bool = False,
 ) -> Dataset:
-    """Makes a dataset of a folder with a folder of files for each class, as torchvision's ``DatasetFolder``.
+    """Makes a dataset of a folder with one folder of files for each class, like torchvision's
+    ``DatasetFolder``.
 
-    A sample is the bytes of a file, ``data``, and the number of its class, ``label``; ``dataset.classes`` has their names.
+    A sample has the fields ``data``, the bytes of a file, and ``label``, the index of its class in
+    ``dataset.classes``.
 
     Args:
         path: The folder, or its URL in a bucket.
-        extensions: How the names of the files end, such as ``[".flac", ".wav"]``. ``None``: those of pictures.
+        extensions: The endings of the file names to read, such as ``[".flac", ".wav"]``. ``None``:
+            those of pictures.
         allow_empty: Whether a class may have no files.
-        read_ahead: As for :func:`open`.
-        cache: As for :func:`open`.
-        max_connections: As for :func:`open`, as are ``request_timeout`` and ``follow_redirects``.
-        request_timeout: As for :func:`open`.
-        follow_redirects: As for :func:`open`.
-        image: As for :func:`open`, as are the others that are about pictures.
-        image_field: There is only one, ``data``.
-        image_dtype: As for :func:`open`.
-        channels_last: As for :func:`open`.
+        read_ahead: See :func:`open`.
+        cache: See :func:`open`.
+        max_connections: See :func:`open`.
+        request_timeout: See :func:`open`.
+        follow_redirects: See :func:`open`.
+        image: See :func:`open`.
+        image_field: ``None`` or ``"data"``, the only field that can hold pictures.
+        image_dtype: See :func:`open`.
+        channels_last: See :func:`open`.
     """
     given: dict[str, Any] = dict(locals())
     chosen = None if extensions is None else _list("extensions", extensions)
@@ -206,26 +230,30 @@ def tokens(
     request_timeout: float | None = None,
     follow_redirects: bool = False,
 ) -> Dataset:
-    """Makes a dataset of tokens in files of nanoGPT (without a header) or llm.c; a sample is a block of them.
+    """Makes a dataset of token files of nanoGPT (without a header) or llm.c; a sample is a block of
+    tokens.
 
-    Sample ``i`` of a file has the ``block_size + 1`` tokens from token ``i * stride`` on, as ``tokens``; the last one is
-    the label of the one before. No sample crosses from one file into the next.
+    Sample ``i`` of a file has the field ``tokens``: the ``block_size + 1`` tokens from token ``i *
+    stride`` on. Each token is the label of the one before it. No sample crosses the boundary of two
+    files.
 
     nanoGPT draws blocks at random positions: ``Loader(tokens("train.bin", 1024, stride=1), 12, True, replacement=True,
     num_samples=12 * 1000)`` draws 1,000 such batches.
 
     Args:
         paths: A file, a pattern or a URL, or several.
-        block_size: The tokens of a sample that have a label.
-        stride: The tokens from the start of a sample to that of the next. ``None``: ``block_size``.
-        dtype: The type of the tokens. ``None``: what the header of llm.c says, or ``uint16`` if there is none.
-        labels: Whether a sample is two fields of ``block_size`` tokens, ``tokens`` and ``labels``, which come after them.
-        widen: Whether tokens become ``int64``.
-        read_ahead: As for :func:`open`.
-        cache: As for :func:`open`.
-        max_connections: As for :func:`open`, as are ``request_timeout`` and ``follow_redirects``.
-        request_timeout: As for :func:`open`.
-        follow_redirects: As for :func:`open`.
+        block_size: The number of tokens in a sample that have a label.
+        stride: The distance in tokens between the starts of two samples. ``None``: ``block_size``.
+        dtype: The type of the tokens. ``None``: the type in llm.c's header, or ``uint16`` if the
+            file has no header.
+        labels: Whether a sample has two fields of ``block_size`` tokens: ``tokens``, and
+            ``labels``, which is shifted by one token.
+        widen: Whether to convert tokens to ``int64``.
+        read_ahead: See :func:`open`.
+        cache: See :func:`open`.
+        max_connections: See :func:`open`.
+        request_timeout: See :func:`open`.
+        follow_redirects: See :func:`open`.
     """
     given: dict[str, Any] = dict(locals())
     for name in ("block_size", "stride"):
@@ -248,7 +276,7 @@ def _of(source: _slotline.Source, make: Any) -> Dataset:
 
 
 def _reading(given: dict[str, Any], image: tuple[str, str | None, str, bool] | None) -> dict[str, Any]:
-    """Checks what files of all formats are read with, among the arguments of a function, and returns it for the engine."""
+    """Checks the options about reading that all formats share, and returns them for the engine."""
     most, timeout, cache = given["max_connections"], given["request_timeout"], given["cache"]
     _check_integer("read_ahead", given["read_ahead"], 64)
     if most is not None:
@@ -269,7 +297,7 @@ _IMAGE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8":
 
 
 def _image(given: dict[str, Any]) -> tuple[str, str | None, str, bool] | None:
-    """Checks how pictures are decoded, among the arguments of a function, and returns it for the engine."""
+    """Checks the options about decoding pictures, and returns them for the engine."""
     image, field, dtype, last = (given[name] for name in ("image", "image_field", "image_dtype", "channels_last"))
     if image is None:
         if field is not None or dtype != "float32" or last:
@@ -285,7 +313,7 @@ def _image(given: dict[str, Any]) -> tuple[str, str | None, str, bool] | None:
 
 
 def _type(dtype: Any) -> str:
-    """Returns the engine's name of a type of tokens."""
+    """Returns the engine's name of a token type."""
     found = np.dtype(dtype)
     if found.kind not in "iu" or not found.isnative:
         raise DataError(f"tokens of type {found}; pass a type of integers, such as \"uint16\"")
@@ -293,19 +321,19 @@ def _type(dtype: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """Returns a number as the engine reads it, of an integer all digits."""
+    """Returns a number as text for the engine: an integer with all its digits."""
     return repr(float(value)) if isinstance(value, float | np.floating) else str(operator.index(value))
 
 
 def _kind(kind: str) -> str:
-    """Returns the engine's name of what a field holds."""
+    """Returns the engine's name of a field type that ``decode`` gives."""
     name, _, rest = kind.partition(" ")
     if name in ("bytes", "text"):
         return kind
     try:
         found = np.dtype(name)
     except TypeError:
-        # It may be a name of the engine, which messages have.
+        # Not a NumPy type: perhaps a name of the engine, as error messages have it.
         return kind
     return f"{found.name if found.kind == 'b' else f'{found.kind}{8 * found.itemsize}'} {rest}".rstrip()
 

@@ -1,4 +1,4 @@
-"""The loader of datasets that the engine reads."""
+"""The loader of datasets that the native engine reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slotline._datasets import Dataset, _checked
 from slotline._errors import OptionError, StateError
 
 _U32, _U64 = integer(0, (1 << 32) - 1), integer(0, (1 << 64) - 1)
-# The entries of a state, of which the engine compares the values.
+# The entries of a state and their types. The engine compares their values with the loader's.
 _STATE = {
     "version": _U32,
     "kind": TEXT,
@@ -31,11 +31,13 @@ _STATE = {
     "batches": COUNT,
     "start": DICT,
 }
-# "fields" is the digest of the fields in older states, which have no "dataset".
+# "fields" is a digest of the fields, in states of older versions, which have no "dataset".
 _OPTIONAL = {"missing": COUNTS, "bad_samples": COUNT, "streams": DICT, "fields": TEXT, "dataset": DICT}
-# What a state says about the dataset, and what it is in an error.
+# The entries of a state about the dataset, each with the words for a difference in an error
+# message.
 _DATASET = {"format": "another format", "fields": "other fields", "lengths": "other lengths", "image": "another image pipeline"}
-# Loaders of Python have generators of their own. To get to a later position of another one could take minutes.
+# A Loader in Python seeds its own generators, which stay at position 0. To advance another
+# generator to a later position could take minutes.
 _UNUSED = Kind(lambda value: isinstance(value, str) and value.endswith(":0"), "the start of a generator")
 _START = {
     "generator": TEXT,
@@ -48,58 +50,75 @@ _SAMPLER = {"name": TEXT, "saved": nullable(TEXT)}
 
 
 class Loader:
-    """Loads a dataset in batches, by threads that do not need the interpreter.
+    """Loads a dataset in batches, with threads that run without the interpreter.
 
-    Each ``for`` loop over it is one pass. A batch is a dict of arrays if the dataset's fields have names, and a tuple of
-    arrays otherwise; the first dimension counts the samples. The arrays share the memory that the threads wrote them
-    into. They belong to the loop: they can be written, and stay as they are for as long as they are kept. Each of them
-    keeps the memory of its whole batch; copy a small one to keep it alone.
+    Each ``for`` loop over the loader is one pass. A batch is a dict of arrays if the dataset's
+    fields have names, and a tuple of arrays otherwise; the first dimension of each array is the
+    sample. The arrays refer to the memory that the threads wrote them into. They belong to the
+    caller, may be written to, and are never overwritten by the loader. Each array keeps the memory
+    of its whole batch alive; copy a small one to keep only that.
 
-    The order of a pass depends only on the dataset, ``seed`` and the number of the pass, which is the ``epoch`` (0 for
-    the first loop). It is that of PyTorch's ``DataLoader`` with a generator of that seed.
+    The order of a pass depends only on the dataset, ``seed`` and the number of the pass, its
+    ``epoch`` (0 for the first loop). It equals the order of PyTorch's ``DataLoader`` with a
+    generator of that seed.
 
     Args:
         dataset: A :class:`slotline.Dataset`, such as ``slotline.Arrays(x=images, y=labels)``.
-        batch_size: Samples in a batch. ``None``: the loop gets single samples, without the first dimension.
+        batch_size: The number of samples in a batch. ``None``: the loop gets single samples,
+            without the first dimension.
         shuffle: Whether each pass has a new random order.
-        output: What a field of a batch is: ``"numpy"``, an array; ``"torch"``, a tensor; ``"dlpack"``, a
-            :class:`slotline.Tensor`, from which any library with ``from_dlpack`` makes its own, without a copy. A field
-            of any length is a list of these, one for each sample, and a text is a ``str``.
-        packed: Whether a field of any length is a pair instead: the elements of all samples one after another, of texts
-            their UTF-8, and the offsets of the samples in them, one more than there are samples.
-        seed: The seed of the random order, from 0 to 2**64 - 1. ``None``: a new one for each loader, or 0 with
-            ``world_size``, where all ranks need the same.
-        replacement: Whether samples are drawn independently of each other, so that some come more than once. Needs
+        output: The type of a field in a batch: ``"numpy"`` for an array, ``"torch"`` for a tensor,
+            or ``"dlpack"`` for a :class:`slotline.Tensor`, which any library with ``from_dlpack``
+            imports without a copy. A field of varying length is a list of these, one for each
+            sample; text is a ``str``.
+        packed: Whether a field of varying length is a pair instead of a list: the elements of all
+            samples, concatenated (for text its UTF-8), and the offsets of the samples in them, one
+            more than there are samples.
+        seed: The seed of the random order, from 0 to 2**64 - 1. ``None``: a random seed for each
+            loader, or 0 with ``world_size``, since all ranks need the same seed.
+        replacement: Whether to draw samples with replacement, so that some can come more than once.
+            Requires ``shuffle``.
+        num_samples: The number of samples in a pass. ``None``: the length of the dataset. Requires
             ``shuffle``.
-        num_samples: The samples of a pass, if not as many as the dataset has. Needs ``shuffle``.
-        rank: With ``world_size``: the share of the dataset to load, from 0. Nothing is shared out unless both are set.
-        world_size: The number of processes that load a share each, as with torch's ``DistributedSampler``. All ranks get
-            equally many samples: some come twice if the dataset cannot be divided, or are left out with ``drop_last``.
-        drop_last: Whether to leave out a last batch that is not full.
-        num_workers: The number of threads. The loop's own thread helps them where it would wait, unless there is a
-            ``timeout``, or another thread in its place. With 0, each batch is loaded when it is asked for.
-        prefetch_factor: Batches that are loaded ahead for each worker. ``None``: 2, or more if batches are small.
-        in_order: Whether batches come in order, or as soon as they are finished.
-        hold: Batches that the loop keeps while it asks for the next one. There is memory for them from the start.
-        on_held: What happens if the loop keeps more. ``"grow"``: the loader takes memory for one more batch, which it
-            uses again and frees at its end. ``"wait"``: the loop waits until another thread drops one. ``"raise"``:
+        rank: The index of this process among ``world_size`` processes, from 0. Set both or neither:
+            without them this process loads the whole dataset.
+        world_size: The number of processes that each load a share of the dataset, as with torch's
+            ``DistributedSampler``. All ranks get equally many samples: if the dataset does not
+            divide evenly, some samples come twice, or are left out with ``drop_last``.
+        drop_last: Whether to leave out the last batch if it is not full.
+        num_workers: The number of threads. The thread that runs the loop works too instead of
+            waiting (or a further thread in its place) unless there is a ``timeout``. With 0, each
+            batch is loaded when it is requested.
+        prefetch_factor: The number of batches to load ahead for each worker. ``None``: 2, or more
+            if batches are small.
+        in_order: Whether batches come in order. Otherwise each comes as soon as it is finished.
+        hold: The number of batches that the loop keeps while it requests the next one. Their memory
+            is allocated at the start.
+        on_held: What happens if the loop keeps more than ``hold`` batches. ``"grow"``: the loader
+            allocates memory for one more, reuses it, and frees it when the loader ends. ``"wait"``:
+            the loop waits until another thread drops a batch. ``"raise"``: it raises
             :class:`slotline.OutOfMemoryError`.
-        on_error: What happens to a sample that cannot be read: ``"raise"``, ``"skip"`` or ``"replace"`` it. If more than
-            half of 1,000 samples in a row cannot be read, it is a :class:`slotline.SampleError` in any case. A pass that
-            has skipped or replaced some warns of them at its end, and ``stats()`` lists them.
-        timeout: The seconds that the loop waits for a batch before it raises :class:`slotline.LoaderTimeoutError`; 0 for
-            no limit. Needs a worker.
-        memory_limit: The most bytes that the loader may take for batches and the order of a pass. As many batches are
-            loaded ahead as fit.
-        affinity: The cores that the threads run on. ``None``: any; ``"spread"``: each on another; or a list of cores.
+        on_error: What happens if a sample cannot be read: ``"raise"`` an error, ``"skip"`` the
+            sample, or ``"replace"`` it. If more than half of 1,000 samples in a row cannot be read,
+            a :class:`slotline.SampleError` is raised in any case. A pass that skipped or replaced
+            samples issues a warning at its end, and ``stats()`` lists them.
+        timeout: The number of seconds to wait for a batch before
+            :class:`slotline.LoaderTimeoutError` is raised; 0 for no limit. Requires a worker.
+        memory_limit: The most bytes that the loader may allocate for batches and the order of a
+            pass. It limits how many batches are loaded ahead.
+        affinity: The CPU cores that the threads run on. ``None``: any; ``"spread"``: a different
+            core for each; or a list of cores.
 
-    A signal, such as that of Ctrl-C, is handled within about 0.1 s while the loop waits, however long a sample takes: where
-    loading takes long, or files are in a network, another thread does it in place of the loop's. Only files on disks whose
-    batches take less than a millisecond are loaded by the loop's own thread, so that the first batch that suddenly takes
-    longer is waited for. After the exception of a handler, the next ``next()`` gets the batch that was waited for, and a
-    state is that before it. An iterator that is dropped or closed instead does not wait for a sample either.
+    A signal, such as that of Ctrl-C, is handled within about 0.1 s while the loop waits, however
+    long a sample takes. For that, a further thread replaces the loop's own thread wherever loading
+    takes long or files are on a network. Only batches from local disks that take less than a
+    millisecond are loaded by the loop's own thread; the first batch that suddenly takes longer
+    delays the signal. If a signal handler raises an exception, the following ``next()`` returns the
+    batch that was waited for, and a state saved in between is the one before it. Dropping or
+    closing an iterator does not wait for a sample either.
 
-    Loaders can be pickled and copied; the copy has the same dataset and options, and is at its first pass.
+    Loaders can be pickled and copied. The copy has the same dataset and options, and starts at its
+    first pass.
     """
 
     def __init__(
@@ -170,7 +189,8 @@ class Loader:
         return self._engine.begin()
 
     def __len__(self) -> int:
-        """The number of batches of a pass. A stream, as that of packed tars, has none: ``TypeError``."""
+        """The number of batches in a pass. Raises a ``TypeError`` for a stream, such as compressed
+        tars, which has no length."""
         return len(self._engine)
 
     def __reduce__(self) -> tuple[Callable[[], Loader], tuple[()]]:
@@ -187,7 +207,7 @@ class Loader:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that the loader was made with."""
+        """The options that the loader was created with, including defaults."""
         return dict(self._make.keywords)
 
     @property
@@ -207,32 +227,36 @@ class Loader:
         return self._engine.next_epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the number of the next pass, which decides its order. Without it, passes count from 0."""
+        """Sets the number of the next pass, which determines its order. Without it, passes count
+        from 0."""
         _check_integer("epoch", epoch, 32)
         self._engine.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position in the latest pass, or the start of the next one if that has ended.
+        """Returns the position in the latest pass, or the start of the next pass if that one has
+        ended.
 
-        It is a plain dict of some hundred bytes, which can be written as JSON. It counts the batches that the loop has
-        got. It is a state of slotline for Rust, and says in addition what the dataset is, by the entry "dataset".
+        It is a dict of a few hundred bytes that can be written as JSON. It counts the batches that
+        the loop has received. It is a state of the Rust crate with an additional entry, "dataset",
+        which describes the dataset.
         """
         state: dict[str, Any] = json.loads(self._engine.state())
         return {**state, "dataset": self._about()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Makes the next pass the rest of the pass that a state was saved in, bit for bit.
+        """Makes the next pass continue, bit for bit, the pass that a state was saved in.
 
-        The number of workers, ``prefetch_factor`` and the number of ranks may differ from those of the loader that saved
-        it, and the files may be elsewhere. The dataset's format, fields (their names, dtypes and shapes), lengths and image
-        pipeline, ``batch_size``, ``drop_last``, the kind of order and ``seed`` must be the same. A loader that was made
-        without a seed takes that of the state. Iterators that exist already are not affected.
+        The number of workers, ``prefetch_factor`` and the number of ranks may differ from the
+        loader that saved the state, and the files may have moved. The same are required: the
+        dataset's format, fields (names, dtypes and shapes), lengths and image pipeline,
+        ``batch_size``, ``drop_last``, the kind of order, and ``seed``. A loader created without a
+        seed takes the state's. Existing iterators are not affected.
 
-        Raises :class:`slotline.StateError` if the state is damaged, or of another loader, and names the difference. This
-        loader is then unchanged.
+        Raises :class:`slotline.StateError` if the state is damaged or does not fit this loader, and
+        names the difference. This loader is then unchanged.
         """
         own = _of_engine(state)
-        # A state of slotline for Rust has neither.
+        # States that the Rust crate saved have neither "fields" nor "dataset".
         if state.get("fields", self._fields()) != self._fields():
             raise StateError(
                 f"the state was taken with a dataset of other fields, since its digest of them is {state['fields']!r}, but "
@@ -245,7 +269,8 @@ class Loader:
         self._engine.load_state(own)
 
     def _about(self) -> dict[str, str]:
-        """Returns what a state says about the dataset: what decides the samples of the same files, wherever these are."""
+        """Returns the description of the dataset for a state: what determines its samples, without
+        the paths of its files."""
         if self._outline is None:
             format, lengths, image = self._dataset._source.outline()
             fields = ", ".join(f"{field.name}: {field.dtype} {list(field.shape)}" for field in self._dataset.fields)
@@ -254,36 +279,41 @@ class Loader:
         return dict(self._outline)
 
     def _fields(self) -> str:
-        """Returns the digest of the fields of a sample that older states have."""
+        """Returns the digest of a sample's fields, which states of older versions contain."""
         fields = json.dumps([(field.name, field.dtype, field.shape) for field in self._dataset.fields])
         return hashlib.sha256(fields.encode()).hexdigest()[:16]
 
     def stats(self) -> dict[str, Any]:
-        """Returns what the loader has done and what it waited for: counts, and times in seconds.
+        """Returns statistics of the loader: counts, and times in seconds.
 
-        While several iterators are alive, these are the figures of the latest one, and of those before it that had ended.
+        With several live iterators, they cover the latest one, and the earlier ones that had ended
+        before it began.
         """
         stats: dict[str, Any] = json.loads(self._engine.stats())
         return stats
 
     def verdict(self) -> str:
-        """Returns in one sentence what held the loop back so far."""
+        """Returns one sentence about what has limited the loader's speed so far."""
         return self._engine.verdict()
 
     def warnings(self) -> list[str]:
-        """Returns the warnings of the loader since it was made, and those of its files: that connections to a server failed."""
+        """Returns the warnings since the loader was created, including failed connections to its
+        servers."""
         return self._engine.warnings()
 
     @property
     def memory_ceiling(self) -> int:
-        """The most bytes that the loader takes for batches and the order of a pass, unless more batches are kept."""
+        """The most bytes that the loader allocates for batches and the order of a pass, unless the
+        caller keeps more than ``hold`` batches."""
         return self._engine.memory_ceiling
 
 
 def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Makes one state of those that the loaders of all ranks returned after the same step. Any number of ranks can load it.
+    """Merges the states that the loaders of all ranks returned after the same step. Any number of
+    ranks can load the result.
 
-    Raises :class:`slotline.StateError` if there are none, if one is damaged, or if they are not of one run and one step.
+    Raises :class:`slotline.StateError` if there are no states, if one is damaged, or if they are
+    from different runs or steps.
     """
     states = list(states)
     own = [_of_engine(state) for state in states]
@@ -299,17 +329,17 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _differences(found: dict[str, str], expected: dict[str, str]) -> list[str]:
-    """Names what differs in what two states say about the dataset."""
+    """Returns the differences between the descriptions of the dataset in two states, in words."""
     return [f"{words} ({found[n]!r}, and not {expected[n]!r})" for n, words in _DATASET.items() if found[n] != expected[n]]
 
 
 def _shortened(text: str) -> str:
-    """Returns a text, or its beginning and its digest if it is long."""
+    """Returns a text unchanged, or its beginning and its digest if it is long."""
     return text if len(text) <= 120 else f"{text[:80]}... {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _of_engine(state: dict[str, Any]) -> str:
-    """Checks a state, and returns the engine's part of it."""
+    """Checks a state, and returns the part that the engine loads, as JSON."""
     if not isinstance(state, dict):
         raise StateError(f"the state of a loader is a dict, and not {type(state).__name__}")
     check_fields(state, _STATE)
@@ -325,7 +355,8 @@ def _of_engine(state: dict[str, Any]) -> str:
 
 def _check_integer(name: str, number: Any, bits: int) -> None:
     try:
-        # A flag in the place of a number is a mistake. (NumPy before 2 takes its own for one.)
+        # A bool in place of a number is a mistake. (``operator.index`` of NumPy before 2 accepts
+        # NumPy's bool.)
         if isinstance(number, (bool, np.bool_)):
             raise TypeError
         value = operator.index(number)

@@ -10,6 +10,6 @@ from slotline import _slotline
 
 def main() -> int:
     """Runs the program with the arguments of the process, and returns its exit code."""
-    # Python's handler would only take note of Ctrl-C until the program ends.
+    # Python's handler would only record Ctrl-C until the native program returns.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _slotline.run_program(["slotline", *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""Which of the processes that train together this is."""
+"""Finding this process's rank among the processes that train together."""
 
 from __future__ import annotations
 
@@ -12,38 +12,42 @@ from slotline._errors import OptionError
 
 @dataclass(frozen=True)
 class Ranks:
-    """One of the processes that load a dataset together, for ``Loader(..., rank=ranks.rank, world_size=ranks.world_size)``.
+    """The place of this process among the processes of a distributed run.
 
-    ``str`` of it says where it was found, such as ``"rank 2 of 8 (torchrun)"``: log it.
+    Pass it as ``Loader(..., rank=ranks.rank, world_size=ranks.world_size)``. For logs,
+    ``str(ranks)`` also names the launcher, such as ``"rank 2 of 8 (torchrun)"``.
     """
 
     rank: int
-    """The number of this process, from 0."""
+    """The index of this process, from 0."""
     world_size: int
     """The number of processes."""
     local_rank: int | None = None
-    """The number of this process among those of its machine, if that is known."""
+    """The index of this process among those of its machine, if known."""
     local_world_size: int | None = None
-    """The number of processes on this machine, if that is known."""
+    """The number of processes on this machine, if known."""
     source: str | None = None
-    """What said so, such as ``"torch.distributed"``, ``"Ray Train"`` or ``"torchrun"``; ``None`` for a process that is alone."""
+    """Where the numbers were found, such as ``"torch.distributed"``, ``"Ray Train"`` or
+    ``"torchrun"``; ``None`` for a single process."""
 
     def __str__(self) -> str:
         return f"rank {self.rank} of {self.world_size}" + (f" ({self.source})" if self.source else "")
 
 
 def find_ranks(group: Any = None) -> Ranks:
-    """Returns which of several processes this is; rank 0 of 1 if nothing says that there are others.
+    """Returns the rank of this process; rank 0 of 1 if no launcher or library tells of other
+    processes.
 
-    The first of these counts: ``torch.distributed``, if it is initialised; the context of Ray Train, in its training function;
-    the variables that torchrun, PMI (MPICH, Intel MPI), Open MPI, MVAPICH or Slurm's ``srun`` put into the environment. Neither
-    PyTorch nor Ray is imported for that. ``group`` is a process group of ``torch.distributed`` whose ranks are meant instead of
-    all: where some ranks need the same batches, as with tensor parallelism, pass the group of data parallelism.
+    The first available source is used: ``torch.distributed``, if it is initialised; Ray Train's
+    context, inside its training function; the environment variables of torchrun, PMI (MPICH, Intel
+    MPI), Open MPI, MVAPICH or Slurm's ``srun``. Neither PyTorch nor Ray is imported for that.
+    ``group`` is a process group of ``torch.distributed`` to use instead of all processes. Where
+    several ranks need the same batches, as with tensor parallelism, pass the data-parallel group.
 
-    No loader asks by itself: pass it the ranks.
+    Loaders never call this function: pass the result to them.
 
-    Raises :class:`slotline.OptionError` if variables are missing, not possible, or contradict each other, and if this process
-    is not in the group.
+    Raises :class:`slotline.OptionError` if variables are missing, invalid or contradictory, or if
+    this process is not in the group.
     """
     ranks = _of_torch(group) or _of_ray()
     if ranks is not None:

@@ -1,4 +1,5 @@
-"""What the code of a dataset can ask its loader: for random numbers that do not depend on the workers, and whether to stop."""
+"""Functions that a dataset's code can call while a loader runs it: random generators for the batch,
+and a check for cancellation."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
 
 
 class _Current(threading.local):
-    """What this thread makes at present for a loader, and the generators that were asked for last.
+    """State of this thread: the batch that it makes for a loader, and the generators created last.
 
-    A key has integers from 0 on: those of a pass, and the number of the batch in it, or ``None`` before the first one.
+    ``key`` is ``None`` outside of a loader. Otherwise it has the non-negative integers that
+    identify the pass, and the number of the batch in the pass, or ``None`` before the first batch.
     """
 
     key: tuple[tuple[int, ...], int | None] | None = None
     last: tuple[object, Generators | None] = None, None
-    # In a worker, says whether its loader still wants what it makes.
+    # In a worker: returns whether its loader still needs the batch that is being made.
     is_wanted: Callable[[], bool] | None = None
 
 
@@ -31,10 +33,10 @@ current = _Current()
 
 
 class Generators:
-    """Generators of random numbers with one seed, each made when it is first asked for."""
+    """Random generators derived from one seed, each created on first use."""
 
     def __init__(self, key: tuple[int, ...] | None) -> None:
-        """``key`` has integers from 0 on. ``None``: the seed is a new one."""
+        """``key`` is a tuple of non-negative integers. ``None``: a random seed."""
         self._seeds = np.random.SeedSequence(key)
 
     def _seed(self, number: int) -> int:
@@ -60,14 +62,15 @@ class Generators:
 
 
 def rng() -> Generators:
-    """Returns generators for the batch that is made at present, the same for the whole batch.
+    """Returns random generators for the batch that is being made, the same for the whole batch.
 
-    To be called by a dataset, a transform or a collate function that ``slotline.torch.DataLoader`` calls. What they draw depends
-    on the loader's seed, the pass and the number of the batch in it, and not on the workers: it is the same with processes,
-    with threads and without workers, with any number of them, and after a resume. Of a stream, it depends on the worker and the
-    number of the batch among those of this worker.
+    Call it in a dataset, a transform or a collate function that ``slotline.torch.DataLoader`` runs.
+    The numbers depend on the loader's seed, the pass and the number of the batch in it, but not on
+    the workers: they are the same with processes, with threads and without workers, for any number
+    of workers, and after a resume. For an iterable dataset they depend on the worker and the number
+    of the batch among that worker's batches.
 
-    Elsewhere, the generators have a new random seed each time.
+    Outside of a loader, the generators have a new random seed on each call.
 
     Example::
 
@@ -86,14 +89,16 @@ def rng() -> Generators:
 
 
 def is_stopping() -> bool:
-    """Whether nobody waits for the batch that this worker makes, since its iterator was left, the next pass of persistent workers
-    begins, or the program ends.
+    """Returns whether the batch that this worker makes is no longer needed.
 
-    To be called between the steps of something that takes long, such as waiting for a server, by a dataset that
-    ``slotline.torch.DataLoader`` calls; then raise any exception, which nobody sees. There is a
-    warning of a worker that does not return in time. It is killed if it is a process, and holds up the end of the program if it is
-    a thread. ``False`` outside of workers, and in
-    threads that the dataset has started.
+    That is so after its iterator was dropped, when persistent workers begin the next pass, and when
+    the program ends.
+
+    Call it in a dataset that ``slotline.torch.DataLoader`` runs, between the steps of something
+    slow such as waiting for a server, and then raise any exception; it is discarded. If a worker
+    does not return in time, a warning is issued; a process is then killed, while a thread delays
+    the end of the program. Always ``False`` outside of workers, and in threads that the dataset
+    itself started.
 
     Example::
 

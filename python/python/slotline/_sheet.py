@@ -1,4 +1,4 @@
-"""Contact sheets: many pictures in one, to look at what a training loop sees."""
+"""Contact sheets: many pictures of a dataset in one image, to check what a training loop gets."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from slotline._datasets import Dataset, Path
 from slotline._errors import DataError
 from slotline._loader import Loader
 
-# The pixels between pictures, and around all of them.
+# Pixels between pictures, and around all of them.
 _GAP = 4
 
 
 def sheet(dataset: Dataset, path: Path, pictures: int = 64, *, field: str | None = None, **options: Any) -> int:
-    """Writes the pictures that a loop would see first to a PNG, and returns how many it has.
+    """Writes the pictures that a loop would get first into one PNG file, and returns their number.
 
-    ``field`` is the one with pictures, by default the first whose samples have the shape (3, height, width) or
-    (height, width, 3). ``uint8`` is shown as it is. Other numbers, such as normalised ones, are stretched: the least number of the
-    sheet becomes black, and the greatest white. ``options`` are those of :class:`Loader`, such as ``shuffle``, ``seed`` and
+    ``field`` is the name of the field with pictures, by default the first field with the shape (3,
+    height, width) or (height, width, 3). ``uint8`` is shown as it is. Other numbers, such as
+    normalised ones, are scaled so that the smallest number of the sheet is black and the largest
+    white. ``options`` are options of :class:`Loader`, such as ``shuffle``, ``seed`` and
     ``num_workers``.
 
-    Raises :class:`DataError` if there is no such field, or no picture, and ``OSError`` if the file cannot be written.
+    Raises :class:`DataError` if there is no such field or no picture, and ``OSError`` if the file
+    cannot be written.
     """
     if not isinstance(pictures, int) or pictures < 1:
         raise ValueError(f"pictures must be a positive number, not {pictures!r}")
@@ -61,7 +63,7 @@ def sheet(dataset: Dataset, path: Path, pictures: int = 64, *, field: str | None
 
 
 def _png(pixels: np.ndarray) -> bytes:
-    """The bytes of a PNG of red, green and blue."""
+    """Encodes an array of shape (height, width, 3) as a PNG."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))

@@ -1,4 +1,5 @@
-"""The native part of slotline. Only ``Pass`` and ``Tensor`` are public, as ``slotline.Pass`` and ``slotline.Tensor``."""
+"""The native extension module. Only ``Pass`` and ``Tensor`` are public, as ``slotline.Pass`` and
+``slotline.Tensor``."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -37,211 +38,232 @@ __version__: str
 
 @final
 class Pool:
-    """Memory of this process for batches, which is used again: that of a loader, for all of its passes."""
+    """A pool of memory for batches in this process; a loader reuses its pool in all of its
+    passes."""
 
     def __new__(cls) -> Pool: ...
 
 
 @final
 class Collator:
-    """Makes batches of lists of samples as torch's ``default_collate`` does, in memory of this process."""
+    """Collates lists of samples as torch's ``default_collate`` does, into memory of this
+    process."""
 
     def __new__(cls, pool: Pool | None = None) -> Collator: ...
 
     def __call__(self, samples: list[Any]) -> Any:
-        """Makes a batch."""
+        """Collates samples into a batch."""
 
 class NotLifted(RuntimeError):
-    """A picture that torchvision has to make, or that is an error."""
+    """Raised for a picture that torchvision itself has to process, or for which it would raise an
+    error."""
 
 @final
 class ByteTable:
-    """The number for each byte of each channel."""
+    """A lookup table from bytes to numbers, for each channel of a picture."""
 
     def __new__(cls, code: int, bits: int, channels: int, numbers: bytes) -> ByteTable:
-        """Takes the type of the numbers, as DLPack has it, and 256 numbers for each channel: three, or one for grey pictures."""
+        """Takes the DLPack code and bits of the number type, and 256 numbers for each channel:
+        three channels, or one for grey pictures."""
 
 @final
 class Picture:
-    """Stands for a tensor of a picture, in a list of samples that is collated."""
+    """A placeholder for a picture's tensor in a list of samples that is collated."""
 
 @final
 class Steps:
-    """A picture, and what is done with it."""
+    """A picture, and the operations to apply to it."""
 
     @staticmethod
     def open(path: str | PathLike[str]) -> Steps | None:
-        """Reads a file. Returns ``None`` if it cannot be read, or PIL may make another picture of it."""
+        """Reads a file. Returns ``None`` if it cannot be read, or if PIL might decode it
+        differently."""
 
     @staticmethod
     def of_pixels(bytes: bytes, height: int, width: int, channels: int) -> Steps:
-        """Takes rows of pixels, of three channels or one."""
+        """Takes rows of pixels with three channels or one."""
 
     def copy(self) -> Steps: ...
     @property
     def size(self) -> tuple[int, int]:
-        """The height and width after the steps so far."""
+        """The height and width after the operations so far."""
 
     def crop(self, top: int, left: int, height: int, width: int) -> None: ...
     def resize(self, height: int, width: int, filter: str) -> None: ...
     def flip_horizontally(self) -> None: ...
     def flip_vertically(self) -> None: ...
     def pad(self, sides: Sequence[int], mode: str, fill: Sequence[int]) -> None:
-        """Adds pixels at the left, top, right and bottom."""
+        """Adds pixels at the left, top, right and bottom side."""
 
     def change(self, function: str, value: float = 0.0) -> None:
-        """Changes colours by a function of torchvision, and its parameter, if it has one."""
+        """Changes colours with a function of torchvision, named by ``function``, and its parameter
+        if it has one."""
 
     def shift(self, operation: str, magnitude: float, interpolation: str, fill: Sequence[int]) -> None:
-        """Moves pixels, as transforms that draw one of many operations do, by a magnitude."""
+        """Applies a geometric operation of torchvision's AutoAugment family, such as a shear, with
+        a magnitude."""
 
     def pixels(self, channels: int) -> bytes:
-        """The pixels, row by row, of one byte for each channel."""
+        """Returns the pixels after all operations, row by row, one byte for each channel."""
 
     def picture(self, table: ByteTable) -> Picture:
-        """The tensor that the steps make, with the numbers of a table."""
+        """Returns a placeholder for the tensor that the operations make, with numbers from
+        ``table``."""
 
 @final
 class Gatherer:
-    """Makes batches of tensors and arrays that a dataset holds, without calling the dataset."""
+    """Makes batches of tensors and arrays that a dataset holds in memory, without calling the
+    dataset."""
 
     def __new__(cls, kinds: Sequence[type], pool: Pool) -> Gatherer:
-        """``kinds`` are torch's ``TensorDataset``, ``StackDataset``, ``ConcatDataset`` and ``Subset``."""
+        """``kinds`` are torch's classes ``TensorDataset``, ``StackDataset``, ``ConcatDataset`` and
+        ``Subset``."""
 
     def __call__(self, dataset: Any, index: Any) -> Any | None:
-        """Returns the batch of the samples with these indices, or ``None`` if only the dataset itself can make it."""
+        """Returns the batch of the samples at these indices, or ``None`` if only the dataset itself
+        can make it."""
 
 class Closed(EOFError):
-    """Nothing more comes from the other end of a channel."""
+    """Raised when the other end of a channel is closed and no message is left."""
 
 @disjoint_base
 class Channel:
-    """The memory of messages in one direction."""
+    """Shared memory for messages in one direction between two processes."""
 
     def __new__(cls, fd: int | None = None, limit: int | None = None) -> Channel:
-        """Creates a channel, or maps one that another process has created, whose descriptor it then owns.
+        """Creates a channel, or maps the one with the descriptor ``fd``, which it then owns.
 
-        The batches in a new one may have ``limit`` bytes together.
+        ``limit`` is the most bytes that the batches in a new channel may have together.
         """
 
     def fileno(self) -> int:
         """Returns the descriptor of the memory."""
 
     def regions(self) -> list[tuple[int, int]]:
-        """Returns the parts of the memory that were mapped here for tensors, each with its address and its length.
+        """Returns address and length of each region of the memory that is mapped here for tensors.
 
-        Others are added as it grows. Each tensor is in one of them.
+        Regions are added as the memory grows. Each tensor is in one region.
         """
 
     def hold_back(self) -> None:
-        """Holds the memory of tensors back: after they are dropped it is used again only after ``give_back``.
+        """Delays the reuse of tensors' memory: after a tensor is dropped, its memory is reused only
+        after ``give_back``.
 
-        To be called before the other process has its end.
+        Call it before the other process has its end of the channel.
         """
 
     def dropped(self) -> int:
-        """Returns how many blocks that were held back have been dropped so far."""
+        """Returns how many delayed blocks have been dropped so far."""
 
     def give_back(self, count: int) -> None:
-        """Gives back the first ``count`` of them, except for those that were given back before."""
+        """Allows the reuse of the first ``count`` dropped blocks, counted since the start of the
+        channel."""
 
     @property
     def figures(self) -> tuple[float, float, int, float, int, float]:
-        """What the sender has done: for how many seconds it was busy, and collated and copied.
+        """What the sender has done: seconds that it was busy, and seconds that it collated and
+        copied.
 
-        Then the task that it is at (or 0), and when that began; and the task that took longest, and how long.
+        Then the current task (0 if none) and the time when it began; then the slowest task and its
+        seconds.
         """
 
     def want(self, first: int) -> None:
-        """Tells the sender that nobody wants the answers of tasks before this one."""
+        """Tells the sender that the replies to tasks before ``first`` are not needed."""
 
     def close(self) -> None:
-        """Ends the channel for both sides."""
+        """Closes the channel for both sides."""
 
 @final
 class Port:
-    """One end of two channels."""
+    """One process's end of a connection: a channel to send and a channel to receive."""
 
     def __new__(cls, to: Channel, from_: Channel, pool: Pool | None = None) -> Port:
-        """Takes the sending end of one channel and the receiving end of another one."""
+        """Takes the channel to send to, and the channel to receive from."""
 
     def send(self, kind: int, task: int = 0, value: Any = None) -> bool:
-        """Sends a value. Returns ``False`` if nobody will receive it."""
+        """Sends a value. Returns ``False`` if the receiver has closed the channel."""
 
     def collate(self, kind: int, task: int, samples: list[Any]) -> bool:
-        """Makes a batch of samples, and sends it."""
+        """Collates samples into a batch, and sends it."""
 
     def ask(self, kind: int, task: int, value: Any = None) -> bool:
-        """Sends a value that will be answered by a message with the same task. Tasks must ascend."""
+        """Sends a request that will be answered by a message with the same task. Task numbers must
+        ascend."""
 
     @property
     def due(self) -> list[int]:
-        """The tasks whose answers have not been received."""
+        """The tasks whose replies have not been received."""
 
     def send_bytes(self, kind: int, value: bytes) -> bool:
-        """Sends bytes as they are. For the states of generators, which the other end's port keeps."""
+        """Sends bytes unchanged: states of generators, which the port at the other end stores."""
 
     @property
     def generators(self) -> bytes | None:
-        """The states of the worker's generators after the message that was received last, if they have come."""
+        """The states of the worker's generators after the message received last, if it sent
+        them."""
 
     @property
     def closed(self) -> bool:
-        """Whether nobody will receive what is sent."""
+        """Whether the receiver has closed the channel."""
 
     @property
     def wanted(self) -> int:
-        """The first task whose answer is wanted."""
+        """The first task whose reply is still needed."""
 
     @property
     def ready(self) -> int:
-        """How many messages can be received without waiting."""
+        """The number of messages that can be received without waiting."""
 
     def trim(self) -> None:
-        """Gives memory that is not in use to the system, until it is used again."""
+        """Returns unused memory to the system until it is needed again."""
 
     def begin(self, task: int, begun: float) -> None:
-        """Records that this end begins a task, at this value of ``time.perf_counter``."""
+        """Records that this end begins a task, at the time ``begun`` of ``time.perf_counter``."""
 
     def end(self, took: float, writing: float) -> None:
-        """Records that this end has ended its task, how long that took, and how long of it it collated and copied."""
+        """Records that this end has finished its task, after ``took`` seconds, of which it collated
+        and copied for ``writing`` seconds."""
 
     def receive(self, timeout: float = 0.0) -> tuple[int, int, Any] | None:
-        """Returns the next message as its kind, its task and its value.
+        """Returns the kind, task and value of the next message.
 
-        Returns ``None`` if there is none within so many seconds, and raises ``Closed`` if there will not be one.
+        Returns ``None`` if there is none within ``timeout`` seconds. Raises ``Closed`` if there
+        will be no more.
         """
 
 @final
 class Generators:
-    """Tells whether the default generators of this process were used."""
+    """Detects whether the default random generators of this process were used."""
 
     def __new__(cls, torch: Any, random: Any, words: bytes, numpy: tuple[Any, int] | None) -> Generators:
-        """Takes torch's generator, Python's with the words and the position in its state, and NumPy's if it is a Mersenne Twister,
-        with the address of its state.
+        """Takes torch's generator, Python's with the words and the position in its state, and, if
+        it is a Mersenne Twister, NumPy's with the address of its state.
         """
 
     @property
     def random(self) -> bytes:
-        """The words of Python's generator, and the position in them."""
+        """The words of the state of Python's generator, and the position in them."""
 
     @property
     def numpy(self) -> bytes | None:
-        """The same of NumPy's generator. ``None`` also while another thread draws from it."""
+        """The words and the position of NumPy's generator. ``None`` also while another thread draws
+        from it."""
 
     waiting: bool
-    """Whether a normally distributed number is waiting in NumPy's, which its words do not tell. Can only be set."""
+    """Whether NumPy's generator stores a second normally distributed number, which its words do not
+    show. Write-only."""
 
     def changed(self) -> bool:
-        """Whether any of them may not be as it was when this was last called."""
+        """Returns whether a generator may have changed since the last call."""
 
 @final
 class Source:
-    """A dataset that the engine reads: the native part of ``slotline.Dataset``."""
+    """A dataset that the engine reads; the native part of ``slotline.Dataset``."""
 
     @staticmethod
     def arrays(arrays: tuple[Any, ...], names: Sequence[str]) -> Source:
-        """Reads arrays in place. ``names`` are for errors."""
+        """Reads arrays in place. ``names`` appear in error messages."""
 
     @staticmethod
     def idx(paths: Sequence[str | PathLike[str]]) -> Source:
@@ -249,11 +271,12 @@ class Source:
 
     @staticmethod
     def npy(paths: Sequence[str | PathLike[str]], mapped: bool) -> Source:
-        """Reads NumPy's files into memory, or maps them, if they do not change."""
+        """Reads ``.npy`` files into memory, or maps them, which requires that they do not
+        change."""
 
     @staticmethod
     def digits() -> Source:
-        """Returns the digits that come with slotline."""
+        """Returns the dataset of digits that is part of the package."""
 
     @staticmethod
     def open(
@@ -262,9 +285,10 @@ class Source:
         reading: dict[str, Any],
         shuffle_buffer: int,
     ) -> Source:
-        """Opens files, whose format is found out, with the options of ``slotline.open``.
+        """Opens files with the options of ``slotline.open``, and detects their format.
 
-        ``reading`` says how files of any format are read: ``read_ahead``, ``cache``, ``requests`` and ``image``.
+        ``reading`` has the options that all formats share: ``read_ahead``, ``cache``, ``requests``
+        and ``image``.
         """
 
     @staticmethod
@@ -274,19 +298,20 @@ class Source:
         allow_empty: bool,
         reading: dict[str, Any],
     ) -> Source:
-        """Opens a folder with a folder of files for each class."""
+        """Opens a folder with one folder of files for each class."""
 
     @staticmethod
     def tokens(paths: Sequence[str | PathLike[str]], blocks: dict[str, Any], reading: dict[str, Any]) -> Source:
-        """Opens files of tokens. ``blocks`` says how they are divided: ``size``, ``stride``, ``dtype``, ``labels`` and ``widen``."""
+        """Opens token files. ``blocks`` defines the samples: ``size``, ``stride``, ``dtype``,
+        ``labels`` and ``widen``."""
 
     @staticmethod
     def subset(source: Source, indices: Sequence[int]) -> Source:
-        """Returns the samples with these indices."""
+        """Returns the samples at these indices."""
 
     @staticmethod
     def concat(sources: Sequence[Source]) -> Source:
-        """Returns the samples of several datasets, in sequence."""
+        """Returns several datasets one after another."""
 
     @staticmethod
     def stack(sources: Sequence[Source]) -> Source:
@@ -295,22 +320,23 @@ class Source:
     def __len__(self) -> int: ...
     @property
     def fields(self) -> list[tuple[str, tuple[int | None, ...]]]:
-        """The name of the type and the shape of each field of a sample."""
+        """The element type's name and the shape of each field of a sample."""
 
     def outline(self) -> tuple[str, str, str]:
-        """Returns what a state records: the formats, the lengths of the parts, and how pictures are decoded."""
+        """Returns the description of the dataset for a state: formats, lengths of the parts, and
+        image pipeline."""
 
     @property
     def names(self) -> list[str] | None:
-        """The names of the fields of files."""
+        """The names of the fields, for files that name them."""
 
     @property
     def classes(self) -> list[str] | None:
-        """The names of the classes of a folder."""
+        """The class names, for a folder of classes."""
 
 @final
 class Engine:
-    """The native part of ``slotline.Loader``, which describes the options."""
+    """The native part of ``slotline.Loader``, which documents the options."""
 
     def __new__(
         cls,
@@ -338,13 +364,14 @@ class Engine:
         memory_limit: int | None,
         affinity: str | Sequence[int] | None,
     ) -> Engine:
-        """Builds a loader. ``adopts_seed``: the seed of a state replaces this one."""
+        """Builds a loader. With ``adopts_seed``, the seed of a loaded state replaces this
+        loader's."""
 
     def begin(self) -> Pass:
         """Begins the next pass."""
 
     def sample(self, index: int) -> Any:
-        """Loads one sample, as the first pass in order does."""
+        """Loads one sample, as the first pass in order would."""
 
     def __len__(self) -> int:
         """The number of batches of a pass."""
@@ -367,10 +394,10 @@ class Engine:
         """Makes the next pass resume from a position."""
 
     def stats(self) -> str:
-        """Returns what the engine of the latest pass has done, as JSON."""
+        """Returns the statistics of the latest pass, as JSON."""
 
     def verdict(self) -> str:
-        """Returns what held the loop back."""
+        """Returns one sentence about what has limited the loader's speed."""
 
     def warnings(self) -> list[str]:
         """Returns the warnings since the engine was built."""
@@ -381,27 +408,31 @@ class Engine:
 
 @final
 class Pass:
-    """The batches of one pass. Several threads may take batches from it; each batch goes to one of them."""
+    """An iterator over the batches of one pass. Several threads may share it; each batch goes to
+    one of them."""
 
     def __iter__(self) -> Pass: ...
     def __next__(self) -> Any: ...
     def __len__(self) -> int:
-        """The number of batches that are left: see ``remaining``."""
+        """The number of batches that are left; see ``remaining``."""
 
     def remaining(self) -> int:
-        """Returns the number of batches of this pass that the loop has not got yet; 0 once the pass has ended.
+        """Returns the number of batches that the loop has not received yet; 0 once the pass has
+        ended.
 
-        Batches of which no sample can be read, and which ``on_error="skip"`` leaves out, are among them.
+        It includes batches that ``on_error="skip"`` will leave out because none of their samples
+        can be read.
         """
 
     def close(self) -> None:
-        """Ends the pass: the threads stop, and no more batches come. An iterator that is dropped does the same."""
+        """Ends the pass: the threads stop, and no more batches come. Dropping the iterator does the
+        same."""
 
 @final
 class Tensor:
-    """One field of a batch, for any library that imports tensors by DLPack, without a copy.
+    """One field of a batch, which any library with DLPack imports without a copy.
 
-    It keeps the batch's memory, and so does what is made of it.
+    The tensor, and everything imported from it, keeps the batch's memory alive.
     """
 
     @property
@@ -410,7 +441,7 @@ class Tensor:
 
     @property
     def dtype(self) -> str:
-        """The name of the elements' type, as NumPy has it."""
+        """The NumPy name of the element type."""
 
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __dlpack__(
@@ -424,20 +455,23 @@ class Tensor:
 
 @final
 class Memory:
-    """The memory of one field of a batch, as bytes. NumPy's arrays keep it."""
+    """The bytes of one field of a batch. NumPy arrays over them keep this object alive."""
 
 def ranks_from_env() -> tuple[int, int, int | None, int | None, str] | None:
-    """Returns rank, world size, the same two on this machine, and the launcher whose variables said so."""
+    """Returns rank, world size, local rank, local world size, and the launcher whose variables were
+    found."""
 
 def merge_states(states: Sequence[str]) -> str:
-    """Makes one state, as JSON, of those of all ranks."""
+    """Merges the states of all ranks into one, as JSON."""
 
 def panic_on_purpose(message: str) -> int: ...
 def before_fork() -> None:
-    """To be called before each fork: the child sees the memory of the batches that there are."""
+    """Prepares the memory of existing batches for a fork, so that the child can read it. Call it
+    before each fork."""
 
 def after_fork_in_parent() -> None: ...
 def after_fork_in_child() -> None: ...
 
 def run_program(arguments: Sequence[str]) -> int:
-    """Runs the ``slotline`` program with these arguments, of which the first is its name, and returns its exit code."""
+    """Runs the ``slotline`` program, and returns its exit code. ``arguments`` begin with the
+    program's name."""

@@ -1,4 +1,4 @@
-//! Arrays in memory, whose rows are read where they are.
+//! Arrays in memory, whose rows are read in place.
 
 use std::sync::Arc;
 
@@ -14,42 +14,44 @@ use super::field::{Field, Form, Kind, NumPy};
 use crate::capsule;
 use crate::dlpack::DType;
 
-/// What keeps an array's memory.
+/// The owner of an array's memory.
 #[derive(Debug)]
 #[expect(dead_code, reason = "nothing is read from an owner")]
 enum Owner {
-    /// An object that Python counts. Where no thread is attached to the interpreter, it is released later, by one that is.
+    /// A Python object. If it is dropped by a thread that is not attached to the interpreter, an
+    /// attached thread releases it later.
     Python(Py<PyAny>),
     File(Arc<AnyArray>),
 }
 
-/// An array, whose first dimension counts the rows.
+/// An array whose first dimension is the row.
 #[derive(Debug)]
 pub(crate) struct Column {
     data: *const u8,
     rows: usize,
-    /// The bytes from one row to the next; may be negative.
+    /// The distance from one row to the next in bytes; may be negative.
     step: isize,
     field: Field,
-    /// The last dimensions of a row lie in memory without gaps: this is their size in bytes.
+    /// The last dimensions of a row, as far as they are contiguous in memory: their size in bytes.
     run: usize,
-    /// The lengths of the dimensions before these, and the bytes from one item to the next.
+    /// The remaining dimensions before those: the length of each, and the distance between its
+    /// items in bytes.
     outer: Box<[(usize, isize)]>,
     is_mapped: bool,
     _owner: Owner,
 }
 
-// SAFETY: the memory is only read, and its owner can be released by any thread.
+// SAFETY: the memory is only read, and any thread may drop its owner.
 unsafe impl Send for Column {}
 // SAFETY: see above.
 unsafe impl Sync for Column {}
 
 impl Column {
-    /// Describes an array.
+    /// Creates the column of an array.
     ///
     /// # Safety
     ///
-    /// `owner` must keep the memory that `shape` and `strides` (in bytes) lead to.
+    /// `owner` must keep alive the memory that `shape` and `strides` (in bytes) cover.
     unsafe fn new(
         data: *const u8,
         shape: &[usize],
@@ -89,23 +91,24 @@ impl Column {
         &self.field
     }
 
-    /// Whether it is mapped from a file.
+    /// Returns whether the array is mapped from a file.
     pub(crate) fn is_mapped(&self) -> bool {
         self.is_mapped
     }
 
-    /// Returns where row `index`, which must exist, begins.
+    /// Returns the address of row `index`, which must exist.
     fn row(&self, index: usize) -> *const u8 {
         debug_assert!(index < self.rows);
-        // Rows lie in memory that exists, so this does not overflow.
+        // The rows are in allocated memory, so the offset does not overflow.
         self.data.wrapping_offset(index as isize * self.step)
     }
 
-    /// Announces that a row will be read soon.
+    /// Prefetches a row that will be read soon.
     #[inline]
     pub(crate) fn prefetch(&self, index: usize) {
         if index < self.rows && self.outer.is_empty() {
-            // SAFETY: the row lies there without gaps. Nothing is read through the slice, only its addresses are used.
+            // SAFETY: the row is contiguous. The slice is used only for its addresses, nothing is
+            // read.
             slotline::dataset::prefetch(unsafe { std::slice::from_raw_parts(self.row(index), self.run) });
         }
     }
@@ -115,32 +118,33 @@ impl Column {
     pub(crate) fn write(&self, index: usize, row: &mut Row<'_>) -> Result<(), BoxError> {
         let to = row.fill_raw()?;
         debug_assert_eq!(Form::Fixed(to.len()), self.field.form);
-        // SAFETY: the field was declared with the bytes of a row, and the owner keeps the array.
+        // SAFETY: the field was declared with the size of a row, and the owner keeps the array
+        // alive.
         unsafe { self.copy(index, to.as_ptr().cast()) };
         Ok(())
     }
 
     /// Copies row `index`, which must exist.
     ///
-    /// The program may write to an array while it is read here, as it may with NumPy: the copy then has old and new
-    /// elements. That is why there is no reference to the array's memory.
+    /// The program may write to an array during the copy, as with NumPy, which then contains old
+    /// and new elements. Therefore no Rust reference to the array's memory is created.
     ///
     /// # Safety
     ///
-    /// There must be room for the bytes of a row.
+    /// `to` must have room for the bytes of a row.
     #[inline]
     pub(crate) unsafe fn copy(&self, index: usize, to: *mut u8) {
         if self.outer.is_empty() {
-            // SAFETY: the row lies there without gaps, and the caller says that there is room.
+            // SAFETY: the row is contiguous, and the caller guarantees room for it.
             unsafe { std::ptr::copy_nonoverlapping(self.row(index), to, self.run) };
         } else {
-            // SAFETY: as above; the strides lead to every run.
+            // SAFETY: as above, and the strides reach every contiguous run of the row.
             unsafe { gather(self.row(index), to, &self.outer, self.run) };
         }
     }
 }
 
-/// Whether an array of NumPy shows a part of a memory map.
+/// Returns whether a NumPy array is a view of a memory map.
 fn is_mapped(array: &Bound<'_, PyAny>) -> PyResult<bool> {
     let mmap = array.py().import("mmap")?.getattr("mmap")?;
     let mut base = array.clone();
@@ -150,17 +154,17 @@ fn is_mapped(array: &Bound<'_, PyAny>) -> PyResult<bool> {
     base.is_instance(&mmap)
 }
 
-/// Copies runs with gaps between them, and returns where the next one goes.
+/// Copies contiguous runs that have gaps between them, and returns the end of the copy.
 ///
 /// # Safety
 ///
-/// The strides must lead to runs that exist, and there must be room for all of them.
+/// The strides must reach valid runs, and `to` must have room for all of them.
 unsafe fn gather(from: *const u8, mut to: *mut u8, outer: &[(usize, isize)], run: usize) -> *mut u8 {
-    // SAFETY: the caller upholds the contract, for each of these.
+    // SAFETY: the caller guarantees the conditions for each of these calls.
     unsafe {
         match *outer {
             [] => items(from, to, (1, 0), run),
-            // A copy of constant size takes an instruction, and not a call.
+            // A copy of constant size compiles to an instruction instead of a call.
             [last] if run == 1 => items(from, to, last, 1),
             [last] if run == 2 => items(from, to, last, 2),
             [last] if run == 4 => items(from, to, last, 4),
@@ -180,20 +184,21 @@ unsafe fn gather(from: *const u8, mut to: *mut u8, outer: &[(usize, isize)], run
 ///
 /// # Safety
 ///
-/// As for [`gather`].
+/// The same as for [`gather`].
 #[inline(always)]
 unsafe fn items(from: *const u8, to: *mut u8, (dim, stride): (usize, isize), run: usize) -> *mut u8 {
     for i in 0..dim {
         let from = from.wrapping_offset(i as isize * stride);
-        // SAFETY: the caller says that there is a run, and room for it.
+        // SAFETY: the caller guarantees that the run is valid, and room for it.
         unsafe { std::ptr::copy_nonoverlapping(from, to.add(i * run), run) };
     }
-    // SAFETY: this is within the room, or its end.
+    // SAFETY: the pointer is within the target, or one past its end.
     unsafe { to.add(dim * run) }
 }
 
 impl Column {
-    /// Reads an array in place: NumPy's, one of the buffer protocol, or one of DLPack on the CPU. `name` is for errors.
+    /// Takes an array in place: one of NumPy, of the buffer protocol, or of DLPack on the CPU.
+    /// `name` appears in errors.
     pub(crate) fn of<'py>(array: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
         let py = array.py();
         let numpy = NumPy::get(py)?;
@@ -231,8 +236,8 @@ impl Column {
             (part("shape")?.extract()?, part("strides")?.extract()?);
         let kind = Kind::of_numpy(&kind)?;
         let owner = Owner::Python(array.clone().unbind());
-        // SAFETY: the array describes its memory, and keeps it for as long as it is counted: NumPy does not resize arrays
-        // that somebody else counts, too.
+        // SAFETY: the array describes its memory, and keeps it while it is referenced: NumPy does
+        // not resize an array that has other references.
         let column =
             unsafe { Self::new(std::ptr::with_exposed_provenance(data), &shape, strides.as_deref(), kind, owner) };
         Ok(Self { is_mapped: is_mapped(array)?, ..column.map_err(invalid)? })
@@ -241,18 +246,18 @@ impl Column {
     fn of_dlpack(tensor: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
         let py = tensor.py();
         let invalid = |what: String| failure::invalid(py, format!("{name} {what}"));
-        // torch's lazy negation, which DLPack does not tell.
+        // torch's lazy negation, which DLPack does not report.
         if let Some(is_neg) = tensor.getattr_opt("is_neg")?
             && is_neg.call0()?.is_truthy()?
         {
             return Err(invalid("is a negated view; call resolve_neg() on it".to_owned()));
         }
         let capsule = capsule::of(tensor)?;
-        // SAFETY: the owner is kept in the column, and until then here.
+        // SAFETY: the capsule outlives the view here, and then the column keeps the owner.
         let view = unsafe { capsule::view(&capsule) }.map_err(invalid)?;
         let owner = capsule::take(&capsule)?;
         if let Some(storage) = tensor.getattr_opt("untyped_storage")? {
-            // As `numpy()` does, this has torch refuse to resize the storage.
+            // Like `numpy()`, this makes torch refuse to resize the storage.
             let torch = py.import("torch")?;
             let bytes =
                 torch.call_method1("tensor", (PyList::empty(py),))?.call_method1("to", (torch.getattr("uint8")?,))?;
@@ -269,18 +274,18 @@ impl Column {
         let size = kind.size as isize;
         let strides: Option<Vec<isize>> =
             view.strides.map(|strides| strides.iter().map(|&stride| stride as isize * size).collect());
-        // SAFETY: the owner has the tensor's memory.
+        // SAFETY: the owner keeps the tensor's memory alive.
         unsafe { Self::new(view.data, &shape, strides.as_deref(), kind, Owner::Python(owner.unbind())) }
             .map_err(invalid)
     }
 
-    /// Takes an array that the engine has read or mapped.
+    /// Takes an array that the engine has read from a file or mapped.
     pub(crate) fn of_file(py: Python<'_>, array: AnyArray, is_mapped: bool, name: &str) -> PyResult<Self> {
         let kind = Kind::of_engine(py, array.dtype())
             .unwrap_or_else(|| Err(failure::invalid(py, format!("{name} has elements of type {}", array.dtype()))))?;
         let array = Arc::new(array);
         let owner = Owner::File(array.clone());
-        // SAFETY: the array's elements lie there one after another, and it is kept in the column.
+        // SAFETY: the array's elements are contiguous, and the column keeps it alive.
         let column = unsafe { Self::new(array.bytes().as_ptr(), array.shape(), None, kind, owner) };
         let column = column.map_err(|what| failure::invalid(py, format!("{name} {what}")))?;
         Ok(Self { is_mapped, ..column })

@@ -1,9 +1,9 @@
-//! The loader: it begins passes, and knows where they are.
+//! The loader object: it begins passes and knows their positions.
 //!
-//! One engine has one pass at a time, so a loader with several live iterators has several engines. It keeps that of the
-//! latest pass, and the others belong to their iterators alone. Each engine has its own generator. The order of a pass
-//! depends on the seed and the number of the pass only: where an engine has not made the pass before, its generator is
-//! set to where it would be then.
+//! An engine runs one pass at a time, so a loader with several live iterators has several engines.
+//! It keeps the engine of the latest pass; the others belong to their iterators. Each engine has
+//! its own random generator. The order of a pass depends only on the seed and the number of the
+//! pass: if an engine has not run the preceding passes, its generator is advanced as if it had.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -28,10 +28,10 @@ use super::pass::{Next, Pass, SLICE};
 use super::source::{Node, Source};
 use super::watched::watched;
 
-/// An engine, and where it is.
+/// An engine, and the pass that its generator is ready for.
 pub(crate) struct Running {
     pub(crate) loader: slotline::Loader,
-    /// The pass for which the generator is where it should be.
+    /// The pass for which the generator is at the right position.
     due: Option<u32>,
 }
 
@@ -45,39 +45,41 @@ impl Running {
     }
 }
 
-/// One engine, the state that belongs to it, and whether an iterator uses it.
+/// An engine with its generator and statistics, and whether an iterator uses it.
 ///
-/// A thread that has locked it does not attach to the interpreter before it has unlocked it. So threads that are attached
-/// may lock it, too.
+/// A thread that has locked the engine does not attach to the interpreter until it has unlocked it.
+/// So threads that are attached may lock it without a deadlock.
 pub(crate) struct PassSlot {
     running: Mutex<Running>,
-    /// Whether an iterator uses it.
+    /// Whether an iterator uses the engine.
     busy: AtomicBool,
     generator: SharedGenerator,
     epoch: EpochHandle,
     process: Process,
     pub(crate) helper: HelperThread,
-    /// What the engine would say before what the helper loads or has loaded.
+    /// The engine's answers from before the helper thread began to load a batch, until the loop
+    /// gets that batch.
     kept: Mutex<Option<Kept>>,
-    /// The numbers of batches that came from the engine and that the program has not got, since a handler of a signal raised.
+    /// The numbers of batches that came from the engine but were not delivered, because a signal
+    /// handler raised an exception.
     returned: Mutex<Vec<usize>>,
     stats: StatsReader,
     stopper: Stopper,
 }
 
-/// What an engine says of itself.
+/// The state, remaining batches and warnings of an engine at one point in time.
 struct Kept {
     state: State,
     left: Option<usize>,
     warnings: Vec<String>,
 }
 
-/// Why a pass could not begin.
+/// The reason why a pass could not begin.
 enum NotBegun {
     Build(BuildError),
     State(StateError),
     Run(Error),
-    /// A handler of a signal raised an exception.
+    /// A signal handler raised an exception.
     Signal(PyErr),
 }
 
@@ -103,7 +105,7 @@ impl PassSlot {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks it unless another thread has.
+    /// Locks the engine, unless another thread holds the lock.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Running>> {
         match self.running.try_lock() {
             Ok(running) => Some(running),
@@ -112,17 +114,18 @@ impl PassSlot {
         }
     }
 
-    /// Whether this is the process that has the engine's threads.
+    /// Returns whether this process is the one with the engine's threads, and not a fork of it.
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_this()
     }
 
-    /// Takes it for an iterator, if it can be used.
+    /// Reserves the engine for an iterator. Returns `false` if it is in use or belongs to another
+    /// process.
     fn take(&self) -> bool {
         self.is_here() && !self.busy.swap(true, Ordering::Acquire)
     }
 
-    /// Loads the next batch for another thread, which may never ask for it.
+    /// Loads the next batch on behalf of another thread, which may never request it.
     pub(crate) fn load_ahead(&self, patience: Duration) -> Next {
         let mut running = self.lock();
         let kept = Kept { state: running.loader.state(), left: running.left(), warnings: running.warnings() };
@@ -134,7 +137,8 @@ impl PassSlot {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets where the engine was before the helper loaded: the loop has got the batch, or begins another pass.
+    /// Discards the saved answers: the loop has received the batch that the helper loaded, or
+    /// begins another pass.
     pub(crate) fn forget_kept(&self) {
         *self.kept() = None;
     }
@@ -143,33 +147,34 @@ impl PassSlot {
         self.returned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many samples could not be read since the engine was made, and the last of them.
+    /// Returns how many samples could not be read since the engine was created, and the last of
+    /// them.
     pub(crate) fn bad_samples(&self) -> (u64, Option<BadSample>) {
         let mut stats = self.stats.stats();
         (stats.bad_samples, stats.bad_causes.pop())
     }
 
-    /// Forgets where the engine was: it is elsewhere now.
+    /// Discards everything that was saved for the engine's earlier position.
     fn forget(&self) {
         self.forget_kept();
         self.returned().clear();
     }
 
-    /// Ends the pass, and lets another iterator use it.
+    /// Ends the pass, and makes the engine available to other iterators.
     pub(crate) fn leave(&self) {
         if !self.is_here() {
             return;
         }
         if self.helper.leave() {
-            // Nobody waits for it: the engine is not used again.
+            // The helper is still loading: do not wait for it, and do not use this engine again.
             return self.stopper.stop();
         }
         self.lock().loader.end_epoch();
         self.busy.store(false, Ordering::Release);
     }
 
-    /// Reads from the engine, or from what is kept while the helper has it. Returns `None` if a thread has locked it that does
-    /// not exist in this process.
+    /// Reads from the engine, or from the saved answers while the helper uses it. Returns `None` if
+    /// the engine is locked by a thread that does not exist in this process.
     fn read<T>(&self, read: impl Fn(&Running) -> T, kept: impl Fn(&Kept) -> T) -> Option<T> {
         let is_here = self.is_here();
         loop {
@@ -184,7 +189,7 @@ impl PassSlot {
             if !is_here {
                 return None;
             }
-            // The helper is just about to keep it, or another thread of Python loads.
+            // The helper is about to save the answers, or another Python thread is loading.
             std::thread::sleep(Duration::from_micros(50));
         }
     }
@@ -194,7 +199,8 @@ impl PassSlot {
         Some(self.returned().iter().fold(state, |state, &batch| state.without(batch)))
     }
 
-    /// Returns the number of batches that are left in the pass, if it is known.
+    /// Returns the number of batches left in the pass; the inner value is `None` if that is
+    /// unknown.
     pub(crate) fn left(&self) -> Option<Option<usize>> {
         let left = self.read(Running::left, |kept| kept.left)?;
         Some(left.map(|left| left + self.returned().len()))
@@ -207,13 +213,13 @@ impl Drop for PassSlot {
     }
 }
 
-/// What changes.
+/// The mutable part of an [`Engine`].
 struct Control {
     /// The engine of the latest pass, or of the next one.
     slot: Arc<PassSlot>,
     /// The number of the next pass.
     next: u32,
-    /// Whether that engine resumes from a state.
+    /// Whether the engine resumes from a state.
     resumed: bool,
     seed: u64,
 }
@@ -224,23 +230,24 @@ pub(crate) struct Engine {
     node: Arc<Node>,
     options: Options,
     output: Arc<Output>,
-    /// Whether the seed of a state replaces the loader's, since none was given.
+    /// Whether a loaded state's seed replaces the loader's, because no seed was given.
     adopts_seed: bool,
-    /// The number of batches of a pass; `None` for a stream.
+    /// The number of batches in a pass; `None` for a stream.
     len: Option<usize>,
     memory_ceiling: usize,
-    /// How many words of the generator a pass draws.
+    /// The number of words that a pass draws from the generator.
     words: OnceLock<u64>,
     control: Mutex<Control>,
 }
 
 impl Engine {
-    /// Locked only by threads that are attached, and not while they detach.
+    /// Locks the mutable part. Only attached threads lock it, and they do not detach while they
+    /// hold it.
     fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Builds an engine, at the start of the first pass.
+    /// Builds an engine that is ready to begin the first pass.
     fn build(node: &Arc<Node>, options: &Options, seed: u64) -> Result<PassSlot, BuildError> {
         let (generator, epoch) = (SharedGenerator::from(Generator::from_seed(seed)), EpochHandle::default());
         let loader = match &**node {
@@ -280,7 +287,7 @@ impl Engine {
         Ok(*self.words.get_or_init(|| words))
     }
 
-    /// Gets this engine or a new one ready to begin a pass.
+    /// Prepares the engine in `slot`, or a new one, to begin a pass.
     fn prepare(&self, slot: Option<Arc<PassSlot>>, from: &Start) -> Result<Arc<PassSlot>, NotBegun> {
         let (taken, slot) = match slot {
             Some(slot) => (true, slot),
@@ -296,11 +303,11 @@ impl Engine {
         Ok(slot)
     }
 
-    /// Begins a pass, in this engine or in a new one.
+    /// Begins a pass, in the engine in `slot` or in a new one.
     fn start(&self, py: Python<'_>, slot: Option<Arc<PassSlot>>, from: &Start) -> Result<Arc<PassSlot>, NotBegun> {
         let slot = py.detach(|| self.prepare(slot, from))?;
         let (begun, timeout) = (Instant::now(), self.options.timeout);
-        // Workers may still be at samples of the pass before.
+        // Workers may still be making samples of the previous pass, so this may have to wait.
         loop {
             let left = if timeout.is_zero() { SLICE } else { timeout.saturating_sub(begun.elapsed()) };
             let outcome = py.detach(|| {
@@ -320,22 +327,23 @@ impl Engine {
                 Err(error) => return Err(NotBegun::Run(error)),
             }
         }
-        // The order is drawn. What the loader saves once this pass has ended is the start of the next one.
+        // The order is drawn now, so a state that is saved after the end of this pass is the start
+        // of the next.
         slot.epoch.set(from.epoch.wrapping_add(1).into());
         slot.busy.store(true, Ordering::Relaxed);
         Ok(slot)
     }
 }
 
-/// Where a pass begins.
+/// The position where a pass begins.
 struct Start {
     epoch: u32,
     seed: u64,
-    /// The position within the pass.
+    /// The position within the pass, or `None` for its start.
     resume: Option<State>,
 }
 
-/// The size in bytes from which on a batch may take long to copy.
+/// The size in bytes from which on copying a batch may take long.
 const LARGE: usize = 64 << 20;
 
 #[shielded]
@@ -426,7 +434,8 @@ impl Engine {
         match self.start(py, taken.then(|| slot.clone()), &from) {
             Ok(slot) => {
                 let mut control = self.control();
-                // Otherwise another thread has loaded a state meanwhile.
+                // If `resumed` is set, another thread has loaded a state meanwhile, whose engine is
+                // kept.
                 if !control.resumed {
                     control.slot = slot.clone();
                 }
@@ -447,10 +456,11 @@ impl Engine {
         }
     }
 
-    /// Loads one sample, as the first pass in order does, in an engine of its own and without its threads.
+    /// Loads one sample as the first pass in order would, in a new engine without threads.
     fn sample<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         let (node, seed) = (self.node.clone(), self.control().seed);
-        // As the share of one of as many ranks as there are samples, it has the random numbers of its place.
+        // Rank `index` of as many ranks as samples: then the sample has the random numbers of its
+        // index.
         let ranks = Ranks::new(index, node.len()).map_err(|error| failure::option(py, error.to_string()))?;
         let options = Options { ranks: Some(ranks), ..self.options.clone() };
         let is_remote = node.reads_files(true);
@@ -461,14 +471,14 @@ impl Engine {
             loader.begin_epoch().map_err(NotBegun::Run)?;
             Ok::<_, NotBegun>(loader.next_batch())
         };
-        // What a server takes long for can be interrupted.
+        // Waiting for a server must be interruptible.
         let loaded = if is_remote { watched(py, load)? } else { py.detach(load) };
         let next = loaded.map_err(|error| error.raised(py))?;
         let batch = next.expect("a rank has one sample").map_err(|error| failure::run(py, &error))?;
         self.output.make(py, batch)
     }
 
-    /// The number of batches of a pass.
+    /// The number of batches in a pass.
     fn __len__(&self) -> PyResult<usize> {
         self.len.ok_or_else(failure::no_len)
     }
@@ -502,7 +512,7 @@ impl Engine {
             (control.next, control.resumed) = (epoch, false);
             (control.slot.clone(), control.seed)
         };
-        // The state of a pass that is running is its own.
+        // The state of a running pass is not affected.
         if slot.take() {
             let moved = py.detach(|| self.go_to(&slot, &mut slot.lock(), epoch, seed));
             slot.busy.store(false, Ordering::Release);
@@ -511,7 +521,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The position, as JSON.
+    /// Returns the position, as JSON.
     fn state(&self, py: Python<'_>) -> PyResult<String> {
         let slot = self.control().slot.clone();
         let state = slot.state().ok_or_else(|| failure::forked(py))?;
@@ -551,13 +561,13 @@ impl Engine {
         Ok(())
     }
 
-    /// What the engine of the latest pass has done, as JSON.
+    /// Returns the statistics of the engine of the latest pass, as JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         let stats = self.control().slot.stats.stats();
         serde_json::to_string(&stats).map_err(|error| failure::no_state(py, &error))
     }
 
-    /// What held the loop back.
+    /// Returns one sentence about what has limited the loader's speed.
     fn verdict(&self) -> String {
         self.control().slot.stats.stats().verdict().to_string()
     }
@@ -576,9 +586,9 @@ impl Engine {
 }
 
 impl Engine {
-    /// Checks that a state begins its pass where this loader would: its generator must be where the passes before have left
-    /// it, and its sampler must have saved itself if this one does. If the order or the length of the dataset is another
-    /// one, the engine says so.
+    /// Checks that the pass of a state begins like a pass of this loader: with the generator at the
+    /// position after the preceding passes, and with a saved sampler exactly if this loader's
+    /// sampler saves itself. (The engine itself checks the order and the length of the dataset.)
     fn check_origin(&self, py: Python<'_>, state: &Value) -> PyResult<()> {
         let Some(own) = self.control().slot.state().and_then(|own| serde_json::to_value(own).ok()) else {
             return Ok(());

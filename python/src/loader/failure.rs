@@ -1,4 +1,4 @@
-//! The engine's errors as exceptions: the tree below `slotline.Error`.
+//! The engine's errors as exceptions derived from `slotline.Error`.
 
 use std::error::Error as StdError;
 
@@ -7,51 +7,53 @@ use pyo3::prelude::*;
 use slotline::Error;
 use slotline::loader::{BuildError, StateError};
 
-/// Returns the message of an error with its causes. It says how to get what this package was built without.
+/// Returns the message of an error and its causes. If a feature is missing, it names the build
+/// option for Python.
 pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let message = slotline::with_causes(error);
     let option = "a package that is built with MATURIN_PEP517_ARGS='--features turbo'";
     message.replace("the cargo feature `turbo` of slotline-image", option)
 }
 
-/// Makes an exception of one of the types of `slotline._errors`.
+/// Creates an exception of one of the types in `slotline._errors`.
 #[cold]
 fn raise(py: Python<'_>, kind: &str, message: String) -> PyErr {
     let made = py.import("slotline._errors").and_then(|errors| errors.getattr(kind)?.call1((message,)));
     made.map_or_else(|error| error, PyErr::from_value)
 }
 
-/// The exception for a panic.
+/// Returns the exception for a panic.
 pub(crate) fn defect(py: Python<'_>, message: String) -> PyErr {
     raise(py, "Error", message)
 }
 
-/// The exception for arrays that cannot be used as a dataset.
+/// Returns the exception for arrays that cannot be used as a dataset.
 pub(crate) fn invalid(py: Python<'_>, message: impl Into<String>) -> PyErr {
     raise(py, "DataError", message.into())
 }
 
-/// The exception for the length of a stream.
+/// Returns the exception for requesting the length of a stream.
 pub(crate) fn no_len() -> PyErr {
     PyTypeError::new_err("packed tars are read as a stream, whose length is not known before its end")
 }
 
-/// The exception for files and indices that cannot be used as a dataset.
+/// Returns the exception for files and indices that cannot be used as a dataset.
 pub(crate) fn data(py: Python<'_>, error: &(dyn StdError + 'static)) -> PyErr {
     raise(py, "DataError", with_causes(error))
 }
 
-/// The exception for options that do not fit together.
+/// Returns the exception for contradictory options.
 pub(crate) fn option(py: Python<'_>, message: impl Into<String>) -> PyErr {
     raise(py, "OptionError", message.into())
 }
 
-/// The exception for states that cannot be loaded, or not be merged.
+/// Returns the exception for states that cannot be loaded or merged.
 pub(crate) fn state(py: Python<'_>, error: &(dyn StdError + 'static)) -> PyErr {
     raise(py, "StateError", with_causes(error))
 }
 
-/// The exception for a state that does not fit the loader, which names the options of Python.
+/// Returns the exception for a state that does not fit the loader. It uses the names of the options
+/// in Python.
 pub(crate) fn misfit(py: Python<'_>, error: &StateError) -> PyErr {
     let StateError::Differs { field: "sampler", state: saved, loader, .. } = error else { return state(py, error) };
     let option = |name: &str| match name {
@@ -78,7 +80,7 @@ pub(crate) fn misfit(py: Python<'_>, error: &StateError) -> PyErr {
     raise(py, "StateError", message)
 }
 
-/// The exception for a state that cannot be read at all.
+/// Returns the exception for a state that cannot be parsed.
 pub(crate) fn no_state(py: Python<'_>, error: &serde_json::Error) -> PyErr {
     raise(py, "StateError", format!("this is not a state of a loader: {error}; pass what state_dict() returned"))
 }
@@ -105,7 +107,7 @@ pub(crate) fn build(py: Python<'_>, error: &BuildError) -> PyErr {
     raise(py, kind, with_causes(error))
 }
 
-/// The number of the batch that the loop gets an error instead of.
+/// Returns the number of the batch in whose place the loop gets an error.
 pub(crate) fn batch(error: &Error) -> Option<usize> {
     match error {
         Error::Sample { task, .. } | Error::Panic { task, .. } | Error::Lost { task } => Some(*task),

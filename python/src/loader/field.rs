@@ -1,4 +1,4 @@
-//! What the fields of a sample hold.
+//! The fields of a sample: element types, shapes and sizes.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -8,14 +8,14 @@ use slotline::sample::{Fields, Row, Sample};
 
 use crate::dlpack::DType;
 
-/// The type of the elements.
+/// The element type of a field.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    /// NumPy's dtype; `None` if NumPy has no such type.
+    /// The NumPy dtype; `None` if NumPy does not have the type.
     pub(crate) numpy: Option<Py<PyAny>>,
-    /// DLPack's type; `None` if it has no such type.
+    /// The DLPack type; `None` if DLPack does not have the type.
     pub(crate) dlpack: Option<DType>,
-    /// The bytes of an element.
+    /// The size of an element in bytes.
     pub(crate) size: usize,
     name: String,
 }
@@ -40,7 +40,7 @@ impl Kind {
         Ok(Self { numpy: Some(dtype.clone().unbind()), dlpack, size, name })
     }
 
-    /// Returns `None` for types that neither NumPy nor torch has.
+    /// Returns `None` for types that neither NumPy nor torch supports.
     pub(crate) fn of_dlpack(py: Python<'_>, dtype: DType) -> Option<PyResult<Self>> {
         let size = dtype.bytes().filter(|_| dtype.lanes == 1)?;
         let letter = match dtype.code {
@@ -60,7 +60,7 @@ impl Kind {
         )
     }
 
-    /// Returns `None` for types that neither NumPy nor torch has.
+    /// Returns `None` for types that neither NumPy nor torch supports.
     pub(crate) fn of_engine(py: Python<'_>, dtype: dtype::DType) -> Option<PyResult<Self>> {
         Self::of_dlpack(py, DType { code: dtype.kind() as u8, bits: 8 * dtype.size() as u8, lanes: 1 })
     }
@@ -70,23 +70,24 @@ impl Kind {
     }
 }
 
-/// How the elements of a field are divided among the samples.
+/// How many elements of a field a sample has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "only files have fields of any length"))]
 pub(crate) enum Form {
-    /// Each sample has this number of bytes. The engine need not know more: it copies them, and Python gives them their meaning.
+    /// Each sample has exactly this many bytes. The engine only copies them; Python knows their
+    /// type.
     Fixed(usize),
-    /// Each sample has any number of elements, of this type.
+    /// Each sample has any number of elements of this type.
     Items(dtype::DType, Room),
-    /// Each sample has a string of any length, in UTF-8.
+    /// Each sample has a UTF-8 string of any length.
     Text(Room),
 }
 
-/// The elements that a batch has room for, per sample of a full batch.
+/// The number of elements that a batch reserves memory for, for each sample of a full batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) items: usize,
-    /// Whether a sample may have more than this.
+    /// Whether a sample may have more elements than that.
     pub(crate) exceeded: bool,
 }
 
@@ -98,7 +99,7 @@ impl Room {
 }
 
 impl Form {
-    /// Changes the room to what the samples of another dataset need, too.
+    /// Enlarges the reserved memory to what the samples of another dataset need.
     pub(crate) fn widen(&mut self, other: Self) {
         match (self, other) {
             (Self::Items(_, room), Self::Items(_, other)) | (Self::Text(room), Self::Text(other)) => room.widen(other),
@@ -111,7 +112,7 @@ impl Form {
     }
 }
 
-/// A form is a declaration, and never written as a sample.
+/// Declares the field of a form. Samples of this type are never written.
 impl Sample for Form {
     type Schema = ();
 
@@ -136,20 +137,20 @@ impl Sample for Form {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) kind: Kind,
-    /// The dimensions, if the form is fixed.
+    /// The dimensions, if the form is `Fixed`.
     pub(crate) shape: Box<[usize]>,
     pub(crate) form: Form,
 }
 
 impl Field {
-    /// Makes a field that has this shape in each sample.
+    /// Creates a field that has this shape in each sample.
     pub(crate) fn fixed(kind: Kind, shape: &[usize]) -> Result<Self, String> {
         let product = shape.iter().try_fold(kind.size, |bytes, &dim| bytes.checked_mul(dim));
         let bytes = product.filter(|&bytes| bytes <= isize::MAX as usize).ok_or("has rows that are too large")?;
         Ok(Self { kind, shape: shape.into(), form: Form::Fixed(bytes) })
     }
 
-    /// Whether the samples of both fields have the same types and shapes.
+    /// Returns whether both fields have the same type and shape.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.dtype() == other.dtype()
             && self.kind.size == other.kind.size
@@ -157,7 +158,7 @@ impl Field {
             && self.form.is_fixed() == other.form.is_fixed()
     }
 
-    /// Returns the name of the type; for strings, Python's.
+    /// Returns the name of the element type; `"str"` for strings.
     pub(crate) fn dtype(&self) -> &str {
         match self.form {
             Form::Text(_) => "str",
@@ -165,7 +166,8 @@ impl Field {
         }
     }
 
-    /// Returns the dimensions of a sample, of which one that may have any length is `None`. A text has none.
+    /// Returns the dimensions in a sample, where `None` stands for any length. A string has no
+    /// dimensions.
     pub(crate) fn dims(&self) -> Vec<Option<usize>> {
         match self.form {
             Form::Items(..) => vec![None],
@@ -173,7 +175,7 @@ impl Field {
         }
     }
 
-    /// Describes the field, as in `uint8 [28, 28]`.
+    /// Describes the field, for example as `uint8 [28, 28]`.
     pub(crate) fn about(&self) -> String {
         let dims: Vec<_> =
             self.dims().into_iter().map(|dim| dim.map_or("None".to_owned(), |dim| dim.to_string())).collect();
@@ -181,7 +183,7 @@ impl Field {
     }
 }
 
-/// What is used of NumPy.
+/// The functions and classes of NumPy that are used.
 pub(crate) struct NumPy {
     pub(crate) array: Py<PyAny>,
     pub(crate) asarray: Py<PyAny>,

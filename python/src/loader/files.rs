@@ -1,4 +1,4 @@
-//! Samples in files, of all formats of slotline-sources.
+//! Samples in files of all formats that slotline-sources supports.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -28,26 +28,27 @@ use super::field::{Field, Form, Kind, Room};
 use super::source::{Blocks, Image, Opening, Reading};
 use super::watched::watched;
 
-/// Samples in files.
+/// A dataset of files that are read by index.
 #[derive(Debug)]
 pub(crate) struct Files {
     records: Records<dyn Format>,
-    /// The same, with their pictures, and how these are decoded.
+    /// The same records with decoded pictures, and a description of the decoding.
     pictures: Option<Box<(Pictures, String)>>,
     fields: Box<[Field]>,
-    /// How far apart blocks of tokens begin, if they overlap or leave some out; otherwise 0. (With an `Option` here, it takes
-    /// more instructions to find out which node it is, for each sample.)
+    /// The distance in tokens between the starts of blocks, if it differs from the block size;
+    /// otherwise 0. (An `Option` would add instructions to every match on `Node`, which happens for
+    /// each sample.)
     stride: usize,
 }
 
 impl Files {
-    /// Opens files whose format is detected.
+    /// Opens files, and detects their format.
     pub(crate) fn open(py: Python<'_>, path: &Path, options: &OpenOptions, reading: &Reading) -> PyResult<Self> {
         let (path, options) = (path.to_owned(), options.clone());
         Self::of(py, reading, move || options.open(path))
     }
 
-    /// Opens a folder with a folder of files for each class.
+    /// Opens a folder with one folder of files for each class.
     pub(crate) fn folder(
         py: Python<'_>,
         path: &Path,
@@ -63,7 +64,7 @@ impl Files {
         Self::of(py, reading, move || Ok(options.open(path)?.erased()))
     }
 
-    /// Opens files of tokens.
+    /// Opens token files.
     pub(crate) fn tokens(py: Python<'_>, paths: Vec<PathBuf>, blocks: &Blocks, reading: &Reading) -> PyResult<Self> {
         let mut options = BlockOptions::new(blocks.size).labels(blocks.labels).widen(blocks.widen);
         if let Some(stride) = blocks.stride {
@@ -107,7 +108,8 @@ impl Files {
         Ok(Self { records, pictures, fields, stride: 0 })
     }
 
-    /// Returns the name of the format, with what decides which samples are in the files.
+    /// Returns the name of the format, with the options that determine which samples the files
+    /// contain.
     pub(crate) fn format(&self) -> String {
         let format: &dyn Any = self.records.format();
         let names = [
@@ -130,7 +132,7 @@ impl Files {
         }
     }
 
-    /// Returns how pictures are decoded, and which field they are.
+    /// Returns the description of how pictures are decoded, and the name of their field.
     pub(crate) fn image(&self) -> Option<String> {
         let (pictures, image) = &**self.pictures.as_ref()?;
         Some(format!("{image} of {}", self.names().get(pictures.field())?))
@@ -149,7 +151,7 @@ impl Files {
         self.records.format().fields().as_slice().iter().map(|field| field.name.clone()).collect()
     }
 
-    /// Returns the names of the classes, if it is a folder of them.
+    /// Returns the class names, for a folder of classes.
     pub(crate) fn classes(&self) -> Option<Vec<String>> {
         let format: &dyn Any = self.records.format();
         Some(format.downcast_ref::<Folder>()?.classes().to_vec())
@@ -178,7 +180,7 @@ impl Files {
         })
     }
 
-    /// Whether they are in a bucket or on a web server.
+    /// Returns whether the files are in a bucket or on a web server.
     pub(crate) fn is_remote(&self) -> bool {
         self.records.format().files().is_remote()
     }
@@ -195,7 +197,7 @@ impl Files {
         self.pictures.is_none() && self.records.reads_many()
     }
 
-    /// Writes some samples, from the first on, and returns how many.
+    /// Writes the first of these samples that can be written together, and returns their number.
     pub(crate) fn write_some(&self, indices: &[usize], rows: &mut RowsMut<'_>) -> usize {
         rows.untyped();
         self.records.write_some(indices, rows)
@@ -206,13 +208,14 @@ impl Files {
     }
 }
 
-/// Returns how files are opened.
+/// Converts the options of `slotline.open` for slotline-sources.
 pub(crate) fn options(py: Python<'_>, opening: Opening) -> PyResult<OpenOptions> {
     parsed(opening).map_err(|error| failure::data(py, &error))
 }
 
 fn parsed(opening: Opening) -> Result<OpenOptions, Error> {
-    // SAFETY: `open` tells the program to leave Arrow files alone while they are used.
+    // SAFETY: the documentation of `slotline.open` forbids the program to modify Arrow files while
+    // they are used.
     let mut options = unsafe { OpenOptions::new().map_arrow() }
         .skip_incomplete(opening.skip_incomplete)
         .missing_end(opening.missing_end)
@@ -262,7 +265,8 @@ pub(crate) fn write_fields(fields: &[Field], record: &Record<'_>, row: &mut Row<
     write_some(fields, record, row, |_, _, _| Ok(false))
 }
 
-/// Writes the fields of a record, of which `own` may write some, by their places and sizes.
+/// Writes the fields of a record. `own` is called with the position and size of each field, and
+/// returns whether it has written the field itself.
 fn write_some(
     fields: &[Field],
     record: &Record<'_>,
@@ -287,7 +291,8 @@ fn write_some(
     Ok(())
 }
 
-/// Decodes the pictures in a field of the records. Returns what a state says of it, too.
+/// Decodes the pictures in a field of the records. Also returns the description that a state
+/// contains.
 fn decoded(records: &Records<dyn Format>, image: &Image) -> Result<(Pictures, String), String> {
     let (text, field, dtype, channels_last) = image;
     let dtype: DType = dtype.parse().map_err(|_| format!("pictures of type {dtype}"))?;
@@ -299,7 +304,7 @@ fn decoded(records: &Records<dyn Format>, image: &Image) -> Result<(Pictures, St
     Ok((pictures, format!("{text} as {dtype}{last}")))
 }
 
-/// Describes a field for Python.
+/// Returns a field's description for Python.
 pub(crate) fn described(py: Python<'_>, RecordField { name, kind }: &RecordField) -> PyResult<Field> {
     let invalid = |what: &str| failure::invalid(py, format!("field {name:?} {what}"));
     let of = |dtype: DType| {
@@ -319,7 +324,7 @@ pub(crate) fn described(py: Python<'_>, RecordField { name, kind }: &RecordField
 }
 
 impl Reading {
-    /// Opens files, with requests as these options say.
+    /// Calls `open` with these limits on requests.
     #[cfg(feature = "remote")]
     pub(crate) fn limited<T>(&self, open: impl FnOnce() -> T) -> T {
         let (most, timeout, redirects) = self.requests;
@@ -339,7 +344,7 @@ impl Reading {
     }
 }
 
-/// Keeps objects on a local disk, if there is a folder for them.
+/// Adds the cache on a local disk, if one is configured.
 #[cfg(feature = "remote")]
 fn cached(records: Records<dyn Format>, reading: &Reading) -> Result<Records<dyn Format>, Error> {
     Ok(match &reading.cache {

@@ -1,11 +1,13 @@
-//! A thread that loads in place of the loop's, which meanwhile looks for signals.
+//! A thread that loads batches in place of the loop's thread, which meanwhile checks for signals.
 //!
-//! Python handles signals, such as that of Ctrl-C, in the main thread, and nothing can stop what that loads. So where
-//! loading takes long, another thread does it. It is asked for 50 ms at a time, and works as the loop's thread would: the
-//! batches are the same. What it has loaded for a loop that was interrupted meanwhile, it keeps for the next one.
+//! Python handles signals, such as Ctrl-C's, in the main thread, but loading in that thread cannot
+//! be interrupted. So where loading takes long, another thread does it. The loop's thread waits for
+//! it in steps of 50 ms. The batches are the same as if the loop's thread had loaded them. A batch
+//! that is finished after the loop was interrupted is kept for the next request.
 //!
-//! A handover to the thread costs about 20 µs, which may be more than a batch. So handovers have a time budget, to which long
-//! loads add a share of their time; loads from files in a network are always handed over.
+//! Handing a load to this thread costs about 20 µs, which may be more than the load itself. So
+//! handovers have a time budget, to which loads that take long add a share of their time. Loads of
+//! files on a network are always handed over.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,21 +17,21 @@ use std::time::Duration;
 use super::engine::PassSlot;
 use super::pass::Next;
 
-/// What one handover to the thread costs, in nanoseconds, and the largest budget for handovers.
+/// The cost of one handover to the thread, and the largest budget for handovers, in nanoseconds.
 const HANDOVER: u64 = 20_000;
 const MAX_BUDGET: u64 = 64 * HANDOVER;
-/// A load that takes longer than this adds this part of its time to the budget.
+/// A load that takes at least this long adds `1 / SHARE` of its time to the budget.
 const LONG: Duration = Duration::from_millis(1);
 const SHARE: u64 = 64;
 
-/// The thread, which is started when it is first asked.
+/// The helper thread, which is started on the first handover.
 pub(crate) struct HelperThread {
     mailbox: Arc<Mailbox>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The budget for handovers, in nanoseconds.
     budget: AtomicU64,
     is_always_due: bool,
-    /// Whether loads may take long at all.
+    /// Whether loads may take long at all; otherwise the thread is never used.
     pub(crate) is_needed: bool,
 }
 
@@ -37,7 +39,7 @@ pub(crate) struct HelperThread {
 struct Mailbox {
     job: Mutex<Job>,
     changed: Condvar,
-    /// Whether there is work, or a result.
+    /// Whether there is work or a result.
     is_used: AtomicBool,
 }
 
@@ -46,11 +48,11 @@ enum Job {
     #[default]
     None,
     Asked(Arc<PassSlot>, Duration),
-    /// The thread is at it.
+    /// The thread is working.
     Begun,
-    /// The result.
+    /// The result of the work.
     Done(Next),
-    /// There will be no more.
+    /// The thread has to end.
     Closed,
 }
 
@@ -65,7 +67,7 @@ impl Mailbox {
         std::mem::replace(work, new)
     }
 
-    /// Does what it is asked for, until there will be no more.
+    /// Does the work it is given, until it has to end.
     fn serve(&self) {
         loop {
             let mut work = self.lock();
@@ -80,36 +82,38 @@ impl Mailbox {
             drop(work);
             let next = slot.load_ahead(patience);
             let mut work = self.lock();
-            // Otherwise the loop has left.
+            // If the state is another one, the loop has abandoned the work.
             if let Job::Begun = *work {
                 self.put(&mut work, Job::Done(next));
             }
             drop(work);
-            // It may be the last one who has it.
+            // This may be the last reference to the slot.
             drop(slot);
         }
     }
 }
 
 impl HelperThread {
-    /// `is_needed`: whether loads may take long, of which it then does the first ones; `is_always_due`: whether any may.
+    /// `is_needed`: whether loads may take long, so that the first ones are handed over.
+    /// `is_always_due`: whether every load is handed over.
     pub(crate) fn new(is_needed: bool, is_always_due: bool) -> Self {
         let budget = AtomicU64::new(MAX_BUDGET / 4);
         Self { mailbox: Arc::default(), thread: Mutex::default(), budget, is_always_due, is_needed }
     }
 
-    /// Whether it is at work, or has a result.
+    /// Returns whether the thread is working or has a result.
     pub(crate) fn is_used(&self) -> bool {
         self.mailbox.is_used.load(Ordering::Relaxed)
     }
 
-    /// Whether the budget allows to hand the next load over, which it then pays for.
+    /// Returns whether the budget allows to hand over the next load, and subtracts the cost of a
+    /// handover.
     pub(crate) fn is_due(&self) -> bool {
         let pay = |budget: u64| budget.checked_sub(HANDOVER);
         self.is_always_due || self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok()
     }
 
-    /// Adds to the budget after a load that took so long.
+    /// Adds to the budget after a load that took this long.
     pub(crate) fn add_to_budget(&self, took: Duration) {
         if took >= LONG {
             let share = took.as_nanos() as u64 / SHARE;
@@ -118,12 +122,13 @@ impl HelperThread {
         }
     }
 
-    /// Returns the result, and asks for it first if nobody has: `None` if it takes longer than `patience`. The pass has ended if
-    /// it is `over`: what is there then is for the next one.
+    /// Returns the result of the current work, and starts that work if necessary. Returns `None` if
+    /// it takes longer than `patience`. If `over` is set, the pass has ended, and the result
+    /// belongs to the next pass.
     pub(crate) fn load(&self, slot: &Arc<PassSlot>, patience: Duration, over: &AtomicBool) -> Option<Next> {
         let is_over = || over.load(Ordering::Relaxed);
         if !self.is_running() {
-            // There can be no thread.
+            // The thread cannot be started, so load here.
             let mut engine = slot.lock();
             return Some(if is_over() { None } else { engine.loader.help_within(patience) });
         }
@@ -140,7 +145,7 @@ impl HelperThread {
         if is_over() {
             return Some(None);
         }
-        // Another thread may have taken it.
+        // Another thread may have taken the result.
         let Job::Done(_) = *work else { return None };
         slot.forget_kept();
         match self.mailbox.put(&mut work, Job::None) {
@@ -149,7 +154,7 @@ impl HelperThread {
         }
     }
 
-    /// Starts the thread, if there is none.
+    /// Starts the thread if it is not running. Returns whether it is running.
     fn is_running(&self) -> bool {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
@@ -160,7 +165,8 @@ impl HelperThread {
         thread.is_some()
     }
 
-    /// Drops the work or the result. Returns whether it is at work, which it does not interrupt.
+    /// Drops the work or the result. Returns whether the thread is still working, which is not
+    /// interrupted.
     pub(crate) fn leave(&self) -> bool {
         let mut work = self.mailbox.lock();
         let is_at_work = matches!(*work, Job::Begun);
@@ -170,7 +176,8 @@ impl HelperThread {
         is_at_work
     }
 
-    /// Ends the thread, which has nothing to do: it would keep the slot. `is_here`: whether this process has it.
+    /// Ends the idle thread, since it would keep the slot alive. `is_here`: whether the thread
+    /// belongs to this process.
     pub(crate) fn end(&mut self, is_here: bool) {
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
@@ -179,7 +186,7 @@ impl HelperThread {
         }
         let left = self.mailbox.put(&mut self.mailbox.lock(), Job::Closed);
         drop(left);
-        // It may be the one who drops the slot.
+        // The slot may be dropped by the thread itself, which cannot join itself.
         if thread.thread().id() != std::thread::current().id() {
             _ = thread.join();
         }

@@ -1,16 +1,20 @@
-//! `slotline.Loader`: datasets of arrays and files that are described from Python, and loaded by the engine's threads.
+//! The native part of `slotline.Loader`: datasets of arrays and files, loaded by the threads of the
+//! `slotline` crate. The crate's loader is called the engine here.
 //!
-//! - `field`: what the fields of a sample hold. `column`: an array in memory, whose rows are read where they are; `files`:
-//!   samples in files; `stream`: packed tars; `watched`: opening them; `source`: datasets of these.
-//! - `options`: the options of a loader, and the engine's builder made of them.
-//! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass; `helper`: a thread that
-//!   loads in place of the loop's.
-//! - `ranks`: which of several processes this is, and one state for all of them.
-//! - `output`: batches as arrays and tensors; `tensor`: the objects that share a batch's memory with other libraries.
-//! - `failure`: the engine's errors as exceptions.
+//! - Datasets: `field` describes the fields of a sample, `column` is an array in memory whose rows
+//!   are read in place, `files` reads samples in files, `stream` reads compressed tars, `watched`
+//!   opens files interruptibly, and `source` combines these to datasets.
+//! - `options`: the options of a loader, and the engine's builder with these options.
+//! - Running: `engine` is the loader, which keeps one engine for its latest pass. `pass` is an
+//!   iterator over one pass. `helper` is a thread that loads in place of the loop's thread.
+//! - `ranks`: finding this process's rank, and merging the states of all ranks.
+//! - `output`: batches as arrays and tensors. `tensor`: the objects that share a batch's memory
+//!   with other libraries.
+//! - `failure`: the engine's errors as Python exceptions.
 //!
-//! The engine's threads never touch Python. What they read is kept by Python objects, which are released only by threads
-//! that are attached to the interpreter. A batch is kept by what was made of it, and given back without Python.
+//! The engine's threads never call Python. Python objects own the memory that these threads read,
+//! and are released only by threads that are attached to the interpreter. The arrays and tensors of
+//! a batch keep it alive, and it is returned without Python.
 
 mod column;
 mod engine;

@@ -1,4 +1,4 @@
-//! A build that reads no files, except arrays.
+//! Replacements for `files` and `stream` in a build without the feature `files`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use super::field::Field;
 use super::options::Options;
 use super::source::{Blocks, Opening, Reading};
 
-/// Samples in files, of which there are none.
+/// A dataset of files. It has no values, since this build cannot open files.
 #[derive(Debug)]
 pub(crate) enum Files {}
 
@@ -22,7 +22,7 @@ fn missing(py: Python<'_>) -> PyErr {
     failure::invalid(py, "this build of slotline has no formats of files; build it with the cargo feature `files`")
 }
 
-/// Samples of packed tars, of which there are none.
+/// A dataset of compressed tars. It has no values, since this build cannot open files.
 #[derive(Debug)]
 pub(crate) enum Stream {}
 
@@ -48,7 +48,7 @@ impl Stream {
     }
 }
 
-/// Returns how files are opened.
+/// Returns the error that this build cannot open files.
 pub(crate) fn options(py: Python<'_>, _: Opening) -> PyResult<()> {
     Err(missing(py))
 }

@@ -1,4 +1,4 @@
-//! The options of a loader, and the engine's builder made of them.
+//! The options of a loader, and the engine's builder with these options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use slotline::{Loader, Ranks};
 use super::failure;
 use super::source::Node;
 
-/// The options that were checked.
+/// The options of a loader after they were checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) batch_size: Option<usize>,
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     pub(crate) affinity: Affinity,
 }
 
-/// The names of `on_error`.
+/// Parses the option `on_error`.
 pub(crate) fn on_error(py: Python<'_>, name: &str) -> PyResult<OnError> {
     let budget = Budget::default();
     match name {
@@ -53,7 +53,7 @@ pub(crate) fn on_held(py: Python<'_>, name: &str) -> PyResult<OnHeld> {
     }
 }
 
-/// `None`, `"spread"` or a list of cores.
+/// Parses the option `affinity`: `None`, `"spread"` or a list of CPU cores.
 pub(crate) fn affinity(cores: Option<&Bound<'_, PyAny>>) -> PyResult<Affinity> {
     let Some(cores) = cores else { return Ok(Affinity::Off) };
     if let Ok(name) = cores.extract::<String>() {
@@ -77,7 +77,7 @@ pub(crate) fn timeout(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
 }
 
 impl Options {
-    /// Checks what the engine does not check.
+    /// Checks the combinations of options that the engine does not check.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         let drawn = self.replacement || self.num_samples.is_some();
         let option = if self.replacement { "replacement" } else { "num_samples" };
@@ -93,7 +93,7 @@ impl Options {
         Ok(())
     }
 
-    /// Applies the options that datasets of all kinds have to a builder of the engine.
+    /// Applies the options that all kinds of datasets support to a builder.
     pub(crate) fn apply<D>(&self, builder: Builder<D>, generator: &SharedGenerator) -> Builder<D> {
         let mut builder = builder
             .batch_size(self.batch_size)
@@ -115,7 +115,7 @@ impl Options {
         builder
     }
 
-    /// Returns a builder of the engine with these options.
+    /// Returns the engine's builder with these options.
     pub(crate) fn builder(
         &self,
         node: &Arc<Node>,
@@ -133,7 +133,7 @@ impl Options {
         })
     }
 
-    /// Whether a pass is not one permutation of the dataset.
+    /// Returns whether a pass is something other than one permutation of the dataset.
     fn is_drawn(&self) -> bool {
         self.replacement || self.num_samples.is_some()
     }
@@ -143,8 +143,8 @@ impl Options {
         self.num_samples.map_or(Ok(sampler.clone()), |num_samples| sampler.num_samples(num_samples))
     }
 
-    /// Returns how many words of the loader's generator a pass draws: for its base seed, and for its order. A stream has no
-    /// order of indices.
+    /// Returns how many words of the loader's generator a pass draws, for its base seed and its
+    /// order. A stream has no order of indices.
     pub(crate) fn words(&self, len: Option<usize>) -> Result<u64, SamplerError> {
         let generator = SharedGenerator::from(Generator::from_seed(0));
         generator.lock().random_i64();

@@ -1,7 +1,8 @@
-//! Batches as arrays and tensors of Python, which share the batch's memory.
+//! Batches as Python arrays and tensors that share the batch's memory.
 //!
-//! A field of any length is a list of arrays, one for each sample, or of strings. The samples lie one after another in
-//! the batch's memory, so that all of a field can also be one array, with the offsets of the samples.
+//! A field of varying length is a list with one array for each sample, or a list of strings. The
+//! samples are contiguous in the batch's memory, so the whole field can also be returned as one
+//! array with the samples' offsets.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,22 +20,22 @@ use super::tensor::{Memory, Tensor};
 use crate::dlpack::{DType, Owner, Torch};
 use crate::pool::Copied;
 
-/// What the fields of a batch become.
+/// The library whose arrays or tensors the fields of a batch become.
 enum Library {
-    /// Arrays: `numpy.ndarray`.
+    /// `numpy.ndarray`, whose constructor makes the arrays.
     NumPy(Py<PyAny>),
     Torch(Torch),
     DLPack,
 }
 
-/// The type of an array's elements.
+/// The element type of an array or tensor.
 struct Elements {
     /// NumPy's dtype, for arrays.
     numpy: Option<Py<PyAny>>,
-    /// The type for tensors.
+    /// DLPack's type, for tensors.
     kind: DType,
     name: Box<str>,
-    /// The bytes of one.
+    /// The size of an element in bytes.
     size: usize,
 }
 
@@ -49,33 +50,33 @@ impl Elements {
     }
 }
 
-/// How the elements are divided among the samples.
+/// The dimensions of a field in a batch.
 enum Shape {
     Fixed {
-        /// The dimensions, with that of the rows first if there is one.
+        /// The dimensions, beginning with that of the rows unless samples are not batched.
         dims: Box<[i64]>,
-        /// The same, for a whole batch.
+        /// The dimensions of a full batch as a Python tuple.
         whole: Py<PyTuple>,
     },
     Items,
     Text,
 }
 
-/// One field of every batch.
+/// One field of each batch.
 struct Field {
     elements: Elements,
     shape: Shape,
 }
 
-/// How a loader's batches look in Python.
+/// How a loader's batches are represented in Python.
 pub(crate) struct Output {
     library: Library,
     fields: Vec<Field>,
-    /// `None`: a batch is a tuple.
+    /// The names of the fields; `None` if a batch is a tuple.
     names: Option<Vec<Py<PyString>>>,
-    /// The rows of a whole batch; `None`: samples are not batched.
+    /// The number of rows in a full batch; `None` if samples are not batched.
     rows: Option<usize>,
-    /// The type of offsets, if fields of any length are one array with offsets.
+    /// The type of offsets, if fields of varying length become one array with offsets.
     offsets: Option<Elements>,
 }
 
@@ -136,7 +137,7 @@ impl Output {
         Ok(Self { library: found, fields, names, rows, offsets })
     }
 
-    /// Makes a batch of Python.
+    /// Converts a batch to Python objects.
     pub(crate) fn make<'py>(&self, py: Python<'py>, batch: Batch<Dynamic>) -> PyResult<Bound<'py, PyAny>> {
         let batch = Arc::new(batch);
         let mut fields = self.fields.iter().enumerate().map(|(place, field)| self.field(py, place, field, &batch));
@@ -160,7 +161,7 @@ impl Output {
         batch: &Arc<Batch<Dynamic>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let columns = batch.columns();
-        // A pointer and no reference, since the owner of the field may write to it.
+        // A pointer instead of a reference, since the owner of the field may write to it.
         let (_, memory) = columns.raw(place).expect("the field was declared");
         let owner = || Owner::Batch(batch.clone());
         if let Shape::Fixed { dims, whole } = &field.shape {
@@ -176,7 +177,7 @@ impl Output {
         if let Some(kind) = &self.offsets {
             let total = offsets.last().copied().unwrap_or_default();
             let values = self.array(py, &field.elements, memory, (&[total], None), owner())?;
-            // A copy, since the engine relies on its own.
+            // A copy, since the engine relies on its own offsets.
             let bytes = size_of_val(offsets);
             // SAFETY: `bytes` is the size of `offsets`.
             let copy = Arc::new(unsafe { Copied::new(offsets.as_ptr().cast(), bytes)? });
@@ -194,7 +195,7 @@ impl Output {
         }
     }
 
-    /// Makes an array of each sample.
+    /// Returns an array for each sample.
     fn items<'py>(
         &self,
         py: Python<'py>,
@@ -205,7 +206,7 @@ impl Output {
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let pairs = offsets.windows(2).map(|pair| (pair[0], pair[1]));
         if let Library::NumPy(_) = self.library {
-            // A slice of an array is made faster than an array.
+            // Slicing a NumPy array is faster than creating one.
             let total = offsets.last().copied().unwrap_or_default();
             let all = self.array(py, elements, memory, (&[total], None), owner)?;
             return pairs.map(|(start, end)| all.get_item(PySlice::new(py, start as isize, end as isize, 1))).collect();
@@ -220,8 +221,8 @@ impl Output {
         pairs.map(sample).collect()
     }
 
-    /// Makes an array of memory that holds its elements, and that nobody else accesses while the owner exists. `dims` may
-    /// be there as a tuple, too.
+    /// Creates an array over memory that contains its elements, and that no other code accesses
+    /// while the owner exists. `dims` may also be given as a tuple.
     fn array<'py>(
         &self,
         py: Python<'py>,
@@ -240,7 +241,8 @@ impl Output {
                 }
             }
             Library::Torch(torch) => {
-                // SAFETY: all callers pass memory with the elements, which nobody else accesses while the owner exists.
+                // SAFETY: all callers pass memory that contains the elements, and that no other
+                // code accesses while the owner exists.
                 unsafe { torch.make(py, start, elements.kind, (dims, None), owner) }
             }
             Library::DLPack => {
@@ -250,9 +252,9 @@ impl Output {
     }
 }
 
-/// Makes a string of each sample.
+/// Returns a string for each sample.
 fn texts<'py>(py: Python<'py>, memory: NonNull<[u8]>, offsets: &[i64]) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    // SAFETY: the memory is the batch's, and no array was made of it.
+    // SAFETY: the memory belongs to the batch, and no array refers to it.
     let bytes = unsafe { memory.as_ref() };
     let text = |pair: &[i64]| PyString::from_bytes(py, &bytes[pair[0] as usize..pair[1] as usize]);
     offsets.windows(2).map(|pair| Ok(text(pair)?.into_any())).collect()

@@ -16,46 +16,50 @@ use super::failure;
 use super::options::Options;
 use super::output::Output;
 
-/// How long a thread waits before it looks for signals, such as that of Ctrl-C.
+/// How long a thread waits before it checks for signals, such as that of Ctrl-C.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
-/// Does what Python does between two instructions: looks for signals, and, without a global lock, ends the objects that this
-/// thread has made and another one has dropped. Batches are among them, and a loop may wait for their memory.
+/// Does what Python does between two instructions: checks for signals and, in an interpreter
+/// without a global lock, frees objects of this thread that another thread has dropped. Batches are
+/// among them, and a loop may be waiting for their memory.
 pub(crate) fn look_up(py: Python<'_>) -> PyResult<()> {
     py.check_signals()?;
     py.eval(c"None", None, None).map(drop)
 }
 
-/// The batches of one pass. Several threads may take batches from it; each batch goes to one of them.
+/// An iterator over the batches of one pass. Several threads may share it; each batch goes to one
+/// of them.
 #[pyclass(module = "slotline", frozen)]
 pub(crate) struct Pass {
     slot: Arc<PassSlot>,
     output: Arc<Output>,
-    /// How long the loop waits for a batch; zero if there is no limit.
+    /// How long the loop waits for a batch; zero for no limit.
     timeout: Duration,
     on_held: OnHeld,
-    /// Whether what the loop's thread loads may take long.
+    /// Whether loads by the loop's own thread may take long.
     may_be_slow: bool,
     on_error: OnError,
-    /// How many samples could not be read before this pass.
+    /// The number of samples that could not be read before this pass.
     bad_before: u64,
-    /// Set before the engine is left. While its lock is held and this is not set, the engine is at this pass: another thread may
-    /// end it, and the loader begin the next one, while this one waits.
+    /// Set before the engine is released. While the engine's lock is held and this is not set, the
+    /// engine runs this pass: other threads may end the pass and begin the next one while this
+    /// thread waits.
     over: AtomicBool,
-    /// What the program has not got, since a handler of a signal raised; the last one is the first to come.
+    /// Outcomes that were not delivered because a signal handler raised an exception; the last one
+    /// is delivered first.
     returned: Mutex<Vec<Outcome>>,
-    /// Whether there may be any, which is faster to find out.
+    /// Whether `returned` may contain any, which is faster to check.
     has_returned: AtomicBool,
 }
 
-/// A batch as Python gets it, or the error instead of it, and the number of the batch.
+/// A batch for Python, or the error in its place, with the number of the batch.
 type Outcome = (Result<Py<PyAny>, Box<PyErr>>, Option<usize>);
 
-/// The next batch, or why there is none; `None` at the end.
+/// The next batch, or the error in its place; `None` at the end.
 pub(crate) type Next = Option<Result<Batch<Dynamic>, Error>>;
 
 impl Pass {
-    /// Makes the iterator over the pass that the engine in this slot has begun.
+    /// Creates the iterator over the pass that the engine in this slot has begun.
     pub(crate) fn new(slot: Arc<PassSlot>, output: Arc<Output>, options: &Options) -> Self {
         let Options { timeout, on_held, on_error, num_workers, in_order, .. } = *options;
         let loads = num_workers == 0 || in_order && timeout.is_zero();
@@ -65,7 +69,7 @@ impl Pass {
         Self { slot, output, timeout, on_held, may_be_slow, on_error, bad_before, over, returned, has_returned }
     }
 
-    /// Takes the next batch if it is ready, which needs no time.
+    /// Returns the next batch if it is ready, without waiting.
     fn ready(&self) -> Next {
         if self.may_be_slow && self.slot.helper.is_used() {
             return None;
@@ -78,7 +82,7 @@ impl Pass {
         engine.loader.next_within(Duration::ZERO)
     }
 
-    /// Whether the engine only gave up waiting, for now.
+    /// Returns whether the error only means that the batch is not ready yet.
     fn is_late(&self, error: &Error) -> bool {
         match error {
             Error::Timeout { .. } => true,
@@ -87,7 +91,7 @@ impl Pass {
         }
     }
 
-    /// Waits for the next batch, or loads it, while other threads may use the interpreter.
+    /// Waits for the next batch, or loads it, while other threads may run Python.
     fn wait(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
         let begun = Instant::now();
         loop {
@@ -125,7 +129,8 @@ impl Pass {
         }
     }
 
-    /// Takes the next batch. Returns `None` at the end, and fails if the handler of a signal does.
+    /// Takes the next batch. Returns `None` at the end, and an error if a signal handler raises
+    /// one.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
         match self.ready() {
             Some(Ok(batch)) => Ok(Some(self.made(py, batch))),
@@ -171,7 +176,8 @@ impl Pass {
         (Err(Box::new(failure::run(py, &error))), failure::batch(&error))
     }
 
-    /// Ends the pass after its last batch, and warns of samples that could not be read.
+    /// Ends the pass after its last batch, and issues a warning about samples that could not be
+    /// read.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         let what = match self.on_error {
             OnError::Skip(_) => "left out",
@@ -194,7 +200,7 @@ impl Pass {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Gives the engine back to the loader.
+    /// Releases the engine for the loader's next pass.
     fn leave(&self) {
         if !self.over.swap(true, Ordering::Relaxed) {
             self.slot.leave();
@@ -227,7 +233,8 @@ impl Pass {
                 }
             },
         };
-        // Python looks for signals before the program has stored what it gets. If a handler raised then, that would be lost.
+        // Python checks for signals before the program stores the returned value. If a handler
+        // raised then, the batch would be lost.
         if let Err(raised) = py.check_signals() {
             self.put_back(outcome);
             return Err(raised);
@@ -239,7 +246,7 @@ impl Pass {
         self.remaining(py)
     }
 
-    /// The number of batches of this pass that the loop has not got yet.
+    /// Returns the number of batches that the loop has not received yet.
     fn remaining(&self, py: Python<'_>) -> PyResult<usize> {
         if self.is_over() {
             return Ok(0);
@@ -247,7 +254,8 @@ impl Pass {
         self.slot.left().ok_or_else(|| failure::forked(py))?.ok_or_else(failure::no_len)
     }
 
-    /// Ends the pass: the threads stop, and no more batches come. An iterator that is dropped does the same.
+    /// Ends the pass: the threads stop, and no more batches come. Dropping the iterator does the
+    /// same.
     fn close(&self) {
         self.leave();
         self.returned().clear();

@@ -1,4 +1,5 @@
-//! The processes that load a dataset together: which one this is, and their states as one.
+//! The ranks of a distributed run: finding this process's rank, and merging the states of all
+//! ranks.
 
 use pyo3::prelude::*;
 use slotline::Ranks;
@@ -7,10 +8,10 @@ use slotline_python_shielded::shielded;
 
 use super::failure;
 
-/// Rank, world size, the same two on this machine, and the launcher.
+/// Rank, world size, local rank, local world size, and the launcher's name.
 type Found = (usize, usize, Option<usize>, Option<usize>, String);
 
-/// Returns what the launcher of this process has put into its environment.
+/// Returns the rank that the launcher of this process has put into its environment.
 #[shielded]
 #[pyfunction]
 pub(crate) fn ranks_from_env(py: Python<'_>) -> PyResult<Option<Found>> {
@@ -21,7 +22,7 @@ pub(crate) fn ranks_from_env(py: Python<'_>) -> PyResult<Option<Found>> {
     }))
 }
 
-/// Makes one state, as JSON, of those of all ranks.
+/// Merges the states of all ranks into one, as JSON.
 #[shielded]
 #[pyfunction]
 pub(crate) fn merge_states(py: Python<'_>, states: Vec<String>) -> PyResult<String> {

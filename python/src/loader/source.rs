@@ -1,4 +1,4 @@
-//! Datasets of arrays and files, and what is made of them.
+//! Datasets of arrays and files, and their combinations.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -19,20 +19,20 @@ use super::files::{Files, options};
 use super::stream::Stream;
 use super::watched::watched;
 
-/// Where samples are.
+/// A dataset, or a combination of datasets.
 #[derive(Debug)]
 pub(crate) enum Node {
-    /// A sample is a row of each column, which have equal lengths.
+    /// Arrays of equal length; a sample is a row of each.
     Columns {
         columns: Box<[Column]>,
         rows: usize,
     },
     Files(Files),
-    /// Samples that have no indices.
+    /// Samples without indices.
     Stream(Stream),
     Subset(Subset<Arc<Node>>),
     Concat(ConcatDataset<Arc<Node>>),
-    /// A sample has the fields of a sample of each part.
+    /// Datasets of equal length; a sample has the fields of a sample of each.
     Stack(Box<[Arc<Node>]>),
 }
 
@@ -49,7 +49,7 @@ impl Node {
         }
     }
 
-    /// Returns the form of each field, with the room that any sample needs.
+    /// Returns the form of each field, with the room that samples of all parts need.
     fn forms(&self) -> Vec<Form> {
         match self {
             Self::Subset(subset) => subset.dataset().forms(),
@@ -68,7 +68,7 @@ impl Node {
         }
     }
 
-    /// Says something about the dataset and about each part of it, in the order in which it is made of them.
+    /// Returns a description of the dataset that contains `of` for each of its parts, in order.
     fn outline(&self, of: &impl Fn(&Self) -> String) -> String {
         let parts = match self {
             Self::Columns { .. } | Self::Files(_) | Self::Stream(_) => return of(self),
@@ -80,7 +80,8 @@ impl Node {
         format!("{}({})", of(self), parts.join(", "))
     }
 
-    /// Whether some samples are in files, or only on servers. Arrays may be mapped from files.
+    /// Returns whether samples are read from files, or, with `on_servers`, from servers. Arrays may
+    /// be mapped from files.
     pub(crate) fn reads_files(&self, on_servers: bool) -> bool {
         match self {
             Self::Columns { columns, .. } => !on_servers && columns.iter().any(Column::is_mapped),
@@ -92,7 +93,7 @@ impl Node {
         }
     }
 
-    /// Returns the format of files, or how the dataset is made of others.
+    /// Returns the format of files, or how other datasets are combined.
     fn format(&self) -> String {
         match self {
             Self::Columns { .. } => "arrays".to_owned(),
@@ -104,7 +105,7 @@ impl Node {
         }
     }
 
-    /// Returns how pictures are decoded, or how the dataset is made of others.
+    /// Returns how pictures are decoded, or how other datasets are combined.
     fn image(&self) -> String {
         match self {
             Self::Columns { .. } | Self::Stream(_) => "none".to_owned(),
@@ -113,7 +114,7 @@ impl Node {
         }
     }
 
-    /// Returns the warnings about the files, such as that connections to a server failed.
+    /// Returns the warnings about the files, such as failed connections to a server.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let found = RefCell::new(Vec::new());
         self.outline(&|node: &Self| {
@@ -139,7 +140,7 @@ impl Node {
     }
 }
 
-/// A sample that is copied once there is a row for it.
+/// A sample that is written once a row of a batch is available.
 #[derive(Debug)]
 pub(crate) struct Record<'a> {
     node: &'a Node,
@@ -160,7 +161,7 @@ impl Sample for Record<'_> {
     }
 }
 
-/// Declares each field, under its number: Python has the names.
+/// Declares each field with its number as its name: only Python uses the real names.
 fn declare(node: &Node, fields: &mut Fields) {
     for (place, form) in node.forms().iter().enumerate() {
         fields.named(place, form);
@@ -194,7 +195,7 @@ impl Dataset for Node {
     fn prefetch(&self, index: usize) {
         match self {
             Self::Columns { columns, .. } => columns.iter().for_each(|column| column.prefetch(index)),
-            // They are read ahead instead.
+            // Files are read ahead instead.
             Self::Files(_) | Self::Stream(_) => {}
             Self::Subset(subset) => subset.prefetch(index),
             Self::Concat(concat) => concat.prefetch(index),
@@ -254,11 +255,12 @@ impl Dataset for Node {
     }
 }
 
-/// How pictures are decoded: the transforms, the name of the field, the type of the elements, and whether the channels are
-/// last.
+/// The options for decoding pictures: the transforms, the name of the field, the element type, and
+/// whether the channels are last.
 pub(crate) type Image = (String, Option<String>, String, bool);
 
-/// How files whose format is detected are opened: a dict with the options of `slotline.open`.
+/// The options for opening files of any format, from the arguments of `slotline.open`, passed as a
+/// dict.
 #[derive(Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
@@ -268,11 +270,11 @@ pub(crate) struct Opening {
     pub(crate) missing_end: bool,
     pub(crate) missing_as_zero: bool,
     pub(crate) decimals_as_f64: bool,
-    /// The names of fields, and kinds of slotline-sources.
+    /// The names of fields, and their types in the notation of slotline-sources.
     pub(crate) decode: Vec<(String, String)>,
     pub(crate) file_column: Option<String>,
     pub(crate) without_files: bool,
-    /// Columns, and numbers as they are written.
+    /// The names of columns, and their numbers as text.
     pub(crate) default_number: Vec<(String, String)>,
     pub(crate) extensions: Option<Vec<String>>,
     pub(crate) allow_empty: bool,
@@ -280,48 +282,49 @@ pub(crate) struct Opening {
     pub(crate) dtype: Option<String>,
     pub(crate) memory_limit: Option<u64>,
     pub(crate) room: Option<usize>,
-    /// `None` for beside the files, and an empty path for nowhere.
+    /// `None`: next to the files; an empty path: do not save.
     pub(crate) index_files: Option<PathBuf>,
 }
 
-/// The most requests to a server at a time, the seconds that one may take, and whether redirects to others are followed.
+/// The most concurrent requests to a server, the most seconds for one request, and whether to
+/// follow redirects to other hosts.
 pub(crate) type Requests = (Option<usize>, Option<f64>, bool);
 
-/// What files are read with, of any format: a dict that `slotline._files` has checked.
+/// The options for reading files that all formats share: a dict that `slotline._files` has checked.
 #[derive(Clone, Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
 pub(crate) struct Reading {
-    /// How many bytes are read ahead.
+    /// The number of bytes to read ahead.
     pub(crate) read_ahead: u64,
-    /// The folder for objects of buckets, and how many bytes it may have.
+    /// The folder for objects of buckets, and the most bytes to use there.
     pub(crate) cache: Option<(PathBuf, u64)>,
     #[cfg_attr(not(feature = "remote"), expect(dead_code, reason = "there are no servers"))]
     pub(crate) requests: Requests,
     pub(crate) image: Option<Image>,
 }
 
-/// How files of tokens are cut into samples: a dict.
+/// How token files are cut into samples: a dict.
 #[derive(Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
 pub(crate) struct Blocks {
     pub(crate) size: usize,
     pub(crate) stride: Option<usize>,
-    /// The type in files without a header; `None` to detect whether there is one.
+    /// The token type of files without a header; `None` to detect a header.
     pub(crate) dtype: Option<String>,
     pub(crate) labels: bool,
     pub(crate) widen: bool,
 }
 
-/// A dataset that the engine reads: the native part of `slotline.Dataset`.
+/// A dataset that the engine reads; the native part of `slotline.Dataset`.
 #[pyclass(module = "slotline._slotline", frozen)]
 pub(crate) struct Source {
     pub(crate) node: Arc<Node>,
 }
 
 impl Source {
-    /// Makes a dataset of columns, which have these names in errors.
+    /// Creates a dataset of columns. `names` appear in errors.
     fn of(py: Python<'_>, columns: Vec<Column>, names: &[String]) -> PyResult<Self> {
         let Some(rows) = columns.first().map(Column::rows) else {
             return Err(failure::invalid(py, "there are no arrays; pass at least one"));
@@ -344,7 +347,7 @@ impl Source {
 #[shielded]
 #[pymethods]
 impl Source {
-    /// Reads arrays in place. `names` are for errors.
+    /// Reads arrays in place. `names` appear in errors.
     #[staticmethod]
     fn arrays(arrays: &Bound<'_, PyTuple>, names: Vec<String>) -> PyResult<Self> {
         let columns = arrays.iter().zip(&names).map(|(array, name)| Column::of(&array, name));
@@ -357,17 +360,17 @@ impl Source {
         Self::files(py, &paths, false, |path| read_idx(path))
     }
 
-    /// Reads NumPy's files into memory, or maps them, if they do not change.
+    /// Reads `.npy` files into memory, or maps them, which requires that they do not change.
     #[staticmethod]
     fn npy(py: Python<'_>, paths: Vec<PathBuf>, mapped: bool) -> PyResult<Self> {
         Self::files(py, &paths, mapped, move |path| match mapped {
-            // SAFETY: the docs of `from_npy` say that the file must not change.
+            // SAFETY: the documentation of `from_npy` requires that the file does not change.
             true => unsafe { map_npy(path) },
             false => read_npy(path),
         })
     }
 
-    /// The digits that come with slotline.
+    /// Returns the dataset of digits that is part of the package.
     #[staticmethod]
     fn digits(py: Python<'_>) -> PyResult<Self> {
         let ((images, labels), names) = (digits(), ["images".to_owned(), "labels".to_owned()]);
@@ -376,7 +379,7 @@ impl Source {
         Self::of(py, columns, &names)
     }
 
-    /// Opens files, whose format is detected.
+    /// Opens files, and detects their format.
     #[staticmethod]
     fn open(
         py: Python<'_>,
@@ -392,7 +395,7 @@ impl Source {
         }))
     }
 
-    /// Opens a folder with a folder of files for each class.
+    /// Opens a folder with one folder of files for each class.
     #[staticmethod]
     fn folder(
         py: Python<'_>,
@@ -404,20 +407,20 @@ impl Source {
         Ok(Self::new(Node::Files(Files::folder(py, &path, extensions, allow_empty, &reading)?)))
     }
 
-    /// Opens files of tokens.
+    /// Opens token files.
     #[staticmethod]
     fn tokens(py: Python<'_>, paths: Vec<PathBuf>, blocks: Blocks, reading: Reading) -> PyResult<Self> {
         Ok(Self::new(Node::Files(Files::tokens(py, paths, &blocks, &reading)?)))
     }
 
-    /// The samples with these indices.
+    /// Returns the samples at these indices.
     #[staticmethod]
     fn subset(py: Python<'_>, source: &Self, indices: Vec<usize>) -> PyResult<Self> {
         let subset = Subset::new(source.node.clone(), indices);
         Ok(Self::new(Node::Subset(subset.map_err(|error| failure::invalid(py, error.to_string()))?)))
     }
 
-    /// The samples of several datasets, in sequence.
+    /// Returns several datasets one after another.
     #[staticmethod]
     fn concat(py: Python<'_>, sources: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
         let parts: Vec<_> = sources.iter().map(|source| source.node.clone()).collect();
@@ -445,7 +448,7 @@ impl Source {
         Ok(Self::new(Node::Concat(concat.map_err(|error| failure::invalid(py, error.to_string()))?)))
     }
 
-    /// Several datasets of equal length, combined sample by sample.
+    /// Returns several datasets of equal length combined sample by sample.
     #[staticmethod]
     fn stack(py: Python<'_>, sources: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
         let parts: Box<[_]> = sources.iter().map(|source| source.node.clone()).collect();
@@ -472,20 +475,21 @@ impl Source {
         }
     }
 
-    /// The name of the type and the shape of each field of a sample.
+    /// The element type's name and the shape of each field of a sample.
     #[getter]
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let about = |field: &Field| (field.dtype().to_owned(), PyTuple::new(py, field.dims())?).into_pyobject(py);
         PyList::new(py, self.node.list().into_iter().map(about).collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// What a state records: the formats, the lengths of the parts, and how pictures are decoded.
+    /// Returns the description of the dataset for a state: formats, lengths of the parts, and image
+    /// pipeline.
     fn outline(&self) -> (String, String, String) {
         let node = &self.node;
         (node.outline(&Node::format), node.outline(&|node| node.len().to_string()), node.outline(&Node::image))
     }
 
-    /// The names of the fields of files.
+    /// The names of the fields, for files that name them.
     #[getter]
     fn names(&self) -> Option<Vec<String>> {
         match &*self.node {
@@ -495,7 +499,7 @@ impl Source {
         }
     }
 
-    /// The names of the classes of a folder.
+    /// The class names, for a folder of classes.
     #[getter]
     fn classes(&self) -> Option<Vec<String>> {
         match &*self.node {

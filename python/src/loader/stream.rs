@@ -1,4 +1,4 @@
-//! Samples of packed tars, which are read from front to back.
+//! Samples of compressed tars, which are read from front to back.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use super::options::Options;
 use super::source::Reading;
 use super::watched::watched;
 
-/// Samples of packed tars.
+/// A dataset of compressed tars.
 #[derive(Debug)]
 pub(crate) struct Stream {
     tars: TarStream,
     fields: Arc<[Field]>,
-    /// How many samples a worker shuffles at a time.
+    /// The number of samples that a worker shuffles at a time.
     buffer: usize,
     is_remote: bool,
 }
 
 impl Stream {
-    /// Opens packed tars; `None` if the path is something else.
+    /// Opens compressed tars. Returns `None` if the path is something else.
     pub(crate) fn open(
         py: Python<'_>,
         path: &Path,
@@ -51,7 +51,7 @@ impl Stream {
         Ok(Some(Self { tars, fields, buffer, is_remote }))
     }
 
-    /// Whether the tars are on a server.
+    /// Returns whether the tars are on a server.
     pub(crate) fn is_remote(&self) -> bool {
         self.is_remote
     }
@@ -64,7 +64,7 @@ impl Stream {
         self.tars.fields().as_slice().iter().map(|field| field.name.clone()).collect()
     }
 
-    /// Builds a loader, of the tars of one rank.
+    /// Builds a loader for the tars of one rank.
     pub(crate) fn loader(&self, options: &Options, generator: &SharedGenerator) -> Result<Loader, BuildError> {
         let mut tars = self.tars.clone().shuffle(if options.shuffle { self.buffer } else { 1 });
         if let Some(ranks) = options.ranks {
@@ -75,13 +75,13 @@ impl Stream {
     }
 }
 
-/// The tars of one rank.
+/// The dataset of one rank's tars.
 struct Share {
     tars: TarStream,
     fields: Arc<[Field]>,
 }
 
-/// A sample that is copied once there is a row for it.
+/// A sample that is written once a row of a batch is available.
 struct Streamed<'a> {
     fields: &'a [Field],
     record: Record<'a>,

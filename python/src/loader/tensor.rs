@@ -15,7 +15,7 @@ use crate::pool::Copied;
 /// DLPack's flag for a tensor that is a copy.
 const COPIED: u64 = 1 << 1;
 
-/// The memory of one field of a batch, as bytes. NumPy's arrays keep it.
+/// The bytes of one field of a batch. NumPy arrays over them keep this object alive.
 #[pyclass(module = "slotline._slotline", frozen)]
 pub(crate) struct Memory {
     start: *mut u8,
@@ -23,13 +23,13 @@ pub(crate) struct Memory {
     _owner: Owner,
 }
 
-// SAFETY: the owner may be dropped by any thread.
+// SAFETY: any thread may drop the owner.
 unsafe impl Send for Memory {}
 // SAFETY: see above; nothing here reads or writes the memory.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Shares `len` bytes of the owner's, which begin at `start`.
+    /// Creates an object for `len` bytes of the owner's memory from `start` on.
     pub(crate) fn new(start: *mut u8, len: usize, owner: Owner) -> Self {
         Self { start, len, _owner: owner }
     }
@@ -38,35 +38,36 @@ impl Memory {
 #[shielded]
 #[pymethods]
 impl Memory {
-    /// Lends the bytes, which may be written: nobody else reads the batch.
+    /// Exports the bytes as writable: no other code reads the batch.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let this = slf.get();
-        // SAFETY: Python gives a place for the view; the memory has `len` bytes, and the view keeps this object.
+        // SAFETY: Python provides memory for the view; the memory has `len` bytes, and the view
+        // keeps this object alive.
         let failed =
             unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), this.start.cast(), this.len as isize, 0, flags) };
         if failed == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
 }
 
-/// One field of a batch, or a sample's part of it, for any library that imports tensors by DLPack. It keeps the batch's memory, and so does what is
-/// made of it.
+/// One field of a batch, or one sample's part of it, for any library that imports DLPack tensors.
+/// It keeps the batch's memory alive, and so do tensors imported from it.
 #[pyclass(module = "slotline", frozen)]
 pub(crate) struct Tensor {
     start: *mut u8,
     kind: DType,
-    /// NumPy's name of the type.
+    /// The NumPy name of the element type.
     name: Box<str>,
     dims: Box<[i64]>,
     owner: Owner,
 }
 
-// SAFETY: the owner may be dropped by any thread.
+// SAFETY: any thread may drop the owner.
 unsafe impl Send for Tensor {}
 // SAFETY: see above; the memory is read only where the caller asks for a copy.
 unsafe impl Sync for Tensor {}
 
 impl Tensor {
-    /// Shares the owner's elements that begin at `start`.
+    /// Creates a tensor over the owner's elements from `start` on.
     pub(crate) fn new(start: *mut u8, kind: DType, name: &str, dims: &[i64], owner: Owner) -> Self {
         Self { start, kind, name: name.into(), dims: dims.into(), owner }
     }
@@ -81,7 +82,7 @@ impl Tensor {
         PyTuple::new(py, &self.dims)
     }
 
-    /// The name of the elements' type, as NumPy has it.
+    /// The NumPy name of the element type.
     #[getter]
     fn dtype(&self) -> &str {
         &self.name

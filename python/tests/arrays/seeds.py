@@ -1,7 +1,8 @@
-"""The cases of random tests.
+"""The seeds of random tests.
 
-A case is made from its seed, which is printed if it fails. ``SLOTLINE_RANDOM_SEED=5`` runs that case alone, and
-``SLOTLINE_RANDOM_SECONDS=600`` runs other cases for so long.
+Each case of a random test is generated from a seed, which is printed if the case fails.
+``SLOTLINE_RANDOM_SEED=5`` runs only that case, and ``SLOTLINE_RANDOM_SECONDS=600`` runs new cases
+for that time.
 """
 
 import os
@@ -12,7 +13,7 @@ SECONDS = float(os.environ.get("SLOTLINE_RANDOM_SECONDS", 0))
 
 
 def cases(count):
-    """Returns the seeds of a test's cases."""
+    """Yields the seeds of a test's cases."""
     if SEED is not None:
         yield int(SEED)
         return

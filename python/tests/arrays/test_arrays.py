@@ -1,4 +1,4 @@
-"""Batches of `slotline.Loader`, against plain indexing with NumPy in the engine's order."""
+"""Batches of `slotline.Loader`, compared with plain NumPy indexing in the loader's order."""
 
 import copy
 import itertools
@@ -18,14 +18,15 @@ from helpers import in_threads, outcomes
 import slotline
 from slotline import Arrays, Loader
 
-# Before that, NumPy's arrays of DLPack are read-only, and have no bools.
+# Before 2.1, NumPy imports DLPack arrays as read-only, and has no bools.
 dlpack = pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="needs NumPy 2.1")
 
 N = 37
 X = (np.arange(N * 6) % 251).astype("u1").reshape(N, 2, 3)
 DATA = Arrays(x=X, i=np.arange(N))
 
-# torch.randperm(10) after a base seed, from a generator with seed 42, in the first two passes.
+# torch.randperm(10) after drawing a base seed, from a generator with seed 42, in the first two
+# passes.
 FIRST = [6, 5, 4, 0, 8, 9, 2, 1, 3, 7]
 SECOND = [3, 6, 5, 8, 9, 4, 2, 0, 7, 1]
 
@@ -35,7 +36,7 @@ def indices(batches):
 
 
 def orders(count, **options):
-    """Returns the indices of passes of a loader without workers."""
+    """Returns the indices of ``count`` passes of a loader without workers."""
     loader = Loader(DATA, 5, **options)
     return [indices(loader) for _ in range(count)]
 
@@ -85,7 +86,7 @@ def test_passes_differ_and_can_be_chosen():
         assert (loader.epoch, loader.state_dict()["epoch"], loader.state_dict()["batches"]) == (epoch, epoch, 0)
         assert indices(loader) == expected
     assert indices(loader) == third
-    # A number that is next anyway, in the middle of a pass.
+    # Set the number that is next anyway, in the middle of a pass.
     loader.set_epoch(0)
     next(iter(loader))
     loader.set_epoch(1)
@@ -201,7 +202,7 @@ def test_draws_with_replacement_and_other_lengths():
     for order in longer:
         order = sum(order, [])
         assert len(order) == 2 * N + 3 and sorted(order[:N]) == sorted(order[N : 2 * N]) == list(range(N))
-    # Also where an engine has to go to a pass without making those before.
+    # The same for an engine that starts at a later pass without running the earlier ones.
     for options, expected in (
         ({"replacement": True, "num_samples": 100}, None),
         ({"num_samples": 2 * N + 3}, longer),
@@ -269,7 +270,8 @@ def test_a_loop_waits_for_a_batch_to_be_dropped():
 
 
 def test_timeouts():
-    # Rows that take no memory, and long to copy, since they are copied byte by byte.
+    # Rows that take no memory (a stride of 0), but are slow to copy, since they are copied byte by
+    # byte.
     rows = np.broadcast_to(np.zeros((1, 1), "u1"), (6, 4 << 20))
     loader = Loader(Arrays(x=rows, i=np.arange(6)), 2, num_workers=1, timeout=1e-4)
     late = 0
@@ -279,7 +281,7 @@ def test_timeouts():
         assert all("timed out after 0.0001 seconds" in str(error) for error in errors)
         late += len(errors)
         assert indices(batch for batch in found if batch not in errors) == [[0, 1], [2, 3], [4, 5]]
-        # On a busy machine, the loop's own thread may be late.
+        # On a busy machine, the loop's own thread may be late, so try again.
         if late:
             return
     raise AssertionError("no batch was late")
@@ -393,7 +395,8 @@ def test_an_iterator_knows_how_many_batches_are_left(workers):
         if got == 2:
             state = loader.state_dict()
     assert len(batches) == batches.remaining() == 0 and list(batches) == []
-    # What is left of a pass that is resumed; the loader has the length of a pass.
+    # After a resume, ``remaining`` is the rest of the pass, while ``len`` of the loader is a whole
+    # pass.
     loader.load_state_dict(state)
     batches = iter(loader)
     assert batches.remaining() == operator.length_hint(batches) == whole - 3 and len(loader) == whole
@@ -411,7 +414,7 @@ def test_a_batch_that_is_skipped_or_an_error_is_not_left(tmp_path):
     data = slotline.open(tmp_path / "data.jsonl")
     batches = iter(Loader(data, 2, on_error="skip"))
     assert [batches.remaining() for _ in batches] == [2, 1, 0]
-    # Single samples, of which two are missing.
+    # Single samples, of which two are skipped.
     batches = iter(Loader(data, None, on_error="skip"))
     assert [batches.remaining() for _ in batches] == [5, 2, 1, 0]
     batches = iter(Loader(data, 2))
@@ -434,7 +437,7 @@ def test_the_state_of_a_pass_that_was_left():
     assert (state["epoch"], state["batches"]) == (0, 3)
     loader.load_state_dict(state)
     assert indices(loader) == expected[3:]
-    # A state can be loaded while an iterator is alive, which is not affected.
+    # Loading a state does not affect an iterator that is alive.
     batches = iter(loader)
     next(batches)
     loader.load_state_dict(state)
@@ -522,7 +525,7 @@ def test_threads_share_a_loader():
 
     in_threads(4, passes)
     assert not failures and loader.epoch == 40
-    # Each iterator had a pass of its own.
+    # Each iterator ran a separate pass.
     for batches in found:
         (epoch,) = [epoch for epoch, one in whole.items() if one[: len(batches)] == batches]
         assert epoch < 40
@@ -533,7 +536,7 @@ def test_threads_share_a_loader():
 @pytest.mark.parametrize("mapped", [False, True])
 def test_threads_go_from_pass_to_pass(workers, mapped, tmp_path):
     np.save(tmp_path / "i.npy", np.arange(60))
-    # Batches of what is mapped may be loaded by another thread.
+    # Batches of mapped files may be loaded by another thread.
     data = slotline.from_npy(i=tmp_path / "i.npy", mmap=True) if mapped else Arrays(i=np.arange(60))
     loader = Loader(data, 3, shuffle=True, num_workers=workers)
     passes, found, turn = [iter(loader)], [], threading.Lock()
@@ -546,7 +549,8 @@ def test_threads_go_from_pass_to_pass(workers, mapped, tmp_path):
                 found.append((number, *batch["i"].tolist()))
                 continue
             with turn:
-                # The first one to see the end begins the next pass, while others may still wait for a batch of this one.
+                # The first thread to see the end begins the next pass, while others may still wait
+                # for a batch of this one.
                 if number == 60:
                     return
                 if number == len(passes) - 1:
@@ -574,7 +578,7 @@ def test_a_state_is_loaded_while_passes_begin():
                 iter(loader)
 
         in_threads(2, work)
-        # It was that pass which has resumed, or it is the next one.
+        # Either that pass was resumed, or the next one began.
         if loader.epoch == 0:
             assert indices(loader) == whole[1:]
 

@@ -1,8 +1,10 @@
-"""`slotline.Loader` in a process: signals, forks, the end of the interpreter, threads of Python, and leaks."""
+"""`slotline.Loader` in a process: signals, forks, the exit of the interpreter, Python threads, and
+leaks."""
 
 import gc
 import os
 import signal
+import sys
 import textwrap
 import threading
 import time
@@ -19,7 +21,7 @@ DATA = Arrays(x=np.zeros((100, 8), "u1"), i=np.arange(100))
 
 
 def run(program, *options):
-    """Runs a program in another interpreter, and returns what it prints."""
+    """Runs a program in another interpreter, and returns its output."""
     done = script(program, *options)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
@@ -48,7 +50,7 @@ def test_the_examples_of_the_readme_run():
 
 
 def test_an_interrupt_ends_a_wait():
-    # The loop waits for a batch to be dropped, which nobody does.
+    # The loop waits for a batch to be dropped, which does not happen.
     batches = iter(Loader(DATA, 4, hold=1, on_held="wait", num_workers=1))
     kept, times, sent = [], [], []
 
@@ -123,7 +125,7 @@ def test_forks(workers):
         gc.collect()
 
     assert in_child(goes_on) and in_child(drops)
-    # The parent does not notice.
+    # The parent is not affected.
     assert [batch["i"].tolist() for batch in batches] == first[2:]
     loader.load_state_dict(state)
     assert in_child(resumes)
@@ -146,6 +148,8 @@ def test_forks(workers):
     ],
 )
 def test_the_interpreter_ends_with_live_loaders(program):
+    if "daemon" in program and sys.version_info[:2] == (3, 13) and "free-threading" in sys.version:
+        pytest.skip("this CPython ends its daemon threads by exceptions, which the version of PyO3 for it does not pass on")
     setup = """
         import numpy as np, slotline
         data = slotline.Arrays(i=np.arange(1000))
@@ -169,7 +173,7 @@ def test_a_thousand_loaders_leave_nothing():
             del loader, batches, kept
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warnings.warn", lambda *_, **__: None)  # About more workers than cores.
+        patch.setattr("warnings.warn", lambda *_, **__: None)  # More workers than cores.
         use(200)
         gc.collect()
         before = (threads(), len(os.listdir("/proc/self/fd")))

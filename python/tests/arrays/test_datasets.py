@@ -1,4 +1,4 @@
-"""Datasets of arrays, against plain indexing with NumPy."""
+"""Datasets of arrays, compared with plain NumPy indexing."""
 
 import array
 import gc
@@ -19,11 +19,11 @@ N = 13
 
 
 def rows(dataset, **options):
-    """Returns the samples of a dataset in order, for each field in one array."""
+    """Returns the samples of a dataset in order, as one array for each field."""
     batches = list(Loader(dataset, 4, **options))
 
     def join(parts):
-        return np.concatenate(parts, dtype=parts[0].dtype)  # in the same byte order
+        return np.concatenate(parts, dtype=parts[0].dtype)  # keeps the byte order
 
     if isinstance(batches[0], dict):
         return {name: join([batch[name] for batch in batches]) for name in batches[0]}
@@ -59,7 +59,7 @@ def test_dates_and_records():
     dates = np.datetime64("2026-01-01", "ns") + sample(N, dtype="i8")
     records = np.zeros(N, dtype=[("a", "u1"), ("b", "f8", (2,))])
     records["b"] = sample(N, 2)
-    # The fields of records are not at multiples of their size.
+    # The fields of records are not aligned to their size.
     check(Arrays(dates, records, records["b"]), dates, records, records["b"])
 
 
@@ -98,7 +98,7 @@ def test_memory_maps_and_buffers(tmp_path):
 
 
 class Exporter:
-    """Shares an array by DLPack only."""
+    """An array that is exported only by DLPack."""
 
     def __init__(self, data, versioned, device=(1, 0)):
         self.data, self.versioned, self.device = data, versioned, device
@@ -193,7 +193,7 @@ def test_names():
         (lambda: StackDataset(Arrays(x=np.ones(2)), Arrays(x=np.ones(2))), slotline.DataError, "two fields have the name 'x'"),
         (lambda: StackDataset(Arrays(x=np.ones(2)), Arrays(np.ones(2))), slotline.DataError, "only some"),
         (lambda: StackDataset(x=Arrays(np.ones(2), np.ones(2))), slotline.DataError, "'x' has 2 fields"),
-        # As torch's Subset.
+        # An object like torch's Subset.
         (lambda: Loader(SimpleNamespace(dataset=Arrays(np.ones(2)), indices=[0])), TypeError, "pass slotline.Subset"),
     ],
 )
@@ -287,7 +287,7 @@ def test_empty_datasets():
 
 
 def same(a, b):
-    """Asserts that two samples are the same: a dict or a tuple of arrays and texts."""
+    """Asserts that two samples are equal: dicts or tuples of arrays and texts."""
     assert type(a) is type(b) and len(a) == len(b)
     if isinstance(a, dict):
         assert list(a) == list(b)

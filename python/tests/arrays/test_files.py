@@ -1,4 +1,4 @@
-"""Datasets in files, against what plain Python reads from them."""
+"""Datasets in files, compared with what plain Python reads from them."""
 
 import contextlib
 import copy
@@ -25,7 +25,7 @@ from helpers import rows_of as rows
 import slotline
 from slotline import Arrays, Loader, StackDataset, Subset
 
-# Files that other programs wrote, with what they read from them.
+# Files that other programs wrote, and the values that those programs read from them.
 DATA = Path(__file__).parents[3] / "sources/tests/data"
 RANDOM = np.random.default_rng(3)
 N = 23
@@ -36,7 +36,8 @@ POINTS = RANDOM.standard_normal((N, 2, 3), dtype="f4")
 
 
 def folder(path):
-    """A folder for each class, with pictures in the order of their names."""
+    """Creates a folder of pictures with one folder for each class; the pictures are ordered by
+    name."""
     for i, (picture, label) in enumerate(zip(PICTURES, LABELS)):
         (path / "photos" / "abc"[label]).mkdir(parents=True, exist_ok=True)
         (path / "photos" / "abc"[label] / f"{i:03}.jpg").write_bytes(picture)
@@ -46,7 +47,7 @@ def folder(path):
 
 
 def tar(path):
-    """Two shards of WebDataset."""
+    """Creates two shards of WebDataset."""
     (path / "tars").mkdir(exist_ok=True)
     for shard, indices in enumerate((range(10), range(10, N))):
         with tarfile.open(path / "tars" / f"shard-{shard:03}.tar", "w") as file:
@@ -64,7 +65,7 @@ def tar(path):
 
 
 def manifest(path):
-    """A CSV file with the names of pictures."""
+    """Creates a CSV file with the names of pictures."""
     (path / "listed").mkdir(exist_ok=True)
     lines = ["file_name,caption,label,weight,good"]
     for i, picture in enumerate(PICTURES):
@@ -85,7 +86,7 @@ def manifest(path):
 
 
 def npz(path):
-    """Rows of arrays."""
+    """Creates an .npz file with several arrays."""
     waves = {"waves": (POINTS + 1j).astype("c8"), "phases": np.exp(1j * np.arange(N))}
     np.savez(path / "all.npz", points=POINTS, labels=np.array(LABELS), **waves)
     each = {"points": POINTS, "labels": np.array(LABELS), **waves}
@@ -93,7 +94,7 @@ def npz(path):
 
 
 def parquet(_):
-    """What pyarrow wrote and read."""
+    """Returns a file that pyarrow wrote, and the rows that it read."""
     types = {"i8": np.int8, "u16": np.uint16, "i64": np.int64, "f32": np.float32, "f64": np.float64, "flag": np.bool_}
     columns = ["text", *types, "data", "list"]
     rows = json.loads((DATA / "parquet/expected.json").read_text())["table"]
@@ -111,7 +112,7 @@ MAKERS = [folder, tar, manifest, npz, parquet]
 
 @pytest.fixture(scope="module", params=MAKERS, ids=lambda make: make.__name__)
 def made(request, tmp_path_factory):
-    """A dataset of each kind, and its samples."""
+    """A fixture: a dataset of each kind, and its samples."""
     path, samples = request.param(tmp_path_factory.mktemp(request.param.__name__))
     columns = list(samples[0]) if request.param is parquet else None
     return slotline.open(path, columns=columns), samples
@@ -135,7 +136,7 @@ def test_samples_are_those_that_were_written(made, workers):
     assert len(dataset) == len(samples)
     for size in (1, 5, len(samples), 100):
         assert_same(rows(Loader(dataset, size, num_workers=workers)), samples)
-    # The order is the engine's.
+    # The order is that of a dataset of arrays with the same seed.
     order = np.concatenate([batch["i"] for batch in Loader(Arrays(i=np.arange(len(samples))), 4, True, seed=9)])
     for _ in range(2):
         assert_same(rows(Loader(dataset, 4, True, seed=9, num_workers=workers)), [samples[i] for i in order])
@@ -207,7 +208,7 @@ def test_samples_of_any_length_share_the_batchs_memory(tmp_path):
         for part in data:
             assert part.dtype == np.uint8 and part.flags.writeable and part.flags.c_contiguous
             assert io.BytesIO(part).getvalue() == part.tobytes() == bytes(part)
-        # One after another in one piece of memory.
+        # The arrays are contiguous in one piece of memory.
         assert all(a.ctypes.data + a.nbytes == b.ctypes.data for a, b in zip(data, data[1:]))
     assert_same(rows(kept)[:N], expected)
     kept[0]["data"][0][:] = 0
@@ -243,7 +244,7 @@ def test_packed_samples(tmp_path):
             values, ends = batch["txt"]
             assert values.tobytes().decode() == "".join(plain["txt"])
             assert np.array_equal(batch["npy"], plain["npy"])
-            # They are copies: the engine has its own.
+            # The offsets are copies: changing them has no effect on the loader.
             offsets[:], ends[:] = 1 << 40, -1
     values, offsets = next(iter(Loader(dataset, None, packed=True)))["txt"]
     assert (values.tolist(), offsets.tolist()) == ([], [0, 0])
@@ -356,7 +357,7 @@ def test_files_and_arrays_are_joined(tmp_path):
     texts = slotline.open(manifest(tmp_path)[0], columns=["caption"])
     with pytest.raises(slotline.DataError, match=r"is str \[\], but that of dataset 0 is uint8 \[None\]"):
         StackDataset(data=pictures) + StackDataset(data=texts)
-    # Each dataset has another room for its samples.
+    # Each dataset reserves different memory for its samples.
     short = tmp_path / "short" / "a"
     short.mkdir(parents=True)
     for i in range(3):
@@ -477,7 +478,7 @@ def test_samples_that_cannot_be_read(tmp_path, workers):
 @pytest.mark.parametrize(("on_error", "words"), [("skip", "left out"), ("replace", "replaced by others")])
 def test_a_pass_warns_of_samples_that_it_lacks(tmp_path, on_error, words):
     path, _ = folder(tmp_path)
-    # The other that takes the place of a sample is another one with this seed.
+    # With this seed, the sample that replaces a bad one is a different one.
     loader = Loader(slotline.open(path), 4, seed=1, on_error=on_error)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -537,10 +538,10 @@ def test_a_state_of_another_stride_is_refused(tmp_path):
 def test_files_are_read_ahead_also_through_other_datasets(tmp_path, combine):
     path, _ = folder(tmp_path)
     for options, expected in (({"read_ahead": 0}, False), ({}, True)):
-        before = threads_named("slotline-ahead")  # Those of datasets that were dropped end soon.
+        before = threads_named("slotline-ahead")  # Threads of dropped datasets end soon.
         batches = iter(Loader(combine(slotline.open(path, **options)), 4))
         next(batches)
-        # A thread names itself.
+        # A thread sets its own name, which may take a moment.
         for _ in range(200 if expected else 5):
             if found := threads_named("slotline-ahead") - before:
                 break
@@ -565,7 +566,7 @@ def test_forks_while_threads_read_ahead(tmp_path):
     for _ in range(60):
         batches = iter(Loader(many, 4))
         next(batches)
-        # The threads go through the pass, and take locks, while the process is forked.
+        # The read-ahead threads run and take locks while the process is forked.
         assert in_child(lambda: next(iter(Loader(many, 4))))
 
 
@@ -581,7 +582,7 @@ def test_the_interpreter_ends_while_files_are_read(tmp_path):
 
 
 class Server(http.server.SimpleHTTPRequestHandler):
-    """A web server that knows ranges."""
+    """A web server that supports range requests."""
 
     asked = 0
 
@@ -617,7 +618,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def served(handler, folder):
-    """Runs a web server for the files of a folder."""
+    """Runs a web server for the files in a folder."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: handler(*args, directory=folder))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -1,4 +1,4 @@
-"""A handler of a signal that raises when a batch is there costs no batch, and no error."""
+"""A signal handler that raises while a batch is ready loses neither that batch nor an error."""
 
 import ctypes
 import json
@@ -30,7 +30,7 @@ def handler():
 
 
 def interrupt(batches):
-    """Asks for a batch while a signal is pending: nothing else of Python runs in between."""
+    """Requests a batch while a signal is pending; no other Python code runs in between."""
     with pytest.raises(Interrupt):
         next(zip(map(RAISE, [signal.SIGUSR1]), batches, strict=False))
 

@@ -1,4 +1,4 @@
-"""Pictures in files, decoded by the engine, against Pillow."""
+"""Pictures in files that the workers decode, compared with Pillow."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ import slotline
 from slotline import Loader
 
 RANDOM = np.random.default_rng(5)
-# Smooth, as resizing in another order of rounding differs by a level or two.
+# Smooth pictures: resizing with other rounding changes them by at most one or two levels.
 PICTURES = [
     np.clip(np.add.outer(np.arange(40 + i), np.arange(50))[..., None] * [1, 2, 1 + i % 2] + 3 * i, 0, 255).astype("u1")
     for i in range(10)
@@ -21,7 +21,7 @@ PICTURES = [
 
 
 def png(pixels):
-    """The bytes of a PNG."""
+    """Encodes pixels as a PNG."""
 
     def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -101,7 +101,7 @@ def test_what_cannot_be_done_is_an_error(photos, options, error, message):
 
 
 def test_exif_can_be_said_in_the_text(photos):
-    tiff = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\4\0\0\0\1\0\0\0\6\0\0\0\0"  # a quarter to the right, as a LONG
+    tiff = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\4\0\0\0\1\0\0\0\6\0\0\0\0"  # orientation 6, as a LONG
     chunk = struct.pack(">I", len(tiff)) + b"eXIf" + tiff + struct.pack(">I", zlib.crc32(b"eXIf" + tiff))
     file = png(PICTURES[0])
     for path in photos.glob("*/*.png"):
@@ -135,7 +135,7 @@ def test_a_state_of_other_pictures_is_refused(photos):
 
     text = "resize(16), center_crop(8), normalize(imagenet)"
     state = loader(text).state_dict()
-    # The same pipeline, written in another way.
+    # The same pipeline in another notation.
     loader("resize( 16 ),center_crop(8),  normalize(imagenet)").load_state_dict(state)
     words = r"another image pipeline \('resize\(16\), .*', and not 'resize\(17\), .*'\): finish the pass with that dataset"
     with pytest.raises(slotline.StateError, match=words):
@@ -159,7 +159,7 @@ def test_a_sheet_shows_what_a_loop_sees_first(photos, tmp_path):
     assert slotline.sheet(slotline.folder(photos, **whole), tmp_path / "b.png", 5, num_workers=2) == 5
     sheet = shown("a.png")
     np.testing.assert_array_equal(sheet, shown("b.png"))
-    # Two columns, since that is nearest to a square, of 5 pictures in 3 rows.
+    # 5 pictures in two columns and 3 rows, the grid that is nearest to a square.
     assert sheet.shape == (3 * 36 + 4, 2 * 40 + 4, 3) and (sheet[:4] == 255).all() and (sheet[-32:, -36:] == 255).all()
     for place, i in enumerate(ORDER[:5]):
         top, left = 4 + place // 2 * 36, 4 + place % 2 * 40

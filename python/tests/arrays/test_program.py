@@ -1,4 +1,4 @@
-"""The program as a command of the package."""
+"""The program as a command of the Python package."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Random pictures have the pixels that Pillow reads. ``seeds`` has the cases."""
+"""Random pictures are decoded to the same pixels as in Pillow. ``seeds`` generates the cases."""
 
 import io
 import random
@@ -16,7 +16,8 @@ Image = pytest.importorskip("PIL.Image")
 ImageOps = pytest.importorskip("PIL.ImageOps")
 PngInfo = pytest.importorskip("PIL.PngImagePlugin").PngInfo
 
-# Each file has exactly the pixels of Pillow's ``exif_transpose`` and ``convert("RGB")``.
+# The modes in which each format is tested. Pixels are exactly those of Pillow's ``exif_transpose``
+# and ``convert("RGB")``.
 FORMATS = {
     "PNG": ["1", "L", "LA", "P", "RGB", "RGBA"],
     "GIF": ["1", "L", "P", "RGB", "RGBA"],
@@ -26,7 +27,7 @@ FORMATS = {
 
 
 def some_picture(rng, height, width):
-    """Returns a description, and the bytes of a file."""
+    """Returns a description of a random picture, and the bytes of its file."""
     pixels = np.random.default_rng(rng.getrandbits(32))
     shape = (height, width, 4)
     smooth = np.add.outer(np.arange(height) * rng.randint(0, 9), np.arange(width) * rng.randint(0, 9))[..., None] + [0, 80, 160, 240]
@@ -64,7 +65,7 @@ def some_picture(rng, height, width):
     picture.save(file, kind, **options)
     contents = bytearray(file.getvalue())
     if kind == "GIF" and rng.random() < 0.3:
-        # A smaller canvas, which the frame exceeds.
+        # A smaller canvas, so that the frame exceeds it.
         contents[6:10] = struct.pack("<HH", rng.randint(0, width), rng.randint(0, height))
     return f"{kind} {mode} {options} {orientation}", bytes(contents)
 

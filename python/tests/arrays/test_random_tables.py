@@ -1,4 +1,5 @@
-"""Random Parquet and Arrow files have the values that pyarrow reads. ``seeds`` has the cases."""
+"""Random Parquet and Arrow files are read with the same values as in pyarrow. ``seeds`` generates
+the cases."""
 
 import random
 
@@ -24,7 +25,7 @@ def integer(rng, of):
 
 
 def maker(rng, is_parquet, depth=0):
-    """Returns a type, and what makes a value of it."""
+    """Returns a random type, and a function that creates a random value of it."""
     kinds = ["integer", "float", "half", "bool", "time", "text", "bytes", "fixed", "categories"]
     kinds += ["list", "tensor", "struct"] if depth == 0 else []
     kind = rng.choice(kinds)
@@ -51,7 +52,7 @@ def maker(rng, is_parquet, depth=0):
         size = rng.randint(1, 20)
         return pa.binary(size), lambda: rng.randbytes(size)
     if kind == "categories":
-        # The indices that pyarrow restores from Parquet.
+        # pyarrow restores dictionaries from Parquet with this type of index.
         return pa.dictionary(pa.int32() if is_parquet else rng.choice([pa.int8(), pa.int32()]), pa.string()), lambda: rng.choice(TEXTS)
     if kind == "struct":
         members = [(f"m{k}", *maker(rng, is_parquet, 1)) for k in range(rng.randint(1, 3))]
@@ -72,7 +73,8 @@ def column(rng, is_parquet, rows, nulls):
     of, make = maker(rng, is_parquet)
     values = [None if rng.random() < nulls else make() for _ in range(rows)]
     if pa.types.is_struct(of):
-        # Where all are missing, pyarrow writes indices into empty dictionaries.
+        # Have at least one value: where all are missing, pyarrow writes indices into empty
+        # dictionaries.
         values[0] = make()
     if pa.types.is_temporal(of):
         width = pa.int32() if of.bit_width == 32 else pa.int64()
@@ -96,7 +98,7 @@ def write(rng, table, path, is_parquet):
         return options
     options = {"compression": rng.choice([None, "lz4", "zstd"]), "emit_dictionary_deltas": rng.random() < 0.5}
     new = rng.choice([pa.ipc.new_file, pa.ipc.new_stream])
-    # A file has one dictionary for all batches.
+    # A file has one dictionary for all of its batches.
     table = table.unify_dictionaries()
     with new(path, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         writer.write_table(table, rng.choice([3, 50, 1000]))
@@ -104,12 +106,13 @@ def write(rng, table, path, is_parquet):
 
 
 def flat(name, array):
-    """Returns the fields that a column is, with their values as Python's, and what a missing one stands for."""
+    """Returns the fields that a column is read as, with their Python values, and the replacement of
+    a missing value."""
     of = array.type
     if pa.types.is_struct(of):
         fields = []
         for k in range(of.num_fields):
-            # With the nulls of the struct.
+            # Flattened columns include the nulls of the struct.
             fields += flat(f"{name}.{of.field(k).name}", pa.chunked_array([chunk.flatten()[k] for chunk in array.chunks], of.field(k).type))
         return fields
     if pa.types.is_temporal(of):
@@ -129,7 +132,7 @@ def flat(name, array):
 
 
 def plain(value):
-    """Returns a value of a batch as Python's."""
+    """Returns a value of a batch as a Python object."""
     return value if isinstance(value, str) else value.tolist()
 
 
@@ -145,15 +148,15 @@ def test_random_tables_have_the_values_of_pyarrow(tmp_path):
         try:
             written = write(rng, table, path, is_parquet)
         except pa.ArrowNotImplementedError:
-            # Row groups of views.
+            # pyarrow does not support row groups of view types.
             continue
         about = f"seed {seed}: {written}, {table.schema.to_string(show_field_metadata=False)}"
         limit = rng.choice([None, 1 << 30, 10_000])
-        # Parquet has no seconds, for example.
+        # Parquet has no seconds, for example, so compare with what pyarrow reads back.
         try:
             table = parquet.read_table(path) if is_parquet else table
         except pa.ArrowInvalid:
-            # pyarrow can't read some of its own files with tiny pages.
+            # pyarrow cannot read some of its own files with tiny pages.
             continue
         wanted = [field for name in columns for field in flat(name, table[name])]
         try:

@@ -1,4 +1,4 @@
-"""Random tars, against what Python's tarfile and json read."""
+"""Random tars, compared with what Python's tarfile and json read."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from helpers import rows_of
 import slotline
 from slotline import Loader
 
-# What a file of each field is for Python.
+# For each extension, the Python value of a file's contents.
 FIELDS = {
     "txt": lambda data: data.decode(),
     "json": lambda data: data.decode(),
@@ -38,7 +38,7 @@ def key(draw, number, longest):
 
 
 def write(draw, path, keys):
-    """Writes a tar, with members between the samples that are in none."""
+    """Writes a tar, with additional members that belong to no sample."""
     form = draw.choice([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT])
     with tarfile.open(path, "w", format=form) as tar:
         for number in keys:
@@ -59,7 +59,8 @@ def write(draw, path, keys):
 
 
 def read(path):
-    """Returns the samples: files with one key, which is the name up to the first dot of its last part."""
+    """Returns the samples. Files with the same key form a sample; the key is the path up to the
+    first dot of its last part."""
     samples = {}
     with tarfile.open(path) as tar:
         for member in tar:

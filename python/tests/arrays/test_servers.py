@@ -1,4 +1,4 @@
-"""Servers that redirect to others, or quote the headers of a request in their answers."""
+"""Servers that redirect to other servers, or that quote request headers in their responses."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ from slotline import Loader
 
 @pytest.fixture
 def serve(tmp_path):
-    """Starts servers, and ends them. Each notes the headers that it gets."""
+    """Starts servers, and stops them after the test. Each records the headers that it receives."""
     servers = contextlib.ExitStack()
 
     def start(answer=None):

@@ -1,4 +1,4 @@
-"""Samples that take long: a signal ends the wait for them, and no batch is lost."""
+"""Samples that take long: a signal ends the wait for one, and no batch is lost."""
 
 import contextlib
 import gc
@@ -22,7 +22,8 @@ COUNT = 24
 
 
 class Gate:
-    """A web server whose files can be withheld: a sample then takes as long as the test wants."""
+    """A web server that can withhold responses, so that a sample takes as long as the test
+    needs."""
 
     def __init__(self, folder):
         self.open = threading.Event()
@@ -45,7 +46,7 @@ class Gate:
         self.data = slotline.tokens(url, 1, stride=1, dtype="u1", labels=True, read_ahead=0)
 
     def close(self, free=0):
-        """Withholds what is asked for from now on, except for the first `free` samples."""
+        """Withholds responses from now on, except for the first `free` samples."""
         self.open.clear()
         while self.arrived.acquire(blocking=False):
             pass
@@ -66,7 +67,8 @@ def gate(tmp_path):
 
 @contextlib.contextmanager
 def interrupted(begun=None):
-    """Sends the signal of Ctrl-C 0.1 s after `begun` is released, and checks that the block is left soon after it."""
+    """Sends SIGINT 0.1 s after `begun` is released, and checks that the block ends soon after
+    that."""
     sent = []
 
     def send():
@@ -86,7 +88,7 @@ def interrupted(begun=None):
 
 
 def helper_threads():
-    """The threads that load in place of the loop's."""
+    """Returns the number of helper threads, which load in place of the loop's thread."""
     gc.collect()
     return len(threads_named("slotline-helper"))
 
@@ -95,7 +97,8 @@ def numbers(batches):
     return [batch["tokens"].ravel().tolist() for batch in batches]
 
 
-# Workers may ask for samples of the third batch before they have asked for all of the second one.
+# With two workers there are no quick samples: workers may request samples of the third batch before
+# all of the second.
 @pytest.mark.parametrize("workers, quick", [(0, 0), (0, 2), (1, 0), (2, 0)])
 def test_an_interrupt_ends_the_wait_for_a_sample(gate, workers, quick):
     loader = Loader(gate.data, 4, shuffle=True, seed=3, num_workers=workers)
@@ -107,7 +110,7 @@ def test_an_interrupt_ends_the_wait_for_a_sample(gate, workers, quick):
     for _ in range(2):
         with interrupted():
             next(batches)
-    # The loader answers while the sample is still withheld.
+    # The loader returns its state while the sample is still withheld.
     state = loader.state_dict()
     assert state["batches"] == quick and batches.remaining() == len(loader) - quick
     assert loader.warnings() == Loader(gate.data, num_workers=workers).warnings() and loader.stats()["passes"] == 2
@@ -145,7 +148,7 @@ def test_an_interrupt_ends_the_wait_for_a_packed_tar(gate, tmp_path, workers):
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress((tmp_path / "a.tar").read_bytes(), 0))
     batches = iter(Loader(slotline.open(f"http://127.0.0.1:{gate.server.server_port}/a.tar.gz"), 1, num_workers=workers))
     next(batches)
-    # Four parts of 4 MiB were asked for, and the others will not come.
+    # Four parts of 4 MiB were requested; responses to further requests are withheld.
     gate.close()
     stalled = threading.Semaphore(0)
     threading.Timer(2, stalled.release).start()
@@ -178,7 +181,7 @@ def test_a_loop_is_left_while_a_sample_takes_long(gate, workers):
     del batches
     state = loader.state_dict()
     assert (state["epoch"], state["batches"]) == (1, 0)
-    # Another pass begins, and is interrupted too.
+    # The next pass begins, and is interrupted too.
     batches = iter(loader)
     with interrupted():
         next(batches)
@@ -196,7 +199,7 @@ def test_a_loop_is_left_while_a_sample_takes_long(gate, workers):
 
 
 def test_an_interrupt_ends_the_wait_for_the_pass_before(gate):
-    # With a timeout, only workers load: the next pass waits until they have left this one.
+    # With a timeout, only workers load: the next pass waits until they have finished with this one.
     loader = Loader(gate.data, 4, shuffle=True, seed=3, num_workers=1, timeout=60)
     first, second = numbers(loader), numbers(loader)
     loader.set_epoch(0)
@@ -216,7 +219,7 @@ def test_an_interrupt_ends_the_wait_for_the_pass_before(gate):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_interrupt_ends_the_wait_for_a_large_batch(tmp_path, workers):
-    # Decoding takes seconds in all, and the loop's thread takes part in it.
+    # Decoding takes seconds in total, and the loop's thread takes part in it.
     (tmp_path / "a").mkdir()
     for i in range(2):
         (tmp_path / "a" / f"{i}.png").write_bytes(png(np.full((1500, 1500, 3), i, "u1")))
@@ -242,7 +245,7 @@ def test_slow_and_quick_batches_come_in_order(tmp_path, workers):
     for _ in range(2):
         for i, batch in enumerate(loader):
             picture = 0 if i % 61 == 0 else (i % 61 - 1) % 3 + 1
-            # Shrunk that much, a picture has other levels by some.
+            # Shrinking this much changes the picture's levels slightly.
             assert batch["i"].item() == i and (np.abs(batch["data"].astype(int) - 50 * picture) < 9).all()
         assert i == len(photos) - 1
 

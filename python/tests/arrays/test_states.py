@@ -1,4 +1,4 @@
-"""States of `slotline.Loader` that are damaged, or of another dataset."""
+"""States of `slotline.Loader` that are damaged, or belong to another dataset."""
 
 import json
 
@@ -24,7 +24,8 @@ def rest(loader):
 
 
 def state_of(loader, passes, batches):
-    """Returns the state after so many passes and batches, as a file would hold it."""
+    """Returns the state after these numbers of passes and batches, in the form in which a file
+    would store it."""
     for _ in range(passes):
         list(loader)
     current = iter(loader)
@@ -110,7 +111,7 @@ def test_a_state_of_other_contents_with_the_same_fields_is_accepted():
     loader = make({}, Arrays(x=np.ones((COUNT, 2), "u1"), i=np.arange(COUNT) + 100))
     loader.load_state_dict(state)
     assert sum(rest(loader), []) == list(range(112, 137))
-    # A state of slotline for Rust does not say what the dataset is.
+    # A state of the Rust crate does not describe the dataset.
     del state["dataset"]
     loader.load_state_dict(state)
     assert sum(rest(loader), []) == list(range(112, 137))
@@ -119,7 +120,7 @@ def test_a_state_of_other_contents_with_the_same_fields_is_accepted():
 def test_a_state_with_the_digest_of_fields_is_accepted():
     state = state_of(make({}), 0, 3)
     del state["dataset"]
-    # As the versions before wrote it.
+    # The entry that older versions wrote.
     loader = make({})
     loader.load_state_dict({**state, "fields": "f2cf3bd3f5ea8134"})
     assert sum(rest(loader), []) == list(range(12, 37))

@@ -1,4 +1,4 @@
-"""Packed tars, which are read as streams, against what plain Python reads from them."""
+"""Compressed tars, which are read as streams, compared with what plain Python reads from them."""
 
 import bz2
 import gzip
@@ -19,7 +19,7 @@ SHARDS, EACH = 6, 20
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """A pattern for tars that were packed by gzip and bzip2 in turn."""
+    """A fixture: a pattern for tars that are compressed with gzip and bzip2 in turn."""
     folder = tmp_path_factory.mktemp("packed")
     for shard in range(SHARDS):
         opened, end = ((gzip.open, "gz"), (bz2.open, "bz2"))[shard % 2]

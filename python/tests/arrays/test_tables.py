@@ -1,4 +1,4 @@
-"""Random CSV and JSONL, against what Python's csv and json read."""
+"""Random CSV and JSONL files, compared with what Python's csv and json read."""
 
 import csv
 import decimal
@@ -28,7 +28,8 @@ def integer(draw, bits=63):
 
 
 def number(draw):
-    """A float in one of the ways to write it: the shortest, too short, too long, or just beside the middle of two floats."""
+    """Returns a float in one of several notations: the shortest, one with too few or too many
+    digits, or one next to the midpoint of two floats."""
     while not math.isfinite(value := struct.unpack("<d", draw.randbytes(8))[0]) or value == math.nextafter(value, math.inf):
         pass
     value = draw.choice([value, draw.uniform(-1000, 1000), draw.random()])
@@ -42,7 +43,7 @@ def number(draw):
             f"{draw.choice([middle, beside]):e}",
         ]
     chosen = draw.choice(written)
-    # The largest floats may be rounded up beyond them.
+    # Rounding up the largest floats may give infinity.
     return draw.choice([chosen, chosen.replace("e", "E")]) if math.isfinite(float(chosen)) else "1.5"
 
 
@@ -63,7 +64,7 @@ def listed(draw, make):
 
 
 def nested(draw, depth=2):
-    """A list or an object with keys that come twice, and with integers of any length."""
+    """Returns a list or an object, with repeated keys and with integers of any length."""
     scalars = [number, lambda draw: integer(draw, 200), lambda draw: string(draw, text(draw))]
 
     def any_value(draw):
@@ -77,7 +78,8 @@ def nested(draw, depth=2):
     return f"{{{joined(draw, pairs)}}}"
 
 
-# How the values of a column are written, one that decides its kind, and what a value is for Python.
+# For each kind of column: a function that writes a value, a value that determines the kind, and the
+# type in Python.
 COLUMNS = {
     "integers": (integer, "7", np.int64),
     "floats": (lambda draw: draw.choice([number(draw), integer(draw, 53)]), "0.5", np.float64),
@@ -89,14 +91,14 @@ COLUMNS = {
         "[ 0.5]",
         lambda found: np.array(found, np.float64),
     ),
-    # As they are written, for which json has no word.
+    # Kept as text, in the notation of the file, for which json has no type.
     "objects": (nested, '{"k": 1.50}', ...),
     "long integers": (lambda draw: listed(draw, lambda draw: integer(draw, 100)), f"[{I64}]", ...),
 }
 
 
 def jsonl(draw, path):
-    """Writes a file, and returns its rows."""
+    """Writes a JSONL file, and returns its rows."""
     kinds = [draw.choice([*COLUMNS]) for _ in range(draw.randrange(1, 7))]
     names = [f"{text(draw)}{column}" for column in range(len(kinds))]
     rows, lines = [], [draw.choice(["", "\ufeff"])]
@@ -121,7 +123,7 @@ def jsonl(draw, path):
 
 
 def csv_table(draw, path):
-    """Writes a file, and returns its rows."""
+    """Writes a CSV file, and returns its rows."""
     makes = [
         (integer, "+7", lambda cell: np.int64(int(cell))),
         (lambda draw: draw.choice([number(draw), integer(draw, 53)]), ".5", lambda cell: np.float64(float(cell))),
@@ -174,7 +176,8 @@ def test_what_does_not_fit_names_line_and_key(tmp_path, rows, words):
 
 
 def columns_of(rows, folder, **options):
-    """Writes a table of numbers, nulls, texts and a category in small row groups; returns it and a dataset of it."""
+    """Writes a table of numbers, nulls, texts and a category in small row groups; returns it, and a
+    dataset of it."""
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     numbers = np.arange(rows, dtype=np.int64)
@@ -224,7 +227,7 @@ def test_a_damaged_row_group_is_decoded_once_when_its_rows_are_skipped(tmp_path)
     damaged[column.data_page_offset : column.data_page_offset + 8] = b"\xff" * 8
     path.write_bytes(damaged)
     loader = slotline.Loader(slotline.open(path), 100, on_error="skip")
-    # Each time takes a millisecond or more.
+    # Reading the damaged file takes at least a millisecond each time.
     batches, errors, began = iter(loader), 0, time.monotonic()
     with pytest.warns(RuntimeWarning, match="left out"):
         while True:

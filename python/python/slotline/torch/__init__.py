@@ -1,6 +1,6 @@
-"""PyTorch's ``DataLoader``, with slotline underneath.
+"""PyTorch's ``DataLoader``, implemented by slotline.
 
-Change the import, and nothing else::
+Only the import changes::
 
     from slotline.torch import DataLoader
 """

@@ -1,4 +1,4 @@
-"""Batches on a device."""
+"""Moving batches to a device while the loop computes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from slotline.torch._loader import DataLoader
 
 
 class DeviceLoader:
-    """Moves the batches of a loader to a device, and copies the next ones while the loop computes.
+    """Moves the batches of a loader to a device, and copies the next batches while the loop
+    computes.
 
-    ``loader`` is any iterable of batches, such as a :class:`DataLoader`. Tensors are moved wherever they are
-    in dicts, lists, tuples and named tuples, and so is any other object with a method ``to``. The rest stays as it is.
+    ``loader`` is any iterable of batches, such as a :class:`DataLoader`. Tensors in dicts, lists,
+    tuples and named tuples are moved, and so are other objects with a method ``to``. Everything
+    else is unchanged.
 
-    On a CUDA device (or another one that has streams), batches are copied on a stream of their own, from page-locked memory:
-    a tensor that is not there (see ``pin_memory`` of the loader) is copied there first. What the loop does with a batch
-    waits for its copy, and the memory of a batch on the device is used again only when the loop's stream is done with it, so
-    nothing needs to be synchronized. ``prefetch`` batches are on their way or ready while the loop has another one.
+    On a device with streams, such as CUDA, batches are copied from page-locked memory on a separate
+    stream. Tensors outside of page-locked memory (see the loader's ``pin_memory``) are copied there
+    first. Work that the loop queues on a batch waits for its copy, and the batch's device memory is
+    reused only after the loop's stream has finished with it, so no synchronization is needed.
+    ``prefetch`` batches are being copied or ready while the loop has another.
 
-    Each pass over it is one over the loader, so passes, ``len`` and errors are the loader's. So is ``state_dict``, but as of
-    the batches that the loop has got: what was only prefetched comes again. All other attributes that it is asked for, such
-    as ``stats``, ``verdict``, ``dataset``, ``batch_size`` and ``sampler``, are the loader's.
+    Passes, ``len`` and errors are those of the loader. ``state_dict`` returns the loader's state
+    after the last batch that the loop has received; batches that were only prefetched come again
+    after a resume. All other attributes, such as ``stats``, ``verdict``, ``dataset``,
+    ``batch_size`` and ``sampler``, are looked up on the loader.
 
-    Raises a ``TypeError`` if ``loader`` is not iterable, a ``ValueError`` if ``prefetch`` is not positive, and a
-    ``RuntimeError`` if there is no such device.
+    Raises a ``TypeError`` if ``loader`` is not iterable, a ``ValueError`` if ``prefetch`` is not
+    positive, and a ``RuntimeError`` if the device does not exist.
     """
 
     def __init__(self, loader: Any, device: torch.device | str | int = "cuda", *, prefetch: int = 2) -> None:
@@ -40,14 +44,14 @@ class DeviceLoader:
         self.loader = loader
         self.device = torch.device(device)
         self.prefetch = prefetch
-        # Fails if there is no such device.
+        # Fails if the device does not exist.
         torch.empty(0, device=self.device)
         if self.device.type == "cuda" and isinstance(loader, DataLoader):
             loader._pins = True
         self._state: dict[str, Any] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        # Without `loader`, this is a copy that is being made.
+        # ``copy`` and ``pickle`` look up attributes before ``loader`` is set.
         if name.startswith("_") or name == "loader":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.loader, name)
@@ -60,7 +64,7 @@ class DeviceLoader:
         has_state = hasattr(self.loader, "state_dict")
         copies = _Copies(self.device)
         batches = iter(self.loader)
-        # The batches that are ahead, each with the state of the loader after it.
+        # The prefetched batches, each with the loader's state after it.
         ahead: collections.deque[Any] = collections.deque()
         if has_state:
             self._state = self.loader.state_dict()
@@ -79,7 +83,7 @@ class DeviceLoader:
                     if has_state:
                         ahead[-1][1] = self.loader.state_dict()
                 except Exception as raised:
-                    # It is raised after the batches before it.
+                    # Raised only after the earlier batches were delivered.
                     error = raised
             if not ahead:
                 if has_state:
@@ -89,27 +93,28 @@ class DeviceLoader:
                 try:
                     raise error
                 finally:
-                    # Its traceback refers to this frame, which must not refer to it.
+                    # The error's traceback refers to this frame: break the reference cycle.
                     error = None
             batch, self._state = ahead.popleft()
             yield copies.end(batch)
             batch = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the loader's state as of the last batch that the loop has got."""
+        """Returns the loader's state after the last batch that the loop has received."""
         return self.loader.state_dict() if self._state is None else copy.deepcopy(self._state)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Makes the next pass resume from a state, as the loader's method does."""
+        """Makes the next pass resume from a state, like the loader's method."""
         self._state = None
         self.loader.load_state_dict(state_dict)
 
 
 class _Copies:
-    """Copies batches to a device, in the background if it can.
+    """Copies batches to a device, in the background if the device has streams.
 
-    A tensor's memory on the device is taken on the loop's stream, and the copy waits for what that stream has to do so far: so
-    the memory can be that of an earlier batch, and is the loop's again as soon as the loop drops the tensor.
+    A tensor's device memory is allocated on the loop's stream, and the copy waits for the work
+    queued there so far. So the memory may be reused from an earlier batch, and returns to the
+    loop's stream when the loop drops the tensor.
     """
 
     def __init__(self, device):
@@ -129,19 +134,22 @@ class _Copies:
         try:
             return moved(batch, self._copy), self._stream.record_event(), current
         except BaseException:
-            # The copies that were started write to memory that the loop's stream would use again.
+            # Copies that have begun write to memory that the loop's stream could reuse: make it
+            # wait.
             current.wait_stream(self._stream)
             raise
 
     def _copy(self, value):
         if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-            # If it is there already, it is the batch's. Otherwise torch orders the streams of both devices.
+            # A tensor already on the target is returned unchanged. Otherwise torch orders the
+            # streams of both devices.
             return value.to(self._target, non_blocking=True)
         if type(value) is not torch.Tensor or value.layout is not torch.strided or value.requires_grad or value.is_nested or value.is_quantized:
-            # Its memory on the device becomes the copying stream's, which waits for the loop's before it is used again.
+            # The memory is allocated on the copy stream, which waits for the loop's stream before
+            # reusing it.
             with self._module.stream(self._stream):
                 return value.to(self._target, non_blocking=True)
-        # torch's own page-locked memory is used again only after the copies that read it.
+        # torch reuses its own page-locked memory only after the copies that read it.
         if not value.is_pinned():
             value = value.pin_memory()
         target = torch.empty_like(value, device=self._target)
@@ -159,21 +167,24 @@ class _Copies:
         return batch
 
     def drop(self, copied):
-        """Drops a batch that the loop does not get: its memory is free once it is copied."""
+        """Drops a batch that the loop does not receive: its memory is reused only after its
+        copy."""
         _, event, begun_on = copied
         if event is not None:
             begun_on.wait_event(event)
 
 
 def moved(value, move):
-    """Returns a batch with ``move`` applied to the tensors, and to other objects that have a method ``to``."""
+    """Returns a batch with ``move`` applied to its tensors and to other objects with a method
+    ``to``."""
     if isinstance(value, torch.Tensor) or hasattr(value, "to"):
         return move(value)
     if isinstance(value, dict):
         items = {key: moved(item, move) for key, item in value.items()}
         if type(value) is dict:
             return items
-        # As torch's own functions do, for those that are made in another way, such as `defaultdict`.
+        # A subclass such as `defaultdict` has another constructor, so copy and update, as torch
+        # does.
         clone = copy.copy(value)
         clone.update(items)
         return clone

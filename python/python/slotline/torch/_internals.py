@@ -1,9 +1,11 @@
-"""All of torch's private names that this package uses, so that another version of torch can be checked in one place.
+"""All private names of torch that this package uses, so that a new version of torch can be checked
+in one place.
 
-The tests run with torch 2.15; 2.6 is the oldest version that is supported. What only some versions have is looked up with
-``getattr`` or ``hasattr`` where it is used. Besides these names, the loader and its iterators are subclasses of torch's
-``DataLoader`` and ``_BaseDataLoaderIter``, whose attributes (``_index_sampler``, ``_dataset_kind``, ``_num_yielded`` and others)
-they read and set; and the extension uses ``Tensor.__dlpack_c_exchange_api__``, ``torch._C._storage_Use_Count`` and
+The tests run with torch 2.15; the oldest supported version is 2.6. Names that only some versions
+have are looked up with ``getattr`` or ``hasattr`` where they are used. Besides the names here, the
+loader and its iterators subclass torch's ``DataLoader`` and ``_BaseDataLoaderIter`` and use their
+attributes (``_index_sampler``, ``_dataset_kind``, ``_num_yielded`` and others). The extension
+module uses ``Tensor.__dlpack_c_exchange_api__``, ``torch._C._storage_Use_Count`` and
 ``UntypedStorage._cdata``.
 """
 
@@ -50,15 +52,16 @@ new_dtypes = torch.storage._new_dtypes
 
 
 def is_profiling() -> bool:
-    """Whether a profiler records what the program does."""
+    """Returns whether a profiler is recording."""
     return profiler._is_profiler_enabled
 
 
 def is_python_exiting() -> bool:
-    """Whether the interpreter is about to end, so that worker processes have been ended already."""
+    """Returns whether the interpreter is shutting down, so that worker processes have already
+    ended."""
     return _utils is None or _utils.python_exit_status is not False
 
 
 def stop_timeout() -> float:
-    """Returns for how many seconds a loader waits for its workers to stop."""
+    """Returns how many seconds a loader waits for its workers to stop."""
     return _utils.MP_STATUS_CHECK_INTERVAL

@@ -1,4 +1,4 @@
-"""The loader."""
+"""The ``DataLoader``, its arguments and its state."""
 
 from __future__ import annotations
 
@@ -28,50 +28,57 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class DataLoader(torch.utils.data.DataLoader[_T_co]):
-    """A ``torch.utils.data.DataLoader`` that loads faster, and can resume in the middle of a pass.
+    """A ``torch.utils.data.DataLoader`` that loads faster and can resume in the middle of a pass.
 
-    It takes the same arguments, checks them in the same way, and gives the same batches in the same order. Workers write
-    their batches into memory that they share with the loop, which finds its tensors there. A tensor can be kept for as
-    long as you want. Its memory is used again when no tensor refers to it any more.
+    It takes the same arguments, checks them in the same way, and returns the same batches in the
+    same order. Workers write their batches into memory that they share with the loop, where its
+    tensors are. A tensor can be kept for as long as needed; its memory is reused once no tensor
+    refers to it.
 
-    It has these additional arguments, all of which are keywords:
+    It has these additional keyword arguments:
 
     worker_method (str):
-        ``"multiprocessing"`` for worker processes, ``"thread"`` for threads of this process. Threads start at
-        once, share the dataset's memory and need not pickle anything, but only one of them runs Python at a time, unless the
-        interpreter has no global lock. Then they are the default, and otherwise processes are. Threads share the default
-        generators of random numbers, so they are not seeded: draw from :func:`slotline.rng`. ``get_worker_info().rng`` has
-        generators for each thread, with torch 2.10 or later. With ``num_workers=0`` there is neither.
+        ``"multiprocessing"`` for worker processes, or ``"thread"`` for threads of this process.
+        Threads start at once, share the dataset's memory and need no pickling, but only one of them
+        runs Python at a time, unless the interpreter has no global lock. Default: threads on such
+        an interpreter, otherwise processes. Threads share the default random generators, which are
+        therefore not seeded for each worker: draw from :func:`slotline.rng`, or with torch 2.10 or
+        later from ``get_worker_info().rng``. With ``num_workers=0`` the argument has no effect.
     copy_dataset (bool):
-        Whether each thread has a copy of the dataset (by ``copy.deepcopy``, but tensors in shared memory are the same in all
-        workers), or all of them have the same. By default, streams are copied. It is an error with processes, which always
-        have their copies.
+        Whether each thread has a copy of the dataset (by ``copy.deepcopy``, except that tensors in
+        shared memory stay shared), or all threads share one. By default, only streams are copied.
+        It is an error with processes, which always have copies.
     round_robin (bool):
-        Whether worker ``i % num_workers`` makes batch ``i``, as with torch. With ``False``, the worker that has the fewest
-        batches left to make is given the next one, so that slow batches are shared; they still come in order. What workers
-        draw at random then depends on timing, and a dataset that is a stream is an error. Default: ``True``.
+        Whether worker ``i % num_workers`` makes batch ``i``, as with torch. With ``False``, the
+        next batch goes to the worker with the fewest unfinished batches, so that slow batches delay
+        the others less; batches still come in order. Random draws in the workers then depend on
+        timing, and a stream as the dataset is an error. Default: ``True``.
     on_error (str):
-        ``"skip"`` leaves samples out that raise an exception, so their batch is smaller; a batch of which none is left does
-        not come; and in a stream the next sample takes the place. A generator ends with its error, which is raised, and so is
-        an error of ``collate_fn``. If more than half of 1,000 samples in a row are left out, that is a
-        :class:`slotline.SampleError`; each worker counts its own. The good samples of a stream come before its error, in a
-        smaller batch, unless ``drop_last`` is set; in other datasets, the error is that of its batch. At the end of a pass there is a ``RuntimeWarning`` with
-        their number, and :meth:`stats` lists them. Default: ``"raise"``.
+        ``"skip"`` leaves out samples that raise an exception, so that their batch is smaller; an
+        empty batch is not returned. In a stream, the next sample takes the place of the failed one.
+        An error in a generator ends it and is raised, and so is an error of ``collate_fn``. If more
+        than half of 1,000 samples in a row are left out, as each worker counts for itself, a
+        :class:`slotline.SampleError` is raised. In a stream it comes after the good samples before
+        it, which form a smaller batch unless ``drop_last`` is set; in other datasets it replaces
+        its batch. At the end of a pass, a ``RuntimeWarning`` says how many samples were left out,
+        and :meth:`stats` lists them. Default: ``"raise"``.
     memory_limit (int):
-        The most bytes that the batches in use of all worker processes may take together; each worker has an equal part. A
-        batch beyond that is an ``OSError``.
+        The most bytes that the batches in use of all worker processes may take together; each
+        worker has an equal share. A batch beyond it raises an ``OSError``.
     watchdog (float):
-        After the loop has waited so many seconds for one batch, there is a ``RuntimeWarning`` that names the worker, or with
-        ``in_order=False`` those that are making one.
+        The number of seconds that the loop waits for one batch before a ``RuntimeWarning`` names
+        the worker that makes it, or with ``in_order=False`` all workers that are making one.
     affinity (sequence of int):
-        The cores for workers, one for each in turn.
+        The CPU cores for the workers, assigned in turn.
     lift (bool):
-        Whether the pictures of torchvision's datasets are made natively, with the bits and the random numbers that torchvision
-        has for PIL images. :meth:`plan` says which transforms are. Default: ``True``.
+        Whether to decode and transform the pictures of torchvision's datasets natively, with the
+        same results and random numbers as torchvision has for PIL images. :meth:`plan` lists the
+        transforms that are supported. Default: ``True``.
     snapshot_every_n_steps (int):
-        A worker that reads a stream (an ``IterableDataset``) which has a state sends that state with each n-th of its
-        batches. A loader that resumes in between makes the worker read the batches since then again. With 0, no states
-        are sent, so the worker reads the stream from its beginning. Default: 1.
+        For an ``IterableDataset`` with a state: each worker sends the state with every n-th of its
+        batches. After a resume between two states, the worker reads the batches since the earlier
+        one again. With 0, no states are sent, and the worker reads the stream from the start.
+        Default: 1.
     """
 
     def __init__(
@@ -120,7 +127,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             raise ValueError(f"copy_dataset option should be a bool, but got {copy_dataset=}")
         if affinity is not None:
             affinity = _cores(affinity)
-        # torch's constructor warns of too many workers.
+        # Set first: torch's constructor warns of too many workers, which depends on the method.
         self.worker_method = worker_method
         super().__init__(
             dataset,
@@ -158,16 +165,18 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self.watchdog = watchdog
         self.affinity = affinity
         self.snapshot_every_n_steps = snapshot_every_n_steps
-        # Whether the memory of worker processes is page-locked, though the loop does not ask for it: a `DeviceLoader` does.
+        # Whether to page-lock the memory of worker processes for a `DeviceLoader`, although
+        # `pin_memory` is not set.
         self._pins = False
-        # The memory of batches, for all passes.
+        # The memory pool for the batches of all passes.
         self._pool = Pool()
-        # How far the latest pass is; an iterator that `state_dict` has made; and the state to resume from.
+        # The progress of the latest pass; an iterator created by `state_dict`; the state to resume
+        # from.
         self._pass: PassProgress | None = None
         self._early: Any = None
         self._resumed: dict[str, Any] | None = None
 
-    # `Any`, so that a subclass may declare torch's type.
+    # Returns `Any` so that a subclass may declare torch's type.
     def __iter__(self) -> BaseIterator | Any:
         for iterator in (self._iterator, self._early):
             if isinstance(iterator, ProcessIterator) and iterator.belongs_to_parent():
@@ -195,7 +204,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             )
 
     def _has_threads(self):
-        """Whether workers are threads."""
+        """Returns whether workers are threads."""
         if self.worker_method is None:
             return self.multiprocessing_context is None and threads.is_default()
         return self.worker_method == "thread"
@@ -203,16 +212,18 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
     def state_dict(self) -> dict[str, Any]:
         """Returns the position in the latest pass, for :meth:`load_state_dict`.
 
-        It is a dict of numbers, texts, lists and dicts, which JSON can hold, except that what ``state_dict`` methods of
-        your dataset and your sampler return is in it as it is. If there was no pass yet, it is the state of the first one, which
-        has the random numbers that it would draw now.
+        It is a dict of numbers, strings, lists and dicts that JSON can represent, apart from the
+        results of ``state_dict`` methods of your dataset and sampler, which it contains unchanged.
+        Before the first pass, it is the state of that pass, with the random numbers that the pass
+        would draw at this time.
 
-        A dataset that has the methods ``state_dict`` and ``load_state_dict`` is asked for its state after each batch, in
-        each worker, and so are a stream's iterator and a sampler or its iterator. A sampler that has no state is asked for
-        its indices again, and the first ones are left out, and so are the first batches of a stream. What torch's samplers
-        draw is the same as before, whatever the state of the default generator is by then. So is what samples draw from the
-        default generators in worker processes, with the same number of workers; without workers, these generators are the
-        program's to save.
+        If a dataset has the methods ``state_dict`` and ``load_state_dict``, each worker saves its
+        state after each batch. The same holds for a stream's iterator, and in this process for a
+        sampler or its iterator. After a resume, a sampler without a state is iterated again up to
+        the position, and so is a stream. torch's samplers draw the same numbers again, whatever the
+        state of the default generator. So do samples that use the default generators in worker
+        processes, with the same number of workers. Without workers, saving the default generators
+        is up to the program.
         """
         if self._resumed is not None:
             return copy.deepcopy(self._resumed)
@@ -225,31 +236,36 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         return self._pass.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Makes the next loop resume where a state was taken, with the same dataset, sampler and batch size.
+        """Makes the next loop resume where a state was saved, with the same dataset, sampler and
+        batch size.
 
-        After a state from the end of a pass, the next loop begins the pass after it; after an empty dict, a new one.
-        The number of workers may be another one, unless the dataset is a stream or has a state.
+        After a state from the end of a pass, the next loop is the following pass; after an empty
+        dict, a new pass. The number of workers may differ, unless the dataset is a stream or has a
+        state.
 
-        Raises :class:`slotline.StateError`, a ``ValueError``, if the state is damaged or not one of this class, needs
-        another number of workers, or was taken in the middle of a pass with another batch size, another class of sampler,
-        or one of torch's samplers with another number of indices. The loader is then unchanged.
+        Raises :class:`slotline.StateError`, a ``ValueError``, if the state is damaged or not from
+        this class, if it needs another number of workers, or if it was saved in the middle of a
+        pass with another batch size, another class of sampler, or a torch sampler with another
+        number of indices. The loader is then unchanged.
         """
         resumed = checked(state_dict, self)
         self._iterator = self._early = self._pass = None
         self._resumed = resumed
 
     def stats(self) -> dict[str, Any]:
-        """Returns what happened in the latest pass so far.
+        """Returns statistics of the latest pass so far.
 
-        ``batches``, ``errors`` and ``bad_samples`` are numbers; ``bad_causes`` lists the samples that were left out, the last
-        1,000 at most, each as an index (in a stream, ``None``) and an error. After a resume, they count from there. Times are in seconds: ``elapsed`` from the first
-        batch that was asked for to the last one that came, ``waited`` of it for the loader, and ``busy`` for each worker.
-        While the loop waits for a batch, from another thread, they include the time until now.
+        ``batches``, ``errors`` and ``bad_samples`` are counts. ``bad_causes`` lists the samples
+        that were left out, at most the last 1,000, each as its index (``None`` in a stream) and its
+        error. After a resume, counting begins anew. Times are in seconds: ``elapsed`` from the
+        first request for a batch to the last delivery, ``waited`` the part of it that the loop
+        waited for the loader, and ``busy`` for each worker. If another thread calls this while the
+        loop waits for a batch, the times include that wait so far.
         """
         return (Stats(0) if self._pass is None else self._pass.stats).as_dict()
 
     def plan(self) -> str:
-        """Returns what is done natively and what Python does, in lines of text, and why."""
+        """Returns lines of text that say which steps run natively, which run in Python, and why."""
         if self._dataset_kind == _DatasetKind.Iterable:
             return "by Python, since the dataset is a stream"
         if not self.lift:
@@ -257,14 +273,16 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         return "\n".join(recognised(self.dataset).lines)
 
     def verdict(self) -> str:
-        """Returns a sentence on what limited the latest pass, such as the loop, the workers, or one batch.
+        """Returns one sentence about what limited the speed of the latest pass, such as the loop,
+        the workers, or one batch.
 
-        If the loop hangs, ask from another thread: the sentence names the worker, and for how long it has been making a batch.
+        If the loop hangs, call it from another thread: it names the worker, and says how long the
+        worker has been making its batch.
         """
         return (Stats(0) if self._pass is None else self._pass.stats).verdict()
 
     def __getstate__(self):
-        # A copy of the loader in another process has no iterators.
+        # An unpickled or copied loader has no iterators.
         return {**self.__dict__, "_iterator": None, "_pass": None, "_early": None}
 
 

@@ -1,4 +1,4 @@
-"""Loops that end at the same step on all ranks."""
+"""Iteration that ends at the same step on all ranks of a distributed run."""
 
 from __future__ import annotations
 
@@ -16,24 +16,29 @@ _T = TypeVar("_T")
 def equal_steps(
     batches: Iterable[_T], shorter: Literal["drop", "pad", "repeat"] = "drop", group: dist.ProcessGroup | None = None
 ) -> Iterator[_T | None]:
-    """Returns an iterator over ``batches`` that has equally many steps on all ranks, even if some have fewer batches.
+    """Returns an iterator over ``batches`` with equally many steps on all ranks, even if some ranks
+    have fewer batches.
 
-    Datasets with an index need no such thing, since their samplers give all ranks equally many batches; streams do, as they end
-    at different times, and a rank that has no batch would leave the others waiting in their collective operations.
+    It is for streams, which can end at different times on different ranks: a rank without a batch
+    would leave the others waiting in their collective operations. Samplers of indexed datasets
+    already give all ranks equally many batches.
 
     Args:
-        batches: A loader, or anything else that can be iterated over.
-        shorter: What happens when a rank has no more batches and others have. ``"drop"``: the loop ends on all of them, and the
-            batches that the others have for that step are dropped. ``"pad"``: it gets ``None`` until all have ended; take the
-            step without data, with a loss of 0. ``"repeat"``: it begins ``batches`` once more, which must be iterable more
-            than once, and not empty.
-        group: The process group, instead of that of all ranks.
+        batches: A loader or another iterable.
+        shorter: What happens when some ranks have no more batches. ``"drop"``: the loop ends on all
+            ranks, and the batches that the others have for that step are dropped. ``"pad"``: such a
+            rank gets ``None`` until all have ended; let it take the step without data, with a loss
+            of 0. ``"repeat"``: such a rank iterates over ``batches`` again, which must be possible
+            and must not be empty.
+        group: The process group to use instead of all ranks.
 
-    Each step begins with an all-reduce of one number, on the GPU if the group's backend is NCCL, where it waits for what was
-    queued before. A group with gloo beside it, ``dist.new_group(backend="gloo")``, does not.
+    Each step begins with an all-reduce of one number. If the group's backend is NCCL, this runs on
+    the GPU and waits for all work queued before. A separate group with gloo,
+    ``dist.new_group(backend="gloo")``, avoids that wait.
 
-    Raises :class:`slotline.OptionError` if ``shorter`` is something else, or there is nothing to repeat. An exception on one
-    rank does not reach the others, which wait for it until the group's timeout, as in any collective operation.
+    Raises :class:`slotline.OptionError` if ``shorter`` has another value, or if there is nothing to
+    repeat. An exception on one rank does not reach the others, which wait until the group's
+    timeout, as in any collective operation.
     """
     if shorter not in ("drop", "pad", "repeat"):
         raise OptionError(f'shorter is {shorter!r}; it must be "drop", "pad" or "repeat"')
@@ -42,7 +47,8 @@ def equal_steps(
 
 def _steps(batches: Iterable[_T], shorter: str, group: dist.ProcessGroup | None) -> Iterator[_T | None]:
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend(group) == "nccl" else torch.device("cpu")
-    # Whether the ranks go on: all of those that have a batch, or any of those that have not ended yet.
+    # Reduced over all ranks: "drop" continues while every rank has a batch, the others while any
+    # rank has one.
     operation = dist.ReduceOp.MIN if shorter == "drop" else dist.ReduceOp.MAX
     end: Any = object()
     iterator, ended = iter(batches), False

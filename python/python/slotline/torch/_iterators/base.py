@@ -27,12 +27,12 @@ from slotline.torch._state.indices import source_of
 from slotline.torch._state.progress import PassProgress
 
 
-# The iterators of this process.
+# All iterators of this process.
 _iterators: weakref.WeakSet[BaseIterator] = weakref.WeakSet()
 
 
 def _after_fork():
-    """Keeps a forked process from using what its parent's threads and workers use."""
+    """Detaches a forked child's iterators from the threads and workers of the parent."""
     for iterator in _iterators:
         iterator._disown()
 
@@ -41,19 +41,20 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class BaseIterator(_BaseDataLoaderIter):
-    """An iterator over a loader, which draws the same random numbers as torch's."""
+    """The base of all iterators over a loader. It draws the same random numbers as torch's."""
 
-    # The latest pass, and how many there were before it.
+    # The latest pass, and the number of passes before it.
     _pass: Any = None
     _pass_number = 0
-    # The state of what the sampler draws from, before its iterator is made.
+    # The state of the sampler's generator before the sampler's iterator is created.
     _before = None
 
     def __init__(self, loader):
-        # Other threads may use the iterator, and so may what it calls.
+        # Reentrant, since several threads may share the iterator, and its own callbacks may use it.
         self._lock = threading.RLock()
         _iterators.add(self)
-        # The state to resume from, and whether this pass has its seeds, so that none are drawn.
+        # The state to resume from, and whether it contains this pass's seeds, so that none are
+        # drawn.
         self._resumed = resumed = loader._resumed
         self._is_seeded = resumed is not None and (
             not resumed[entries.FINISHED] or (loader.persistent_workers and loader.num_workers > 0)
@@ -76,7 +77,7 @@ class BaseIterator(_BaseDataLoaderIter):
         self._is_iterable = self._dataset_kind == _DatasetKind.Iterable
 
     def _disown(self):
-        # Another thread of the parent may have had it.
+        # A thread of the parent may have held the lock.
         self._lock = threading.RLock()
 
     @property
@@ -85,7 +86,7 @@ class BaseIterator(_BaseDataLoaderIter):
 
     @_sampler_iter.setter
     def _sampler_iter(self, iterator):
-        # torch sets it right after it was made.
+        # torch assigns this right after creating the iterator.
         self._indices = iterator
         before, self._before = self._before, None
         source = source_of(self._index_sampler)
@@ -93,7 +94,8 @@ class BaseIterator(_BaseDataLoaderIter):
         self._before_indices = before if is_drawn else None
 
     def _draw_seed_again(self, loader):
-        """Draws the seed of the pass from the default generator if it is what it was then, as the program may have set it."""
+        """Draws the pass's seed from the default generator again if the generator is in the state
+        from before that draw, as after the program has restored it."""
         if loader.generator is not None or self._resumed[entries.FINISHED]:
             return
         before = torch.get_rng_state()
@@ -121,7 +123,7 @@ class BaseIterator(_BaseDataLoaderIter):
         self._pass = loader._pass = PassProgress(self, loader, shared_seed, resumed, self._pass)
         self._index_stream = self._pass.index_stream
         self._num_yielded = self._pass.yielded
-        # What was drawn for an iterator without disturbing the generators is drawn once more.
+        # The draws that were made with the generators left undisturbed are repeated with an effect.
         self._index_stream.begin(None if self._is_seeded else self._indices, self._before_indices)
         self._is_seeded = False
 
@@ -135,7 +137,7 @@ class BaseIterator(_BaseDataLoaderIter):
         else:
             self._before = entries.Random(source_of(self._index_sampler))
             super()._reset(loader, first_iter)
-        # For the first pass, torch draws the shared seed a second time, and uses the first one.
+        # In the first pass torch draws the shared seed twice and uses the first.
         self._begin_pass(loader, shared_seed if first_iter else self._shared_seed)
 
     def __len__(self) -> int:
@@ -143,11 +145,12 @@ class BaseIterator(_BaseDataLoaderIter):
         return self.remaining()
 
     def count_collating(self, seconds):
-        """Counts time in which the loop's own thread collated."""
+        """Adds the time that the loop's own thread took to collate."""
         self._pass.stats.writing += seconds
 
     def remaining(self) -> int:
-        """Returns how many batches are left in the pass: after a resume in the middle, fewer than ``len(loader)``.
+        """Returns the number of batches left in the pass. After a resume in the middle of a pass,
+        it begins below ``len(loader)``.
 
         Raises a ``TypeError`` if the sampler or the dataset has no length.
         """
@@ -163,7 +166,7 @@ class BaseIterator(_BaseDataLoaderIter):
         begun = time.perf_counter()
         stats.begin(begun)
         try:
-            # Recording costs as much as loading a small batch.
+            # Recording takes as long as loading a small batch, so do it only for a profiler.
             if is_profiling():
                 with profiler.record_function(self._profile_name):
                     data = self._next_data()
@@ -183,7 +186,7 @@ class BaseIterator(_BaseDataLoaderIter):
             stats.errors += 1
             raise
         except BaseException:
-            # An interrupt is not the error of a batch.
+            # After an interrupt, the same batch is requested again.
             self._index_stream.put_back()
             raise
         finally:
@@ -212,12 +215,12 @@ class BaseIterator(_BaseDataLoaderIter):
         warn(message, UserWarning)
 
 
-# What is between the loader and the program.
+# The directories of this package and of torch's loader, whose frames a warning skips.
 _OWN = (f"{os.path.dirname(os.path.dirname(__file__))}{os.sep}", f"{os.path.dirname(torch.utils.data.__file__)}{os.sep}")
 
 
 def warn(message, category=RuntimeWarning):
-    """Warns of something at the line of the program that asked for a batch."""
+    """Issues a warning at the line of the program that requested a batch."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""Loading in the thread of the loop."""
+"""Loading in the thread that runs the loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from slotline.torch._state import entries
 
 
 def fetcher(iterator):
-    """Returns what makes the batch of an index, as torch's does without workers."""
+    """Returns an object that fetches the batch of an index, as torch's fetchers do without
+    workers."""
     collate_fn = iterator._collate_fn
     if iterator._auto_collation:
         if is_default_collate(collate_fn):
@@ -38,7 +39,7 @@ def fetcher(iterator):
 
 
 class InlineIterator(BaseIterator):
-    """Loads each batch when it is asked for."""
+    """Loads each batch when it is requested."""
 
     def __init__(self, loader):
         resumed = loader._resumed
@@ -48,7 +49,7 @@ class InlineIterator(BaseIterator):
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
             apply_sharding(self._dataset, self._world_size, self._rank)
         self._begin_pass(loader, self._shared_seed)
-        # What `slotline.rng` depends on, as in a worker that is the only one.
+        # The key of `slotline.rng`: the same as in a single worker.
         self._of_pass = self._base_seed, self._pass_number, int(self._is_iterable)
         source = fetcher(self)
         if self._is_iterable and resumed is not None and not resumed[entries.FINISHED]:
@@ -57,7 +58,8 @@ class InlineIterator(BaseIterator):
                 self._again, before = 0, _rng.current.key
                 index = [None] * loader.batch_size if self._auto_collation else None
                 try:
-                    # A program saves torch's generator as it was after these batches.
+                    # The program restores torch's default generator itself, so skipping these
+                    # batches must not change it.
                     with entries.undisturbed():
                         entries.skip(source, index, self._index_stream.done, self._begin_again)
                 finally:
@@ -73,7 +75,7 @@ class InlineIterator(BaseIterator):
         self._again += 1
 
     def _fetch_good(self, index):
-        """Returns the batch without the samples that are errors."""
+        """Returns the batch without the samples that raise errors."""
         try:
             return self._source.fetch(index)
         finally:

@@ -1,4 +1,4 @@
-"""Loading from datasets that hold tensors or arrays."""
+"""Loading from datasets that hold tensors or arrays in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS = (TensorDataset, StackDataset, ConcatDataset, Subset)
 
 
 def is_native(loader) -> bool:
-    """Whether batches can be made without calling the dataset, and without a difference."""
+    """Returns whether batches can be made without calling the dataset, with the same results."""
     return (
         loader._auto_collation
         and is_default_collate(loader.collate_fn)
@@ -37,20 +37,20 @@ def _holds_rows(dataset, depth=0) -> bool:
     if kind is TensorDataset:
         return True
     if kind is Subset:
-        # A tensor or an array takes a list of indices for one index.
+        # Tensors and arrays interpret a list of indices as a single index.
         return type(dataset.dataset) in _KINDS and _holds_rows(dataset.dataset, depth + 1)
     parts = dataset.datasets.values() if isinstance(dataset.datasets, dict) else dataset.datasets
     return all(_holds_rows(part, depth + 1) for part in parts)
 
 
 class NativeIterator(BaseIterator):
-    """Makes each batch when it is asked for, by copying rows.
+    """Makes each batch when it is requested, by copying rows.
 
-    That takes less time than receiving the batch from another process. So there are no workers, which makes no difference
-    to the program, since none of its code would run in them.
+    Copying takes less time than receiving the batch from another process, so there are no workers.
+    The program sees no difference, since none of its code would run in them.
     """
 
-    # Trainers look at these, to end workers.
+    # Training frameworks read this to terminate workers.
     _workers = ()
 
     def _shutdown_workers(self):
@@ -60,7 +60,7 @@ class NativeIterator(BaseIterator):
         super().__init__(loader)
         self._gather = Gatherer(_KINDS, self._pool)
         self._fetch = fetcher(self).fetch
-        # With workers, torch draws this many batches of indices before the first one is asked for.
+        # The number of batches of indices that torch draws in advance with workers.
         self._lead = self._num_workers * (loader.prefetch_factor or 0)
         self._drawn = deque()
         if self._num_workers == 0:
@@ -82,12 +82,12 @@ class NativeIterator(BaseIterator):
         self._index_stream.give()
 
     def _call(self, index):
-        """Returns the batch, for which the dataset is called only if it must be."""
+        """Returns the batch; calls the dataset only if it cannot be avoided."""
         data = self._gather(self._dataset, index)
         return self._fetch(index) if data is None else data
 
     def _make(self, index):
-        """Returns the batch or its error, as a worker does."""
+        """Returns the batch, or its error as a worker would send it."""
         try:
             return self._call(index)
         except Exception:
@@ -99,7 +99,7 @@ class NativeIterator(BaseIterator):
         return self._call(self._index_stream.take()[0])
 
     def _next_drawn(self):
-        """Returns the next batch of those that workers would have the indices of."""
+        """Returns the next batch from the indices that were drawn in advance, as for workers."""
         if not self._drawn:
             raise StopIteration
         data = self._make(self._drawn[0])

@@ -1,8 +1,8 @@
 """Loading by worker processes.
 
-Each worker has two channels: one for the tasks it is given, and one for its batches. Batch ``i`` is made by worker ``i``
-modulo the number of workers, as with torch, so the loop knows which worker has the next batch, and waits for that one only.
-A channel keeps its order, so nothing is ever sorted.
+Each worker has two channels: one for its tasks and one for its batches. As with torch, worker ``i``
+modulo the number of workers makes batch ``i``, so the loop knows which worker has the next batch,
+and waits for that worker only. A channel keeps the order of its messages, so nothing is sorted.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from slotline.torch._workers import page_locked, pickling  # noqa: F401
 from slotline.torch._workers.messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK, Channel
 from slotline.torch._workers.worker import work
 
-# The most tasks that are given out at a time. A channel has room for as many batches, each with three messages that go before it.
+# The most tasks given to all workers at a time. A channel has room for that many batches, each
+# preceded by three messages.
 _MAX_TASKS = 250
-# How long the loop waits before it checks whether its workers are alive, in seconds: at first, and at most.
+# Seconds that the loop waits between checks that its workers are alive: at first, and at most.
 _FIRST_PATIENCE = 0.01
 _PATIENCE = 0.1
-# How long it waits for each worker in turn if any of them may be next.
+# Seconds to wait for each worker in turn if any of them may send the next batch.
 _TURN = 0.0005
 
 
@@ -49,12 +50,13 @@ os.register_at_fork(
 )
 
 
-# Workers that are forked import nothing: another thread could be importing it at that moment, and they would wait for that thread.
+# Import now what a forked worker needs: after the fork, an import could wait forever for a lock
+# that another thread held.
 Collator()
 
 
 class Spec(NamedTuple):
-    """What all workers of an iterator have in common."""
+    """The options that all workers of an iterator share."""
 
     kind: int
     auto_collation: bool
@@ -71,12 +73,12 @@ class Spec(NamedTuple):
 
 
 class ProcessIterator(BaseIterator):
-    """An iterator whose batches come from worker processes."""
+    """An iterator over batches from worker processes."""
 
     _shutdown = True
-    # The memory of the workers, if it is page-locked.
+    # The channels whose memory is page-locked, if any.
     _pinned = None
-    # When the wait for a batch is over, if it has begun and has a limit.
+    # When the wait for the current batch times out, if it has begun and has a timeout.
     _deadline = None
 
     def __init__(self, loader):
@@ -86,7 +88,7 @@ class ProcessIterator(BaseIterator):
         self._round_robin = loader.round_robin
         self._max_tasks = min(self._prefetch_factor * self._num_workers, _MAX_TASKS)
         self._watchdog = loader.watchdog
-        # After how many tasks there was a warning.
+        # The number of tasks sent when the last warning about a slow batch was issued.
         self._warned = None
         self._owner = os.getpid()
         init_fn = loader.worker_init_fn
@@ -129,11 +131,11 @@ class ProcessIterator(BaseIterator):
         spec = self._spec(loader)
         limit = None if loader.memory_limit is None else max(loader.memory_limit // self._num_workers, 1)
         channels = [(Channel(), Channel(limit=limit)) for _ in range(self._num_workers)]
-        # Under a limit, memory has no time to wait for a device.
+        # With a memory limit, dropped memory must be reusable at once, so it is not page-locked.
         if limit is None and (self._pin_memory or loader._pins) and (driver := page_locked.find_driver()) is not None:
             self._pinned = page_locked.PinnedChannels(driver, [replies for _, replies in channels])
         for worker_id, (requests, replies) in enumerate(channels):
-            # A list, so that the worker can let go of the dataset.
+            # The dataset is in a list so that the worker can remove it.
             arguments = (
                 spec, [self._dataset], requests, replies, worker_id, self._origin(), self._shared_seed, states[worker_id]
             )  # fmt: skip
@@ -148,13 +150,13 @@ class ProcessIterator(BaseIterator):
         self._worker_pids_set = True
 
     def _origin(self):
-        """Returns the number of the first pass of the workers, and the task of its first batch."""
+        """Returns the number of the workers' first pass and the task number of its first batch."""
         resumed = self._resumed
         done = 0 if resumed is None or resumed[entries.FINISHED] else resumed[entries.SAMPLER_ITER_YIELDED]
         return [self._pass_number, 1 - done]
 
     def _worker_states(self, loader):
-        """Returns for each worker the state that it begins with, or `None`."""
+        """Returns, for each worker, the state to begin with, or ``None``."""
         snapshots = self._resumed and worker_states(self._resumed, loader)
         if snapshots is None:
             return [None] * self._num_workers
@@ -172,14 +174,14 @@ class ProcessIterator(BaseIterator):
             for worker_id, port in enumerate(self._ports):
                 self._sent += 1
                 port.ask(RESUME, self._sent, [self._pass_number, first, self._shared_seed])
-                # Batches of the pass before may come first.
+                # Batches of the previous pass may arrive first.
                 self._deadline = None
                 while self._receive(worker_id)[:2] != (RESUMED, self._sent):
                     self._states.pop(worker_id, None)
                     self._deadline = None
                 if (state := self._states.pop(worker_id, None)) is not None:
                     self._pass.workers[worker_id].begin(state)
-            # Samples that were left out of those batches.
+            # Discard the statistics about samples that were left out of those batches.
             self._pass.stats = Stats(self._num_workers)
         for worker, port in zip(self._pass.workers, self._ports):
             worker.port = port
@@ -187,39 +189,42 @@ class ProcessIterator(BaseIterator):
             (*replies.figures[:2], run_delay(worker)) for worker, (_, replies) in zip(self._workers, self._channels)
         ]
         self._pass.stats.look = weakref.WeakMethod(self._count)
-        # States that have come before the batch to which they belong.
+        # The states of workers that arrived before their batches.
         self._states = {}
-        # The tasks that are not done, oldest first, and their workers. Of a worker that is exhausted, none will be done.
+        # The workers of the unfinished tasks, oldest task first. Tasks of an exhausted worker are
+        # never finished.
         self._tasks = deque()
         self._given = [0] * self._num_workers
         first = (self._pass.last_worker + 1) % self._num_workers
         self._turns = itertools.cycle([*range(first, self._num_workers), *range(first)])
-        # The task of the pass's first batch.
+        # The task number of the pass's first batch.
         self._base = self._sent + 1 - self._index_stream.done
         self._fill()
 
     def _fill(self):
-        """Gives out as many tasks as may be given out at a time."""
+        """Sends as many tasks as may be outstanding at a time."""
         self._needs_recovery = False
         for _ in range(self._max_tasks - len(self._tasks)):
             self._give_task()
 
     def belongs_to_parent(self):
-        """Whether this process was forked after the workers were started, so that they are its parent's."""
+        """Returns whether this process was forked after the workers were started, so that they
+        belong to its parent."""
         return self._owner != os.getpid()
 
     def _disown(self):
         super()._disown()
-        # So that the next use is checked.
+        # Makes the next use check for the fork.
         self._needs_recovery = True
         if self._worker_pids_set:
-            # Another iterator may be made at the same address.
+            # Another iterator may reuse this id.
             signal_handling._remove_worker_pids(id(self))
             self._worker_pids_set = False
         self._pinned = None
 
     def _recover(self):
-        """Recovers after an exception at any moment: finds out which tasks are not done."""
+        """Recomputes which tasks are unfinished, after an exception that may have been raised at
+        any point."""
         if self.belongs_to_parent():
             raise RuntimeError("this iterator of a DataLoader has its workers in another process: make one after the fork")
         due = []
@@ -232,13 +237,13 @@ class ProcessIterator(BaseIterator):
         if self._index_stream.next_number in numbers:
             self._index_stream.give()
         if not self._is_iterable:
-            # Batches that were received, and that the program has not got.
+            # Batches that were received but not delivered because of the exception.
             for number in set(range(self._index_stream.done, self._index_stream.next_number)) - numbers - self._index_stream.ahead:
                 self._index_stream.finish(number)
         self._fill()
 
     def _give_task(self):
-        """Gives the next task to a worker."""
+        """Sends the next task to a worker."""
         try:
             index, number = self._index_stream.look()
         except StopIteration:
@@ -256,7 +261,7 @@ class ProcessIterator(BaseIterator):
         self._tasks.append(worker_id)
 
     def _turn(self):
-        """Returns the worker whose turn it is."""
+        """Returns the worker whose turn it is, or ``None`` if no worker can take a task."""
         for _ in range(self._num_workers):
             worker_id = next(self._turns)
             if self._active[worker_id] and (
@@ -266,7 +271,7 @@ class ProcessIterator(BaseIterator):
         return None
 
     def _idlest(self):
-        """Returns the worker that has the fewest batches left to make."""
+        """Returns the worker with the fewest unfinished batches."""
         active = [worker_id for worker_id in range(self._num_workers) if self._active[worker_id]]
         return min(active, key=lambda worker_id: self._given[worker_id] - self._ports[worker_id].ready, default=None)
 
@@ -282,9 +287,10 @@ class ProcessIterator(BaseIterator):
     def _next_batch(self):
         if self._needs_recovery:
             self._recover()
-        # Until the next task is given out: a signal handler can raise an exception at any point, and the program may catch it.
+        # Set until the next task is sent: a signal handler can raise an exception at any point,
+        # which the program may catch.
         self._needs_recovery = True
-        # Kept over batches of which nothing is left.
+        # The deadline continues over batches from which all samples were left out.
         self._deadline = None
         while self._tasks:
             if self._in_order:
@@ -307,7 +313,8 @@ class ProcessIterator(BaseIterator):
                 self._give_task()
                 continue
             self._pass.stats.busy[worker_id] = self._channels[worker_id][1].figures[0] - self._before[worker_id][0]
-            # Of a stream, tasks of a worker that has ended are never done.
+            # In a stream, the tasks of an exhausted worker are never finished, so count instead of
+            # using the task number.
             self._index_stream.finish(self._index_stream.done if self._is_iterable else task - self._base)
             worker.receive(self._states.pop(worker_id, None))
             self._pass.last_worker = worker_id
@@ -331,7 +338,8 @@ class ProcessIterator(BaseIterator):
         raise StopIteration
 
     def _count(self, first=-math.inf, last=math.inf):
-        """Counts what workers have done in this pass, and what they have not ended as far as it is between these times."""
+        """Updates the statistics of this pass with what the workers have done, and with their
+        unfinished work between the times ``first`` and ``last``."""
         if self.belongs_to_parent():
             return
         stats, now = self._pass.stats, min(time.perf_counter(), last)
@@ -340,7 +348,7 @@ class ProcessIterator(BaseIterator):
             figures, (busy_before, writing_before, delay_before) = replies.figures, self._before[worker_id]
             busy, copied, task, begun, slowest, longest = figures
             took = now - max(begun, first)
-            # A worker that is dead makes nothing any more.
+            # A dead worker does not go on with its task.
             if task >= self._base and task > 0 and took > 0 and self._workers[worker_id].is_alive():
                 stats.now.append((took, worker_id, task - self._base))
                 busy += took
@@ -348,20 +356,21 @@ class ProcessIterator(BaseIterator):
             writing += copied - writing_before
             if slowest >= self._base and longest > stats.slowest[0]:
                 stats.slowest = longest, slowest - self._base
-            # Of a worker that has ended, nothing is known any more.
+            # For a worker that has ended, the delay reads as less than before, so keep the last
+            # value.
             starved = run_delay(self._workers[worker_id]) - delay_before
             stats.starved[worker_id] = max(stats.starved[worker_id], starved)
         stats.writing = writing
 
     def _retire(self, worker_id):
-        """Gives no more tasks to a worker in this pass."""
+        """Sends a worker no more tasks in this pass."""
         self._active[worker_id] = False
         self._given[worker_id] = 0
         if not self._persistent_workers:
             self._ports[worker_id].send(END)
 
     def _receive(self, worker_id):
-        """Waits for a message of a worker."""
+        """Waits for a message of one worker."""
         message = self._try(worker_id)
         if message is not None:
             return message
@@ -377,7 +386,7 @@ class ProcessIterator(BaseIterator):
             patience = min(2 * patience, _PATIENCE)
 
     def _receive_any(self):
-        """Waits for a message of any worker that has a task."""
+        """Waits for a message of any worker with an unfinished task."""
         deadline = self._limit()
         waiting = checked = time.monotonic()
         wait = 0.0
@@ -394,7 +403,8 @@ class ProcessIterator(BaseIterator):
                 checked = time.monotonic()
 
     def _try(self, worker_id, timeout=0.0):
-        """Returns a worker's next message, if it is there."""
+        """Returns a worker's next message, or ``None`` if there is none within ``timeout``
+        seconds."""
         port = self._ports[worker_id]
         try:
             message = port.receive(timeout)
@@ -406,12 +416,12 @@ class ProcessIterator(BaseIterator):
                 message = port.receive(timeout)
             return message
         except Closed:
-            # The process is about to end.
+            # The worker process is about to end.
             time.sleep(_FIRST_PATIENCE)
             return None
 
     def _limit(self):
-        """Returns when the wait for a batch is over, if there is a limit."""
+        """Returns when the wait for the batch times out, or ``None`` without a timeout."""
         if self._deadline is None and self._timeout > 0:
             self._deadline = time.monotonic() + self._timeout
         return self._deadline
@@ -425,14 +435,14 @@ class ProcessIterator(BaseIterator):
         return max(0.0, min(patience, deadline - time.monotonic()))
 
     def _check(self, deadline):
-        """Raises an error if a worker is dead, or if the time is over."""
+        """Raises an error if a worker has died, or if ``deadline`` has passed."""
         dead = [
             worker_id
             for worker_id, worker in enumerate(self._workers)
             if self._active[worker_id] and not worker.is_alive()
         ]
         if dead and util.is_exiting() and threading.current_thread().daemon:
-            # The program ends, and has ended the workers. It will end this thread too.
+            # The program is exiting and has ended the workers; this thread will be ended too.
             return
         if dead:
             for worker_id in dead:
@@ -442,7 +452,7 @@ class ProcessIterator(BaseIterator):
             raise self._late()
 
     def _warn(self, waiting, since):
-        """Warns once for each batch that the workers take long for."""
+        """Issues one warning for each batch that takes longer than the watchdog's limit."""
         limit = self._watchdog
         if limit is not None and time.monotonic() - since > limit and self._warned != self._sent:
             self._warned = self._sent
@@ -460,7 +470,7 @@ class ProcessIterator(BaseIterator):
         try:
             pinned, self._pinned = self._pinned, None
             if pinned is not None:
-                # Another thread may be using it.
+                # Another thread may be using the page-locked channels.
                 if self._lock.acquire(blocking=False):
                     try:
                         pinned.close()
@@ -481,12 +491,12 @@ class ProcessIterator(BaseIterator):
                 worker.terminate()
             for worker in stuck:
                 worker.join(timeout=stop_timeout())
-            # Their memory goes back to the system, except for what the program has kept.
+            # Returns their memory to the system, except for tensors that the program still has.
             self._ports.clear()
             self._channels.clear()
 
     def _join(self, outcome):
-        """Gives all workers together some seconds to end, and warns of those that do not."""
+        """Waits some seconds for all workers to end, and issues a warning for those that do not."""
         until = time.monotonic() + stop_timeout()
         for worker in self._workers:
             if worker is not threading.current_thread():
@@ -502,7 +512,7 @@ class ProcessIterator(BaseIterator):
                 )
 
     def _keep_generators(self):
-        """Keeps what a state of the latest pass needs without the workers."""
+        """Keeps what a state of the latest pass needs after the workers have ended."""
         if self._ports and self._pass is not None:
             for worker in self._pass.workers:
                 worker.release_port()

@@ -1,8 +1,8 @@
 """Loading by threads of this process.
 
-They are worthwhile where samples are made without the interpreter's lock: by libraries that release it (decoding,
-decompression, files, large arrays), or by an interpreter that has none. They work as processes do (:mod:`_processes`), but
-messages are passed as objects.
+Threads help if samples are made without the interpreter's lock: by libraries that release it
+(decoding, decompression, files, large arrays), or by an interpreter without one. They work as
+processes do (:mod:`_processes`), but messages are passed as objects.
 """
 
 from __future__ import annotations
@@ -26,31 +26,33 @@ from slotline.torch._state.generators import ThreadGenerators
 from slotline.torch._workers.messages import GENERATORS
 from slotline.torch._workers.worker import Worker, pin
 
-# The last message of a channel.
+# The final message of a channel.
 _CLOSED = object()
 
 
 def is_default() -> bool:
-    """Whether workers are threads by default: if several of them can run Python at a time."""
+    """Returns whether workers are threads by default: only if several threads can run Python at the
+    same time."""
     return not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class ThreadPort:
-    """One end of a channel between two threads, as ``Port`` is between two processes."""
+    """One end of a connection between two threads; the counterpart of ``Port`` for processes."""
 
     def __init__(self, inbox, outbox, pool):
         self._inbox = inbox
         self._outbox = outbox
         self._collator = Collator(pool)
-        # The tasks whose answers were not received, oldest first.
+        # The tasks whose replies have not been received, oldest first.
         self.due = deque()
-        # The states of the worker's generators after the message that was received last, and before the next one.
+        # The states of the worker's generators after the message received last, and those that
+        # belong to the next message.
         self.generators = self._next_generators = None
-        # Whether the loader wants no more batches.
+        # Whether the loader needs no more batches.
         self.closed = False
-        # The first task whose answer it wants.
+        # The first task whose reply the loader needs.
         self.wanted = 0
-        # What this end's thread has done, as `Channel.figures` of a process.
+        # What this end's thread has done, as in `Channel.figures`.
         self.figures = (0.0, 0.0, 0, 0.0, 0, 0.0)
 
     def send(self, kind, task=0, value=None):
@@ -107,12 +109,13 @@ class ThreadPort:
 
 
 class ThreadIterator(ProcessIterator):
-    """An iterator whose batches come from threads."""
+    """An iterator over batches from threads."""
 
     def _start(self, loader):
         _tell_threads_apart()
         spec = self._spec(loader)
-        # Each worker makes an iterator of a stream; those of one object could share its position.
+        # Each worker iterates over a copy of a stream, since iterators of one object could share
+        # its position.
         is_copied = self._is_iterable if loader.copy_dataset is None else loader.copy_dataset
         states = self._worker_states(loader)
         for worker_id in range(self._num_workers):
@@ -137,7 +140,7 @@ class ThreadIterator(ProcessIterator):
         self._keep_generators()
         for requests, end in self._channels:
             end.closed = True
-            # Tasks that were not begun are dropped.
+            # Drop the tasks that have not begun.
             while not requests.empty():
                 try:
                     requests.get_nowait()
@@ -155,8 +158,10 @@ _copying = _Copying()
 
 
 def _copy(dataset):
-    """Returns a copy of a dataset for a thread. As in a process, tensors in shared memory are the same in all workers: with them,
-    the program tells the workers something, such as the number of the epoch.
+    """Returns a copy of a dataset for a thread.
+
+    As with processes, tensors in shared memory are shared by all workers: programs use them to tell
+    workers something, such as the number of the epoch.
     """
     _copying.is_on = True
     try:
@@ -169,12 +174,12 @@ def _copy_tensor(tensor, memo):
     return tensor if _copying.is_on and tensor.is_shared() else tensor.__deepcopy__(memo)
 
 
-# It is asked before a type's own method.
+# This table takes precedence over a type's own ``__deepcopy__``.
 copy._deepcopy_dispatch[torch.Tensor] = _copy_tensor  # type: ignore[attr-defined]
 
 
 class ThreadWorker(Worker):
-    # Only the dataset can raise it here: that of a signal is raised in the main thread.
+    # Here only the dataset can raise it: Python raises a signal's in the main thread.
     errors = (Exception, KeyboardInterrupt)
 
 
@@ -195,7 +200,8 @@ def _work(spec, dataset, port, worker_id, origin, shared_seed, state):
 
 
 def _info(worker_id, num_workers, seed, dataset):
-    """Returns the ``WorkerInfo`` of a thread, with generators of its own, since threads share the default ones."""
+    """Returns the ``WorkerInfo`` of a thread with generators of its own, since all threads share
+    the default ones."""
     entries = dict(id=worker_id, num_workers=num_workers, seed=seed, dataset=dataset)
     if hasattr(torch_worker, "_RNG"):
         numpy = None
@@ -210,12 +216,13 @@ def _info(worker_id, num_workers, seed, dataset):
 
 
 def _tell_threads_apart():
-    """Makes torch's ``get_worker_info`` return that of the thread that calls it.
+    """Makes torch's ``get_worker_info`` return the information of the calling thread.
 
-    It returns a global variable. Programs may have imported it under any name, so its code is replaced in place.
+    torch's function returns a global variable. Programs may have imported it under any name, so its
+    code is replaced in place.
     """
     function = torch_worker.get_worker_info
-    # Once, since another thread may be calling it.
+    # Only once, since another thread may be calling it.
     if function.__code__ is not _get_worker_info.__code__:
         function.__globals__["_slotline_worker_of_thread"] = worker_of_thread
         function.__code__ = _get_worker_info.__code__
@@ -225,7 +232,7 @@ def _get_worker_info():
     return getattr(_slotline_worker_of_thread, "info", _worker_info)  # noqa: F821
 
 
-# A plain set, which is copied in one step: other threads may still make iterators, and drop them.
+# Copying a plain set is atomic, while other threads may create and drop iterators.
 _running: set[weakref.ref[ThreadIterator]] = set()
 
 
@@ -235,5 +242,5 @@ def _stop_all():
             iterator._shutdown_workers()
 
 
-# While the interpreter can still run threads. Later, it would end them at any point.
+# Runs while the interpreter can still run threads. Later it would end them at any point.
 threading._register_atexit(_stop_all)  # type: ignore[attr-defined]

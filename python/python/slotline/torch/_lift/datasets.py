@@ -1,4 +1,4 @@
-"""Datasets of torchvision, read by their own code, with drawings in the place of PIL images."""
+"""Datasets of torchvision, read by their own code, with drawings in place of PIL images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slotline.torch._lift.draws import Draws
 from slotline.torch._lift.function import LiftedTransform
 from slotline.torch._lift.transforms import Lifter, States, changed_copy, is_of_torch, rebound
 
-# The classes whose code opens files or takes arrays, and then calls their transform.
+# The classes whose ``__getitem__`` opens a file or wraps an array, and then calls the transform.
 _KNOWN = (
     "CIFAR10 CIFAR100 DTD EMNIST FGVCAircraft FashionMNIST Flowers102 Food101 GTSRB KMNIST MNIST QMNIST RenderedSST2 SEMEION STL10 "
     "SUN397 SVHN StanfordCars USPS"
@@ -28,28 +28,29 @@ _READERS = {getattr(datasets, name).__getitem__ for name in _KNOWN} | {datasets.
 
 
 def _are_unchanged():
-    """Whether the functions that open files are torchvision's and Pillow's."""
+    """Returns whether the functions that open files are torchvision's and Pillow's originals."""
     loaders = (datasets.folder.default_loader, datasets.folder.pil_loader)
     return all(map(is_of_torch, loaders)) and Image.open.__globals__ is vars(Image)
 
 
 def _open(path, load):
-    """Returns a drawing of a file, or the image that ``load`` makes of it."""
+    """Returns a drawing of a file, or the image that ``load`` returns if it cannot be decoded
+    natively."""
     steps = Steps.open(path) if isinstance(path, (str, os.PathLike)) else None
-    # PIL warns of pictures that are too large, or refuses them.
+    # PIL warns of pictures that are too large, or rejects them.
     if steps is None or steps.size[0] * steps.size[1] > (Image.MAX_IMAGE_PIXELS or float("inf")):
         return load(path)
 
     def info():
         with Image.open(path) as image:
-            # Of other files it is complete only when all was read.
+            # For other formats, ``info`` is complete only after the whole file was read.
             return image.info if image.format in ("JPEG", "MPO") else load(path).info
 
     return Drawing(steps, "RGB", lambda: load(path), info)
 
 
 class _File:
-    """A file that was opened, and is about to be converted."""
+    """A file that was opened and is about to be converted to a mode."""
 
     def __init__(self, path):
         self._path = path
@@ -65,7 +66,7 @@ class _File:
 
 
 class _ImageModule:
-    """``PIL.Image``, whose images are drawings."""
+    """A replacement for ``PIL.Image`` that returns drawings instead of images."""
 
     open = _File
 
@@ -80,7 +81,7 @@ class _ImageModule:
         channels = 3 if len(shape) == 3 else 1
         if mode not in (None, "RGB" if channels == 3 else "L"):
             return load()
-        # What is in the array may change later.
+        # Copy: the array may be modified later.
         steps = Steps.of_pixels(array.tobytes(), shape[0], shape[1], channels)
         return Drawing(steps, "RGB" if channels == 3 else "L", load)
 
@@ -93,7 +94,7 @@ _NAMES = {"Image": _MODULE, "PIL": types.SimpleNamespace(Image=_MODULE), "_Image
 
 
 def _with_drawings(function):
-    """Returns a function of torchvision's that makes drawings."""
+    """Returns a function of torchvision changed so that it creates drawings."""
     return rebound(function, **{name: value for name, value in _NAMES.items() if name in function.__globals__})
 
 
@@ -102,7 +103,8 @@ def _constant(value, _):
 
 
 class Lifted:
-    """A dataset that is read by index as before, natively. All else is that of the dataset itself."""
+    """A dataset whose ``__getitem__`` runs natively. All other attributes are the original
+    dataset's."""
 
     def __init__(self, dataset, getitem, /, **changed):
         self._dataset = dataset
@@ -124,10 +126,11 @@ class Lifted:
 
 
 class Recognised:
-    """What was found in a dataset.
+    """The parts of a dataset that can run natively.
 
-    ``dataset`` is what to read in its place, or ``None`` if nothing in it is known. ``lifters`` do the transforms. ``is_plain`` says
-    whether no code of the program takes part. ``lines`` say what is done how.
+    ``dataset`` replaces the original, or is ``None`` if nothing is supported. ``lifters`` execute
+    the transforms. ``is_plain`` is true if no code of the program takes part. ``lines`` describe
+    what runs natively and what does not.
     """
 
     def __init__(self, dataset):
@@ -139,7 +142,7 @@ class Recognised:
         self.dataset = found if self.lifters else None
 
     def states(self):
-        """Returns the states of all generators that the lifters draw from."""
+        """Returns the current states of all generators that the lifters draw from."""
         return States(any(lifter.uses_random for lifter in self.lifters))
 
     def read(self, indices, states):

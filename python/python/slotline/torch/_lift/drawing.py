@@ -1,4 +1,5 @@
-"""A picture that notes what is done with it, and torchvision's functions for it."""
+"""A PIL image that records operations instead of executing them, and the functions of torchvision
+for it."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ from slotline._slotline import NotLifted, Steps
 
 
 class Drawing(Image.Image):
-    """A PIL image without pixels, for torchvision's code: it has a size and a mode, and the steps that lead to it."""
+    """A PIL image without pixels for torchvision's code: its size, its mode, and the operations so
+    far."""
 
     def __init__(self, steps, mode, again, get_info=dict):
-        """``again`` makes the image with which the steps begin, and ``get_info`` returns what is in its ``info``."""
+        """``again`` returns the image before all operations, and ``get_info`` returns its
+        ``info``."""
         self.steps = steps
         self.again = again
         self.get_info = get_info
@@ -25,19 +28,20 @@ class Drawing(Image.Image):
 
     @staticmethod
     def can_be(image):
-        """Whether an object is an image of PIL that has pixels of bytes."""
+        """Returns whether an object is a PIL image with one byte for each channel of a pixel."""
         return type(image).__module__.startswith("PIL.") and getattr(image, "mode", None) in ("RGB", "L") and 0 not in image.size
 
     @classmethod
     def of(cls, image):
-        """Returns a drawing that begins with a PIL image, or that cannot be made, if its pixels are not bytes of grey or of colours."""
+        """Returns a drawing of a PIL image. If the mode is not ``RGB`` or ``L``, it cannot be
+        executed."""
         if image.mode not in ("RGB", "L"):
             return cls(Steps.of_pixels(bytes(1), 1, 1, 1), image.mode, lambda: image)
         steps = Steps.of_pixels(image.tobytes(), image.height, image.width, len(image.mode))
         return cls(steps, image.mode, lambda: image, lambda: image.info)
 
     def begun_again(self):
-        """Returns a drawing of the same image without the steps that will be added to this one."""
+        """Returns a drawing with the same operations so far, independent of those added later."""
         return Drawing(self.steps.copy(), self._mode, self.again, self.get_info)
 
     @property
@@ -52,7 +56,8 @@ class Drawing(Image.Image):
         raise NotLifted("a transform wants pixels")
 
     def changed(self, *, keeps_info=True):
-        """Returns it after another step, for which PIL may make an image without the ``info`` of the one before."""
+        """Updates the size after an operation and returns the drawing. Without ``keeps_info``,
+        PIL's operation drops ``info``."""
         height, width = self.steps.size
         self._size = width, height
         self.is_changed = True
@@ -61,7 +66,7 @@ class Drawing(Image.Image):
         return self
 
     def to_image(self):
-        """Makes the PIL image."""
+        """Executes the operations, and returns the PIL image."""
         if not self.is_changed:
             return self.again()
         image = Image.frombytes(self._mode, self._size, self.steps.pixels(len(self._mode)))
@@ -99,7 +104,7 @@ def _resize(img, size, interpolation=v1.InterpolationMode.BILINEAR, max_size=Non
     return img
 
 
-# What the newer transforms pass; older versions of torchvision do not have it.
+# An argument that transforms v2 pass, but that older versions of torchvision do not have.
 _SIZE_MAY_BE_NONE = (
     {"allow_size_none": True} if "allow_size_none" in v1._compute_resized_output_size.__code__.co_varnames else {}
 )
@@ -165,7 +170,7 @@ def _change(name, *, keeps_info):
 
 
 def _adjust_hue(img, hue_factor):
-    # Of a grey picture it is the picture.
+    # A grey picture is unchanged.
     if len(img._mode) == 3:
         img.steps.change("adjust_hue", float(hue_factor))
         img.changed(keeps_info=False)
@@ -188,7 +193,8 @@ def _shift(img, operation, magnitude, interpolation, fill):
 
 
 def _affine(img, angle, translate, scale, shear, interpolation=v1.InterpolationMode.NEAREST, fill=None, center=None):
-    """Has a shear as ``SHEAR`` makes it, around the corner, or a translation."""
+    """Records one shear around the corner, or one translation; raises :class:`NotLifted` otherwise.
+    ``shear`` is the magnitude, since ``SHEAR`` replaces the conversion to degrees."""
     if angle != 0 or scale != 1:
         raise NotLifted("it turns or resizes as well")
     numbers = {"shear_x": shear[0], "shear_y": shear[1]} if center is not None else {"translate_x": translate[0], "translate_y": translate[1]}
@@ -198,7 +204,8 @@ def _affine(img, angle, translate, scale, shear, interpolation=v1.InterpolationM
     return _shift(img, operation, numbers[operation], interpolation, fill)
 
 
-# In the place of `math`: torchvision turns a magnitude to degrees for `affine`, which `_affine` takes as it is.
+# Replaces `math`: torchvision converts a magnitude to degrees for `affine`, but `_affine` takes the
+# magnitude.
 SHEAR = types.SimpleNamespace(degrees=lambda magnitude: magnitude, atan=lambda magnitude: magnitude)
 
 
@@ -208,7 +215,7 @@ def _rotate(img, angle, interpolation=v1.InterpolationMode.NEAREST, expand=False
     return _shift(img, "rotate", angle, interpolation, fill)
 
 
-# By their names in `torchvision.transforms.v2.functional`.
+# The functions by their names in `torchvision.transforms.v2.functional`.
 _FUNCTIONS = {
     "get_dimensions": _get_dimensions,
     "get_size": _size,
@@ -230,12 +237,12 @@ _FUNCTIONS = {
     "adjust_sharpness": _change("adjust_sharpness", keeps_info=True),
     **{name: _change(name, keeps_info=True) for name in ("posterize", "solarize", "invert", "autocontrast", "equalize")},
 }
-# Where torchvision's first transforms find them.
+# The module `functional` of transforms v1.
 V1_FUNCTIONAL = types.SimpleNamespace(**_FUNCTIONS, hflip=_horizontal_flip, vflip=_vertical_flip)
 
 
 def _by_name(kernel, function):
-    """Has a function take its arguments by the names that torchvision's has for them."""
+    """Wraps a function to accept the argument names of torchvision's function."""
     names = kernel.__code__.co_varnames[1 : kernel.__code__.co_argcount]
 
     def call(img, *arguments, **named):
@@ -245,7 +252,7 @@ def _by_name(kernel, function):
 
 
 def register():
-    """Has the transforms of ``torchvision.transforms.v2`` take drawings."""
+    """Registers the functions for drawings with ``torchvision.transforms.v2``."""
     from torchvision.transforms.v2 import functional  # type: ignore[import-untyped]
     from torchvision.transforms.v2.functional._utils import _KERNEL_REGISTRY  # type: ignore[import-untyped]
 

@@ -1,4 +1,4 @@
-"""What reads a dataset whose pictures are done natively."""
+"""Fetchers of datasets whose pictures are decoded and transformed natively."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 class _Nothing:
-    """A dataset of which nothing is known, for a reason."""
+    """The result for a dataset of which nothing can run natively, with the reason."""
 
     dataset = None
 
@@ -24,7 +24,7 @@ def preload():
 
 
 def recognised(dataset):
-    """Returns what is known of a dataset."""
+    """Returns which parts of a dataset can run natively."""
     if "torchvision" not in sys.modules:
         return _Nothing("torchvision is not imported")
     try:
@@ -36,9 +36,11 @@ def recognised(dataset):
 
 
 class DeferredFetcher:
-    """Draws the random numbers of a batch, and has its pictures made when it is collated.
+    """Draws the random numbers of a batch when it is fetched; the pictures are computed when it is
+    collated.
 
-    That is not counted as collating. If one of them cannot be made natively, or is an error, the generators are set back and torchvision makes the whole batch.
+    The time for the pictures does not count as collating. If a picture cannot be computed natively
+    or is an error, the generators are restored, and torchvision makes the whole batch.
     """
 
     def __init__(self, plain, found, collate_fn):
@@ -61,7 +63,7 @@ class DeferredFetcher:
             return self.fetch_plainly()
 
     def fetch_plainly(self):
-        """Fetches the last batch again."""
+        """Fetches the last batch again, with torchvision."""
         states, index = self._before
         states.restore()
         return self._plain.fetch(index)

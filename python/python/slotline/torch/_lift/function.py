@@ -1,4 +1,4 @@
-"""Transforms of torchvision as functions that do their work natively."""
+"""Transforms of torchvision as functions that run natively."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LiftedTransform:
-    """See :func:`lift`."""
+    """The result of :func:`lift`."""
 
     transform: Callable[..., Any]
 
@@ -29,7 +29,7 @@ class LiftedTransform:
         return lifter.now(self._drawing.of(images[0]))
 
     def plan(self) -> str:
-        """Returns what is done natively, and what is not, and why."""
+        """Returns which transforms run natively, which do not, and why."""
         return self._lifter.describe()
 
     def __reduce__(self):
@@ -40,14 +40,16 @@ class LiftedTransform:
 
 
 def lift(transform: Callable[..., Any]) -> LiftedTransform:
-    """Returns a function that does what a transform of torchvision does with a PIL image, natively.
+    """Returns a function that applies a transform of torchvision to a PIL image natively.
 
-    It is for datasets of your own, which open their images themselves. The result has the same bits, and the same random numbers are
-    drawn. What is not known is done by torchvision: transforms that are not torchvision's, with all that follow them, tensors,
-    and images that are not ``RGB`` or ``L``. The first two images are compared with what torchvision makes of them; if one differs,
-    there is a ``RuntimeWarning``, and torchvision does everything. The result has a method ``plan``, which says what is done how.
+    It is for your own datasets that open images themselves. The results are bit-identical, and the
+    same random numbers are drawn. torchvision executes what is not supported: transforms of other
+    packages and all transforms after them, tensors, and images with modes other than ``RGB`` and
+    ``L``. The first two images are compared with torchvision's results; if one differs, a
+    ``RuntimeWarning`` is issued, and torchvision executes everything. The result's method ``plan``
+    lists what runs natively.
 
-    A :class:`DataLoader` does this by itself for torchvision's datasets.
+    A :class:`DataLoader` does this automatically for torchvision's datasets.
 
     Raises ``ImportError`` without torchvision.
     """

@@ -1,4 +1,4 @@
-"""Which transforms are known, and how they are done."""
+"""The supported transforms, and their native execution."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _V1 = (
 _KNOWN = {getattr(version, name) for version in (v1, v2) for name in _V1}
 # All others draw only single numbers, by ``torch.rand`` and ``torch.randint``.
 _DRAWS_OTHERS = "RandomResizedCrop ColorJitter RandAugment TrivialAugmentWide AutoAugment".split()
-# What makes a tensor of an image, and what changes each of its numbers by itself.
+# Transforms that convert an image to a tensor, and transforms that change each number independently.
 _TO_TENSOR = {v1.ToTensor, v1.PILToTensor, v2.PILToTensor, v2.ToImage}
 _OF_NUMBERS = {v1.Normalize, v1.ConvertImageDtype, v2.Normalize, v2.ToDtype, v2.ConvertImageDtype}
 _COMPOSE = {v1.Compose, v2.Compose}
 _CONTAINERS = _COMPOSE | {v1.RandomApply, v2.RandomApply, v1.RandomChoice, v2.RandomChoice, v1.RandomOrder}
 
 _COLLATOR = Collator()
-# DLPack's codes.
+# DLPack's type code and number of bits.
 _DTYPES = {
     torch.uint8: (1, 8),
     torch.float16: (2, 16),
@@ -50,7 +50,7 @@ _DTYPES = {
 
 
 class States:
-    """The default generators that known transforms draw from."""
+    """The states of the default generators that supported transforms draw from."""
 
     def __init__(self, has_random):
         self.torch = torch.get_rng_state()
@@ -66,20 +66,20 @@ class States:
 
 
 def is_of_torch(function):
-    """Whether a function is of torchvision, or of torch, and nobody has put another one in its place."""
-    # A wrapper may say that it is of the same module, but it has names of its own.
+    """Returns whether a function is the original of torchvision or torch."""
+    # A wrapper may copy the name of the module, but not its globals.
     return getattr(function, "__globals__", {}).get("__name__", "").startswith(("torchvision.", "torch.nn."))
 
 
 def _has_patches():
-    """Whether somebody has put other functions in the place of those that transforms call."""
+    """Returns whether the program has replaced a function that transforms call."""
     modules = (v1.functional, v1._functional_pil, v2.functional)
     functions = (value for module in modules for name, value in vars(module).items() if callable(value) and name[0] != "_")
     return not all(is_of_torch(function) for function in functions if isinstance(function, types.FunctionType))
 
 
 def _is_own(transform):
-    """Whether a transform is one of torchvision's, and nobody has changed what it does."""
+    """Returns whether a transform is an unmodified one of torchvision."""
     kind = type(transform)
     own = vars(transform)
     names = ("forward", "__call__", "get_params", "make_params", "transform", "check_inputs", "_augmentation_space")
@@ -95,12 +95,12 @@ def _is_own(transform):
 
 # The methods that call functions of torchvision, or draw numbers.
 _METHODS = ("forward", "get_params", "make_params")
-# That of the newer transforms that turns a magnitude to the degrees of a shear.
+# The method of transforms v2 that converts a magnitude to the degrees of a shear.
 _SHEARING = "_apply_image_or_video_transform"
 
 
 def rebound(function, **changed):
-    """Returns a function that finds other objects by some global names."""
+    """Returns a copy of a function in which some global names refer to other objects."""
     names = {**function.__globals__, **changed}
     bound = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
     bound.__kwdefaults__ = function.__kwdefaults__
@@ -108,7 +108,7 @@ def rebound(function, **changed):
 
 
 def _forward(self, img):
-    """Does what the method of the newer transforms does that takes any number of pictures, for one."""
+    """Applies a transform of v2 to one picture, where its own method takes any number of them."""
     self.check_inputs([img])
     return self.transform(img, self.make_params([img]))
 
@@ -118,7 +118,7 @@ def _forward_at_random(self, draws, img):
 
 
 def changed_copy(original, changed):
-    """Returns an object that shares the attributes of this one, but has other ones of its class."""
+    """Returns an object with the same attributes and other methods or properties."""
     kind = type(original)
     copied = object.__new__(type(kind.__name__, (kind,), changed))
     object.__setattr__(copied, "__dict__", original.__dict__)
@@ -126,7 +126,7 @@ def changed_copy(original, changed):
 
 
 def _with_drawings(part, draws):
-    """Returns a transform with the attributes of this one, whose methods find functions for drawings, and numbers in ``draws``."""
+    """Returns a transform with the same attributes, whose methods call functions for drawings and draw from ``draws``."""
     kind = type(part)
     is_newer = kind.__module__.startswith("torchvision.transforms.v2")
     changed: dict[str, object] = {}
@@ -151,7 +151,7 @@ def _with_drawings(part, draws):
 
 
 class _Unknown(Exception):
-    """A transform that is not known; its text says why."""
+    """Raised for a transform that is not supported; the text is the reason."""
 
 
 def _name(transform):
@@ -160,7 +160,8 @@ def _name(transform):
 
 
 class _Numbers(NamedTuple):
-    """What becomes of the bytes of an image: a table, the class of the tensor, and whether its channels are last in memory."""
+    """How the bytes of an image become a tensor: a table, the tensor's class, and whether its
+    channels are last in memory."""
 
     table: ByteTable
     kind: type
@@ -168,7 +169,7 @@ class _Numbers(NamedTuple):
 
 
 def _tables(tail):
-    """Computes what becomes of each byte, by the modes of images."""
+    """Computes the number for each byte, for each mode of an image."""
     tables = {}
     for mode, shape in (("RGB", (1, 256, 3)), ("L", (1, 256))):
         values = np.arange(256, dtype=np.uint8)
@@ -176,7 +177,7 @@ def _tables(tail):
         try:
             numbers = _through(tail, image)
         except Exception:
-            # As for a grey picture three means.
+            # For example, a normalization with three means cannot apply to a grey picture.
             tables[mode] = None
             continue
         channels = len(mode)
@@ -199,9 +200,10 @@ def _require_own(part):
 
 
 class Lifter:
-    """Does what a transform does, with drawings.
+    """Applies a transform to drawings.
 
-    ``known`` are the transforms that are done natively, and ``rest`` is what follows, which gets an image or a tensor.
+    ``known`` are the transforms that run natively. ``rest`` are the transforms after them, which
+    get an image or a tensor.
     """
 
     # How many pictures are still to be compared with torchvision's.
@@ -247,7 +249,7 @@ class Lifter:
         self.known.append(part)
 
     def _call(self, part):
-        """Returns a function that does a known transform."""
+        """Returns a function that applies a supported transform."""
         kind = type(part)
         _require_own(part)
         if kind in _CONTAINERS:
@@ -262,15 +264,15 @@ class Lifter:
         return _with_drawings(part, self._draws).forward
 
     def _seen(self):
-        """Returns what must stay as it is."""
+        """Returns the properties that must not change after the lifter was created."""
         return torch.get_default_dtype(), *(seen for part in _flat(self.transform) for seen in _state(part))
 
     def is_current(self):
-        """Whether the transforms are as they were when this was made, as far as they were looked at only then."""
+        """Returns whether the properties that were inspected only at creation are unchanged."""
         return self._seen() == self._of
 
     def draw(self, img):
-        """Notes what the known transforms do."""
+        """Records the operations of the supported transforms in a drawing."""
         if img.mode not in ("RGB", "L"):
             raise NotLifted("its pixels are not bytes of grey or of colours")
         img = _in_turn(self._calls, img)
@@ -279,14 +281,14 @@ class Lifter:
         return img
 
     def picture(self, img):
-        """Returns what stands for the tensor of a drawing in a batch."""
+        """Returns the placeholder for a drawing's tensor in a batch."""
         found = self.table[img.mode]
         if found is None:
             raise NotLifted("there is no table for such pictures")
         return img.steps.picture(found.table)
 
     def value(self, img):
-        """Makes what the known transforms make of a drawing: a tensor or a PIL image."""
+        """Executes the supported transforms of a drawing, and returns a tensor or PIL image."""
         if self.table is None:
             return img.to_image()
         found = self.table[img.mode]
@@ -294,15 +296,15 @@ class Lifter:
             raise NotLifted("there is no table for such pictures")
         tensor = _COLLATOR([img.steps.picture(found.table)])[0]
         if found.is_permuted:
-            # The channels are last in memory.
+            # Restore the memory order with channels last.
             channels, _, width = tensor.shape
             tensor = tensor.permute(1, 2, 0).contiguous().permute(2, 0, 1).as_strided(tensor.shape, (1, width * channels, channels))
         return tensor if found.kind is torch.Tensor else tensor.as_subclass(found.kind)
 
     def compare(self, img):
-        """Compares with torchvision what the known transforms make of an image, until two were the same.
+        """Compares the native result for an image with torchvision's, until two images agreed.
 
-        The generators are as before, then. A difference switches this off, with a warning.
+        It leaves the generators unchanged. A difference disables native execution, with a warning.
         """
         if not self.to_compare:
             return
@@ -324,11 +326,12 @@ class Lifter:
         )
 
     def _is_same(self, img, count, before):
-        """Whether the first transforms have the same result, natively and not."""
+        """Returns whether the first ``count`` transforms have the same result natively and in
+        torchvision."""
         before.restore()
         expected = None
         with contextlib.suppress(Exception):
-            # An error is raised again, by torchvision, if the native way fails, too.
+            # If the native execution fails too, torchvision is called again and raises the error.
             expected = _through(self.known[:count], img.again())
         after = States(self.uses_random)
         before.restore()
@@ -340,12 +343,12 @@ class Lifter:
                 first = Lifter(v1.Compose(self.known[:count]))
                 found = first.value(first.draw(start))
         except Exception:
-            # torchvision makes such a picture.
+            # torchvision processes such a picture, so there is no difference.
             return True
         return _same(expected, found) and States(self.uses_random) == after
 
     def now(self, img):
-        """Does all transforms at once. The image is made natively, unless it cannot be."""
+        """Applies all transforms at once, natively where possible."""
         if not self.is_current():
             return self.transform(img.again())
         self.compare(img)
@@ -361,9 +364,10 @@ class Lifter:
         return _through(self.rest, value)
 
     def later(self, img):
-        """Draws what is drawn, and returns what stands for the tensor.
+        """Draws the random numbers, and returns the placeholder for the tensor.
 
-        Any error means that torchvision has to make the picture, or to raise the error, with the generators as they were.
+        After any error, torchvision has to process the picture or raise the error, with the
+        generators restored.
         """
         self.compare(img)
         if not self.is_on:
@@ -371,7 +375,7 @@ class Lifter:
         return self.picture(self.draw(img))
 
     def describe(self):
-        """Returns what is done natively, and what is not."""
+        """Returns one line about what runs natively and what does not."""
         names = ", ".join(map(_name, self.known)) or "nothing"
         if not self.rest:
             return f"natively {names}"
@@ -391,21 +395,22 @@ def _same(expected, found):
 
 
 def _state(part):
-    """Returns what is looked at only once of a transform: which one it is, its hooks, and the numbers of those that make a table."""
+    """Yields the properties of a transform that are inspected once: its identity, its hooks, and
+    the parameters of a table."""
     yield id(part)
     own = getattr(part, "__dict__", {})
     yield bool(own.get("_forward_hooks")), bool(own.get("_forward_pre_hooks"))
     if type(part) in _OF_NUMBERS:
         for name in ("mean", "std", "dtype", "scale"):
             value = own.get(name)
-            # A copy, of tensors and arrays, too.
+            # A copy, also of tensors and arrays.
             yield value.tolist() if hasattr(value, "tolist") else copy.copy(value)
     for inner in part.transforms if type(part) in _CONTAINERS else ():
         yield from _state(inner)
 
 
 def _flat(transform):
-    """Returns transforms one after the other."""
+    """Returns a list of transforms without nested ``Compose``."""
     if type(transform) in _COMPOSE and _is_own(transform):
         return [part for inner in transform.transforms for part in _flat(inner)]
     return [transform]
@@ -418,7 +423,8 @@ def _in_turn(calls, img):
 
 
 def _container(part, calls):
-    """Returns a function that does what a transform of other ones does with these."""
+    """Returns a function that combines ``calls``, the functions of the inner transforms, as the
+    container does."""
     kind = type(part)
     if kind is v1.RandomApply:
         return lambda img: img if part.p < torch.rand(1) else _in_turn(calls, img)

@@ -1,1 +1,1 @@
-"""From a dataset to a batch: ``fetch`` reads the samples of a batch, ``collate`` makes a batch of them."""
+"""From a dataset to a batch: ``fetch`` reads the samples of a batch, ``collate`` combines them."""

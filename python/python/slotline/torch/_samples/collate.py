@@ -1,4 +1,4 @@
-"""How samples become batches."""
+"""Collation of samples into batches with torch's function, and explanations of its errors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 
 from slotline.torch._internals import collate, worker
 
-# If this thread is a worker: which one, as torch's `WorkerInfo`.
+# In a worker thread: its index and seed, as torch's `WorkerInfo`.
 worker_of_thread = threading.local()
-# The functions that torch has for tensors, arrays, numbers and strings. Programs may register others, also before this module is
-# imported.
-# As it was when this was imported: a program may put its own in its place.
+# torch's original collate function and its table of functions for tensors, arrays, numbers and
+# strings. A program may replace both, also before this module is imported: the function is
+# remembered as it is at import.
 _DEFAULT = collate.default_collate
 _OWN_FUNCTIONS = {
     torch.Tensor: collate.collate_tensor_fn,
@@ -30,12 +30,12 @@ _OWN_FUNCTIONS = {
 
 
 def is_default_collate(collate_fn) -> bool:
-    """Whether ``collate_fn`` is torch's, which slotline replaces."""
+    """Returns whether ``collate_fn`` is torch's default, which slotline replaces."""
     return collate_fn is _DEFAULT and collate.default_collate_fn_map == _OWN_FUNCTIONS
 
 
 def collate_as_torch(samples):
-    """Collates samples as torch does. An error gets a note that says where in the samples it is."""
+    """Collates samples as torch does. An error gets a note that locates it in the samples."""
     try:
         return part(samples)
     except Exception as error:
@@ -46,8 +46,8 @@ def collate_as_torch(samples):
 def part(samples):
     """Collates a part of the samples as torch does.
 
-    In a worker, torch's function would create a shared-memory file for each tensor. That is not needed here, so this function
-    hides from torch that it runs in a worker.
+    In a worker, torch's function would create a shared-memory file for each tensor. That is not
+    needed here, so this function hides from torch that it runs in a worker.
     """
     if hasattr(worker_of_thread, "info"):
         owner, name = worker_of_thread, "info"
@@ -58,13 +58,14 @@ def part(samples):
     try:
         return collate.collate(samples, collate_fn_map=collate.default_collate_fn_map)
     finally:
-        # If another thread hides it, too, that is the one to bring it back.
+        # If another thread hides the worker's information at the same time, that thread restores
+        # it.
         if info is not None:
             setattr(owner, name, info)
 
 
 def explain(samples, error):
-    """Adds a note to an error of collating samples: in which field it is, and which sample is the first that does not fit."""
+    """Adds a note to an error of collating: the field, and the first sample that does not fit."""
     try:
         found = _find(samples, ())
     except Exception:
@@ -78,7 +79,8 @@ def explain(samples, error):
 
 
 def _find(column, path):
-    """Returns the first place where samples cannot be collated: its path, the sample's number, and what is wrong."""
+    """Returns the first place where samples cannot be collated: its path, the sample's number and
+    the reason."""
     first = column[0]
     if isinstance(first, collections.abc.Mapping):
         for key in first:
@@ -118,7 +120,8 @@ def _fit(samples) -> bool:
 
 
 def is_plain_named(kind) -> bool:
-    """Whether ``collections.namedtuple`` has made a type, so that calling it with the values makes the tuple again."""
+    """Returns whether ``kind`` was made by ``collections.namedtuple`` unchanged, so that calling it
+    with the values restores a tuple."""
     own = vars(kind)
     return (
         kind.__bases__ == (tuple,)

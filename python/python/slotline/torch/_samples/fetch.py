@@ -1,4 +1,4 @@
-"""Reading the samples of a batch."""
+"""Reading the samples of a batch, optionally without those that raise errors."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from slotline._errors import SampleError
 from slotline.torch._internals import _DatasetKind
 from slotline.torch._lift.fetch import DeferredFetcher, recognised
 
-# Of this many samples, counted from one that was left out, not more than half may be.
+# The number of samples, counted from one that was left out, of which at most half may be left out.
 _WINDOW = 1000
-# The maximum number of characters that are kept of an exception's message.
+# The maximum number of characters kept of an exception's message.
 _MAX_TEXT = 512
-# In the place of a batch of which no sample is left.
+# Returned for a batch from which all samples were left out.
 NOTHING = object()
-# Samples that take longer than this together are slow, in seconds.
+# The seconds from which on the samples of a batch count as slow.
 SLOW = 0.05
 
 
 class Watched(list):
-    """The indices of a batch. While its samples are slow, ``check`` is called between them."""
+    """The indices of a batch, which call ``check`` between samples if these are slow."""
 
     def __init__(self, index, check):
         super().__init__(index)
@@ -38,7 +38,8 @@ class Watched(list):
 
 
 def timed(collate_fn, count):
-    """Returns the same function, after each call of which ``count`` is called with the seconds that it took."""
+    """Returns ``collate_fn`` wrapped so that each call passes its duration in seconds to
+    ``count``."""
 
     def collate(samples):
         begun = time.perf_counter()
@@ -52,16 +53,19 @@ def timed(collate_fn, count):
 
 
 def takes_one_by_one(dataset) -> bool:
-    """Whether the samples of a batch are asked for one by one, so that the dataset never sees the list of indices."""
+    """Returns whether the dataset gets one index at a time, rather than the list of a batch's
+    indices."""
     while type(dataset) is Subset:
         dataset = dataset.dataset
     return not hasattr(dataset, "__getitems__")
 
 
 def make_fetcher(kind, dataset, auto_collation, collate_fn, drop_last, on_error, lift, is_default):
-    """Returns what reads a dataset: torch's, or one that leaves samples out that are errors.
+    """Returns the object that reads a dataset: torch's fetcher, or one that leaves out samples that
+    raise errors.
 
-    ``lift`` says whether pictures may be made natively, and ``is_default`` whether ``collate_fn`` does what torch's does.
+    ``lift`` says whether pictures may be processed natively, and ``is_default`` whether
+    ``collate_fn`` is equivalent to torch's.
     """
     if lift and kind == _DatasetKind.Map:
         found = recognised(dataset)
@@ -85,13 +89,13 @@ class _Skipping:
         self._collate_fn = collate_fn
         self._drop_last = drop_last
         self._bad = []
-        # The samples since one that was left out, and how many of them were.
+        # The number of samples since one that was left out, and how many of them were left out.
         self._seen = self._left_out = 0
 
     def _leave_out(self, index, error):
         text = _text_of(error)
         self._bad.append((index, text))
-        # Good samples may have been the last ones of a count.
+        # Start a new window after the last one is full and at most half of it was left out.
         if self._left_out == 0 or (self._seen >= _WINDOW and self._left_out <= self._seen // 2):
             self._seen = self._left_out = 0
         if self._seen < _WINDOW:
@@ -103,7 +107,8 @@ class _Skipping:
             raise SampleError(message) from error
 
     def take_bad(self):
-        """Returns what was left out since the last time: each an index, or `None` in a stream, and the error."""
+        """Returns the samples left out since the last call: for each its index (``None`` in a
+        stream) and its error."""
         bad, self._bad = self._bad, []
         return bad
 
@@ -112,7 +117,7 @@ def _text_of(error):
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:
-        # Its own code raises.
+        # The exception's own ``__str__`` raised.
         text = type(error).__name__
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
 
@@ -136,7 +141,7 @@ class _SkippingStream(_Skipping):
         super().__init__(*arguments)
         self.dataset_iter = iter(self.dataset)
         self.ended = False
-        # Raised in the place of the next batch.
+        # An error to raise instead of the next batch.
         self._error = None
 
     def _take_error(self):
@@ -151,7 +156,7 @@ class _SkippingStream(_Skipping):
                 raise
             except Exception as error:
                 if getattr(self.dataset_iter, "gi_frame", self) is None:
-                    # A generator ends with its error, so what comes after that would be lost.
+                    # An error ends a generator, so skipping would lose the rest of the stream.
                     raise
                 self._leave_out(None, error)
             else:
@@ -173,7 +178,7 @@ class _SkippingStream(_Skipping):
                 self.ended = True
                 break
             except Exception as error:
-                # A batch that is not full is for nobody.
+                # With ``drop_last``, a partial batch would be dropped anyway.
                 if not samples or self._drop_last:
                     raise
                 self._error = error

@@ -1,6 +1,7 @@
-"""How far a pass is, and the state from which a loader resumes.
+"""The progress of a pass, and the state from which a loader resumes.
 
-``indices`` draws the batches of indices and knows which of them are done; ``progress`` has this and the workers' states for one
-pass; ``entries`` has the names in a state, and how the states of datasets and samplers are read and restored; ``generators``
-packs the states of random number generators; ``checks`` finds damaged states. ``stats`` has the figures of a pass.
+``indices`` draws the batches of indices and records which are done. ``progress`` combines it with
+the workers' states for one pass. ``entries`` has the names of a state's entries, and saves and
+restores the states of datasets and samplers. ``generators`` packs the states of random generators.
+``checks`` detects damaged states. ``stats`` has the statistics of a pass.
 """

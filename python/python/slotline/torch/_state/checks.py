@@ -1,6 +1,7 @@
 """Checks of a state before a loader resumes from it.
 
-First each field by itself, then what must agree: fields with each other, and the state with the loader.
+They check that each field is valid, that the fields are consistent with each other, and that the
+state fits the loader.
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ _OPTIONAL = {
     entries.AHEAD: COUNTS,
     entries.SAMPLER_EPOCH: COUNT,
 }
-# What reads the dataset: the loop, or a worker.
+# The fields of a reader of the dataset: the loop, or a worker.
 _FETCHER = {entries.FETCHER_STATE: nullable(DICT), entries.DATASET_STATE: ANYTHING}
 _WORKER = {**_FETCHER, entries.SINCE: COUNT, entries.STEPS: COUNT, entries.GENERATORS: nullable(_GENERATORS)}
 _STREAM = {entries.DATASET_ITER_STATE: ANYTHING, entries.FETCHER_ENDED: FLAG}
 
 
 def checked(state, loader):
-    """Returns a copy of a state, or ``None`` if it is empty, if the loader can resume from it.
+    """Returns a copy of a state if the loader can resume from it; ``None`` if the state is empty.
 
-    Raises a ``TypeError`` or a :class:`StateError` if it cannot.
+    Raises a ``TypeError`` or a :class:`StateError` if the loader cannot resume from it.
     """
     if not isinstance(state, dict):
         raise TypeError(f"the state of a loader is a dict, and not {type(state).__name__}")
@@ -87,7 +88,7 @@ def checked(state, loader):
 
 
 def _parts(state):
-    """Returns what the state has about each reader of the dataset, by its path."""
+    """Returns the fields of each reader of the dataset, by their path in the state."""
     if state[entries.NUM_WORKERS] == 0:
         return {"": state}
     workers = state[entries.SNAPSHOT][entries.WORKER_SNAPSHOTS]
@@ -110,7 +111,7 @@ def _check_workers(state):
 
 
 def _check_counts(state):
-    """Compares counts with the number of batches of indices that are done with."""
+    """Checks counts against the number of batches of indices that are done."""
     first = state[entries.SAMPLER_ITER_YIELDED]
     ahead = state.get(entries.AHEAD, [])
     if any(number <= first for number in ahead):
@@ -127,7 +128,8 @@ def _check_counts(state):
 
 
 def _check_order(state, order):
-    """Compares what decides about the indices, so that the samples that are left out are those that are done."""
+    """Checks that the state and the loader agree about what determines the indices, so that exactly
+    the finished samples are skipped."""
     size, sampler, length = (state[key] for key in order)
     if size != order[entries.BATCH_SIZE]:
         raise StateError(
@@ -148,7 +150,8 @@ def _check_order(state, order):
 
 
 def _check_length(state, loader):
-    """Compares the numbers of batches with those of a pass. Samplers of the program are compared when they are asked."""
+    """Checks counts against the number of batches in a pass. For the program's own samplers, that
+    is done while they are iterated."""
     if state[entries.SAMPLER_LENGTH] is None:
         return
     total = len(loader._index_sampler)
@@ -161,7 +164,7 @@ def _check_length(state, loader):
 
 def _check_streams(state, loader):
     is_stream = loader._dataset_kind == _DatasetKind.Iterable
-    # Without workers, there is an entry only for a dataset or an iterator that has a state.
+    # Without workers, only a dataset or iterator with a state has the entry.
     has_entry = is_stream and (state[entries.NUM_WORKERS] > 0 or entries.is_stateful(loader.dataset))
     for path, part in _parts(state).items():
         if has_entry and part[entries.FETCHER_STATE] is None:
@@ -183,7 +186,8 @@ def _check_num_workers(state, loader):
 
 
 def _check_randomness(state, loader):
-    """Checks that the state has what the sampler drew from, if it has drawn anything."""
+    """Checks that the state contains the sampler's random state, if the sampler has drawn
+    anything."""
     indices = IndexStream(loader._index_sampler, loader.generator, None, is_ahead=False)
     is_finished = state[entries.FINISHED]
     if not is_finished and state[entries.SAMPLER_ITER_YIELDED] == 0 and entries.AHEAD not in state:

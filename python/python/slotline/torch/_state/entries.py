@@ -1,7 +1,8 @@
-"""The state of a loader, from which another one resumes.
+"""The entries of a loader's state.
 
-The meaning is that of torchdata's ``StatefulDataLoader``, and so are the names of the entries that both have. An entry is
-plain (numbers, texts, lists, dicts), except for what a dataset or a sampler of the program gives as its own state.
+Their meaning is that of torchdata's ``StatefulDataLoader``, and so are the names that both have.
+Entries are plain data (numbers, strings, lists, dicts), except for the states that a dataset or
+sampler of the program returns.
 """
 
 from __future__ import annotations
@@ -25,31 +26,32 @@ from torch.utils.data import (
 from slotline._errors import StateError
 from slotline.torch._internals import _DatasetKind
 
-# The entries, with an underscore where torchdata has one.
+# The keys, which begin with an underscore where torchdata's do.
 NUM_WORKERS = "_num_workers"
 BATCH_SIZE = "_batch_size"
-# The name of the sampler's class, and its number of indices if that is the same in all passes.
+# The name of the sampler's class, and its number of indices if that is the same in each pass.
 SAMPLER_NAME = "_sampler_name"
 SAMPLER_LENGTH = "_sampler_length"
 NUM_YIELDED = "_num_yielded"
-# How many batches of indices are done. Some of them may have been errors.
+# The number of batches of indices that are done, including those that raised errors.
 SAMPLER_ITER_YIELDED = "_sampler_iter_yielded"
-# With ``in_order=False``: the numbers of later ones that are done too.
+# With ``in_order=False``: the numbers of later batches that are done too.
 AHEAD = "_ahead"
 FINISHED = "_iterator_finished"
 LEN_CALLED = "_IterableDataset_len_called"
 BASE_SEED = "_base_seed"
 SHARED_SEED = "_shared_seed"
-# The loader's generator, and what the sampler draws from, before it has drawn anything in this pass.
+# The states of the loader's generator and of the sampler's, from before the sampler's first draw in
+# this pass.
 GENERATOR = "_generator"
 SAMPLER_GENERATOR = "_sampler_generator"
 SAMPLER_STATE = "_sampler_state"
 SAMPLER_ITER_STATE = "_sampler_iter_state"
-# How many batches were done with since the sampler had that state.
+# The number of batches done since the sampler was in that state.
 SAMPLER_SINCE = "_sampler_steps_since_state"
-# How many batches of indices were drawn, of which the last ones may not be done.
+# The number of batches of indices drawn; the last ones may not be done.
 SAMPLER_DRAWN = "_sampler_drawn"
-# The epoch of a DistributedSampler, which decides about its order.
+# The epoch of a DistributedSampler, which determines its order.
 SAMPLER_EPOCH = "_sampler_epoch"
 LAST_WORKER = "_last_yielded_worker_id"
 SNAPSHOT = "_snapshot"
@@ -58,22 +60,24 @@ DATASET_STATE = "dataset_state"
 FETCHER_STATE = "fetcher_state"
 DATASET_ITER_STATE = "dataset_iter_state"
 FETCHER_ENDED = "fetcher_ended"
-# How many batches a worker's stream has given since its state was taken; as many as in the pass, if that was before the pass.
+# The number of batches since the state of a worker's stream was saved; if that was before the pass,
+# the batches of the pass.
 SINCE = "_steps_since_snapshot"
-# How many batches a worker has made in this pass.
+# The number of batches that a worker has made in this pass.
 STEPS = "_steps"
-# The states of a worker's generators, in base64, if they were used.
+# The states of a worker's generators in base64, if they were used.
 GENERATORS = "_generators"
-# How many passes the workers had before this one.
+# The number of passes that the workers had before this one.
 PASS_NUMBER = "_pass_number"
 
 _OF_FIXED_LENGTH = (SequentialSampler, RandomSampler, WeightedRandomSampler, SubsetRandomSampler, DistributedSampler)
 
 
 def is_stateful(value) -> bool:
-    """Whether ``value`` has a state that it can be given again: methods of these names that take nothing and the state."""
+    """Returns whether ``value`` can save and load a state: ``state_dict()`` without arguments, and
+    ``load_state_dict``."""
     state_dict, load = getattr(value, "state_dict", None), getattr(value, "load_state_dict", None)
-    # Those of other libraries' datasets may want more, which only their own loaders know.
+    # Datasets of other libraries may require arguments that only their own loaders can provide.
     return callable(state_dict) and callable(load) and _takes_nothing(getattr(state_dict, "__func__", state_dict), state_dict)
 
 
@@ -81,7 +85,8 @@ _known: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 def _takes_nothing(function, method) -> bool:
-    """Whether a method can be called without arguments. ``function`` is the same for all objects of a class."""
+    """Returns whether a method can be called without arguments. The answer is cached under
+    ``function``, the function of the class, so that all instances share it."""
     try:
         return _known[function]
     except (KeyError, TypeError):
@@ -92,7 +97,7 @@ def _takes_nothing(function, method) -> bool:
     except TypeError:
         answer = False
     except ValueError:
-        # It does not say what it takes.
+        # A builtin without a signature.
         answer = True
     with contextlib.suppress(TypeError):
         _known[function] = answer
@@ -100,7 +105,8 @@ def _takes_nothing(function, method) -> bool:
 
 
 def state_of(value):
-    """Returns the state of an object, or ``None`` if it has none, or says that it has none at present."""
+    """Returns the state of an object, or ``None`` if it has none or raises
+    ``NotImplementedError``."""
     try:
         return value.state_dict() if is_stateful(value) else None
     except NotImplementedError:
@@ -108,17 +114,17 @@ def state_of(value):
 
 
 def fetcher_state(fetcher, is_stream):
-    """Returns the state of the dataset of a fetcher, and for a stream that of its iterator."""
+    """Returns the state of a fetcher's dataset, and for a stream also of its iterator."""
     if not is_stream:
         return {FETCHER_STATE: None, DATASET_STATE: state_of(fetcher.dataset)}
     stream = {DATASET_ITER_STATE: state_of(fetcher.dataset_iter), FETCHER_ENDED: fetcher.ended}
-    # A dataset that is its own iterator has one state.
+    # A dataset that is its own iterator has only one state.
     is_own = fetcher.dataset_iter is fetcher.dataset
     return {FETCHER_STATE: stream, DATASET_STATE: None if is_own else state_of(fetcher.dataset)}
 
 
 def is_snapshot(state) -> bool:
-    """Whether ``state``, which ``fetcher_state`` gave for a stream, has anything to resume from."""
+    """Returns whether ``state``, a stream's ``fetcher_state``, contains anything to resume from."""
     return state[DATASET_STATE] is not None or state[FETCHER_STATE][DATASET_ITER_STATE] is not None
 
 
@@ -127,21 +133,22 @@ def has_state(fetcher, is_stream) -> bool:
 
 
 def load_dataset(dataset, state):
-    """Gives a dataset the state that it had. ``state`` is what ``fetcher_state`` gave, perhaps with other entries."""
+    """Restores the state of a dataset. ``state`` contains the entries of ``fetcher_state``."""
     if state.get(DATASET_STATE) is not None and is_stateful(dataset):
         dataset.load_state_dict(state[DATASET_STATE])
     if state.get(FINISHED):
-        # The next pass has an iterator of its own, but loading a state may have changed more than an iterator.
+        # The next pass has a new iterator, but loading an iterator's state may change more than
+        # that iterator.
         _load_iterator(lambda: iter(dataset), state)
 
 
 def is_before_pass(state) -> bool:
-    """Whether the state of a worker's stream was taken before the pass began."""
+    """Returns whether the state of a worker's stream was saved before the pass began."""
     return state[SINCE] == state[STEPS] and not state[FETCHER_STATE][FETCHER_ENDED]
 
 
 def load_stream(fetcher, state):
-    """Makes the fetcher of a stream resume from ``state``, within a pass."""
+    """Makes the fetcher of a stream resume from ``state`` in the middle of a pass."""
     _load_iterator(lambda: fetcher.dataset_iter, state)
     if state.get(FETCHER_STATE) is not None:
         fetcher.ended = state[FETCHER_STATE][FETCHER_ENDED]
@@ -156,10 +163,11 @@ def _load_iterator(iterator, state):
 
 
 def skip(fetcher, index, count, begin):
-    """Reads the first ``count`` batches of a stream again, and leaves them out. ``begin`` is called before each."""
+    """Reads the first ``count`` batches of a stream again and discards them. ``begin`` is called
+    before each."""
     if fetcher.ended:
         return
-    # Samples that were left out there are not those of this pass.
+    # Bad samples of the discarded batches do not count for this pass.
     forget = getattr(fetcher, "take_bad", list)
     for number in range(count):
         begin()
@@ -171,17 +179,17 @@ def skip(fetcher, index, count, begin):
                 f"after {number}: resume with the same dataset"
             ) from None
         except Exception:
-            # It was the error of a batch that is done with.
+            # The error was already raised before the state was saved.
             pass
         forget()
 
 
 def order_of(loader):
-    """Returns the entries that say what decides about the indices of a batch."""
+    """Returns the entries about what determines the indices of a batch."""
     sampler = loader._index_sampler
     is_batches = type(sampler) is BatchSampler
     inner = sampler.sampler if is_batches else sampler
-    # The length of other samplers may depend on the number of the pass, or on a state that they have.
+    # Other samplers' lengths may depend on the epoch or on their state.
     length = len(inner) if type(inner) in _OF_FIXED_LENGTH else None
     return {
         BATCH_SIZE: sampler.batch_size if is_batches else loader.batch_size,
@@ -191,7 +199,7 @@ def order_of(loader):
 
 
 class Random:
-    """The state of a generator, or nothing if there is none. It is encoded as text only when that is needed."""
+    """The state of a generator, or of none. It is encoded as text only on demand."""
 
     def __init__(self, generator=None, text=None):
         self._text = text
@@ -209,7 +217,8 @@ class Random:
 
 @contextlib.contextmanager
 def undisturbed(generator=None):
-    """Leaves torch's default generator as it was, and ``generator``, if there is one."""
+    """A context manager that restores torch's default generator, and ``generator`` if given, at its
+    end."""
     generators = [torch.default_generator] if generator is None else [torch.default_generator, generator]
     before = [each.get_state() for each in generators]
     try:

@@ -1,7 +1,7 @@
-"""The generators of random numbers that a worker has, whose states are part of the loader's, so that it resumes with them.
+"""The random generators of a worker. Their states are part of the loader's state.
 
-What a dataset draws cannot be seen, only that a generator has another state than before. The worker finds that out after each
-batch, and sends the states only then.
+The draws of a dataset cannot be observed, only that a generator's state has changed. The worker
+checks that after each batch, and sends the states only after a change.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ import torch
 
 from slotline import _slotline
 
-# A generator of Python, or NumPy's default one, which is the same algorithm: 624 words and the position in them, whether a
-# normally distributed number is waiting, and that number.
+# The state of Python's generator, or of NumPy's default one, which has the same algorithm: 624
+# words and the position in them, whether a second normally distributed number is stored, and that
+# number.
 _TWISTER = struct.Struct("=625I?d")
 _WORDS = struct.Struct("=625I")
 _WAITING = struct.Struct("=?d")
-# Loaded here, since workers that are forked import nothing.
+# Imported here, since forked workers must not import anything.
 _MT19937 = np.random.MT19937
-# The generators that `numpy.random.default_rng` makes.
+# The state of a generator of `numpy.random.default_rng`.
 _PCG = struct.Struct(f"=16s16s?I{_TWISTER.size - 37}x")
-# The program has set another one, which is its own to save.
+# In place of a generator that the program has replaced, and has to save itself.
 _OTHER = bytes(_TWISTER.size)
 LENGTH = 1 + 2 * _TWISTER.size + len(torch.default_generator.get_state())
 
 
 class _Generators:
-    # The states when they were last looked at.
+    # The states at the last check.
     _packed = None
 
     def changed(self):
-        """Returns the states as bytes, or ``None`` if they are what they were when this was last called."""
+        """Returns the states as bytes, or ``None`` if they have not changed since the last call."""
         packed = self.pack()
         is_same, self._packed = packed == self._packed, packed
         return None if is_same else packed
@@ -51,14 +52,15 @@ class ProcessGenerators(_Generators):
         try:
             self._watch = _slotline.Generators(torch.default_generator, self._random, words, numpys)
         except ValueError:
-            # Another version of Python. Then all states are compared.
+            # The layout of another Python version is unknown: compare all states instead.
             self._watch = None
-        # The words of NumPy's generator, and whether a number is waiting, which they do not tell.
+        # The words of NumPy's generator, and whether it stores a second number, which the words do
+        # not show.
         self._words, self._is_waiting = None, False
         self._packed = self.pack()
 
     def changed(self):
-        """See :meth:`_Generators.changed`."""
+        """Implements :meth:`_Generators.changed`."""
         return None if self._watch is not None and not self._watch.changed() else super().changed()
 
     def pack(self):
@@ -72,7 +74,8 @@ class ProcessGenerators(_Generators):
 
     def _pack_numpys(self):
         words = None if self._watch is None else self._watch.numpy
-        # A number can only begin to wait when others are drawn.
+        # A second number is stored only by a draw that changes the words, so equal words mean that
+        # there is still none.
         if words is not None and words == self._words and not self._is_waiting:
             return words + _WAITING.pack(False, 0.0)
         name, key, position, *waiting = np.random.get_state()
@@ -84,7 +87,7 @@ class ProcessGenerators(_Generators):
         return self._words + _WAITING.pack(*waiting)
 
     def restore(self, packed):
-        """Gives the generators the states that they had. Those of threads are no use to a process."""
+        """Restores the generators from packed states. States of threads' generators are ignored."""
         if packed[:1] == b"p":
             randoms, numpys, torchs = _parts(packed)
             random.setstate(_unpack(randoms))
@@ -96,7 +99,7 @@ class ProcessGenerators(_Generators):
 
 
 class ThreadGenerators(_Generators):
-    """The generators that ``get_worker_info().rng`` has."""
+    """The generators of ``get_worker_info().rng`` in a worker thread."""
 
     def __init__(self, rng):
         self._rng = rng
@@ -112,7 +115,8 @@ class ThreadGenerators(_Generators):
         return b"t" + _pack(self._rng.random_generator.getstate()) + numpys + _torchs(self._rng.torch_generator)
 
     def restore(self, packed):
-        """See :meth:`ProcessGenerators.restore`."""
+        """Restores the generators from packed states. States of processes' generators are
+        ignored."""
         if packed[:1] == b"t":
             randoms, numpys, torchs = _parts(packed)
             self._rng.random_generator.setstate(_unpack(randoms))
@@ -129,7 +133,7 @@ class ThreadGenerators(_Generators):
 
 
 def is_packed(packed):
-    """Whether generators can be given these states."""
+    """Returns whether the bytes are valid states of generators."""
     if len(packed) != LENGTH or packed[0] not in b"pt":
         return False
     randoms, _, torchs = _parts(packed)

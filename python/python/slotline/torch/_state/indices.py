@@ -1,4 +1,4 @@
-"""Batches of indices."""
+"""Drawing batches of indices from a sampler, and the record of which batches are done."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from slotline.torch._state import entries
 
 # Samplers that draw no random numbers, or only from a generator that they create for each pass.
 _FIXED = (SequentialSampler, DistributedSampler, _InfiniteConstantSampler)
-# After copying the state of a sampler took t seconds, it is not copied again for this many times t.
+# If copying a sampler's state took t seconds, the next copy is made after at least this many times
+# t.
 _STATE_PAUSE = 50.0
 
 
 def source_of(sampler):
-    """Returns the generator that a user's own sampler draws from, or ``None`` for one of torch's samplers. A user's sampler may
-    draw everything when its iterator is made, while torch's samplers draw when indices are requested.
+    """Returns the generator that a program's own sampler draws from, or ``None`` for one of torch's
+    samplers.
+
+    A program's sampler may draw all numbers when its iterator is created, while torch's samplers
+    draw when indices are requested.
     """
     if type(sampler) in (BatchSampler, RandomSampler, *_FIXED):
         return None
@@ -33,24 +37,25 @@ def source_of(sampler):
 class IndexStream:
     """The batches of indices of one pass, and which of them are done.
 
-    It draws the same random numbers as torch does, at the same time, but for torch's own samplers in whole lists instead of
-    index by index. A signal handler can raise an exception at any point: what was drawn until then is not lost.
+    It draws the same random numbers as torch at the same time, but from torch's own samplers in
+    whole lists instead of one index at a time. A signal handler can raise an exception at any
+    point; indices drawn until then are kept.
     """
 
     def __init__(self, sampler, loader_generator, resumed, is_ahead):
-        """``resumed`` is the state to resume from, or ``None``; ``is_ahead`` says whether batches are drawn before the loop asks
-        for them.
+        """``resumed`` is the state to resume from, or ``None``. ``is_ahead`` says whether batches
+        are drawn before the loop requests them.
         """
         self._sampler = sampler
         self._resumed = resumed
         self._is_ahead = is_ahead
-        # All batches before number `done` are done, and of those after it, the ones in `ahead`.
+        # All batches before number `done` are done, and of the later ones those in `ahead`.
         self.done = 0
         self.ahead = set()
         if resumed is not None and not resumed[entries.FINISHED]:
             self.done = resumed[entries.SAMPLER_ITER_YIELDED]
             self.ahead = set(resumed.get(entries.AHEAD, ()))
-        # The numbers of the batches in `ahead` that were done before the pass was resumed, and are not given out again.
+        # The batches in `ahead` that were done before the resume, and are not given out again.
         self._skipped = frozenset(self.ahead)
         # `_iterator`: the sampler's iterator, until something is drawn. `_batches`: from then on, an iterator over the batches
         # and their numbers. `_waiting`: the batch that was drawn last, until it is given out. `_drawn`: the number of the next
@@ -75,9 +80,9 @@ class IndexStream:
         self.is_random = not self.is_loaders and type(self._inner) not in _FIXED
         # The state of the generator before anything was drawn, or after everything was.
         self._random = entries.Random()
-        # The sampler that can save a state of its own, and the iterator that can. `_states`: that state, by the number of
-        # batches drawn before it. `_next_state`: the time before which the state is not copied again. `_end`: the state at
-        # the end of the pass.
+        # The sampler and the iterator that can save their own state, or `None`. `_states`: copies of that state before the end,
+        # by the number of batches drawn before each copy. `_next_state`: the time before which no further copy is made.
+        # `_end`: the state at the end of the pass.
         self._stateful = next((each for each in (sampler, self._inner) if entries.is_stateful(each)), None)
         self._stateful_iterator = None
         self._states = {}
@@ -93,7 +98,7 @@ class IndexStream:
 
     @property
     def drawn(self):
-        """How many batches were asked for in this pass."""
+        """The number of batches drawn in this pass."""
         return self._waiting[-1][1] + 1 if self._waiting else self._drawn
 
     @property
@@ -102,7 +107,8 @@ class IndexStream:
         return self._waiting[0][1] if self._waiting else self._drawn
 
     def finish(self, number):
-        """Records that a batch is done. With ``in_order=False``, others before it may not be."""
+        """Records that batch ``number`` is done. With ``in_order=False``, earlier ones may not
+        be."""
         if number == self.done and not self.ahead:
             self.done += 1
             return
@@ -113,20 +119,25 @@ class IndexStream:
 
     def finish_all(self):
         """Records that the pass has ended."""
-        # The state of torch's default generator is not saved here: that is up to the program.
+        # The state of torch's default generator is not saved here; saving it is up to the program.
         self._random = entries.Random(self._generator if self.is_random else None)
 
     def begin(self, iterator, before):
-        """Takes the sampler's iterator, if it was made but not used yet: nothing is drawn from it before the first batch is
-        requested. If making the iterator has drawn random numbers, ``before`` is the state that the generator had before;
-        otherwise it is ``None``.
+        """Sets the sampler's iterator if it was created but not used yet. Nothing is drawn from it
+        before the first batch is requested.
+
+        If creating the iterator has drawn random numbers, ``before`` is the generator's state
+        before that; otherwise ``None``.
         """
         self._iterator = iterator
         if before is not None:
             self._random = before
 
     def look(self):
-        """Returns the indices and the number of the next batch that is not done: always the same batch until :meth:`give`."""
+        """Returns the indices and the number of the next batch that is not done.
+
+        Returns the same batch until :meth:`give` is called.
+        """
         waiting = self._waiting
         while True:
             if waiting:
@@ -144,7 +155,10 @@ class IndexStream:
         self._waiting.clear()
 
     def take(self):
-        """Draws the next batch, gives it out, and records that it is done: :meth:`look`, :meth:`give` and :meth:`finish`."""
+        """Returns the next batch and its number, and records that it was given out and is done.
+
+        The same as :meth:`look`, :meth:`give` and :meth:`finish`.
+        """
         if not self._is_drawing and not self._waiting and not self._skipped and self._batches is not None:
             self._is_drawing = True
             batch = next(self._batches, None)
@@ -231,7 +245,8 @@ class IndexStream:
         return self._stateful is not None or self._stateful_iterator is not None
 
     def _note_state(self):
-        """Copies the sampler's state, unless that would take too much time: the batches after it can be drawn again."""
+        """Copies the sampler's state, unless copying takes too much time. Without a copy, later
+        batches are drawn again on resume."""
         begun = time.perf_counter()
         if begun < self._next_state:
             return
@@ -242,18 +257,18 @@ class IndexStream:
         self._next_state = now + _STATE_PAUSE * (now - begun)
 
     def _own_state(self):
-        """Returns a state of the sampler, and how many batches have been done since that state."""
+        """Returns a state of the sampler, and the number of batches done since that state."""
         known = max((number for number in self._states if number <= self.done), default=None)
         if known is None:
             return self._snapshot(self._stateful_iterator), 0
         return self._states[known], self.done - known
 
     def state_dict(self, is_finished):
-        """Returns the part of the state that is about the sampler."""
+        """Returns the part of the loader's state that describes the sampler."""
         state = {entries.SAMPLER_ITER_YIELDED: self.done, entries.SAMPLER_SINCE: 0}
         state[entries.SAMPLER_DRAWN] = max(self.drawn, self._drawn_before)
         if self._resumed is not None and not is_finished:
-            # Nothing was drawn yet.
+            # Nothing was drawn yet: repeat the entries of the state that was loaded.
             keys = [entries.SAMPLER_GENERATOR, entries.SAMPLER_STATE]
             if not self._resumed[entries.FINISHED]:
                 keys += [entries.SAMPLER_ITER_STATE, entries.SAMPLER_EPOCH, entries.SAMPLER_SINCE, entries.SAMPLER_DRAWN]
@@ -283,7 +298,8 @@ class IndexStream:
 
     @contextlib.contextmanager
     def _as_at_first(self, resumed):
-        """Makes the sampler draw the same random numbers that it drew before the pass was resumed."""
+        """A context manager in which the sampler draws the random numbers that it drew before the
+        resume."""
         text = resumed[entries.SAMPLER_GENERATOR]
         if text is None or not (self.is_random or self.is_loaders):
             yield
@@ -294,11 +310,12 @@ class IndexStream:
             self._generator.set_state(self._random.state)
             yield
             if self.is_loaders:
-                # Undoes these draws: the loader's generator was already restored to a state after them.
+                # Undo the draws: the loader's generator was already restored to a later state.
                 self._generator.set_state(now)
             return
         if torch.equal(torch.get_rng_state(), self._random.state):
-            # The program has restored the default generator to its state before these draws, so they must advance it again.
+            # The program has restored the default generator to the state before these draws, so let
+            # them advance it.
             yield
             return
         with entries.undisturbed():
@@ -321,7 +338,8 @@ class IndexStream:
         return iter(self._sampler)
 
     def _begin(self, iterator):
-        """Returns the batches, and the iterator that chooses their indices, if it is not torch's own."""
+        """Returns an iterator over the batches, and the iterator over the indices unless it is
+        torch's own."""
         sampler, inner = self._sampler, self._inner
         if type(inner) is _InfiniteConstantSampler:
             return itertools.repeat(None if inner is sampler else [None] * sampler.batch_size), None
@@ -333,9 +351,10 @@ class IndexStream:
         return _Groups(indices, sampler.batch_size, sampler.drop_last), indices
 
     def _skip(self, batches, inner, resumed):
-        """Leaves out the batches that are done."""
-        # Draws as many batches as were drawn before, since the sampler may draw random numbers for one batch at a time; and at
-        # least the first one, since other samplers draw the random numbers of the whole pass for it.
+        """Draws and discards the batches that are already done."""
+        # Draw as many batches as were drawn before, since a sampler may draw random numbers for
+        # each batch; at least one, since other samplers draw all random numbers of the pass for the
+        # first batch.
         done, drawn = self.done, max(resumed[entries.SAMPLER_DRAWN], 1)
         if entries.is_stateful(inner) and resumed.get(entries.SAMPLER_ITER_STATE) is not None:
             inner.load_state_dict(resumed[entries.SAMPLER_ITER_STATE])
@@ -381,8 +400,10 @@ class _Groups:
 
 
 class _Slices:
-    """Batches of the indices of one of torch's samplers, which are drawn in whole lists, and only when they are needed, as with
-    torch. If an exception interrupts the drawing of a list, it is drawn again from the same random numbers.
+    """Batches of indices of one of torch's samplers.
+
+    The indices are drawn in whole lists, and only when needed, as in torch. If an exception
+    interrupts the drawing of a list, the list is drawn again with the same random numbers.
     """
 
     def __init__(self, sampler, size, drop_last):
@@ -390,7 +411,8 @@ class _Slices:
         self._size = size
         self._drop_last = drop_last
         self._lengths = _lengths(sampler)
-        # The indices that were drawn, how many of them were given out, and how many lists were drawn.
+        # The indices of the current list, how many of them were given out, and the number of lists
+        # drawn.
         self._indices = ()
         self._given = 0
         self._lists = 0
@@ -433,7 +455,7 @@ class _Slices:
 
 
 def _lengths(sampler):
-    """Returns the lengths of the lists of a pass."""
+    """Returns the lengths of the lists of indices that torch's sampler draws in a pass."""
     if type(sampler) is SequentialSampler:
         return [len(sampler.data_source)]
     whole = 32 if sampler.replacement else len(sampler.data_source)

@@ -1,4 +1,4 @@
-"""How far a pass over a dataset is."""
+"""The progress of a pass over a dataset, and the state of it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from slotline.torch._state.stats import Stats
 
 
 def before_first(loader):
-    """Returns the state of the first pass of a loader, if that begins now, or ``None`` if it must begin to have one.
+    """Returns the state of a loader's first pass as if it began now, or ``None`` if the pass must
+    begin first.
 
-    Nothing is drawn and no worker is started, so what the program or a trainer changes before the pass still counts: it may
-    synchronise generators, or replace the sampler of a batch sampler.
+    It draws no random numbers and starts no workers, so that changes before the pass still take
+    effect: the program or a training framework may synchronise generators or replace a batch
+    sampler's sampler.
     """
     is_iterable = loader._dataset_kind == _DatasetKind.Iterable
     if isinstance(loader.dataset, IterDataPipe) or (is_iterable and loader.num_workers == 0):
-        # A datapipe has a seed of its own, and a stream that the loop reads is asked for its iterator's state.
+        # A datapipe has its own seed, and a stream in the loop's thread has an iterator whose state
+        # is needed.
         return None
     if source_of(loader._index_sampler) is not None and not inspect.isgeneratorfunction(type(loader._index_sampler).__iter__):
-        # It may draw when its iterator is made.
+        # The sampler may draw random numbers when its iterator is created.
         return None
     with entries.undisturbed(loader.generator):
         iterator = SimpleNamespace(
@@ -45,17 +48,19 @@ def before_first(loader):
 
 
 class PassProgress:
-    """How far a pass is. It outlives the pass's iterator, so it does not refer to it."""
+    """The progress of a pass. It outlives the pass's iterator, so it does not refer to it."""
 
     def __init__(self, iterator, loader, shared_seed, resumed, before):
-        """``resumed`` is the state to resume from, and ``before`` the pass that the workers had before, or ``None``."""
+        """``resumed`` is the state to resume from. ``before`` is the previous pass of the same
+        workers. Each may be ``None``."""
         self.index_stream = IndexStream(iterator._index_sampler, loader.generator, resumed, iterator._num_workers > 0)
         self.stats = Stats(iterator._num_workers)
         self.yielded = 0
         self.is_finished = False
         self.last_worker = -1
         self.workers = [WorkerSnapshot(iterator._is_iterable) for _ in range(iterator._num_workers)]
-        # If the loop itself reads a dataset that has a state: what reads it, which is asked for the state.
+        # The fetcher whose dataset's state is saved, if the loop itself reads a dataset with a
+        # state.
         self.fetcher = None
         self._is_stream = iterator._is_iterable
         self._sampler = iterator._index_sampler
@@ -80,7 +85,7 @@ class PassProgress:
 
     @property
     def passed(self):
-        """How many batches are done, of which some may have been errors."""
+        """The number of batches that are done, including those that raised errors."""
         return self.yielded if self._is_stream else self.index_stream.done + len(self.index_stream.ahead)
 
     def length(self, dataset):
@@ -125,27 +130,29 @@ class PassProgress:
 
 
 def worker_states(resumed, loader):
-    """Returns what the workers resume from, or ``None``."""
+    """Returns the states that the workers resume from, or ``None``."""
     if resumed[entries.NUM_WORKERS] != loader.num_workers or loader.num_workers == 0:
         return None
     if resumed[entries.FINISHED] and not loader.persistent_workers:
-        # Its workers have ended, and their states with them.
+        # The pass's workers have ended, and so have their states.
         return None
     snapshots = resumed[entries.SNAPSHOT][entries.WORKER_SNAPSHOTS]
     return [snapshots[f"worker_{k}"] for k in range(loader.num_workers)]
 
 
 class WorkerSnapshot:
-    """What the state has about a worker."""
+    """The part of a state about one worker."""
 
     def __init__(self, is_stream):
-        # What `fetcher_state` gave in the worker, in this pass or before, and how many batches of this one have come since.
+        # The worker's last `fetcher_state`, from this pass or the one before, and the number of
+        # batches received since.
         stream = {entries.DATASET_ITER_STATE: None, entries.FETCHER_ENDED: False} if is_stream else None
         self.state = {entries.FETCHER_STATE: stream, entries.DATASET_STATE: None}
         self.since = 0
         self.steps = 0
         self.is_ended = False
-        # Where the states of its generators come, and what they were in the state from which this pass was resumed.
+        # The port that receives the states of the worker's generators, and their states in the
+        # state that was loaded.
         self.port = None
         self._generators = None
 
@@ -156,17 +163,18 @@ class WorkerSnapshot:
         self._generators = snapshot[entries.GENERATORS]
 
     def follow(self, snapshot):
-        """Begins the pass after one that has ended with this state."""
+        """Begins the pass that follows one that ended with this state."""
         self.begin({key: snapshot[key] for key in self.state})
         self._generators = snapshot[entries.GENERATORS]
 
     def begin(self, state):
-        """Begins the pass with a state of the pass before."""
+        """Begins the pass with a state from the end of the previous pass."""
         stream = state[entries.FETCHER_STATE]
         self.state = {**state, entries.FETCHER_STATE: stream and {**stream, entries.FETCHER_ENDED: False}}
 
     def release_port(self):
-        """Keeps what the port knows about the generators, and releases the port with its memory."""
+        """Saves the generators' states that the port has received, and releases the port and its
+        memory."""
         self._generators, self.port = self._generators_now(), None
 
     def _generators_now(self):
@@ -174,7 +182,8 @@ class WorkerSnapshot:
         return self._generators if packed is None else base64.b64encode(packed).decode()
 
     def receive(self, state):
-        """Remembers that a batch has come, and the state before the next one, if that has come too."""
+        """Records that a batch was received, with the worker's state after it unless ``state`` is
+        ``None``."""
         self.steps += 1
         if state is None:
             self.since += 1
@@ -182,7 +191,7 @@ class WorkerSnapshot:
             self.state, self.since = state, 0
 
     def state_dict(self):
-        # Most have nothing to copy, and a loader may be asked after each batch.
+        # Usually there is nothing to copy, and the state may be requested after each batch.
         state = {key: None if value is None else copy.deepcopy(value) for key, value in self.state.items()}
         state[entries.SINCE] = self.since
         state[entries.STEPS] = self.steps

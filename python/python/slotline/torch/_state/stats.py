@@ -1,24 +1,25 @@
-"""What happened in a pass, and what held the loop back."""
+"""Statistics of a pass, and the conclusion about what limited its speed."""
 
 from __future__ import annotations
 
 import os
 import time
 
-# If the loop is inside the loader for less than this share of the time, the loader keeps up.
+# The loader keeps up if the loop waits in it for less than this share of the time.
 _KEPT_UP = 0.1
-# Workers that are busy for more than this share of the time are the limit.
+# Workers limit the speed if they are busy for more than this share of the time.
 _BUSY = 0.6
-# There are too few cores if workers wait for one for this share of the time.
+# There are too few CPU cores if workers wait for one for more than this share of the time.
 _STARVED = 0.5
-# Batches are small if there is one so often, in seconds.
+# Batches count as small if one takes less than this, in seconds.
 _SMALL = 0.0002
-# How many of the samples that were left out are listed.
+# The most samples that were left out to list.
 _MAX_CAUSES = 1000
 
 
 def run_delay(worker):
-    """For how many seconds a worker, a process or a thread, has waited for a core; 0 if the system does not know."""
+    """Returns for how many seconds a worker process or thread has waited for a CPU core; 0 if the
+    system does not report it."""
     number = getattr(worker, "native_id", None) or getattr(worker, "pid", None)
     try:
         with open(f"/proc/{number}/schedstat", encoding="ascii") as file:
@@ -34,33 +35,37 @@ class Stats:
         self.batches = 0
         self.errors = 0
         self.bad_samples = 0
-        # The last samples that were left out: an index, or `None` in a stream, and the error.
+        # The last samples that were left out: the index (``None`` in a stream) and the error of
+        # each.
         self.bad_causes = []
-        # How long the loop was inside the loader.
+        # The time that the loop spent in the loader.
         self.waited = 0.0
-        # How long each worker was busy.
+        # The time that each worker was busy.
         self.busy = [0.0] * num_workers
-        # How long each worker waited for a core, and all of them, or the loop's own thread, collated and copied.
+        # The time that each worker waited for a CPU core, and the total time of collating and
+        # copying.
         self.starved = [0.0] * num_workers
         self.writing = 0.0
-        # How long the slowest batch took, and its number.
+        # The duration of the slowest batch, and its number.
         self.slowest = 0.0, 0
-        # The batches that are being made: for how long, by which worker, and their numbers. `look` brings it up to date.
+        # The batches being made: for each its duration so far, its worker and its number. `look`
+        # updates them.
         self.now = []
         self.look = None
-        # When the call into the loader began that has not ended.
+        # The start of the current call into the loader, or ``None``.
         self._entered = None
         self._begun = None
         self._last = None
 
     def begin(self, begun):
-        """Begins to count a call into the loader."""
+        """Records the start of a call into the loader."""
         self._entered = begun
         if self._begun is None:
             self._begun = begun
 
     def count(self, begun):
-        """Counts a call into the loader that began at ``begun``, as ``time.perf_counter`` tells it."""
+        """Records the end of a call into the loader that began at ``begun``, a value of
+        ``time.perf_counter``."""
         now = time.perf_counter()
         self._last = now
         self._entered = None
@@ -74,7 +79,8 @@ class Stats:
         del self.bad_causes[:-_MAX_CAUSES]
 
     def _times(self):
-        """Returns the time of the pass, and that of it inside the loader, up to now if a call has not ended."""
+        """Returns the duration of the pass, and the part of it in the loader, including a call that
+        is still running."""
         if self._begun is None:
             return 0.0, 0.0
         entered, now = self._entered, time.perf_counter()
@@ -84,7 +90,8 @@ class Stats:
         return until - self._begun, self.waited + (0.0 if entered is None else now - entered)
 
     def _busy(self, elapsed):
-        """Returns for how long each worker was busy. They also work before the first batch is asked for, and in a step."""
+        """Returns how long each worker was busy, at most ``elapsed``: workers also work before the
+        first request, and during a step."""
         return [min(busy, elapsed) for busy in self.busy]
 
     def as_dict(self):
@@ -140,7 +147,7 @@ class Stats:
                 "average; its samples take longer than theirs, so round_robin=False would help"
             )
         if mean > _BUSY:
-            # As many as would leave the loop what it does itself.
+            # The number of workers that make batches as fast as the loop's own work consumes them.
             enough = max(len(shares) + 1, round(sum(shares) / (1.0 - waited)) if waited < 1.0 else cores)
             more = (
                 f"num_workers={min(enough, cores)} would be faster"

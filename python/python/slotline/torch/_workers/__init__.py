@@ -1,5 +1,6 @@
-"""Workers, and what they exchange with the loader.
+"""Workers, and their communication with the loader.
 
-``messages`` lists the kinds of messages. ``worker`` is the loop of a worker, in a process or a thread. ``pickling`` pickles objects
-whose tensors are sent as they are. ``page_locked`` page-locks the memory that workers write to.
+``messages`` defines the kinds of messages. ``worker`` is the main loop of a worker, in a process or
+a thread. ``pickling`` pickles objects but sends their tensors separately. ``page_locked``
+page-locks the memory that workers write to.
 """

@@ -1,4 +1,4 @@
-"""The messages between a loader and its workers."""
+"""The kinds of messages between a loader and its workers."""
 
 from __future__ import annotations
 
@@ -6,33 +6,35 @@ from multiprocessing import reduction
 
 from slotline import _slotline
 
-# From the loader to a worker. A task's value is what the sampler has given.
+# From the loader to a worker: make a batch. The value is what the sampler returned.
 TASK = 1
-# Begin another pass. The value is the seed that all workers share, for datapipes.
+# Begin another pass. The value contains the seed that all workers share, for datapipes.
 RESUME = 2
-# No more tasks will come.
+# The last message: no more tasks follow.
 END = 3
 
-# From a worker to the loader. The extension knows the number of this one, to which a limit of the memory applies.
+# From a worker to the loader: a batch. The extension module knows this number too, since the memory
+# limit applies to batches.
 BATCH = 4
-# The value is an ``ExceptionWrapper``.
+# The error of a task, as an ``ExceptionWrapper``.
 ERROR = 5
 # The worker's stream has ended.
 EXHAUSTED = 6
-# It has begun the pass.
+# The worker has begun the pass of a ``RESUME``.
 RESUMED = 7
-# The state of the worker's dataset, after the batch whose message is next. It is not an answer, so it names no task.
+# The state of the worker's dataset after the batch in the next message. It is not a reply, so it
+# names no task.
 STATE = 8
-# The samples that were left out of the batch whose message is next; no answer, either.
+# The samples that were left out of the batch in the next message. Not a reply either.
 BAD = 9
-# All samples of the batch were left out.
+# A reply without a batch: all of its samples were left out.
 SKIPPED = 10
-# The states of the worker's generators, after the batch whose message is next. The port keeps them.
+# The states of the worker's generators after the batch in the next message. The port stores them.
 GENERATORS = 11
 
 
 class Channel(_slotline.Channel):
-    """A channel that can be given to a process when it is started."""
+    """A channel that can be passed to a process when it is started."""
 
     def __reduce__(self):
         return _attach, (reduction.DupFd(self.fileno()),)

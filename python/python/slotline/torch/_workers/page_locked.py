@@ -1,12 +1,14 @@
-"""Page-locked batches without a copy.
+"""Page-locking of the batches of worker processes in place, without a copy.
 
-The memory that workers share with the loop is registered with CUDA's driver as it grows, so that the tensors in it are
-page-locked where they are. A copy that was started with ``non_blocking=True`` may still read a tensor after the program has
-dropped it. So a worker gets that memory back only when everything is done that the devices had to do when the tensor was
-dropped. An event of a whole context tells when: it waits for all of its streams, also for those that only the program knows.
+The memory that workers share with the loop is registered with CUDA's driver as it grows, so that
+the tensors in it are page-locked. A copy with ``non_blocking=True`` may still read a tensor after
+the program has dropped it. So a worker may reuse the tensor's memory only when the devices have
+finished all the work that was queued when the tensor was dropped. An event recorded in a whole
+context tells when: it waits for all of the context's streams, including those that only the program
+knows.
 
-A signal handler can raise an exception at any point. A channel counts what was dropped and what was given back, so whatever is
-done here can be done once more.
+A signal handler can raise an exception at any point. Channels count the blocks that were dropped
+and those that were given back, so every operation here can be repeated.
 """
 
 from __future__ import annotations
@@ -28,15 +30,16 @@ _CAPTURING = 900
 _PORTABLE = 1
 _NO_TIMING = 2
 
-# An event, and the device of its context.
+# A device and an event of its context.
 _Event = tuple[int, ctypes.c_void_p]
 
-# Those that could not be closed while a graph was captured.
+# Objects whose closing was postponed because a graph was being captured.
 _unclosed: list[PinnedChannels] = []
 
 
 def find_driver() -> Any:
-    """Returns CUDA's driver, or ``None`` if torch does not use it, or if it is older than events of contexts (12.5)."""
+    """Returns CUDA's driver, or ``None`` if torch does not use CUDA, or if the driver lacks context
+    events (before 12.5)."""
     if torch.version.cuda is None or not torch.cuda.is_available():
         return None
     try:
@@ -48,39 +51,44 @@ def find_driver() -> Any:
 
 
 def _is_capturing() -> bool:
-    """Whether this thread's stream captures a graph: an event of the context would end the capture."""
+    """Returns whether this thread's stream captures a graph. Recording an event of the context
+    would break the capture."""
     try:
         return torch.cuda.is_current_stream_capturing()
     except RuntimeError:
-        # An error of an earlier kernel, which is for the program to see where it uses the device.
+        # An error of an earlier kernel. The program gets it when it uses the device.
         return False
 
 
 class PinnedChannels:
-    """Registers the memory of channels, and gives dropped blocks back when the devices are done with them.
+    """Registers the memory of channels with the driver, and allows the reuse of dropped blocks once
+    the devices are done with them.
 
-    The workers must not have been started. ``cover`` and ``give_back`` are called by one thread at a time.
+    Create it before the workers are started. Only one thread at a time may call ``cover`` and
+    ``give_back``.
     """
 
     def __init__(self, driver: Any, channels: Sequence[Channel]) -> None:
         self._driver = driver
         self._channels = channels
         self._owner = os.getpid()
-        # How many regions of each channel's memory were registered, and at which addresses.
+        # The number of registered regions of each channel, and their addresses.
         self._covered = [0] * len(channels)
         self._registered: list[int] = []
-        # The primary contexts in use, by device, each with events that are free.
+        # The primary contexts in use, by device, each with events for reuse.
         self._contexts: dict[int, tuple[ctypes.c_void_p, list[ctypes.c_void_p]]] = {}
-        # How many blocks of each channel may be written after these events, oldest first, and the last of these numbers.
+        # For each batch of recorded events, oldest first: the block counts of the channels that may
+        # be reused after them. Then the latest counts.
         self._waiting: deque[tuple[list[_Event], list[int]]] = deque()
         self._marked = [0] * len(channels)
         self._is_closing = threading.Lock()
-        # CUDA is first used after the workers are forked, which could not use it otherwise.
+        # CUDA is initialised later, since processes forked after its initialisation cannot use it.
         for channel in channels:
             channel.hold_back()
 
     def cover(self, number: int) -> None:
-        """Registers what has been added to a channel's memory. If the driver refuses, those tensors are not page-locked."""
+        """Registers the regions added to a channel since the last call. If the driver refuses,
+        their tensors are not page-locked."""
         added = self._channels[number].regions()[self._covered[number] :]
         if not added or _is_capturing():
             return
@@ -94,7 +102,8 @@ class PinnedChannels:
             self._covered[number] += 1
 
     def give_back(self) -> None:
-        """Gives blocks back that no device uses any more, and marks those that were dropped since the last call."""
+        """Allows the reuse of blocks that no device uses any more, and records events for those
+        dropped since the last call."""
         if _is_capturing():
             return
         _close_later()
@@ -115,12 +124,16 @@ class PinnedChannels:
             channel.give_back(count)
 
     def _is_reached(self, events: list[_Event]) -> bool:
-        """Whether nothing is left to do before these events. After an error the context does nothing any more."""
+        """Returns whether all work before these events is done. A context that has failed does no
+        more work."""
         return all(self._driver.cuEventQuery(event) not in (_NOT_READY, _CAPTURING) for _, event in events)
 
     def _record(self) -> list[_Event] | None:
-        """Records an event in each context. Waits for the contexts, and returns none, if one cannot record events. Returns
-        ``None`` if nothing can be said now, since another thread captures a graph."""
+        """Records an event in each context.
+
+        If a context cannot record events, waits for all contexts and returns an empty list. Returns
+        ``None`` if nothing can be recorded because another thread captures a graph.
+        """
         for device in range(torch.cuda.device_count()):
             if device not in self._contexts and self._is_active(device) and not self._retain(device):
                 return None
@@ -142,7 +155,7 @@ class PinnedChannels:
         return [] if code != _CAPTURING and self._wait() else None
 
     def _wait(self) -> bool:
-        """Waits until the devices have done everything. Returns whether that was possible."""
+        """Waits until the devices have finished all work. Returns whether that was possible."""
         codes = []
         for context, _ in self._contexts.values():
             with _Current(self._driver, context):
@@ -166,8 +179,9 @@ class PinnedChannels:
         return True
 
     def close(self) -> None:
-        """Waits for the devices, and ends the registrations: the memory may be unmapped from then on. While a graph is
-        captured that is not possible, and is done later."""
+        """Waits for the devices and unregisters the memory, which may then be unmapped. Postponed
+        while a graph is captured.
+        """
         if self._owner != os.getpid() or not self._is_closing.acquire(blocking=False):
             return
         try:
@@ -191,7 +205,7 @@ class PinnedChannels:
 
 
 def close_later(pinned: PinnedChannels) -> None:
-    """Closes it when a loader is next asked for a batch. Until then its memory stays mapped."""
+    """Closes ``pinned`` at the next request for a batch. Until then its memory stays mapped."""
     _unclosed.append(pinned)
 
 
@@ -206,7 +220,7 @@ def _close_later() -> None:
 
 
 class _Current:
-    """Makes a context current on this thread."""
+    """A context manager that makes a CUDA context current on this thread."""
 
     def __init__(self, driver: Any, context: ctypes.c_void_p) -> None:
         self._driver = driver

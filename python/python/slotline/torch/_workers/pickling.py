@@ -1,7 +1,7 @@
-"""Pickles objects, but not the tensors in them, which are sent as they are.
+"""Pickling of objects whose tensors are sent separately, without pickling them.
 
-Storages, and tensors of unusual types, cannot be pickled, or only by copying them twice. torch's reductions for its own queues
-make them of untyped storages, and of these, the bytes are sent as a tensor.
+Storages and tensors of unusual types cannot be pickled, or only by copying them twice. torch's
+reductions for its queues rebuild them from untyped storages, whose bytes are sent as a tensor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import torch
 from slotline.torch._internals import new_dtypes, reductions
 
 _received = threading.local()
-# Elements of less than a byte, and types that `Tensor.__reduce_ex__` pickles in a way that only `torch.load` reads.
+# Element types of less than a byte, and types that ``Tensor.__reduce_ex__`` pickles in a form that
+# only ``torch.load`` reads.
 _SMALL = {getattr(torch, f"{sign}int{bits}", None) for sign in ("", "u") for bits in range(1, 8)} - {None}
 _UNUSUAL = _SMALL | new_dtypes()
 
@@ -32,7 +33,8 @@ class _Pickler(ForkingPickler):
             if self._is_sendable(value):
                 return self._send(value, _tensor)
             if type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu" and not value.is_nested:
-                # torch's reduction for queues forgets that elements are to be negated, and refuses what has a history.
+                # torch's reduction for queues loses the negation bit, and rejects tensors with a
+                # gradient history.
                 if value.dtype in _UNUSUAL:
                     return reductions.reduce_tensor(value.resolve_conj().resolve_neg())
                 return value.__reduce_ex__(5)
@@ -46,7 +48,7 @@ class _Pickler(ForkingPickler):
 
 
 def dumps(value, is_sendable):
-    """Returns the pickled object and the tensors in it."""
+    """Returns the pickled object, and the tensors that it contains."""
     file = io.BytesIO()
     pickler = _Pickler(file, is_sendable)
     pickler.dump(value)
@@ -54,7 +56,7 @@ def dumps(value, is_sendable):
 
 
 def loads(pickled, tensors):
-    """Returns the object. ``tensors`` are those in it."""
+    """Returns the object unpickled, with ``tensors`` as the tensors that it contains."""
     before = getattr(_received, "tensors", None)
     _received.tensors = tensors
     try:

@@ -1,4 +1,4 @@
-"""Workers: what they are asked for, and how they answer."""
+"""The main loop of a worker: it receives requests and sends replies."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from slotline.torch._state import entries
 from slotline.torch._state.generators import ProcessGenerators
 from slotline.torch._workers.messages import BAD, BATCH, END, ERROR, EXHAUSTED, GENERATORS, RESUME, RESUMED, SKIPPED, STATE, TASK
 
-# How often a worker that has nothing to do checks whether its loader is still there, in seconds.
+# Seconds between an idle worker's checks that its loader still exists.
 _PATIENCE = 1.0
 
 
 class _Abandoned(BaseException):
-    """Nobody wants the batch any more."""
+    """Raised when the batch being made is no longer needed."""
 
 
 class _Samples:
-    """Samples that are to become a batch when they are sent."""
+    """Samples to be collated when they are sent."""
 
     __slots__ = ("samples",)
 
@@ -71,36 +71,37 @@ def work(spec, dataset_holder, requests, replies, worker_id, origin, shared_seed
         where = f"in DataLoader worker process {worker_id}"
         Worker(spec, dataset, worker_id, origin, shared_seed, state, inform, where, port, is_wanted).serve()
     except KeyboardInterrupt:
-        # The loader's process has been interrupted too.
+        # Ctrl-C has interrupted the loader's process too.
         pass
     finally:
         torch_worker._worker_info = None
 
 
 def pin(spec, worker_id):
-    """Pins this thread to its core, if cores were given."""
+    """Pins this thread to its CPU core if ``affinity`` was given."""
     if spec.affinity:
         os.sched_setaffinity(0, {spec.affinity[worker_id % len(spec.affinity)]})
 
 
 class Worker:
-    """Makes the batches that a loader asks for."""
+    """Makes the batches that a loader requests."""
 
-    # Whether there is anything to send before something reads the dataset.
+    # Whether the dataset has a state to send with its batches.
     _has_state = False
-    # The exceptions that are raised in the loop. An interrupt of a process has interrupted the loop too, and ends the worker.
+    # The exceptions that are sent to the loop. An interrupt of a process interrupts the loop too,
+    # and ends the worker.
     errors: tuple[type[BaseException], ...] = (Exception,)
 
     def __init__(self, spec, dataset, worker_id, origin, shared_seed, state, inform, where, port, is_wanted):
-        """``origin`` is the number of the pass, and the task of its first batch. ``is_wanted`` says whether the loader's process
-        is still there.
+        """``origin`` is the number of the pass, and the task number of its first batch.
+        ``is_wanted`` returns whether the loader's process still exists.
         """
         self._spec = spec
         self._worker_id = worker_id
         self._origin = origin
         self._port = port
         self._is_wanted = is_wanted
-        # The request that it is at.
+        # The task of the current request.
         self._request = 0
         _rng.current.is_wanted = self._is_batch_awaited
         self._is_stream = spec.kind == _DatasetKind.Iterable
@@ -108,11 +109,11 @@ class Worker:
         self._rng = torch.Generator()
         self._dataset = _seeded(dataset, self._rng, shared_seed)
         self._generators = inform(self._dataset)
-        # The error with which all tasks are answered.
+        # The error to reply to all tasks with, if preparing the dataset has failed.
         self._failure = None
         self._is_exhausted = False
         self._steps = 0
-        # How long the last batch took, and the part of that in which it was collated and copied.
+        # Seconds that the last batch took, and the part in which it was collated and copied.
         self._took = SLOW
         self._writing = 0.0
         try:
@@ -124,9 +125,10 @@ class Worker:
             self._failure = ExceptionWrapper(where=where)
 
     def _prepare(self, state):
-        """Makes what reads the dataset, which resumes from ``state`` if there is one."""
+        """Creates the fetcher, which resumes from ``state`` unless that is ``None``."""
         is_within = state is not None and self._is_stream and not state[entries.FINISHED]
-        # Whether the state is that of the stream's iterator, so that what is drawn for making one is to be forgotten.
+        # Whether the state is of the stream's iterator, so that random draws made in creating the
+        # iterator are undone.
         is_late = is_within and not entries.is_before_pass(state)
         if state is not None:
             entries.load_dataset(self._dataset, {**state, entries.FINISHED: not is_late})
@@ -153,7 +155,7 @@ class Worker:
             self._generators.restore(base64.b64decode(text))
 
     def _begin_pass(self):
-        """Tells ``slotline.rng`` what is made from now on."""
+        """Sets the key of ``slotline.rng`` for the pass."""
         self._of_pass = self._spec.base_seed, self._origin[0], self._worker_id + 1 if self._is_stream else 0
         _rng.current.key = self._of_pass, None
 
@@ -162,7 +164,7 @@ class Worker:
         self._steps += 1
 
     def serve(self):
-        """Answers requests until there will be no more."""
+        """Replies to requests until no more can come."""
         port = self._port
         with contextlib.suppress(Closed, _Abandoned):
             while True:
@@ -170,7 +172,7 @@ class Worker:
                 if message is None or port.closed or self._took >= SLOW:
                     self._check()
                 if message is None:
-                    # There is nothing to do.
+                    # Idle: return unused memory to the system.
                     port.trim()
                     continue
                 kind, task, value = message
@@ -190,11 +192,11 @@ class Worker:
                     self._begin(value)
                 elif kind == END:
                     return
-                # What it refers to must be freed before the next task comes.
+                # Objects that the message refers to must be freed before the next task.
                 message = value = None
 
     def _check(self):
-        """Ends the worker if its loader does not want anything any more."""
+        """Ends the worker if its loader needs nothing more."""
         if not self._is_awaited():
             raise _Abandoned
 
@@ -202,7 +204,8 @@ class Worker:
         return not self._port.closed and self._is_wanted()
 
     def _is_batch_awaited(self):
-        # Those that were asked for in the pass before are made all the same: what they draw at random is that of torch's workers.
+        # Batches requested in an earlier pass are still made, so that random draws match those of
+        # torch's workers.
         return (self._request == 0 or self._request >= self._port.wanted) and self._is_awaited()
 
     def _begin(self, value):
@@ -261,17 +264,18 @@ class Worker:
                 _report(port, task, ExceptionWrapper(where=self._where))
 
     def _send_end(self, port):
-        """Sends what the next pass begins with."""
+        """Sends the state that the next pass begins with."""
         self._steps = 0
-        # If the dataset has no state because of an error, that is the error of a batch.
+        # If an error prevents saving the state, it is raised again with a batch of the next pass.
         with contextlib.suppress(*self.errors):
             self._send_state(port)
         self._send_generators()
 
     def _send_state(self, port):
-        """Sends the state of the dataset after a step, if it has one and it is time, and those of the generators with it."""
+        """Sends the state of the dataset after a step, if the dataset has one and it is due, and
+        the states of the generators."""
         every = self._spec.snapshot_every
-        # A dataset that is read by index cannot be told to read a batch once more, so its state must be the latest one.
+        # A dataset read by index cannot repeat a batch, so its state must be the latest.
         if self._is_stream and (not every or self._steps % every != 0):
             return
         if every and self._has_state:
@@ -284,13 +288,13 @@ class Worker:
         self._send_generators()
 
     def _send_generators(self):
-        """Sends the states of the generators, if they are not the same as before."""
+        """Sends the states of the generators if they have changed."""
         if self._generators is not None and (packed := self._generators.changed()) is not None:
             self._port.send_bytes(GENERATORS, packed)
 
 
 def _report(port, task, wrapper):
-    """Sends an exception. If its type cannot be pickled, sends a ``RuntimeError`` with its text."""
+    """Sends an exception, or a ``RuntimeError`` with its text if it cannot be pickled."""
     try:
         port.send(ERROR, task, wrapper)
     except Exception:
@@ -299,7 +303,7 @@ def _report(port, task, wrapper):
         try:
             port.send(ERROR, task, plain)
         except Exception:
-            # There is no memory for it.
+            # There is not enough memory to send the text.
             port.send(ERROR, task)
 
 
@@ -331,7 +335,7 @@ def _fetcher(spec, dataset, count):
 
 
 def _samples(samples):
-    """In the place of ``default_collate``: the port makes the batch when it sends it."""
+    """Replaces ``default_collate``: the port collates the samples when it sends them."""
     if type(samples) is list:
         return _Samples(samples)
     return collate_as_torch(samples)
