@@ -202,11 +202,12 @@ impl DeviceLoader {
         self.host.end_epoch();
     }
 
-    /// Returns the position of the loader. In a pass, it is after the last delivered batch, as in
-    /// [`DevicePass::state`], and `None` unless the loader is [`resumable`](Self::resumable).
-    /// Without a pass, or after it, this is the state of the host's loader. That state is after all
-    /// batches that were taken from the host's loader, so batches that an abandoned pass had
-    /// already copied are skipped.
+    /// Returns the position of the loader.
+    ///
+    /// In a pass, this is the position after the last delivered batch, as in [`DevicePass::state`],
+    /// or `None` unless the loader is [`resumable`](Self::resumable). Outside of a pass, it is the
+    /// state of the host's loader, which comes after all batches that the passes took from it. So
+    /// batches that an abandoned pass had already copied are skipped.
     pub fn state(&self) -> Option<State> {
         if self.pass.is_open() { self.pass.state().cloned() } else { Some(self.host.state()) }
     }

@@ -81,7 +81,7 @@ struct Uses {
     end: End,
 }
 
-/// The knowledge about when a slot is no longer used, from the recorded streams and their events.
+/// Whether the recorded streams and their events show when the device has finished with a slot.
 #[derive(Debug)]
 enum End {
     Known,

@@ -6,7 +6,7 @@
 //! seconds and nanoseconds of its last modification; that of an object is the SHA-256 of its URL,
 //! followed by its tag.
 //!
-//! An index that is damaged or belongs to another state of the file is ignored. An index is written
+//! An index that is damaged or belongs to another version of the file is ignored. An index is written
 //! under a temporary name and then renamed, so that no reader sees a part of it.
 
 use std::ffi::OsString;

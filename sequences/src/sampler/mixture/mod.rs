@@ -33,8 +33,8 @@ pub enum Stop {
     FirstExhausted,
     /// When every dataset has been read to its end. Datasets that end earlier begin again.
     AllExhausted,
-    /// When each sample of every dataset has been read once. When a dataset ends, the others share
-    /// its place, in proportion to their weights.
+    /// When each sample of every dataset has been read once. When a dataset ends, its share is
+    /// distributed to the others in proportion to their weights.
     AllExhaustedWithoutReplacement,
     /// After this many samples. Datasets that end begin again.
     NumSamples(NonZero<u64>),
