@@ -31,7 +31,7 @@ impl Line {
     }
 }
 
-/// Where and when a section was measured.
+/// The machine and the time of a section's measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The section.

@@ -70,7 +70,7 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// Runs the comparisons of a section and records the results.
+/// A recorder that runs the comparisons of a section and records the results.
 #[derive(Debug)]
 pub struct Recorder {
     section: String,

@@ -59,7 +59,8 @@ const LEFT: u32 = 2;
 /// Owner: it is going away, and the borrower has noticed that and has finished with the value.
 const DONE: u32 = 3;
 
-/// Records who may use a value: its owner, or a borrower. See the [module documentation](self).
+/// The record of which side may use a value: its owner or a borrower. See the
+/// [module documentation](self).
 #[derive(Debug)]
 pub struct Loan {
     /// `TAKEN`, `FREE`, `LENT` or `RETURNING`. Written by the side that has the value.

@@ -110,9 +110,9 @@ impl<W: Wait> Wait for alloc::sync::Arc<W> {
     }
 }
 
-/// Waits in a busy loop. It notices a change the fastest, but keeps the whole core busy while it
-/// waits. If the other side needs that core, each wait lasts until the system's scheduler switches
-/// threads.
+/// A way of waiting: a busy loop. It notices a change the fastest, but keeps the whole core busy
+/// while it waits. If the other side needs that core, each wait lasts until the system's scheduler
+/// switches threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spin;
 
@@ -133,8 +133,9 @@ impl Wait for Spin {
     fn notify(&self, _wanted: impl FnOnce() -> bool) {}
 }
 
-/// Waits in a loop that backs off: it spins a few times, longer each time, and then yields the
-/// thread's time slice. Without the feature `std` nothing can be yielded, so it continues to spin.
+/// A way of waiting: a loop that backs off. It spins a few times, longer each time, and then yields
+/// the thread's time slice. Without the feature `std` nothing can be yielded, so it continues to
+/// spin.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff;
 
@@ -190,8 +191,8 @@ pub trait Futex {
 /// The word that a [`Futex`] sleeps on.
 pub type Word = AtomicU32;
 
-/// Waits by spinning briefly and then sleeping. This is an event count over a [`Futex`] that loses
-/// no wake-ups (see the [module's proof](self)).
+/// A way of waiting: spinning briefly and then sleeping. This is an event count over a [`Futex`]
+/// that loses no wake-ups (see the [module's proof](self)).
 #[derive(Default)]
 #[repr(C)] // It may lie in memory that processes share.
 pub struct Park<F> {

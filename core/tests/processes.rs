@@ -49,8 +49,8 @@ impl Shared {
         Self { memory, shape, delivery }
     }
 
-    /// Returns a copy in memory of only this process: the state that would be left if the other
-    /// processes vanished now.
+    /// Returns a copy in memory that only this process has: the state that would be left if the
+    /// other processes were killed at this moment.
     fn copy(&self) -> Self {
         let memory: Vec<_> = self.memory.iter().map(|word| AtomicU64::new(word.load(Ordering::SeqCst))).collect();
         Self { memory: memory.leak(), ..*self }

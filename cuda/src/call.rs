@@ -81,7 +81,7 @@ impl Device {
     }
 }
 
-/// Restores the context that was current on this thread.
+/// A guard that restores the context that was current on this thread.
 #[must_use]
 pub(crate) struct Entered<'a> {
     device: &'a Device,

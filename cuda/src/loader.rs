@@ -16,7 +16,8 @@ use crate::pass::{DevicePass, Progress};
 /// copy be queued before the current copy ends.
 const SLOTS: usize = 3;
 
-/// Feeds a training loop with the batches of a [loader](slotline::Loader) on a device.
+/// A loader that delivers the batches of another [loader](slotline::Loader), the host's loader, on
+/// a device.
 ///
 /// The host's loader writes its batches into [page-locked memory](crate::Pinned). Each batch is
 /// copied to one of three device slots with a single copy, on a stream that belongs to this loader,
@@ -201,11 +202,12 @@ impl DeviceLoader {
         self.host.end_epoch();
     }
 
-    /// Returns the position of the loader. In a pass, it is after the last delivered batch, as in
-    /// [`DevicePass::state`], and `None` unless the loader is [`resumable`](Self::resumable).
-    /// Without a pass, or after it, this is the state of the host's loader. That state is after all
-    /// batches that were taken from the host's loader, so batches that an abandoned pass had
-    /// already copied are skipped.
+    /// Returns the position of the loader.
+    ///
+    /// In a pass, this is the position after the last delivered batch, as in [`DevicePass::state`],
+    /// or `None` unless the loader is [`resumable`](Self::resumable). Outside of a pass, it is the
+    /// state of the host's loader, which comes after all batches that the passes took from it. So
+    /// batches that an abandoned pass had already copied are skipped.
     pub fn state(&self) -> Option<State> {
         if self.pass.is_open() { self.pass.state().cloned() } else { Some(self.host.state()) }
     }

@@ -61,7 +61,7 @@ pub enum PageSize {
     Small,
 }
 
-/// Which pages to map.
+/// The kind of pages to map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Own(PageSize),

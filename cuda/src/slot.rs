@@ -81,7 +81,7 @@ struct Uses {
     end: End,
 }
 
-/// Whether the recorded streams and their events show when a slot is no longer used.
+/// Whether the recorded streams and their events show when the device has finished with a slot.
 #[derive(Debug)]
 enum End {
     Known,

@@ -10,7 +10,7 @@ use crossbeam_utils::Backoff;
 
 use crate::error::DriverError;
 
-/// How long a thread polls, yielding between two queries, before it sleeps between them. It is
+/// The time for which a thread yields between two queries, before it sleeps between them. It is
 /// about the duration of a copy of a few megabytes.
 const AWAKE: Duration = Duration::from_micros(500);
 /// The duration of a sleep between two queries.
@@ -42,7 +42,7 @@ pub(crate) struct Grace {
     limit: Duration,
 }
 
-/// Why the end of an operation was not observed.
+/// The reason why the end of an operation was not observed.
 #[derive(Clone, Debug)]
 pub(crate) enum Unsettled {
     Driver(DriverError),

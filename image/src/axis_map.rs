@@ -1,7 +1,7 @@
 //! [`AxisMap`]: which pixel of a picture each row or column of the result comes from, after
 //! resizing, crops, flips and padding.
 
-/// What pixels outside of a picture are set to, with torchvision's names.
+/// The values of pixels outside of a picture, with torchvision's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PaddingMode {
     /// The `fill` colour of the transform.

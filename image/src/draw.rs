@@ -36,7 +36,7 @@ impl Draw {
     }
 }
 
-/// What one transform does with a picture.
+/// The choice for one transform of a pipeline: what it does with a picture.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Step {

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::format::Format;
 
-/// Why a picture cannot be decoded, or which parameter of a transform or a pipeline is invalid.
+/// The error of a picture that cannot be decoded, or of an invalid parameter of a transform or a
+/// pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {

@@ -96,7 +96,7 @@ impl Resampling {
 /// The weights of two adjacent samples: the higher parts of both, and the lower parts of both.
 type Pair = [[i16; 2]; 2];
 
-/// For each row or column of the result, the samples it is computed from and their weights.
+/// The samples from which each row or column of the result is computed, and their weights.
 #[derive(Debug, Default)]
 struct Taps {
     /// For each row or column of the result, the first sample, and the end of its pairs in `pairs`.

@@ -33,10 +33,10 @@ pub(crate) trait Lanes: Copy {
     #[cfg(feature = "half")]
     fn halves(numbers: [f32; 8]) -> [u16; 8];
 
-    /// [`Rows::shrink`], compiled for the CPUs of this implementation.
+    /// Calls [`Rows::shrink`], compiled for the CPUs of this implementation.
     fn shrink(rows: &mut Rows, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps);
 
-    /// [`Rows::block`], compiled for the CPUs of this implementation.
+    /// Calls [`Rows::block`], compiled for the CPUs of this implementation.
     fn block(rows: &Rows, x: usize, across: &Taps, step: usize, channel: usize) -> Block;
 }
 

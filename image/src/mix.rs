@@ -6,16 +6,16 @@ use crate::draw::Random;
 use crate::error::ImageError;
 use crate::pixel::Pixel;
 
-/// Blends each picture of a batch with another one, and their labels with the same weights. See
-/// [`Mix`].
+/// An operation that blends each picture of a batch with another one, and their labels with the
+/// same weights. See [`Mix`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MixUp {
     /// The parameter of the distribution Beta(α, α) that λ is drawn from (default: 1).
     pub alpha: f64,
 }
 
-/// Replaces a rectangle of each picture of a batch by the same rectangle of another one, and mixes
-/// their labels in proportion to the area. See [`Mix`].
+/// An operation that replaces a rectangle of each picture of a batch by the same rectangle of
+/// another one, and mixes their labels in proportion to the area. See [`Mix`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CutMix {
     /// The parameter of the distribution Beta(α, α) that λ is drawn from (default: 1).
@@ -69,9 +69,9 @@ impl CutMix {
     }
 }
 
-/// How to mix the pictures of a batch and their labels. Picture `i` is mixed with picture `i - 1`,
-/// and the first one with the last, as by torchvision's `MixUp` and `CutMix`. So the batch should
-/// be shuffled.
+/// The way in which the pictures of a batch and their labels are mixed. Picture `i` is mixed with
+/// picture `i - 1`, and the first one with the last, as by torchvision's `MixUp` and `CutMix`. So
+/// the batch should be shuffled.
 ///
 /// The random numbers should come from a generator that is seeded for each batch with a seed, the
 /// [epoch](slotline::loader::Batch::epoch) and the

@@ -41,7 +41,7 @@ impl Layout {
     }
 }
 
-/// What to paint: the maps of rows and columns, the channels, and the layout.
+/// The description of the result: the maps of rows and columns, the channels, and the layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) places: [AxisMap; 2],

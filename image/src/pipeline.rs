@@ -20,9 +20,9 @@ use crate::transform::{Normalize, RandomResizedCrop, Resize, Transform};
 /// larger ones too.
 pub(crate) const MAX_PIXELS: usize = 178_956_970;
 
-/// Decodes pictures of any format, transforms them, and stores them in one shape.
+/// A pipeline that decodes pictures of any format, transforms them, and stores them in one shape.
 ///
-/// A pipeline is a list of [transforms](crate::transform), with torchvision's names, parameters and
+/// It is a list of [transforms](crate::transform), with torchvision's names, parameters and
 /// defaults. All results have the same size, which is known when the pipeline is built. The
 /// elements are `f32` from 0 for black to 1, unless [normalised](Normalize), or `u8` from 0 to 255;
 /// with the cargo feature `half` also `half::f16` and `half::bf16`.
@@ -74,7 +74,7 @@ pub struct PipelineBuilder {
     pub(crate) reading: Reading,
 }
 
-/// How files are read.
+/// Options for reading files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     exif: bool,
@@ -236,7 +236,7 @@ pub(crate) struct Job<'a> {
     pub(crate) check: bool,
 }
 
-/// How the steps of random transforms are chosen.
+/// The source of the steps of random transforms.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice<'a> {
     /// The pipeline has no random transforms.

@@ -12,7 +12,7 @@ use crate::exact::Resampling;
 use crate::geometry::Movement;
 use crate::operation::Operation;
 
-/// How one picture is transformed.
+/// The plan for transforming one picture.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) segments: SmallVec<[Segment; 2]>,

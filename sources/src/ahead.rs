@@ -25,8 +25,8 @@ const RESIDENT_RUN: usize = 256;
 const SAMPLED_EVERY: usize = 16;
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How many samples are asked for before their requests are sent. The ranges of neighbours are then
-/// sent as one request.
+/// The number of samples that are asked for before their requests are sent. The ranges of
+/// neighbours are then sent as one request.
 const SENT_TOGETHER: usize = 64;
 
 /// The result of asking for the bytes of a sample.
@@ -38,7 +38,8 @@ pub(crate) struct Readiness {
     pub(crate) resident: bool,
 }
 
-/// How many samples a thread reads before it adds them to the count that all threads share.
+/// The number of samples that a thread reads before it adds them to the count that all threads
+/// share.
 const TOGETHER: u64 = 16;
 
 /// Counters of the samples that were read in the latest pass, in memory that worker processes

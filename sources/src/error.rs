@@ -8,7 +8,7 @@ use std::path::Path;
 pub use slotline::sanitized;
 use slotline::with_causes;
 
-/// Why a file or a sample can't be used.
+/// The reason why a file or a sample can't be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -34,7 +34,7 @@ use crate::remote::Listed;
 #[cfg(feature = "remote")]
 use crate::remote::Remote;
 
-/// How many files are examined to estimate the capacity for fields that hold whole files.
+/// The number of files that are examined to estimate the capacity for fields that hold whole files.
 const LOOKED_AT: usize = 1024;
 
 /// The size of a page of memory, or a divisor of it.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::Error;
 use crate::files::Files;
 
-/// How many objects on servers are processed at the same time.
+/// The number of objects on servers that are processed at the same time.
 const REMOTE: usize = 32;
 
 /// Calls `work` for each item and returns the results, or the first error. The number of threads is

@@ -6,7 +6,7 @@
 //! seconds and nanoseconds of its last modification; that of an object is the SHA-256 of its URL,
 //! followed by its tag.
 //!
-//! An index that is damaged or belongs to another state of the file is ignored. An index is written
+//! An index that is damaged or belongs to another version of the file is ignored. An index is written
 //! under a temporary name and then renamed, so that no reader sees a part of it.
 
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ use crate::window::Progress;
 /// The suffix that is added to the name of a file to get the name of its index.
 const EXTENSION: &str = ".slotline-idx";
 
-/// Where indexes of files are saved.
+/// The place where indexes of files are saved.
 ///
 /// A saved index is used if the file still has the length and the modification time that it had
 /// when it was indexed, or if the object still has the same tag. Damaged indexes are rebuilt. If an
@@ -50,7 +50,7 @@ pub enum IndexFiles {
 /// another folder.
 const MAX_CHARACTERS: usize = 40;
 
-/// How a format reads and writes its indexes.
+/// The functions with which a format reads and writes its indexes.
 pub(crate) struct Codec<T> {
     pub(crate) magic: &'static [u8; 8],
     pub(crate) encode: fn(&T, &mut Vec<u8>),

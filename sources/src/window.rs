@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Error;
 use crate::files::{Files, Span};
 
-/// How many bytes are read at once from a disk. For small files in a tar, such as labels, this
-/// includes the next header, so no further read is needed.
+/// The number of bytes that are read at once from a disk. For small files in a tar, such as labels,
+/// this includes the next header, so no further read is needed.
 const LOCAL: u64 = 4 << 10;
 
-/// How many bytes are read at once from a server, where each request takes long.
+/// The number of bytes that are read at once from a server, where each request takes long.
 const REMOTE: u64 = 4 << 20;
 
-/// How many bytes are scanned between two reports of progress.
+/// The number of bytes that are scanned between two reports of progress.
 const TOLD: u64 = 16 << 20;
 
-/// How many bytes of the files were scanned, shared between threads.
+/// The number of bytes of the files that were scanned, shared between threads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
     tell: Option<Tell>,

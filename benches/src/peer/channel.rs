@@ -18,7 +18,7 @@ use crate::workload::{Plan, Source};
 /// The number of batches loaded ahead for each worker, unless the plan sets it.
 const PREFETCH: usize = 2;
 
-/// Which worker makes the next batch.
+/// The rule for which worker makes the next batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// The worker whose turn it is, as each has a queue.

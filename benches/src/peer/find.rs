@@ -11,7 +11,7 @@ use super::external::Program;
 use super::ours::USER_BUILD;
 use crate::record::Kind;
 
-/// How a program is built and started.
+/// The way in which a program is built and started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     /// A Rust crate that is built: its folder and its name.

@@ -23,7 +23,7 @@ pub fn variant(what: &str, contender: Result<Contender>) -> Entry {
     Entry::new(format!("slotline, {what}"), Kind::Variant, contender)
 }
 
-/// Which threads or processes load the samples.
+/// The threads or processes that load the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerKind {
     /// Worker threads and, if batches are delivered in order, the thread that takes the batches.
@@ -116,7 +116,8 @@ pub const USER_BUILD: &str = "slotline, default profile";
 
 /// Runs slotline as a separate program, which may be built in another profile.
 pub fn serve() -> Result<()> {
-    /// Creates a contender, which compares the checksum itself, and returns it with the checksum.
+    /// A visitor that creates a contender, which compares the checksum itself, and returns it with
+    /// the checksum.
     struct Served;
 
     impl Visit for Served {

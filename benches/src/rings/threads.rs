@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use core_affinity::CoreId;
 
-/// The cores that this process may use, read before any thread is pinned.
+/// Returns the cores that this process may use. They are read before any thread is pinned.
 fn core_ids() -> &'static [CoreId] {
     static IDS: OnceLock<Vec<CoreId>> = OnceLock::new();
     IDS.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())

@@ -178,7 +178,7 @@ pub fn sum(labels: &[i64]) -> u64 {
     labels.iter().sum::<i64>() as u64
 }
 
-/// How a source is loaded.
+/// Options for loading a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The number of samples in a batch.

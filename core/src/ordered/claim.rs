@@ -12,7 +12,7 @@ use crate::storage::Storage;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};
 
-/// Why nothing was claimed.
+/// The reason why nothing was claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimError {
     /// No slot is free, or, from a waiting method, none was free before the deadline passed.

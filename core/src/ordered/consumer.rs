@@ -14,7 +14,7 @@ use crate::storage::Storage;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};
 
-/// Why the consumer got no lease.
+/// The reason why the consumer got no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextError {
     /// The next ticket is not finished, or, from a waiting method, was not finished before the
@@ -49,7 +49,7 @@ impl fmt::Display for NextError {
 
 impl core::error::Error for NextError {}
 
-/// Why no new run was opened.
+/// The reason why no new run was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
     /// The previous run has not ended, or not all of its tickets were taken.

@@ -579,7 +579,7 @@ pub trait AnyRing: sealed::Sealed {
     type Value;
     /// The storage of the slots.
     type Storage: Storage<Slot = Slot<Self::Value>>;
-    /// How the two sides wait.
+    /// The way in which the two sides wait.
     type Wait: Wait;
 
     /// Returns the ring.

@@ -25,7 +25,7 @@ pub enum Look {
     Corrupt,
 }
 
-/// What to do with a part whose owner has ended.
+/// The action for a part whose owner has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// Another worker can claim it.

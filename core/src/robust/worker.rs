@@ -10,7 +10,7 @@ use crate::ordered::{ClaimError, Delivery};
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Wait};
 
-/// Parts of a slot that were claimed.
+/// The parts of a slot that were claimed together.
 #[derive(Clone, Copy, Debug)]
 struct Spot {
     slot: usize,
@@ -19,7 +19,7 @@ struct Spot {
     count: usize,
 }
 
-/// What a worker found when it tried to claim parts of a ticket.
+/// The result of trying to claim parts of a ticket.
 enum Found {
     /// Some parts were claimed. The flag says whether no other part of the ticket is free or about
     /// to be assigned.

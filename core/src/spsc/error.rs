@@ -3,7 +3,7 @@
 use core::error::Error;
 use core::fmt;
 
-/// Why there is no slot to write to.
+/// The reason why there is no slot to write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimError {
     /// Every slot holds an item that the consumer has not released. A method whose name ends in
@@ -25,7 +25,7 @@ impl fmt::Display for ClaimError {
 
 impl Error for ClaimError {}
 
-/// Why there is no item to read.
+/// The reason why there is no item to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextError {
     /// Every item published so far was released. A method whose name ends in `_until` returns this

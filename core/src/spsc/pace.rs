@@ -2,7 +2,7 @@
 
 use crate::sync::spin_hint;
 
-/// Decides how long a side pauses when it has caught up with the other one.
+/// The state from which a side decides how long to pause when it has caught up with the other one.
 ///
 /// Reading the other side's position takes its cache line, which the other side must fetch back
 /// before its next write. In a stream of items that take nanoseconds each, a side that looks again

@@ -246,7 +246,8 @@ impl<B, W> fmt::Debug for Ring<B, W> {
 }
 
 mod sealed {
-    /// Prevents implementations of [`AnyRing`](super::AnyRing) outside of this module.
+    /// A private trait that prevents implementations of [`AnyRing`](super::AnyRing) outside of this
+    /// module.
     pub trait Sealed {}
     impl<B, W> Sealed for super::Ring<B, W> {}
 }
@@ -258,7 +259,7 @@ pub trait AnyRing: sealed::Sealed {
     type Item;
     /// The storage of the slots.
     type Storage: Storage<Slot = Slot<Self::Item>>;
-    /// How the sides wait.
+    /// The way in which the sides wait.
     type Wait: Wait;
 
     #[doc(hidden)]

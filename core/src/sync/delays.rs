@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Selects the kind of delays: see [`shake`].
+/// The seed that selects the kind of delays: see [`shake`].
 static SEED: AtomicU64 = AtomicU64::new(1);
 /// The number of yields and sleeps so far.
 static COUNT: AtomicU64 = AtomicU64::new(0);

@@ -53,7 +53,7 @@ const FEW_YIELDS: u32 = 8;
 /// The duration from which on a sleep counts as long: yielding could not have avoided it.
 const LONG_SLEEP: Duration = Duration::from_micros(300);
 
-/// Decides how long threads yield before they sleep.
+/// The number of yields before threads sleep, which adapts to the lengths of waits.
 ///
 /// Yielding takes CPU time that other programs could use, and only pays off if the wait ends
 /// meanwhile. So each long sleep halves the number of yields, and a shorter one resets it to the

@@ -30,7 +30,7 @@ impl SystemFutex {
         Self::default()
     }
 
-    /// The same as `new`: without a clock, no thread can wake up by itself.
+    /// Does the same as `new`: without a clock, no thread can wake up by itself.
     pub fn with_alarm() -> Self {
         Self::default()
     }

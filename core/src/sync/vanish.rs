@@ -1,5 +1,5 @@
-//! Workers that vanish in models: a thread stops before one of its operations, and runs nothing
-//! after it.
+//! Workers that *vanish* in models: a thread stops before one of its operations and cleans nothing
+//! up, like a process that is killed.
 
 use std::boxed::Box;
 use std::cell::Cell;

@@ -61,7 +61,7 @@ impl Name {
     }
 }
 
-/// What the list says about a mutant.
+/// The entry of a mutant in the list.
 #[derive(Clone, Debug)]
 enum Verdict {
     CaughtBy(String),
@@ -146,7 +146,7 @@ fn models() -> Vec<String> {
     list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// How a model ended.
+/// The way in which a model ended.
 #[derive(Debug, PartialEq)]
 enum End {
     Passed,

@@ -1,4 +1,5 @@
-//! Models of the robust ring. A worker vanishes before each of its operations in turn.
+//! Models of the robust ring in which a worker *vanishes*: it stops before one of its operations and
+//! cleans nothing up, like a process that is killed. Each operation is tried in turn.
 
 use std::sync::Arc;
 

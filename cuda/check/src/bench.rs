@@ -73,7 +73,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// The sizes for a machine with a GPU, which take some minutes.
+    /// Returns the sizes for a machine with a GPU, with which a run takes some minutes.
     pub(crate) fn full(workers: usize) -> Self {
         Self {
             workers,
@@ -92,7 +92,7 @@ impl Scale {
         }
     }
 
-    /// The sizes of a short run that only shows whether everything works. Its times are
+    /// Returns the sizes of a short run that only shows whether everything works. Its times are
     /// meaningless.
     pub(crate) fn quick(workers: usize) -> Self {
         Self {

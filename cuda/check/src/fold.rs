@@ -12,7 +12,7 @@ pub(crate) fn fold(data: &[u8], salt: u64) -> u64 {
     numbered.fold(0, |sum, (word, at)| sum.wrapping_add(mix(word.wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15)))))
 }
 
-/// The final mixing step of the generator splitmix64.
+/// Applies the final mixing step of the generator splitmix64.
 fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -161,7 +161,7 @@ impl Training<'_> {
     }
 }
 
-/// How slowly a kernel reads.
+/// The slowness of a kernel that reads memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slow {
     pub(crate) turns: u64,

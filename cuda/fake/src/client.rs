@@ -25,7 +25,7 @@ pub struct Fake {
     session: Mutex<()>,
 }
 
-/// Why the fake driver could not be loaded.
+/// The reason why the fake driver could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {

@@ -166,7 +166,7 @@ impl<D: Dataset, O> Drop for Iter<'_, D, O> {
     }
 }
 
-/// Wraps an error of any type in the error type that burn requires.
+/// A wrapper that turns an error of any type into the error type that burn requires.
 #[derive(Debug)]
 struct Shared(Arc<BoxError>);
 

@@ -13,8 +13,9 @@ use slotline::tensor::AnyTensorView;
 use crate::dtype::{numbers, with_type};
 use crate::{Error, Tensors};
 
-/// A [collate function](slotline::loader::Builder::collate) that makes tensors in host memory from
-/// the samples of a batch. The shapes are those of the loader's own batches.
+/// Makes tensors in host memory from the samples of a batch. This is a
+/// [collate function](slotline::loader::Builder::collate). The shapes are those of the loader's own
+/// batches.
 ///
 /// A worker copies each sample into the memory of the tensors. A sample that cannot be decoded, or
 /// that has other fields than the first one of its batch, is a bad sample

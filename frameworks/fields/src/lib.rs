@@ -51,7 +51,7 @@ impl<T> IntoIterator for Tensors<T> {
     }
 }
 
-/// Why a batch could not be converted to tensors of another library.
+/// The reason why a batch could not be converted to tensors of another library.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

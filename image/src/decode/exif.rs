@@ -1,6 +1,6 @@
 //! The orientation that cameras store in the metadata of a picture.
 
-/// How a stored picture must be turned to be upright (EXIF tag 0x0112).
+/// The way in which a stored picture must be turned to be upright (EXIF tag 0x0112).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Orientation {
     /// Whether stored rows are columns of the upright picture.

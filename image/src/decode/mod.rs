@@ -39,7 +39,7 @@ use crate::resample::{Plane, STRIDE};
 /// The longest side of a picture, in pixels. It limits the memory of a row.
 pub(crate) const MAX_SIDE: usize = 65_535;
 
-/// Which pictures are accepted.
+/// The limits for pictures that are accepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) max_pixels: usize,
@@ -184,7 +184,7 @@ pub(crate) struct Picture<'a> {
     pub(crate) frames: [[Frame; 2]; 2],
 }
 
-/// Where the second and the third channel are.
+/// The location of the second and the third channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OtherChannels<'a> {
     /// Nowhere: the picture is grey.

@@ -109,8 +109,8 @@ impl<'a> Reader<'a> {
             let first = per.next().unwrap_or(1);
             !first.is_power_of_two() || per.any(|it| it != 1 && it != first)
         });
-        // It also gets pictures wrong in which the first channel has a factor of four and others
-        // have more than one sample.
+        // The decoder also gets pictures wrong in which the first channel has a factor of four and
+        // others have more than one sample.
         let mixed = channels[0].1.contains(&4) && channels[1..].iter().any(|(_, per)| *per != [1, 1]);
         if count > 1 && (unusual || mixed) {
             return needs_turbo("with an unusual sampling of its colours");

@@ -3,7 +3,7 @@
 use super::vector::vectorized;
 use super::{Pixels, exact};
 
-/// How pixels move. The size of the picture does not change.
+/// A movement of pixels. The size of the picture does not change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Affine {
@@ -19,7 +19,7 @@ pub enum Affine {
     Rotate(f64),
 }
 
-/// How values between pixels are computed.
+/// The method of computing values between pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interpolation {
     /// The nearest pixel (torchvision's default for these operations).

@@ -6,7 +6,7 @@ use slotline::rng::rand_core::Rng;
 use super::Pixels;
 use crate::paint::Layout;
 
-/// What a rectangle is replaced by.
+/// The replacement for the pixels of a rectangle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Erasing {

@@ -106,7 +106,7 @@ fn to_rgb([hue, saturation, value]: [f32; 3]) -> [f32; 3] {
     [pick([value, q, p, p, t, value]), pick([t, value, value, q, p, p]), pick([p, p, t, value, value, q])]
 }
 
-/// Where pixels of the result come from: `[a, b, c]` for the column and for the row, each
+/// The places that pixels of the result come from: `[a, b, c]` for the column and for the row, each
 /// `a x + b y + c`, relative to the top left corner.
 pub(super) type Lines = [[f64; 3]; 2];
 

@@ -152,8 +152,8 @@ impl Pixels<'_> {
     pub(crate) fn run(&mut self, operations: &[Operation], exact: bool) {
         let mut tables = Tables::default();
         for operation in operations {
-            // Any other operation needs the pixels as they are at that point, so the tables are
-            // applied first.
+            // An operation that cannot be added to the tables needs the actual pixels, so the
+            // tables are applied first.
             let of_values = matches!(
                 operation,
                 Operation::AdjustBrightness(_)

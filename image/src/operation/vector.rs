@@ -47,9 +47,9 @@ pub(super) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { (f64::from(a) * f64::from(b) + f64::from(c)) as f32 }
 }
 
-/// Defines a function that is compiled twice, for any CPU and for CPUs with AVX2 and FMA, and
-/// chosen at run time. The constant `FMA` says which one is compiled. Both give the same results,
-/// since the compiler neither reorders nor contracts floating-point operations.
+/// Defines a function that is compiled twice, for any CPU and for CPUs with AVX2 and FMA. One of the
+/// two is chosen at run time. The constant `FMA` is true in the second one. Both give the same
+/// results, since the compiler neither reorders nor contracts floating-point operations.
 macro_rules! vectorized {
     ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $output:ty)? $body:block) => {
         $(#[$attribute])*

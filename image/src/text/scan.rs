@@ -5,7 +5,7 @@ use crate::error::ImageError;
 /// The maximum depth of nested lists.
 const MAX_DEPTH: usize = 4;
 
-/// Reads a text from left to right.
+/// A scanner that reads a text from left to right.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scanner<'t> {
     text: &'t str,

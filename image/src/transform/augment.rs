@@ -101,7 +101,7 @@ fn check_bins(transform: &'static str, bins: usize) -> Result<(), ImageError> {
     Err(ImageError::parameter(transform, "num_magnitude_bins", message))
 }
 
-/// Applies a number of operations from a list of 14, all with the same magnitude
+/// A transform that applies a number of operations from a list of 14, all with the same magnitude
 /// ([paper](https://arxiv.org/abs/1909.13719)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandAugment {
@@ -166,7 +166,7 @@ impl Apply for RandAugment {
     }
 }
 
-/// Applies one operation from a list of 14, with a random magnitude
+/// A transform that applies one operation from a list of 14, with a random magnitude
 /// ([paper](https://arxiv.org/abs/2103.10158)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrivialAugmentWide {
@@ -213,7 +213,7 @@ impl Apply for TrivialAugmentWide {
     }
 }
 
-/// Applies one of the pairs of operations of a learnt policy
+/// A transform that applies one of the pairs of operations of a learnt policy
 /// ([paper](https://arxiv.org/abs/1805.09501)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutoAugment {

@@ -10,8 +10,8 @@ use crate::operation::{Erasing, Operation};
 use crate::plan::Plan;
 use crate::text::{Arguments, Configure, Literal, Value};
 
-/// Replaces a rectangle of random size, proportion and position, with a probability. It may come
-/// after [`Normalize`](super::Normalize).
+/// A transform that replaces a rectangle of random size, proportion and position, with a
+/// probability. It may come after [`Normalize`](super::Normalize).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomErasing {
     /// The probability (torchvision's default: 0.5).

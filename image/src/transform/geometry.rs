@@ -12,7 +12,7 @@ use crate::exact::Resampling;
 use crate::plan::Plan;
 use crate::text::{Arguments, Configure, Literal, Value, word_of};
 
-/// Resizes with antialiasing.
+/// A transform that resizes a picture with antialiasing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resize {
     /// The new size: `256` for the shorter side, or `[224, 224]` for height and width.
@@ -102,7 +102,7 @@ impl Configure for Resize {
     }
 }
 
-/// Crops the centre. Smaller pictures are padded with black.
+/// A transform that crops the centre of a picture. Smaller pictures are padded with black.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CenterCrop {
     /// The size of the crop.
@@ -157,7 +157,7 @@ impl Configure for CenterCrop {
     }
 }
 
-/// Crops at a random position, after padding.
+/// A transform that crops a picture at a random position, after padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomCrop {
     /// The size of the crop.
@@ -335,8 +335,8 @@ impl Value for Resampling {
     }
 }
 
-/// Crops a part of random size, proportion and position, and resizes it: the usual augmentation for
-/// ImageNet.
+/// A transform that crops a part of random size, proportion and position, and resizes it: the usual
+/// augmentation for ImageNet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomResizedCrop {
     /// The size of the result.

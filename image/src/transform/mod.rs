@@ -151,8 +151,8 @@ transforms! {
     RandomPosterize RandomSolarize RandomApply RandAugment TrivialAugmentWide AutoAugment RandomErasing Normalize
 }
 
-/// Subtracts `mean` from the channels and divides them by `std`, both in units of full brightness.
-/// It must come after all transforms of colours.
+/// A transform that subtracts `mean` from the channels and divides them by `std`, both in units of
+/// full brightness. It must come after all transforms of colours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normalize {
     /// The means of red, green and blue.

@@ -10,7 +10,8 @@ use crate::operation::Operation;
 use crate::plan::Plan;
 use crate::text::{Arguments, Configure, Literal, Value};
 
-/// Changes brightness, contrast, saturation and hue by random factors, in random order.
+/// A transform that changes brightness, contrast, saturation and hue by random factors, in random
+/// order.
 ///
 /// A range from 1 to 1 (for the hue, from 0 to 0) changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +123,7 @@ impl<const MIDDLE: u8> Value for Around<MIDDLE> {
     }
 }
 
-/// Blurs with a Gaussian kernel of random standard deviation.
+/// A transform that blurs a picture with a Gaussian kernel of random standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GaussianBlur {
     /// The width and the height of the kernel, in pixels. Both must be odd.
@@ -204,7 +205,8 @@ impl<T: Value + Copy + PartialEq> Value for Both<T> {
     }
 }
 
-/// Applies a list of transforms of colours with a probability, either all of them or none.
+/// A transform that applies a list of transforms of colours with a probability, either all of them
+/// or none.
 ///
 /// ```
 /// use slotline_image::Pipeline;

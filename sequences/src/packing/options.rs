@@ -11,7 +11,8 @@ use super::plan::plan;
 /// The largest capacity of a bin, in tokens.
 pub(super) const MAX_CAPACITY: usize = 1 << 28;
 
-/// How documents are packed into bins: [`best_fit`](Self::best_fit) or [`chunks`](Self::chunks).
+/// Options for packing documents into bins by [`best_fit`](Self::best_fit) or
+/// [`chunks`](Self::chunks).
 ///
 /// ```
 /// use slotline_sequences::packing::PackingOptions;
@@ -31,7 +32,7 @@ pub struct PackingOptions {
     epochs: usize,
 }
 
-/// What to do with a document that is longer than a bin, in [`PackingOptions::best_fit`].
+/// What [`PackingOptions::best_fit`] does with a document that is longer than a bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Long {
@@ -43,7 +44,7 @@ pub enum Long {
     Refuse,
 }
 
-/// Why documents can't be packed.
+/// The reason why documents can't be packed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackingError {

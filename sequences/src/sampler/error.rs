@@ -2,7 +2,7 @@
 
 use slotline::sampler::SamplerError;
 
-/// Why a sampler of this crate could not be made, or could not draw an order.
+/// The error of a sampler of this crate that could not be made, or could not draw an order.
 ///
 /// It converts into a [`SamplerError`], which is what [`order`](slotline::sampler::Sampler::order)
 /// returns.

@@ -23,9 +23,9 @@ const NAME: &str = "LengthBatchSampler";
 /// The number of batches whose samples are sorted together, the same as in transformers.
 const GROUP: usize = 50;
 
-/// Makes batches of samples of similar lengths. The batches differ in size, which is set by a
-/// [budget of tokens](Self::token_budget) or by [buckets](Self::buckets) of lengths. Pass it to
-/// [`Builder::batch_sampler`](slotline::loader::Builder::batch_sampler).
+/// A batch sampler that makes batches of samples of similar lengths. The batches differ in size,
+/// which is set by a [budget of tokens](Self::token_budget) or by [buckets](Self::buckets) of
+/// lengths. Pass it to [`Builder::batch_sampler`](slotline::loader::Builder::batch_sampler).
 ///
 /// Each sample is visited once. The batches come in random order, and each pass has different ones.
 ///

@@ -14,9 +14,9 @@ use super::{SequenceError, permute};
 /// The sampler's name in errors.
 const NAME: &str = "LengthGroupedSampler";
 
-/// Visits each sample once, with samples of similar lengths in a batch, so that little of the batch
-/// is padding. It gives the same order as Hugging Face's `LengthGroupedSampler` (transformers 5.24)
-/// for the same seed.
+/// A sampler that visits each sample once, with samples of similar lengths in a batch, so that
+/// little of the batch is padding. It gives the same order as Hugging Face's `LengthGroupedSampler`
+/// (transformers 5.24) for the same seed.
 ///
 /// For each pass, a permutation of the samples is cut into groups of several batches, and each
 /// group is sorted from long to short. The longest sample of all comes first, so that a batch that

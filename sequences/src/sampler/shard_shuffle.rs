@@ -20,9 +20,9 @@ use super::SequenceError;
 /// The sampler's name in errors.
 const NAME: &str = "ShardShuffleSampler";
 
-/// Visits each sample once in random order, but stays within `window` shards at a time. This is for
-/// data that is larger than the machine's page cache or its cache of downloads, and for formats
-/// that are slow to read at random.
+/// A sampler that visits each sample once in random order, but stays within `window` shards at a
+/// time. This is for data that is larger than the machine's page cache or its cache of downloads,
+/// and for formats that are slow to read at random.
 ///
 /// A shard is a range of indices that are stored together: a file, or a row group of a Parquet
 /// file. Each pass puts all shards in a new random order, takes `window` of them at a time, and

@@ -2,9 +2,9 @@
 
 use slotline::rng::rand_core::Rng;
 
-/// Rearranges documents so that a model learns to fill in their middle (Bavarian et al., "Efficient
-/// Training of Language Models to Fill in the Middle", arXiv 2207.14255; the defaults and the order
-/// of tokens are StarCoder's).
+/// A map that rearranges documents so that a model learns to fill in their middle (Bavarian et al.,
+/// "Efficient Training of Language Models to Fill in the Middle", arXiv 2207.14255; the defaults
+/// and the order of tokens are StarCoder's).
 ///
 /// A document is cut at two random places into prefix, middle and suffix, each of which may be
 /// empty, and becomes

@@ -193,8 +193,8 @@ impl Cached {
     }
 
     /// Lists the folder, and returns how many bytes are free, or a negative number if the limit is
-    /// exceeded. Removes incomplete files that no process is writing. Also removes the oldest files
-    /// of other datasets, as long as the largest object does not fit.
+    /// exceeded. Removes incomplete files that no process is writing. Also removes files of other
+    /// datasets, the oldest first, until there is room for the largest object.
     fn scan(&self) -> i64 {
         let mut others: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
         let mut held = vec![false; self.names.len()];

@@ -15,17 +15,18 @@ use crate::remote::Remote;
 /// The maximum number of uses of files in a plan.
 const HORIZON: usize = 1 << 18;
 
-/// How many uses are added to a plan before the pass begins. The others are added while it is read.
+/// The number of uses that are added to a plan before the pass begins. The others are added while
+/// it is read.
 const AT_ONCE: usize = 1 << 12;
 
-/// How many objects are fetched at the same time.
+/// The number of objects that are fetched at the same time.
 const AT_A_TIME: usize = 4;
 
-/// How long a listing of the folder is used before it is renewed, since other processes may change
-/// the folder.
+/// The time after which the listing of the folder is renewed, since other processes may change the
+/// folder.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long the thread sleeps between two checks of what was read.
+/// The time for which the thread sleeps between two checks of what was read.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The thread that decides what is in a cache. It ends soon after this is dropped.

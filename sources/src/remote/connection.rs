@@ -144,7 +144,7 @@ fn runtime() -> Result<Handle, Error> {
     Ok(handle)
 }
 
-/// How often a thread that waits for a request checks whether it should stop.
+/// The interval at which a thread that waits for a request checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs a request on the thread that makes all requests, and waits for the result.

@@ -30,14 +30,16 @@ const BEGIN: usize = 16;
 /// The factor by which the rate must grow for a doubled limit to be kept.
 const WORTHWHILE: f64 = 1.2;
 
-/// The number of windows for which the limit is not doubled. The first constant is the pause after
-/// the first doubling that was not faster; the pause doubles with each further one. The other
-/// constants are its maximum, and the pause after a failure.
+/// The pause after the first doubling of the limit that did not increase the rate, in windows. In a
+/// pause the limit is not doubled. The pause itself doubles with each further such doubling, up to
+/// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: u32 = 8;
+/// The longest pause, in windows.
 const LONGEST_PAUSE: u32 = 1 << 10;
+/// The pause after a failure, in windows.
 const PAUSE_AFTER_FAILURE: u32 = 64;
 
-/// Failures within this time count as one, and halve the limit only once.
+/// The time within which failures count as one, and halve the limit only once.
 const SAME_CAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Limit {

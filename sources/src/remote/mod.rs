@@ -154,7 +154,7 @@ impl Shared {
     }
 }
 
-/// How many parts of a whole object are fetched at the same time.
+/// The number of parts of a whole object that are fetched at the same time.
 const AT_A_TIME: usize = 4;
 
 /// The objects of a dataset, which were looked up on their servers.

@@ -16,7 +16,7 @@ pub(crate) struct Column {
     pub(crate) chosen: bool,
 }
 
-/// How a column is stored.
+/// The encoding of a column's values.
 #[derive(Clone, Debug)]
 pub(crate) enum Encoding {
     Bytes,

@@ -26,7 +26,7 @@ use crate::{Error, Format, Input, Record, RecordFields, Records, Value};
 
 pub(crate) const ADVICE: &str = "write the dataset again, or copy the file again";
 
-/// How many samples are examined to choose the capacity for columns without a fixed size.
+/// The number of samples that are examined to choose the capacity for columns without a fixed size.
 const LOOKED_AT: usize = 256;
 
 /// A dataset of the samples of shards. `K` is the program that wrote them.
@@ -54,7 +54,7 @@ pub(crate) struct Listed {
     pub(crate) cut: Cut,
 }
 
-/// How the samples of a shard are found.
+/// The way in which the samples of a shard are found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cut {
     /// By a table at the start of the shard.

@@ -32,7 +32,7 @@ pub(super) struct Chunk {
     has_missing: bool,
 }
 
-/// What is missing in a row.
+/// The missing value or element of a row.
 #[derive(Debug)]
 pub(super) enum Missing {
     /// The value of the column with this number.

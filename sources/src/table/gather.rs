@@ -18,8 +18,8 @@ use crate::files::reserve;
 use crate::format::place;
 use crate::record::Rows;
 
-/// How many values ahead are prefetched: loading a value from main memory takes as long as copying
-/// many values.
+/// The number of values that are prefetched ahead: loading a value from main memory takes as long
+/// as copying many values.
 const AHEAD: usize = 24;
 
 /// Consecutive rows of a part of the table.

@@ -311,7 +311,7 @@ fn decoded(leaves: &[Leaf], is_parquet: bool) -> Vec<Leaf> {
 /// The smallest limit for the memory of a part of a table, in bytes.
 const MIN: u64 = 64 << 20;
 
-/// Why something can't be read, without the file's name.
+/// The reason why something can't be read, without the file's name.
 #[derive(Debug)]
 struct Problem {
     what: String,

@@ -317,7 +317,7 @@ impl From<ParquetError> for Problem {
     }
 }
 
-/// Reads the metadata at the end of a file, for the Parquet library.
+/// A reader of the metadata at the end of a file, for the Parquet library.
 struct FooterReader<'a> {
     files: &'a Files,
     file: usize,

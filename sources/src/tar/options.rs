@@ -18,8 +18,8 @@ use crate::record::MAX_FIELDS;
 use crate::window::Progress;
 use crate::{CapacityHint, Error, FieldKind, Options, RecordFields, Records};
 
-/// How the bytes of a file are decoded. By default this follows from the last extension, as in
-/// webdataset's `decode()`:
+/// The way in which the bytes of a file are decoded. By default it follows from the last extension,
+/// as in webdataset's `decode()`:
 ///
 /// | Extension | |
 /// |---|---|

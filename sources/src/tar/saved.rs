@@ -13,7 +13,7 @@ use crate::Error;
 use crate::files::{Files, Span, read_whole};
 use crate::saved::{Codec, take};
 
-/// How indexes of tars are encoded.
+/// The encoding of the indexes of tars.
 pub(super) const CODEC: Codec<Index> = Codec { magic: b"SLOTTAR2", encode, decode };
 
 fn encode(index: &Index, bytes: &mut Vec<u8>) {

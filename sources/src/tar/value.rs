@@ -9,7 +9,8 @@ use slotline::source::parse_npy;
 use super::Decode;
 use crate::{Error, FieldKind, Value};
 
-/// Why a file does not have the contents that its extension promises, and what the user can do.
+/// The problem of a file that does not have the contents that its extension promises, and what the
+/// user can do.
 #[derive(Debug)]
 pub(super) struct Problem(pub(super) String, pub(super) &'static str);
 

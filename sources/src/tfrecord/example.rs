@@ -28,7 +28,7 @@ pub(super) enum Feature<'a> {
     Unread(&'static str),
 }
 
-/// What a record contains for a name.
+/// The values that a record has for a name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found<'a> {
     /// The values; for a feature list, those of all steps.

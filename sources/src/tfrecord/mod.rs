@@ -77,7 +77,7 @@ pub struct TfRecord {
 /// the field, so that any is accepted.
 type Step = Option<Option<usize>>;
 
-/// What the first records contain for a name.
+/// The properties of the values that the first records have for a name.
 struct Seen {
     dtype: Option<DType>,
     step: Option<usize>,

@@ -69,7 +69,7 @@ pub(super) fn index(path: &Path, len: u64) -> Result<Vec<u64>, Error> {
     Ok(ends)
 }
 
-/// How the ends of records are saved: as a u64 for each.
+/// The encoding of the saved ends of records: a u64 for each.
 pub(super) const CODEC: Codec<Vec<u64>> = Codec {
     magic: b"SLOTTFR1",
     encode: |ends, bytes| ends.iter().for_each(|end| bytes.extend_from_slice(&end.to_le_bytes())),

@@ -143,7 +143,7 @@ impl Index {
     }
 }
 
-/// The types by their codes. (Forks older than Megatron-Core have other floats at 6 and 7.)
+/// Returns the type with this code. (Forks older than Megatron-Core have other floats at 6 and 7.)
 fn dtype(code: u8) -> Option<DType> {
     use DType::{F32, F64, I8, I16, I32, I64, U8, U16};
     [U8, I8, I16, I32, I64, F64, F32, U16].get(usize::from(code).checked_sub(1)?).copied()

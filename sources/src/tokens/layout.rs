@@ -18,7 +18,7 @@ pub(super) struct Layout {
     pub(super) fields: RecordFields,
 }
 
-/// How the field `labels` is made, which has the tokens shifted by one.
+/// The way in which the field `labels` is made, which has the tokens shifted by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Labels {
     No,

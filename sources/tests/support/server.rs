@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How the server answers a request for bytes.
+/// The way in which the server answers a request for bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Answer {
     Right,

@@ -167,8 +167,8 @@ fn parts_left_are_claimed_by_a_waiting_worker() {
     });
 }
 
-/// Like the previous models, but only a consumer that works is left, and another thread releases
-/// the only slot.
+/// A worker claims once and stops, and another thread releases the only slot. The consumer, which
+/// also works, must claim the remaining parts.
 #[test]
 fn parts_left_are_claimed_by_a_working_consumer() {
     explore(1, || {

@@ -11,7 +11,8 @@ const BATCHES: usize = 20;
 const ROW_BYTES: usize = 1 << 10;
 /// The device memory that a driver may allocate for itself during a check, in bytes.
 const SLACK: usize = 4 << 20;
-/// How often everything is dropped on a real device, so that a leak would exceed [`SLACK`].
+/// The number of times that everything is dropped on a real device, so that a leak would exceed
+/// [`SLACK`].
 const REPEATS: usize = 50;
 /// The time that the device is busy while things are dropped, in nanoseconds.
 const BUSY: u64 = 2_000_000;

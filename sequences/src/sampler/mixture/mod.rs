@@ -23,8 +23,8 @@ use super::SequenceError;
 /// The sampler's name in errors.
 const NAME: &str = "MixtureSampler";
 
-/// When a pass over a [mixture](MixtureSampler) ends. The first three are the stopping strategies
-/// of Hugging Face's `interleave_datasets` (datasets 5.2.0).
+/// The rule for when a pass over a [mixture](MixtureSampler) ends. The first three are the stopping
+/// strategies of Hugging Face's `interleave_datasets` (datasets 5.2.0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stop {
@@ -33,14 +33,14 @@ pub enum Stop {
     FirstExhausted,
     /// When every dataset has been read to its end. Datasets that end earlier begin again.
     AllExhausted,
-    /// When each sample of every dataset has been read once. When a dataset ends, the others share
-    /// its place, in proportion to their weights.
+    /// When each sample of every dataset has been read once. When a dataset ends, its share is
+    /// distributed to the others in proportion to their weights.
     AllExhaustedWithoutReplacement,
     /// After this many samples. Datasets that end begin again.
     NumSamples(NonZero<u64>),
 }
 
-/// Mixes several datasets by weight. The indices are those of a
+/// A sampler that mixes several datasets by weight. The indices are those of a
 /// [`ConcatDataset`](slotline::dataset::ConcatDataset) of the datasets.
 ///
 /// Weights are relative numbers of samples. A pass has as many samples of each dataset as its

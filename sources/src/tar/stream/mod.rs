@@ -21,8 +21,8 @@ use crate::paths::expand;
 use crate::record::CapacityHint;
 use crate::{Error, FieldKind, Record, RecordFields};
 
-/// How many samples are read to determine the fields, and the approximate maximum number of their
-/// bytes.
+/// The number of samples that are read to determine the fields, and the approximate maximum number
+/// of their bytes.
 const FIRST: usize = 100;
 const FIRST_BYTES: u64 = 16 << 20;
 

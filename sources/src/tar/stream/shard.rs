@@ -20,7 +20,7 @@ use crate::files::reserve;
 use crate::kind::without_query;
 use crate::record::MAX_FIELDS;
 
-/// How many bytes are read at once.
+/// The number of bytes that are read at once.
 const READ: usize = 256 << 10;
 
 pub(in super::super) type Reader = Box<dyn Read + Send>;
