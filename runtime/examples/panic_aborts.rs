@@ -1,5 +1,6 @@
-//! A program that is built with `panic = "abort"` ends when a sample panics, which otherwise is
-//! only an error of that sample. A loader warns of this. To see the warning:
+//! A panic while a sample is read is usually an error of that sample only. In a program that is
+//! built with `panic = "abort"` it ends the process, and a loader logs a warning about this. To see
+//! the warning:
 //! `cargo run -p slotline --example panic_aborts --config 'profile.dev.panic="abort"'`.
 
 use slotline::dataset::from_fn;

@@ -1,4 +1,4 @@
-//! Values that several threads use, on the heap or in memory that processes share.
+//! References to values that several threads use, on the heap or in memory that processes share.
 
 use std::any::Any;
 use std::fmt;

@@ -1,12 +1,12 @@
-//! Compares slotline's answers with those of PyTorch.
+//! Compares the results of slotline with those that PyTorch gave for the same calls.
 //!
 //! ```text
 //! cargo run --release --example torch_parity -- runtime/tests/torch/vectors.json
 //! ```
 //!
-//! The file is one JSON object with `torch`, the version that gave the answers, and `cases`, a list
-//! of objects. Each case has a `kind`, the arguments of a call, and torch's answers. The module
-//! `checks` has a type for each kind.
+//! The file is one JSON object with `torch`, the version of PyTorch that was called, and `cases`, a
+//! list of objects. Each case has a `kind`, the arguments of a call, and torch's answers, which are
+//! the results of that call. The module `checks` has a type for each kind.
 //!
 //! Prints each case that fails: its number in the file (from 0), its kind and arguments, and the
 //! answers of torch and slotline. The last line is `N passed, M failed`. The exit status is 0 if

@@ -93,25 +93,27 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
         self.datasets.iter().try_fold(0_usize, |sum, dataset| sum.checked_add(dataset.len()?))
     }
 
-    /// Returns the fields that fit the samples of all datasets that know theirs. A packed or
-    /// padded field gets the largest room of theirs.
+    /// Returns fields that fit the samples of all datasets. Datasets that do not know their fields
+    /// are ignored. The capacity of a packed or padded field is the largest that one of the
+    /// datasets declares.
     fn fields(&self) -> Option<Fields> {
         known_fields(self.datasets.iter().map(D::fields))
     }
 }
 
-/// Writes which dataset of a chain a cursor is at.
+/// Appends the position of a cursor to `to`: the number of the dataset that it reads.
 fn save_position(dataset: usize, to: &mut String) -> bool {
     write!(to, "{dataset}").is_ok()
 }
 
-/// Writes which dataset of a chain a cursor is at, and the state that this dataset saves.
+/// Appends the position of a cursor to `to`: the number of the dataset that it reads, and the state
+/// that `save` writes for this dataset. Returns whether `save` succeeded.
 fn save_part(dataset: usize, to: &mut String, save: impl FnOnce(&mut String) -> bool) -> bool {
     write!(to, "{dataset}:").is_ok() && save(to)
 }
 
 /// Parses what [`save_position`] or [`save_part`] wrote. Returns the number of the dataset, which is
-/// at most `last`, and the state that it saved.
+/// at most `last`, and the state that the dataset saved; `None` if `save_position` wrote it.
 fn read_position(saved: &str, last: usize) -> Result<(usize, Option<&str>), BoxError> {
     let (dataset, inner) = match saved.split_once(':') {
         Some((dataset, inner)) => (dataset, Some(inner)),

@@ -13,8 +13,8 @@ use crate::sample::{Fields, RowsMut};
 /// [`Dataset::concat`](super::Dataset::concat). Unlike in torch, there are no negative indices that
 /// count from the end: indices are `usize`.
 ///
-/// If a dataset can [read many](Dataset::reads_many) samples at once, it is asked together for
-/// samples that follow each other in a batch (torch's `ConcatDataset` reads them one by one).
+/// If a dataset can [read many](Dataset::reads_many) samples at once, one call reads all samples of
+/// the dataset that follow each other in a batch (torch's `ConcatDataset` reads them one by one).
 ///
 /// Samples must have the same fields in all datasets. If the datasets know their fields
 /// ([`Dataset::fields`]) and these differ, building a loader fails with an error that names the
@@ -141,8 +141,8 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
         read_runs(indices, cx, locate, |dataset, run, cx| write_all(&self.datasets[dataset], run, cx, rows))
     }
 
-    /// Returns the fields that fit the samples of all datasets that are not empty. A packed or
-    /// padded field gets the largest room of theirs.
+    /// Returns fields that fit the samples of all datasets that are not empty. The capacity of a
+    /// packed or padded field is the largest that one of these datasets declares.
     fn fields(&self) -> Option<Fields> {
         Fields::of_all(self.datasets.iter().map(|dataset| (dataset.is_empty(), || dataset.fields())))
     }
@@ -155,12 +155,13 @@ mod tests {
     use super::*;
     use crate::dataset::from_fn;
 
-    /// A dataset whose sample at an index is `before` plus the index, and the position. It records
-    /// the indices of each bulk read.
+    /// A dataset whose samples are pairs: `before` plus the index, and the position in the pass. It
+    /// records the indices of each bulk read.
     #[derive(Default)]
     struct Noted {
         before: usize,
-        /// How many samples a bulk read puts in addition to those requested, or fewer if negative.
+        /// The number of samples that a bulk read returns beyond those requested. If it is negative,
+        /// that many are missing.
         surplus: isize,
         asked: Mutex<Vec<Vec<usize>>>,
     }

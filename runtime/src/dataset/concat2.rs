@@ -7,8 +7,8 @@ use crate::sample::{Fields, RowsMut};
 
 /// The samples of one dataset followed by those of another one, which has the same sample type.
 /// Made by [`Dataset::concat`](super::Dataset::concat). If a dataset can [read
-/// many](Dataset::reads_many) samples at once, it is asked together for samples that follow each
-/// other in a batch.
+/// many](Dataset::reads_many) samples at once, one call reads all samples of the dataset that follow
+/// each other in a batch.
 #[derive(Clone, Debug)]
 pub struct Concat2<A, B> {
     first: A,
@@ -104,8 +104,8 @@ where
         })
     }
 
-    /// Returns the fields that fit the samples of the datasets that are not empty. A packed or
-    /// padded field gets the largest room of theirs.
+    /// Returns fields that fit the samples of the datasets that are not empty. The capacity of a
+    /// packed or padded field is the largest that one of these datasets declares.
     fn fields(&self) -> Option<Fields> {
         let first: &dyn Fn() -> Option<Fields> = &|| self.first.fields();
         Fields::of_all([(self.middle == 0, first), (self.middle == self.len, &|| self.second.fields())].into_iter())

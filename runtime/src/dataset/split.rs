@@ -25,8 +25,8 @@ const CLOSE: f64 = 1e-9;
 ///
 /// All parts share the dataset and one table of indices (see [`Subset`]).
 ///
-/// In torch, the sum decides whether lengths are fractions: it treats the integers `[1, 0]` as
-/// fractions.
+/// torch instead treats all lengths as fractions if they add up to 1, even integers such as
+/// `[1, 0]`.
 ///
 /// ```
 /// use slotline::Dataset;
@@ -115,7 +115,7 @@ impl From<RandpermError> for SplitError {
     }
 }
 
-/// The unit of a part of a [`random_split`]: `usize`, a number of samples, or `f64`, a fraction of them.
+/// The type of the lengths of a [`random_split`]: `usize` for numbers of samples, `f64` for fractions of the dataset.
 pub trait SplitLength: sealed::Sealed + Copy {
     /// Converts these lengths to numbers of samples, for a dataset of `len` samples.
     #[doc(hidden)]

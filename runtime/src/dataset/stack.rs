@@ -139,9 +139,10 @@ impl<'a, D: Dataset> Part<'a, D> for Ready<D::Sample<'a>> {
     }
 }
 
-/// Reads many samples at once from the first dataset of a tuple that supports this, and those of
-/// the others one by one. The first list contains all datasets, and the second those that were not
-/// yet checked for support: a name for the context, and the number of the dataset.
+/// Reads many samples at once from the first dataset of a tuple that supports this, and reads those
+/// of the other datasets one by one. The first list contains all datasets, and the second those that
+/// were not yet checked for support. An entry is a name for the dataset's context, followed by the
+/// dataset's number in the tuple.
 macro_rules! get_many {
     ($self:ident $indices:ident $cx:ident $put:ident [$($name:ident $field:tt)*] []) => {{
         for (number, &index) in $indices.iter().enumerate() {

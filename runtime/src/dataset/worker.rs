@@ -39,8 +39,9 @@ impl WorkerInfo {
         self.seed
     }
 
-    /// Returns this worker's part of `len` items: a run of `len / num_workers` items, rounded up.
-    /// The last workers get fewer if the number of items is not a multiple.
+    /// Returns the range of items that this worker reads, out of `len` items. A range has `len /
+    /// num_workers` items, rounded up; if `len` is not a multiple of `num_workers`, the last workers
+    /// get fewer items or none.
     ///
     /// ```
     /// use slotline::WorkerInfo;

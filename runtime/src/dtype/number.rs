@@ -4,7 +4,7 @@ use std::any::Any;
 
 use super::{Element, bf16, complex64, complex128, f16, for_dtype};
 
-/// Returns a number as an element; `None` if the type does not have exactly this number.
+/// Converts an integer to an element of type `T`; `None` if `T` cannot represent it exactly.
 pub fn element<T: Element>(number: i64) -> Option<T> {
     for_dtype!(T::DTYPE, U => (&<U as FromNumber>::from_number(number)? as &dyn Any).downcast_ref::<T>().copied())
 }

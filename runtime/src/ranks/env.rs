@@ -2,10 +2,10 @@
 //!
 //! Launchers can be nested: `srun` can start torchrun or MPI's daemon on each machine, which then
 //! starts the processes. The variables of the inner launcher are used, since it numbers the
-//! processes; inner launchers come first in the list below. The outer launcher numbers something
-//! else. Only one thing can be checked: the inner launcher must have at least as many processes as
-//! the outer one. Otherwise a separate inner launcher runs in each task of the outer one, and each
-//! assumes that it is the only one.
+//! processes; inner launchers come first in the list below. The outer launcher numbers only the
+//! tasks in which it started the inner one. Only one thing can be checked: the inner launcher must
+//! have at least as many processes as the outer one has tasks. If it has fewer, each task of the
+//! outer launcher runs an inner launcher that assumes that it is the only one.
 
 use std::ffi::CStr;
 
@@ -13,8 +13,8 @@ use super::{Found, Ranks, RanksError};
 
 struct Launcher {
     name: &'static CStr,
-    /// Whether the launcher numbers the processes of an MPI job. Two such launchers cannot be
-    /// nested.
+    /// Whether the launcher numbers the processes of an MPI job. A launcher of MPI jobs cannot run
+    /// inside another one.
     is_mpi: bool,
     rank: &'static str,
     world_size: &'static str,
@@ -75,9 +75,10 @@ fn number(get: Get<'_>, variable: &'static str) -> Result<Option<usize>, RanksEr
 }
 
 impl Launcher {
-    /// Returns whether the launcher's variables do not describe this process: a batch script also
-    /// has some of Slurm's variables. The name of the job does not help: it is `bash` for
-    /// `srun bash train.sh`, and also in a shell from which `srun` may start a program.
+    /// Returns whether the launcher's variables, although set, do not describe this process. This
+    /// concerns Slurm, which also sets some variables in a batch script outside of `srun`. The name
+    /// of the job cannot decide: it is `bash` for `srun bash train.sh`, where the process is a task,
+    /// and also in an interactive shell from which `srun` may start a program.
     fn is_absent(&self, get: Get<'_>) -> bool {
         self.name == SLURM && get(self.world_size).is_none()
     }

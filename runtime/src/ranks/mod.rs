@@ -51,7 +51,7 @@ struct Found {
 }
 
 impl Ranks {
-    /// Makes the value for process `rank` of `world_size` processes.
+    /// Makes the `Ranks` of process `rank` (from 0) among `world_size` processes.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Ranks {
         }
     }
 
-    /// The value for a single process that loads everything; the default.
+    /// The `Ranks` of a single process that loads everything: rank 0 of 1. This is the default.
     pub const ALONE: Self = Self { rank: 0, world_size: 1, local_rank: None, local_world_size: None, found: None };
 
     /// Reads the values that the launcher of this process has put into its environment. Returns
@@ -123,9 +123,10 @@ impl Ranks {
         self.world_size
     }
 
-    /// Returns which of `len` items this rank reads, or a worker of it: every (world size ×
-    /// workers)-th, so that all ranks and their workers together read each item once. For iterable
-    /// datasets, which the loader does not distribute:
+    /// Returns the indices of the items that a worker of this rank reads, out of `len` items; if
+    /// `worker` is `None`, those that the rank reads without workers. They are every (world size ×
+    /// workers)-th index, so all ranks and their workers together read each item once. Use this in
+    /// an iterable dataset, which a loader does not distribute among the ranks:
     ///
     /// ```
     /// use slotline::{Ranks, worker_info};

@@ -113,13 +113,14 @@ impl<I: Iterator, F: FnMut(bool) -> Result<bool, BoxError>> Iterator for WhileAn
     }
 }
 
-/// Works like [`while_any`], but begins another pass when this rank has no more batches, so that
-/// each step has a batch. The iterator ends when each rank has finished its first pass, and
-/// abandons the pass that it has begun last. However many passes were repeated, the number of the
-/// next pass is the one after the first pass, as on all other ranks.
+/// Returns an iterator over batches like [`while_any`], which begins another pass of the loader when
+/// this rank has no more batches, so that each step has a batch. The iterator ends when every rank
+/// has finished its first pass; a pass that repeats the data is then abandoned. The loader's next
+/// pass has the number that follows the first pass, however many passes were repeated, so all ranks
+/// continue with the same number.
 ///
-/// A [state](crate::loader::State) that is saved after the first pass does not contain that the
-/// pass is a repetition. So after resuming, this rank's pass counts as its first one.
+/// A [state](crate::loader::State) that is saved during a repeated pass does not record that it is
+/// a repetition. After resuming, this rank's pass counts as its first one.
 ///
 /// ```
 /// use slotline::dataset::TensorDataset;

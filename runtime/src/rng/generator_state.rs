@@ -19,7 +19,7 @@ impl GeneratorState {
         Self { seed: generator.initial_seed(), drawn: generator.drawn() }
     }
 
-    /// Moves a generator to this position.
+    /// Sets a generator to this position: seeds it, and skips the words drawn.
     pub(crate) fn put(&self, generator: &mut Generator) {
         if generator.initial_seed() != self.seed || generator.drawn() > self.drawn {
             generator.manual_seed(self.seed);
@@ -62,7 +62,7 @@ mod saved {
 
     impl<'de> Deserialize<'de> for GeneratorState {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            /// `Parts` is the format in version 1 of saved states.
+            /// A position as it occurs in saved states. `Parts` is the format of version 1 of the states.
             #[derive(Deserialize)]
             #[serde(untagged, expecting = "a generator's position, as 42:1248")]
             enum Saved {

@@ -1,9 +1,10 @@
 //! Jumps far ahead in the sequence of the Mersenne Twister mt19937.
 //!
 //! The recurrence is linear over the field of two elements, and its characteristic polynomial p has
-//! degree 19,937. So a word of the sequence n places ahead is a sum of the next 19,937 words: those
-//! whose places are the exponents of t^n modulo p. The power of t is computed by squaring, which
-//! takes up to 2b steps of a few microseconds for an n of b bits.
+//! degree 19,937. So the word that is n words ahead in the sequence is a sum (exclusive or) of some
+//! of the next 19,937 words: word i is part of the sum if the polynomial t^n modulo p has the term
+//! t^i. This power of t is computed by repeated squaring, which takes up to 2b steps of a few
+//! microseconds each if n has b bits.
 //!
 //! Sources: the polynomial is that of section 3 of the paper cited in [`mt19937`](super::mt19937).
 //! The method is that of H. Haramoto, M. Matsumoto, T. Nishimura, F. Panneton and P. L'Ecuyer,
@@ -17,8 +18,9 @@ use super::mt19937::{BLOCK, MATRIX, SHIFT, next_word};
 const DEGREE: usize = 19_937;
 const SQUARE: usize = (2 * DEGREE).div_ceil(64) + 1;
 
-/// Returns the block that begins `words` words after the block `state`. `state` must not be the
-/// seeded block, since the lower bits of its first word are not part of the recurrence.
+/// Returns the block that begins `words` words after the first word of the block `state`. `state`
+/// must not be the block made from the seed, since the lower bits of its first word are not part of
+/// the recurrence.
 pub(super) fn jump(state: &[u32; BLOCK], words: u64) -> [u32; BLOCK] {
     let exponents = power(words);
     let mut sequence = Vec::with_capacity(BLOCK + DEGREE);
@@ -92,7 +94,7 @@ fn spread(word: u64) -> u64 {
 }
 
 /// Reduces a polynomial modulo the characteristic polynomial, 64 terms at a time. That is possible
-/// because the second exponent of the characteristic polynomial is 227 below the first one.
+/// because the second highest exponent of the characteristic polynomial is 227 below the highest.
 fn reduce(bits: &mut [u64], characteristic: &[usize]) {
     let chunks = (64 * (bits.len() - 1) - DEGREE) / 64;
     for at in (0..=chunks).rev().map(|chunk| DEGREE + 64 * chunk) {

@@ -14,7 +14,8 @@ use super::jump::jump;
 /// The number of words in a block.
 pub(crate) const BLOCK: usize = 624;
 
-/// The distance between a word and the later word that it depends on.
+/// The distance from word i of the recurrence to the later word, i + 397, on which the next block's
+/// word i also depends.
 pub(super) const SHIFT: usize = 397;
 
 /// The last row of the matrix of the recurrence.
@@ -65,8 +66,8 @@ impl Mt19937 {
         word
     }
 
-    /// Draws between 1 and `most` words, as many as the current block still has, for loops that
-    /// process whole blocks. Returns an empty slice only if `most` is 0.
+    /// Draws the remaining words of the current block, but at most `most`, for loops that process
+    /// many words at a time. Returns at least one word unless `most` is 0.
     #[inline]
     pub(crate) fn run(&mut self, most: usize) -> &[u32] {
         if self.next >= BLOCK && most > 0 {
@@ -124,14 +125,14 @@ impl Mt19937 {
     }
 }
 
-/// Returns the word that follows a block. `first` and `second` are the first two words of the
-/// block, and `shifted` is the word [`SHIFT`] places after `first`.
+/// Returns the state word that comes [`BLOCK`] words after `first`. `second` is the word after
+/// `first`, and `shifted` is the word [`SHIFT`] places after `first`.
 pub(super) fn next_word(first: u32, second: u32, shifted: u32) -> u32 {
     shifted ^ twist(first, second)
 }
 
-/// Returns the product of the recurrence's matrix with a word that has the highest bit of `high`
-/// and the other bits of `low`.
+/// Returns the product of the recurrence's matrix and a vector: the word that consists of the
+/// highest bit of `high` and the other bits of `low`.
 #[inline(always)]
 fn twist(high: u32, low: u32) -> u32 {
     let mixed = (high & 0x8000_0000) | (low & 0x7fff_ffff);
@@ -151,7 +152,8 @@ fn temper(mut y: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Returns the words of the recurrence as the paper writes it, one at a time in a growing list.
+    /// Returns the first `count` output (tempered) words for a seed, computed one by one as the
+    /// recurrence of Matsumoto and Nishimura (1998) defines them, without blocks.
     fn reference(seed: u32, count: usize) -> Vec<u32> {
         let mut x = vec![seed];
         for j in 1..BLOCK as u32 {

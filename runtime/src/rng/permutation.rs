@@ -40,7 +40,7 @@ pub trait IndexWord: sealed::Sealed + Copy + fmt::Debug + Send + Sync + 'static 
 }
 
 mod sealed {
-    /// Restricts the trait to types for which the conversions here are lossless.
+    /// Restricts [`IndexWord`](super::IndexWord) to `u32` and `u64`.
     pub trait Sealed {}
     impl Sealed for u32 {}
     impl Sealed for u64 {}
@@ -145,8 +145,8 @@ fn words_of_randperm(n: usize, inside_out: usize) -> u64 {
     if n < inside_out { (n as u64).saturating_sub(1) } else { (n as u64).saturating_mul(2) }
 }
 
-/// Permutes entries in the form for their number: inside-out from `inside_out` entries on. Tests
-/// use a lower bound than [`INSIDE_OUT`].
+/// Permutes entries: in the inside-out form if there are at least `inside_out`, and otherwise in the
+/// forward form. `inside_out` is [`INSIDE_OUT`], or a smaller number in tests.
 fn randperm_by_length<I: IndexWord>(g: &mut Generator, entries: &mut [I], wanted: usize, inside_out: usize) {
     let n = entries.len();
     if n >= inside_out {
@@ -165,8 +165,8 @@ fn permute_forward<I: IndexWord>(generator: &mut Generator, entries: &mut [I], s
     debug_assert!(steps < n && n <= u32::MAX as usize);
     let mut i = 0;
     while i < steps {
-        // One block of words at a time. The swaps of a block depend only on each other, so the
-        // processor can have many of their cache misses in flight at once.
+        // One block of words at a time. Within a block no swap waits for the generator, so the
+        // processor can have many cache misses in flight at once.
         for &word in generator.run(steps - i) {
             let z = word % (n - i) as u32;
             entries.swap(i, i + z as usize);

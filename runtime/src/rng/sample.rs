@@ -10,8 +10,8 @@
 //! |------|-------|-------|--------------|---------------|
 //! | is   | block | epoch | position low | position high |
 //!
-//! Two samples of a run never share a block, since their counters differ, and with one key a
-//! bijection maps different counters to different blocks. No state is kept between samples, and
+//! Two samples with the same seed never share a block, since their counters differ, and a bijection
+//! maps different counters to different blocks. No state is kept between samples, and
 //! none is shared between threads.
 
 use std::convert::Infallible;
@@ -128,8 +128,8 @@ mod tests {
         }
     }
 
-    /// Checks the layout of the counter and the key. Changing it would change the results of
-    /// existing runs.
+    /// Checks the layout of the counter and the key. Another layout would change the random numbers
+    /// that users get for a seed.
     #[test]
     fn coordinates_select_the_blocks_of_a_sample() {
         let mut rng = SampleRng::new(0x299f_31d0_a409_3822, 0x85a3_08d3, 0x0370_7344_1319_8a2e);

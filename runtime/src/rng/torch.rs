@@ -102,8 +102,8 @@ impl Generator {
 
     /// Draws an integer from 0 to `n` - 1, like `torch.randint(n, ())`.
     ///
-    /// The result is the remainder of 32 random bits if `n` is below 2²⁸, and of 64 bits otherwise.
-    /// It has the (tiny) bias that follows from that.
+    /// The result is the remainder, after division by `n`, of 32 random bits if `n` is below 2²⁸, and
+    /// of 64 random bits otherwise. So small results are very slightly more likely than large ones.
     #[inline]
     pub fn randint(&mut self, n: NonZero<u64>) -> u64 {
         if n.get() < WIDE_RANDINT {

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// The length of the longest list of indices that the file contains in full. A longer list is
-/// represented by its length, its ends and a hash.
+/// The length of the longest list of indices that the file of torch's answers contains in full. A
+/// longer list is represented by its length, its ends and a hash.
 const WHOLE: usize = 512;
 /// The number of indices that are kept at each end of a longer list.
 const END: usize = 8;
@@ -88,8 +88,8 @@ fn shorten(value: &Value, at: usize, most: usize) -> String {
     }
 }
 
-/// Returns indices in the form in which the file contains them. The hash is over the indices as
-/// little-endian `i64`.
+/// Returns indices in the form in which the file of torch's answers contains them (see [`WHOLE`]).
+/// The hash is over the indices as little-endian `i64`.
 pub(crate) fn pack(indices: impl ExactSizeIterator<Item = usize> + Clone) -> Value {
     let len = indices.len();
     if len <= WHOLE {

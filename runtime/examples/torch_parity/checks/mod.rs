@@ -1,4 +1,5 @@
-//! Checks the cases in a file of torch's answers.
+//! Checks slotline against a file of torch's answers: the results of calls that were made with
+//! PyTorch.
 //!
 //! A case has a kind, the arguments of a call, and torch's answers. The arguments are deserialized
 //! strictly, into a separate type for each kind: a missing or unknown argument, or one of the wrong
@@ -111,7 +112,8 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Failure> {
     })
 }
 
-/// Deserializes the answers of at least one pass. A case without answers would always pass.
+/// Deserializes the answers of all passes. Fails if there are none, because a case without answers
+/// would always succeed.
 fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Vec<T>, D::Error> {
     let answers = Vec::deserialize(json)?;
     if answers.is_empty() { Err(D::Error::invalid_length(0, &"the answers of at least one pass")) } else { Ok(answers) }
