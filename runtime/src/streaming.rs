@@ -6,9 +6,10 @@
 //! written again, and so are lines that the rest of the program needs. *Streaming stores* write
 //! whole lines directly to memory instead.
 //!
-//! Time relative to plain copies, measured with two workers and batches of 4.8 MB on a CPU with 32
-//! MiB of cache: with six batches 0.75 to 0.9 (0.8 to 1.2 if the training loop reads each batch at
-//! once), with ten batches 0.7 (0.75 to 0.95), depending on what else used the cache.
+//! The time of a pass relative to plain copies, measured with two workers and batches of 4.8 MB on a
+//! CPU with 32 MiB of cache: for a loader with memory for six batches 0.75 to 0.9 (0.8 to 1.2 if the
+//! training loop reads each batch at once), and for ten batches 0.7 (0.75 to 0.95), depending on
+//! what else used the cache.
 
 use std::sync::OnceLock;
 

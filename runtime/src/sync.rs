@@ -1,5 +1,5 @@
-//! Locks, atomics, threads and the clock, which tests can replace. Only this module selects between
-//! them.
+//! Locks, atomics, threads and the clock, which tests can replace. No other module selects an
+//! implementation of them.
 //!
 //! In a normal build they are std's. With `--cfg shuttle` they are those of shuttle, which runs the
 //! tests in `tests/schedules` with random schedules, and time is counted in steps of the schedule.

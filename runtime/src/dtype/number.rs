@@ -47,7 +47,8 @@ floats! {
     bf16, |number| bf16::from_f64(number as f64), |float| float.to_f64();
 }
 
-/// Without the crate `half`, such elements are only moved; zero has the bits of an integer's.
+/// Without the crate `half`, 16-bit floating-point types have no conversions, and only zero is
+/// converted: all its bits are 0, as those of the integer 0.
 #[cfg(not(feature = "half"))]
 macro_rules! zeros {
     ($($type:ident)*) => {$(

@@ -19,7 +19,8 @@ impl GeneratorState {
         Self { seed: generator.initial_seed(), drawn: generator.drawn() }
     }
 
-    /// Sets a generator to this position: seeds it, and skips the words drawn.
+    /// Sets a generator to this position. Seeds it again only if it has another seed, or has already
+    /// drawn more words.
     pub(crate) fn put(&self, generator: &mut Generator) {
         if generator.initial_seed() != self.seed || generator.drawn() > self.drawn {
             generator.manual_seed(self.seed);

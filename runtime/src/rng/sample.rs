@@ -10,8 +10,8 @@
 //! |------|-------|-------|--------------|---------------|
 //! | is   | block | epoch | position low | position high |
 //!
-//! Two samples with the same seed never share a block, since their counters differ, and a bijection
-//! maps different counters to different blocks. No state is kept between samples, and
+//! Two samples of one loader never share a block, since their epochs or positions differ, and a
+//! bijection maps different counters to different blocks. No state is kept between samples, and
 //! none is shared between threads.
 
 use std::convert::Infallible;

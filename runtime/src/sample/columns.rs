@@ -315,8 +315,8 @@ impl<'a> Columns<'a> {
         spill.memory().map(|(start, _)| start.cast_const())
     }
 
-    /// Returns the packed fields and fields padded to the longest whose elements did not fit in the
-    /// batch, and their numbers of items or elements.
+    /// Returns the fields whose contents did not fit in the batch and are on the heap. Each comes with
+    /// its number of items if it is packed, or of elements if it is padded to the longest sample.
     pub(crate) fn spilled(&self) -> impl Iterator<Item = (&'a Field, usize)> {
         let spilled = self.columns.iter().filter(|column| self.spill(column).is_some());
         // If there are no rows, the spill may still have the state of an earlier batch.

@@ -13,7 +13,7 @@ use super::longest;
 pub(crate) unsafe fn compact_rows(layout: &Layout, cell: *mut u8, empty: &[usize], rows: usize) {
     debug_assert!(empty.is_sorted() && empty.iter().all(|&row| row < rows) && rows <= layout.rows);
     let word = size_of::<i64>();
-    // SAFETY: each column has one piece of its size for each row. So do the indices and the ends
+    // SAFETY: a column has one piece of equal size for each row. So do the indices and the ends
     // (for a packed field, after an initial 0, which is not moved). The caller has exclusive access
     // to them, and all pieces of a column have one type.
     unsafe {

@@ -17,7 +17,7 @@ impl<T: Element> Sample for T {
         fields.fixed(T::DTYPE, &[]);
     }
 
-    #[inline(always)] // For the same reason as `MapJob::next`.
+    #[inline(always)] // So that the row's fields can stay in registers.
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         Ok(row.write_one(self)?)
     }

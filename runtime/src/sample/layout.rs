@@ -116,7 +116,8 @@ pub struct Fields {
     pub(super) list: Vec<Field>,
     /// The names of the structs and tuples around the field that is declared next.
     path: Vec<String>,
-    /// Whether fields may spill for any [`Overflow`](crate::loader::Overflow) option of the loader.
+    /// Whether elements that do not fit in a batch may be moved to the heap (spill) regardless of the
+    /// loader's option [`Overflow`](crate::loader::Overflow).
     spills: bool,
     error: Option<LayoutError>,
 }
@@ -165,7 +166,7 @@ impl Fields {
         self.spills = true;
     }
 
-    /// Returns whether fields may spill for any option of the loader.
+    /// Returns whether [`spill`](Self::spill) was called.
     pub(crate) fn spills(&self) -> bool {
         self.spills
     }
@@ -215,8 +216,8 @@ impl Fields {
     }
 
     /// Extends these fields so that the samples of another dataset fit, too: a packed or padded
-    /// field gets the larger room of the two, and fields may spill if those of either dataset may.
-    /// Everything else must be equal. `first` and `dataset` are the numbers of the two datasets, for
+    /// field gets the larger of the two capacities, and fields may spill if those of either dataset
+    /// may. Everything else must be equal. `first` and `dataset` are the numbers of the two datasets, for
     /// the error.
     fn include(&mut self, [first, dataset]: [usize; 2], other: Self) {
         let other_len = other.list.len();
@@ -409,7 +410,7 @@ impl Layout {
                 if field.shape.row_dims().contains(&0) {
                     return Err(LayoutError::EmptyItems { field: field.to_string() });
                 }
-                // If the room is 0, an item's size is not checked elsewhere.
+                // If the capacity is 0, an item's size is not checked elsewhere.
                 bytes(field.shape.row().elements().ok_or_else(too_large_sample)?)?;
             } else {
                 // The batch has one more dimension. `elements` ignores zeros, as views do.

@@ -18,7 +18,7 @@ use crate::tensor::AnyTensorView;
 
 /// Returns a pointer to a column's rows, in its cell or on the heap; the size of that memory in
 /// bytes; and the distance in bytes from one row to the next. The distance is 0 if `rows` rows
-/// would not fit, which happens only if another process has overwritten the state.
+/// would not fit, which happens only if another process has overwritten the column's [`RowWidth`].
 ///
 /// # Safety
 ///
@@ -126,8 +126,8 @@ impl Row<'_> {
         Problem::Wide { width, rows, all, capacity: declared.shape.rows() * all, declared }.into()
     }
 
-    /// Writes the next field from a sample that another row has written, which left `state` behind:
-    /// with the same padding and multiple.
+    /// Writes the next field from `data`, a sample that was first written into another cell. `state`
+    /// is that cell's [`RowWidth`], whose padding and multiple are used here, too.
     pub(crate) fn write_padded_like(&mut self, data: &AnyTensorView<'_>, state: RowWidth) -> Result<(), Mismatch> {
         fn typed<T: Element>(
             row: &mut Row<'_>,

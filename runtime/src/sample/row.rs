@@ -295,6 +295,7 @@ impl<'a> Row<'a> {
     /// The memory always has room for all items that the column's `ends` count, including those of
     /// earlier batches: the items counted there were written at some time, the capacity only grows, and
     /// when heap memory is freed, `ends` are cleared.
+    ///
     /// # Safety
     ///
     /// No other code may read or write the cell, and `ends` must be those of the column.

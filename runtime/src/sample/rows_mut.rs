@@ -25,8 +25,8 @@ pub struct RowsMut<'a> {
     first: usize,
     /// The dataset index of each row.
     indices: &'a [usize],
-    /// The rows that may be written, counted from `first`. A dataset that consists of others
-    /// restricts them to one of these.
+    /// The rows that may be written, counted from `first`. A dataset that consists of several
+    /// datasets restricts them to the rows of one dataset while that one writes.
     part: Range<usize>,
     /// Whether fields of `u8` accept elements of any dtype.
     untyped: bool,
@@ -147,9 +147,9 @@ pub struct FieldsMut<'r, 'a> {
 }
 
 impl FieldsMut<'_, '_> {
-    /// Writes the next field of all rows, which must have a fixed shape. `pieces` are the bytes of
-    /// its elements, row after row, cut at any place. They are in the machine's byte order and need
-    /// not be aligned.
+    /// Writes the next field of all rows, which must have a fixed shape. `pieces` together are the
+    /// bytes of the field's elements, row after row; a piece may end anywhere, even within a row. The
+    /// bytes are in the machine's byte order and need not be aligned.
     ///
     /// # Errors
     ///
@@ -213,9 +213,9 @@ impl FieldsMut<'_, '_> {
         }
     }
 
-    /// Writes the next field of each row from one value each, the bytes of its elements, as
-    /// [`Row::write_bytes`] does. Text has dtype `u8`, and must be UTF-8. This is not checked here,
-    /// and reading the batch panics otherwise.
+    /// Writes the next field of all rows. There is one value for each row: the bytes of the row's
+    /// elements, as [`Row::write_bytes`] receives them. Text has dtype `u8` and must be UTF-8, which
+    /// is not checked here: if it is not, reading the text from the batch panics.
     ///
     /// # Errors
     ///
@@ -239,7 +239,8 @@ impl FieldsMut<'_, '_> {
         Ok(())
     }
 
-    /// Returns the dtype as which elements of `dtype` are written into the column.
+    /// Returns the dtype to compare with the column's declaration for elements of `dtype`: `U8` if the
+    /// column accepts the bytes of any elements (see [`RowsMut::untyped`]), otherwise `dtype` itself.
     #[inline]
     fn taken_as(&self, column: &Column, dtype: DType) -> DType {
         let as_bytes = self.rows.untyped && (column.field.dtype, column.field.kind) == (DType::U8, Kind::Fixed);
@@ -263,7 +264,7 @@ impl FieldsMut<'_, '_> {
         Ok(())
     }
 
-    /// Returns row number `number` of these rows, with the next field as its next.
+    /// Returns row `number` of these rows, counted from 0, ready to write the next field.
     #[inline]
     fn row(&self, number: usize) -> Row<'_> {
         // SAFETY: the row is one of those that `RowsMut::new` received. Rows of a packed field are

@@ -6,7 +6,7 @@ use crate::array::{AnyArray, Array};
 use crate::dtype::{DType, Element};
 use crate::tensor::{AnyTensorView, TensorView};
 
-/// A cell for samples with the fields of a given one.
+/// The memory of one batch (a cell), for samples with the same fields as a given sample.
 pub(super) struct TestCell {
     layout: Layout,
     pages: Pages,
@@ -202,7 +202,7 @@ fn packed_rows_spill_in_any_order() {
     let spilled = |cell: &TestCell| {
         cell.batch(4).spilled().map(|(field, items)| (field.name().to_owned(), items)).collect::<Vec<_>>()
     };
-    // The second field spills in its second row, and the first one in its last.
+    // The second field spills when its second row is written, the first field with its last row.
     (0..4).for_each(|row| write(&mut cell, row, if row < 3 { 2 } else { 300 }));
     assert_eq!(offsets(&cell), (vec![0, 2, 4, 6, 306], vec![0, 4, 8, 12, 612]));
     assert_eq!(spilled(&cell), [("0".to_owned(), 306), ("1".to_owned(), 612)]);
@@ -212,7 +212,7 @@ fn packed_rows_spill_in_any_order() {
     let numbers = columns.get(1).unwrap();
     let expected = [vec![1_u64; 4], vec![2; 4], vec![3; 4], vec![4; 600]].concat();
     assert_eq!(numbers.typed::<u64>().unwrap().as_slice(), expected);
-    // Write row 2 again, longer. The items after it are from before.
+    // Write row 2 again with more items. The offsets after it remain those of the earlier rows.
     write(&mut cell, 2, 1_000);
     assert_eq!(offsets(&cell), (vec![0, 2, 4, 1_004, 306], vec![0, 4, 8, 2_008, 612]));
     assert_eq!(cell.batch(3).get(0).unwrap().typed::<u16>().unwrap().as_slice()[4..], [3; 1_000]);

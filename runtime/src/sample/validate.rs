@@ -5,7 +5,8 @@ use crate::sample::layout::{Column, Kind, Layout};
 use crate::sample::width::RowWidth;
 
 impl Layout {
-    /// Returns whether rows of this layout can contain bytes that must not be read.
+    /// Returns whether rows of this layout can be invalid: whether they have lengths or offsets, which
+    /// could point outside the cell, or elements of type `bool`, for which only 0 and 1 are valid.
     pub(crate) fn can_be_invalid(&self) -> bool {
         self.columns.iter().any(|column| column.field.kind != Kind::Fixed || column.field.dtype == DType::Bool)
     }

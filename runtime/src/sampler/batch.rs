@@ -91,7 +91,7 @@ impl<S: Sampler> BatchSampler<S> {
     }
 }
 
-/// A sampler together with its batches, for
+/// A sampler together with the way in which its order is divided into batches, for
 /// [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler). Made from a [`BatchSampler`],
 /// or from a sampler that [plans](Self::planned) batches of different sizes.
 pub struct SampledBatches {

@@ -262,7 +262,8 @@ impl DistributedSampler {
         u32::fits(self.dataset_len)
     }
 
-    /// Returns the number of entries that each of `replicas` replicas gets of the rest of the list.
+    /// Returns the number of entries that each of `replicas` replicas gets when the entries of the
+    /// list that were not distributed before are divided among them.
     fn share(&self, distributed: Distributed, replicas: NonZero<usize>) -> usize {
         let left = self.dataset_len.saturating_sub(distributed.entries);
         if self.drop_last { left / replicas } else { left.div_ceil(replicas.get()) }
@@ -272,8 +273,8 @@ impl DistributedSampler {
     fn last_position(&self, distributed: Distributed) -> Option<usize> {
         let before =
             self.share(distributed, self.num_replicas).checked_sub(1)? * self.num_replicas.get() + distributed.entries;
-        // At least 1: in the rounds before `before` all ranks have entries of the list, and at
-        // least one rank has one after them.
+        // The number of list entries in the last round, in which each rank gets one entry. It is at
+        // least 1, since otherwise there would be one round less.
         let left = self.dataset_len - before;
         Some(if self.rank < left { before + self.rank } else { (self.rank - left) % self.dataset_len })
     }

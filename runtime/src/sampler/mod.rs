@@ -141,10 +141,14 @@ pub trait Sampler: Send {
         None
     }
 
-    /// Returns the lengths of all samples of the dataset. A sampler that plans batches by length
-    /// returns them so that a sample that [replaces](crate::loader::OnError::Replace) a bad one is
-    /// not longer, and the batch does not exceed its budget. Only called for samplers that plan
-    /// batches.
+    /// Returns the length of each sample of the dataset, in order of the indices, or `None` (the
+    /// default) if lengths do not matter.
+    ///
+    /// If a loader [replaces](crate::loader::OnError::Replace) a bad sample by another one, the
+    /// lengths make it choose a sample that is not longer than the bad one; with `None` it may choose
+    /// any. So a sampler that plans batches of limited total length should return the lengths, or a
+    /// batch could exceed its limit. Only called for samplers that plan batches
+    /// ([`SampledBatches::planned`]).
     fn lengths(&self) -> Option<Arc<[u32]>> {
         None
     }
@@ -170,8 +174,8 @@ pub trait Sampler: Send {
         false
     }
 
-    /// Restores the state that a sampler of the same kind has [saved](Self::save): the next
-    /// [`order`](Self::order) is the one that would have been next there.
+    /// Restores the state that a sampler of the same kind has [saved](Self::save), so that the next
+    /// [`order`](Self::order) is the one that the saved sampler would have drawn next.
     ///
     /// In that order, positions before `seen.start` were delivered, those from `seen.end` on were
     /// not, and those in between may have been. (`seen` is empty if batches are delivered in
@@ -255,7 +259,7 @@ impl ReplicaStride {
         self.first.wrapping_add((position as u64).wrapping_mul(self.step))
     }
 
-    /// Returns the global positions of the positions from `position` on.
+    /// Returns the mapping for the rest of the pass, in which positions are counted from `position`.
     #[inline]
     pub(crate) fn from(self, position: usize) -> Self {
         Self { first: self.of(position), ..self }

@@ -7,9 +7,9 @@
 //!
 //! Without replacement, or for a single sample: for each index i an exponential number qᵢ = -ln(1 -
 //! uᵢ) is drawn, and the pass consists of the indices with the greatest wᵢ / qᵢ, in descending
-//! order. Since qᵢ / wᵢ is the time of the first event of a process of rate wᵢ, this is the order
-//! in which n such processes would have their first events, and each next index has a probability
-//! in proportion to its weight among those that remain. (Source: P. S. Efraimidis and P. G.
+//! order. Since qᵢ / wᵢ is distributed like the time of the first event of a Poisson process of rate
+//! wᵢ, this is the order in which n such processes would have their first events, and the
+//! probability that an index comes next is its weight's share of the weights that remain. (Source: P. S. Efraimidis and P. G.
 //! Spirakis, "Weighted random sampling with a reservoir", Information Processing Letters 97(5),
 //! 2006.)
 //!

@@ -7,8 +7,8 @@ use std::time::Duration;
 use shuttle::current::context_switches;
 use slotline_core::wait::{Deadline, is_late};
 
-/// The duration of one step of the schedule, chosen so that a claim of a few steps counts as tiny, and one of a hundred
-/// does not.
+/// The duration of one step of the schedule, chosen so that reading claimed rows in a few steps counts as taking little
+/// time, and reading them in a hundred steps does not.
 const STEP: Duration = Duration::from_nanos(10);
 
 /// A moment, as the number of steps before it. (An atomic operation or a lock operation is one step.)
