@@ -12,7 +12,7 @@
 //! let mut loader = Loader::builder(digits).batch_size(64).shuffle(true).seed(42).num_workers(2).build()?;
 //! for _epoch in 0..2 {
 //!     for batch in loader.epoch()? {
-//!         let batch = batch?; // a lease on its slot
+//!         let batch = batch?; // keeps its slot of the ring until it is dropped
 //!         let (images, labels) = batch.tensors(); // u8 [64, 8, 8] and i64 [64], in place, where the workers wrote them
 //!         assert_eq!(images.shape()[1..], [8, 8]);
 //!         assert_eq!(labels.len(), images.len());

@@ -49,7 +49,7 @@ fn parse(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit).filter(|&size| size > 0)
 }
 
-/// Copies `len` bytes by streaming stores, which sanitizers do not see. (On machines other than
+/// Copies `len` bytes by streaming stores, which tools such as AddressSanitizer do not check. (On machines other than
 /// x86-64 this is a plain copy.)
 ///
 /// # Safety

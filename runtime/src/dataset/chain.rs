@@ -183,8 +183,8 @@ where
         cursor: &'a mut Self::Cursor,
         cx: &'a mut Context,
     ) -> Result<Option<Self::Sample<'a>>, BoxError> {
-        // The state is set before a start that may fail, so that the next call continues after that
-        // dataset.
+        // `cursor.at` is set before a dataset is started: if the start fails, the next call continues
+        // after that dataset.
         if let At::Start = cursor.at {
             cursor.at = At::Middle;
             cursor.at = At::First(self.first.iter(cursor.worker)?);

@@ -23,17 +23,17 @@ pub struct Context {
     seed: u64,
     epoch: u32,
     position: u64,
-    /// The positions of the samples that are read in the same bulk read as this one.
+    /// The positions of the samples of the current bulk read.
     together: ReplicaStride,
     worker: Option<usize>,
-    /// Ends reading early; `None` outside of a loader.
+    /// Tells whether the sample is still needed; `None` outside of a loader.
     stop: Option<StopToken>,
     rng: Option<SampleRng>,
     /// The memory of [`buffer`](Self::buffer), in 64-bit words for alignment.
     buffer: Vec<u64>,
     locals: Vec<Box<dyn Any + Send>>,
-    /// The contexts that [`parts`](Self::parts) returns, as many as were requested so far, at the
-    /// same sample as this one.
+    /// The contexts that [`parts`](Self::parts) and [`part`](Self::part) have made so far. Each is at
+    /// the same sample as this context.
     parts: Vec<Context>,
 }
 
@@ -90,8 +90,8 @@ impl Context {
         self.set_together(together);
     }
 
-    /// Reads a part of the samples of a bulk read. `read` counts samples from 0, and its sample 0
-    /// is sample `first` of this context.
+    /// Calls `read` to read some samples of a bulk read, with this context renumbered: sample 0 of
+    /// `read` is sample `first` of the bulk read. Restores the numbering afterwards.
     pub(crate) fn with_samples_from<T>(&mut self, first: usize, read: impl FnOnce(&mut Self) -> T) -> T {
         let together = self.together;
         self.go_to(first);
@@ -225,8 +225,8 @@ impl Context {
     }
 }
 
-/// Returns the seed of part `i`. It is drawn at a position that no pass reaches, with `i` as the
-/// epoch.
+/// Returns the seed of part `i`: the first number of the per-sample generator with `i` as the epoch,
+/// at a position that no pass reaches.
 fn part_seed(seed: u64, i: usize) -> u64 {
     SampleRng::new(seed, i as u32, u64::MAX).next_u64()
 }
@@ -282,7 +282,7 @@ mod tests {
             together.go_to(sample);
             assert_eq!(draw(&mut together), draw(&mut alone));
         }
-        // The part counts its samples from the same first sample.
+        // The context of a part numbers the samples of the bulk read as its parent does.
         let [part] = together.parts();
         part.go_to(2);
         assert_eq!(part.position(), 22);

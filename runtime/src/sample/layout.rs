@@ -378,7 +378,7 @@ pub enum LayoutError {
         "{found} has no place of fixed size in a batch; give the loader a collate function (for values, collate_values of slotline-value)"
     )]
     NoPlace {
-        /// Which part it is, and where it is in the sample.
+        /// A description of the part and of its position in the sample.
         found: String,
     },
 }

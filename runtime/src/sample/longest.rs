@@ -25,7 +25,7 @@ use crate::tensor::AnyTensorView;
 /// Those of [`RowWidth::of`], with a cell of `all` rows, which no other thread may write during the
 /// call.
 pub(super) unsafe fn rows(column: &Column, cell: *mut u8, all: usize, rows: usize) -> (*mut u8, usize, usize) {
-    // SAFETY: the caller guarantees that the column has a state, and `Layout::spilling` put a spill
+    // SAFETY: the caller guarantees that the column has a `RowWidth`, and `Layout::spilling` put a spill
     // at this offset.
     let (width, start, bytes) = unsafe {
         let spilled = column.spill.and_then(|at| (*cell.add(at).cast::<Spill>()).memory());
@@ -69,7 +69,7 @@ impl Row<'_> {
     pub fn fill_padded<T: Element>(&mut self, len: usize, padding: T, multiple: usize) -> Result<&mut [T], Mismatch> {
         let column = self.column_of::<T>(Kind::PaddedToLongest, &[len])?;
         let (row, rows) = (self.row, self.layout.rows);
-        // SAFETY: the column has its state after the lengths, and the row has exclusive access to
+        // SAFETY: the column has its `RowWidth` after the lengths, and the row has exclusive access to
         // the cell, as the layout is sequential.
         let state = unsafe { &mut *RowWidth::of(column, self.cell, rows) };
         // SAFETY: the column has an i64 for each row at this offset, and the row has exclusive
@@ -81,7 +81,7 @@ impl Row<'_> {
         let (Some(width), Some(end)) = (width, end) else {
             return Err(self.wide(column, usize::MAX));
         };
-        // Other processes may have written anything into the state, so it is checked.
+        // Other processes may have written anything into the `RowWidth`, so it is checked.
         let capacity = column.field.shape.rows() * rows;
         if column.spill.is_none()
             && (end > capacity || was.stride.checked_mul(row).is_none_or(|before| before > capacity))
@@ -154,7 +154,7 @@ impl Row<'_> {
                 let lengths = std::slice::from_raw_parts_mut(self.cell.add(column.ends).cast::<i64>(), layout.rows);
                 (&mut *RowWidth::of(column, self.cell, layout.rows), lengths)
             };
-            // SAFETY: the column has a state, and the row has exclusive access to the cell.
+            // SAFETY: the column has a `RowWidth`, and the row has exclusive access to the cell.
             let (start, bytes, stride) = unsafe { rows(column, self.cell, layout.rows, row) };
             let was = state.leave_empty(row, &lengths[..row]);
             lengths[row] = 0;

@@ -136,7 +136,8 @@ impl<T: Element> Schema for PaddedToLongest<'static, T> {
 pub struct Mask<T> {
     present: T,
     len: usize,
-    /// The room per sample, or the maximum length, in elements.
+    /// The capacity or, for a sample that is padded to a maximum, the maximum length of the sample
+    /// that the mask is for, in elements.
     capacity: usize,
     /// The number that padded lengths are a multiple of; `None` if they are padded to the maximum.
     multiple: Option<usize>,

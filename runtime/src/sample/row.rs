@@ -342,8 +342,8 @@ impl<'a> Row<'a> {
     }
 
     /// Returns a pointer to memory for `items` items of a column that may spill, in the cell or on
-    /// the heap. The first `kept` bytes of its items are preserved. If `is_first`, these are the
-    /// first items of another batch, and the heap memory is freed before.
+    /// the heap. The first `kept` bytes of the column's items are preserved. If `is_first`, the first
+    /// row of another batch is being written, and the heap memory of the last batch is freed.
     ///
     /// # Safety
     ///

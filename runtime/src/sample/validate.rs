@@ -43,7 +43,7 @@ impl Layout {
                 rows * column.elements
             }
             Kind::PaddedToLongest => {
-                // SAFETY: the column has its state after the lengths.
+                // SAFETY: the column has its `RowWidth` after the lengths.
                 let state = unsafe { RowWidth::of(column, cell.cast_mut(), self.rows).read() };
                 let (lengths, capacity) = (ends(rows), column.field.shape.rows() * self.rows);
                 // Rows at the end that were left empty need no memory.
@@ -111,12 +111,13 @@ mod tests {
         }
         let mut all = words(&[0, 0, 0, 2]);
         assert!(check(packed.ends, &all, 3));
-        // The items are before the ends.
+        // In the cell, the column's items come before the ends of its rows.
         let mut items = vec![0; packed.ends - packed.offset];
         items[3] = 2;
         items.append(&mut all);
         assert!(!check(packed.offset, &items, 3));
-        // The 15 elements of room are three rows of five. The state is stored after the lengths.
+        // The column has room for 15 elements: three rows of five. Its `RowWidth` is stored after the
+        // lengths.
         let state = |lengths: [i64; 3], width| words(&[&lengths[..], &[width, 1, 3, 0]].concat());
         assert!(check(longest.ends, &state([5, 0, 3], 5), 3) && check(longest.ends, &state([7, 0, 9], 7), 2));
         for (lengths, width) in [([5, 0, 6], 5), ([5, 0, -1], 5), ([6, 6, 6], 6), ([0; 3], -1), ([0, 1, 0], i64::MAX)] {

@@ -3,7 +3,8 @@
 use super::layout::Column;
 use crate::dtype::Element;
 
-/// The common width of the rows that were written so far.
+/// The state of a column that is padded to the longest row: the common width of the rows that were
+/// written so far, and how they are padded.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct RowWidth {
@@ -11,8 +12,7 @@ pub(crate) struct RowWidth {
     pub(crate) width: i64,
     /// The number that the width is a multiple of.
     pub(crate) unit: i64,
-    /// The number of rows that `width` accounts for. A row that is written again is already
-    /// counted.
+    /// The number of rows, from the first one on, whose lengths `width` takes into account.
     pub(crate) written: i64,
     padding: [u8; 8],
 }
@@ -22,8 +22,8 @@ pub(crate) struct RowWidth {
 pub(super) struct WidthBefore {
     /// The current distance from one row to the next, in elements.
     pub(super) stride: usize,
-    /// The distance that these rows need. It is smaller than `stride` if a row that failed has
-    /// widened them.
+    /// The distance that these rows need, which is the length of the longest one, rounded up. It is
+    /// smaller than `stride` if they were widened for a row that was then not written.
     pub(super) needed: usize,
 }
 
@@ -34,7 +34,7 @@ impl RowWidth {
         Self { width: width as i64, unit: unit as i64, written: written as i64, padding: bytes }
     }
 
-    /// Returns a pointer to a column's state.
+    /// Returns a pointer to the `RowWidth` of a column.
     ///
     /// # Safety
     ///
@@ -42,7 +42,7 @@ impl RowWidth {
     /// layout, which has this many rows.
     #[inline]
     pub(crate) unsafe fn of(column: &Column, cell: *mut u8, rows: usize) -> *mut Self {
-        // SAFETY: `Layout::new` placed the state after the lengths, which have the same alignment.
+        // SAFETY: `Layout::new` placed the `RowWidth` after the lengths, which have the same alignment.
         unsafe { cell.add(column.ends).cast::<i64>().add(rows).cast() }
     }
 

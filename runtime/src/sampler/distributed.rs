@@ -86,7 +86,8 @@ pub struct DistributedSampler {
     epoch: EpochHandle,
     /// Whether drawing a pass adds 1 to the epoch.
     advances: bool,
-    /// The state of the next pass, if it was restored in the middle.
+    /// The epoch of the next pass and how much of it was already delivered, if the pass resumes a
+    /// saved one; otherwise `None`.
     resumed: Option<Resumed>,
     /// How the list of the last drawn pass is distributed.
     drawn: Distributed,
@@ -119,8 +120,9 @@ struct Resumed {
     distributed: Distributed,
 }
 
-/// How much of the list had already been distributed, among any numbers of replicas, when it was
-/// last distributed.
+/// How much of the list was already distributed when the rest was divided among the current
+/// replicas. This is zero unless the pass is resumed; before, the number of replicas may have
+/// differed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Distributed {
     /// The position in this replica's pass at which the current share begins.
@@ -303,7 +305,7 @@ impl DistributedSampler {
         Order::computed(end, memory, move |position| match (position.checked_sub(start), last_position) {
             (Some(_), Some(last)) if position + 1 == end => list.index(last),
             (Some(j), Some(_)) => list.index(first + j * step),
-            // This position was delivered before the pass was resumed.
+            // A position that was delivered before the pass was resumed. It is never read.
             _ => 0,
         })
     }
@@ -413,7 +415,7 @@ impl Sampler for DistributedSampler {
     }
 
     fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
-        // The wrapped sampler's own state comes last.
+        // The state of the wrapped sampler is the last value, since it may contain spaces.
         let (saved, inner_state) = match saved.split_once(&format!(" {INNER}=")) {
             Some((saved, state)) => (saved, Some(state)),
             None => (saved, None),
@@ -430,7 +432,7 @@ impl Sampler for DistributedSampler {
             return Err(saved.impossible("dealt", entries, "that contradicts the saved position"));
         }
         let mut distributed = Distributed { position, entries };
-        // `seen` is in whole batches, but the last batch of a pass may be smaller.
+        // `seen` counts the last batch of a pass as a full one, even if it is smaller.
         let end = position + self.share(distributed, replicas);
         let (first, next) = (seen.start.min(end), seen.end.min(end));
         if first < position {

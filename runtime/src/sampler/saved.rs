@@ -60,7 +60,8 @@ impl<'a> Saved<'a> {
         value.map_err(|_| SavedError::Unreadable { sampler: self.sampler, name }.into())
     }
 
-    /// Checks that the value with this name is equal to `own`, that of the sampler.
+    /// Checks that the value with this name is equal to `own`, the value of the sampler that is being
+    /// restored.
     ///
     /// # Errors
     ///
@@ -84,7 +85,8 @@ impl<'a> Saved<'a> {
     ///
     /// # Errors
     ///
-    /// If the saved generator had another seed, or only one of the two samplers has its own generator.
+    /// If the saved generator had another seed, or if only one of the saved sampler and the restored one has its own
+    /// generator.
     pub fn restore_generator(&self, generator: Option<&SharedGenerator>) -> Result<(), BoxError> {
         let name = "generator";
         let Some(generator) = generator else { return self.check(name, "none") };

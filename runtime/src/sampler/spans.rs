@@ -31,8 +31,8 @@ pub struct Spans {
     ends: Arc<Vec<u32>>,
     /// The number of batches in this replica's pass.
     len: usize,
-    /// The number of replicas. `rank` is the number of this one, and `drop_last` says whether
-    /// batches at the end are dropped if their number isn't divisible by it.
+    /// The number of replicas. `rank` is the number of this replica, and `drop_last` says whether
+    /// batches at the end of the list are dropped if their number isn't divisible by `replicas`.
     replicas: NonZero<usize>,
     rank: usize,
     drop_last: bool,
@@ -57,8 +57,9 @@ impl Spans {
     }
 
     /// Restricts the batches to those of replica `rank`: `rank`, `rank + replicas`, and so on. All
-    /// replicas get the same number of batches. If the number isn't divisible, batches from the
-    /// start of the list are repeated, or with `drop_last` some at the end are dropped.
+    /// replicas get the same number of batches. If the length of the list isn't divisible by
+    /// `replicas`, batches from its start are repeated, or with `drop_last` some at its end are
+    /// dropped.
     #[must_use]
     pub fn replicas(mut self, replicas: NonZero<usize>, rank: usize, drop_last: bool) -> Self {
         (self.replicas, self.rank, self.drop_last) = (replicas, rank, drop_last);

@@ -33,7 +33,8 @@ pub struct SubsetRandomSampler {
     indices: Vec<usize>,
     /// Whether the indices, and their positions in the list, fit in `u32`.
     narrow: bool,
-    /// A digest of the indices, by which a state for other indices is detected.
+    /// A digest of the indices. It is saved in states, so that a state with other indices is
+    /// rejected.
     digest: u64,
     generator: Option<SharedGenerator>,
 }

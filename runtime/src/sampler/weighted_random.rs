@@ -58,12 +58,14 @@ pub struct WeightedRandomSampler {
     weights: Vec<f64>,
     /// The number of weights above 0.
     positive: usize,
-    /// A digest of the weights, by which a state for other weights is detected.
+    /// A digest of the weights. It is saved in states, so that a state with other weights is
+    /// rejected.
     digest: u64,
     num_samples: NonZero<usize>,
     replacement: bool,
     generator: Option<SharedGenerator>,
-    /// The cumulative distribution or the quotients of the last pass. Empty before the first pass.
+    /// Memory that a pass reuses, for the running sums of the weights or the quotients. Empty before
+    /// the first pass.
     scratch: Vec<f64>,
 }
 
