@@ -169,7 +169,7 @@ impl Pages {
         system::populate(start, bytes.end - first)
     }
 
-    /// Locks the pages into memory.
+    /// Locks the pages into memory, so that the system does not swap them out.
     ///
     /// # Errors
     ///
@@ -326,8 +326,9 @@ mod system {
     }
 }
 
-/// Moves a descriptor to a number above those of standard input, output and error. One of these may
-/// be closed, and its number reused: what the program prints must not go to this file.
+/// Moves a descriptor to a number above those of standard input, output and error. If one of these
+/// is closed, the system gives its number to the next file that is opened, and what the program
+/// prints would then be written into this file.
 #[cfg(target_os = "linux")]
 pub(crate) fn above_stdio(fd: OwnedFd) -> io::Result<OwnedFd> {
     use std::os::fd::FromRawFd;

@@ -5,8 +5,8 @@ use crate::dtype::{Element, bytes_of};
 /// The size of a cache line, in bytes, on the CPUs that this module supports.
 const LINE: usize = 64;
 
-/// How many rows ahead of the row that it copies a gather (copying rows from given indices)
-/// prefetches. Loading a row from main memory takes as long as copying a few rows.
+/// When rows at a list of indices are copied, the number of rows between the one that is copied and
+/// the one that is prefetched. Loading a row from main memory takes as long as copying a few rows.
 pub(crate) const AHEAD: usize = 8;
 
 /// The maximum number of cache lines to prefetch for one row. For longer rows the CPU's own

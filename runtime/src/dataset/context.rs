@@ -1,5 +1,5 @@
-//! The argument that datasets receive besides the index: per-sample random numbers, and memory to
-//! reuse.
+//! [`Context`], which a dataset receives together with the index of a sample. It provides per-sample
+//! random numbers, and memory that is reused.
 
 use std::any::Any;
 use std::fmt;

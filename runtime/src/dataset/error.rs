@@ -47,8 +47,9 @@ impl ManyError {
     }
 }
 
-/// The panic of a function that maps the samples of an iterable dataset. The loader turns it into a
-/// panic of that sample, and the pass continues.
+/// The payload of a panic in a function that was passed to
+/// [`IterableDataset::map`](super::IterableDataset::map). The loader treats this error like a panic of
+/// the sample, and the pass continues.
 #[derive(Debug, thiserror::Error)]
 #[error("the function panicked")]
 pub(crate) struct Panicked(pub(crate) Mutex<Box<dyn Any + Send>>);

@@ -12,7 +12,7 @@ use crate::tuples::up_to_eight;
 ///
 /// The rows of an [`Array`] are tensors with one dimension less ([`ArrayRow`]). The rows of a `Vec`
 /// of numbers are the numbers. A row of a `Vec` of [`AnyArray`] has one row of each array
-/// ([`AnyRow`]). The rows of a tuple of collections are tuples.
+/// ([`AnyRow`]). A row of a tuple of collections is a tuple with one row of each.
 pub trait Rows: Send + Sync + 'static {
     /// One row.
     type Row<'a>: Sample;

@@ -146,8 +146,8 @@ impl SplitLength for f64 {
             return Err(SplitError::FractionSum { sum });
         }
         let mut numbers: Vec<usize> = fractions.iter().map(|fraction| (len as f64 * fraction) as usize).collect();
-        // From 2⁵³ samples on, the products are rounded and their sum may be too large. Then `left`
-        // is 0, and the caller's check of the sum fails.
+        // From 2⁵³ samples on, the products of fraction and length are rounded, and their sum may be
+        // too large. Then `left` is 0, and the caller's check of the sum fails.
         let left = len.saturating_sub(numbers.iter().fold(0, |sum, &number| sum.saturating_add(number)));
         // The fractions add up to about 1, so there is at least one.
         let (each, more) = (left / fractions.len(), left % fractions.len());

@@ -46,7 +46,7 @@ pub struct FieldBytes {
 }
 
 impl<'a> Columns<'a> {
-    /// Makes the columns of the first `rows` rows of a cell.
+    /// Makes the columns of the first `rows` rows of a cell (the memory of one batch).
     ///
     /// # Safety
     ///
@@ -353,8 +353,8 @@ impl fmt::Debug for Columns<'_> {
     }
 }
 
-/// Panics with the number of fields. The argument is passed by value, since a reference would force
-/// the original into memory.
+/// Panics with a message that contains the number of fields. `fields` is passed by value, since a
+/// reference would force the caller to keep its variable in memory instead of a register.
 #[cold]
 #[inline(never)]
 fn no_more_fields(fields: usize) -> ! {

@@ -277,7 +277,7 @@ impl Fields {
     }
 }
 
-/// The position of a field in a cell.
+/// The position of a field in a cell, which is the memory of one batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) field: Field,
@@ -432,8 +432,8 @@ impl Layout {
         Ok(Self { columns: columns.into(), rows, size: end, streaming: false })
     }
 
-    /// Adds a spill for each column whose rows share their memory. The spill records whether the
-    /// column's items are on the heap.
+    /// Adds a [`Spill`] at the end of each cell for each column whose rows share their memory. It
+    /// records whether the column's items are on the heap.
     pub(crate) fn spilling(mut self) -> Result<Self, LayoutError> {
         for column in self.columns.iter_mut().filter(|column| column.field.shares_room()) {
             let at = self.size.checked_next_multiple_of(align_of::<Spill>());

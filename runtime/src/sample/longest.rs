@@ -56,7 +56,7 @@ pub(super) fn change_width<T: Copy>(items: &mut [T], rows: usize, from: usize, t
 impl Row<'_> {
     /// Returns memory for `len` elements of the next field, which must be
     /// [padded](super::Fields::padded_to_longest) to the longest sample of the batch. The caller
-    /// must write all `len` elements. Each row of the batch becomes as long as its longest sample,
+    /// must write all `len` elements. Each row of the batch becomes as long as the longest sample,
     /// rounded up to a multiple of `multiple`, and is padded with `padding`.
     ///
     /// If this sample is longer than all before it, the rows before it are moved and padded again.
@@ -145,7 +145,7 @@ impl Row<'_> {
     }
 
     /// Leaves the row empty in the fields that are padded to the longest sample, even if elements
-    /// were written. The rows before it get the width that they had without it.
+    /// were written. If the rows before it were widened for it, they are narrowed again.
     pub(super) fn leave_empty_longest(self) {
         let (layout, row) = (self.layout, self.row);
         for column in layout.columns.iter().filter(|column| column.field.kind == Kind::PaddedToLongest) {

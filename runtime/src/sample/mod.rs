@@ -95,7 +95,8 @@ use crate::array::{AnyArray, Array};
 use crate::tensor::{AnyTensorView, TensorView};
 
 /// A type that can declare its fields and write them into a row.
-/// The functions of this trait and [`Schema::tensors`] must have the same fields in the same order.
+///
+/// The functions of this trait and [`Schema::tensors`] must handle the same fields in the same order.
 /// If `write` does not match the fields that the dataset's first sample declared, the batch becomes
 /// an error that names the sample.
 #[diagnostic::on_unimplemented(
@@ -109,8 +110,8 @@ pub trait Sample {
     /// Lists the fields of this sample.
     fn declare(&self, fields: &mut Fields);
 
-    /// Writes every field, in declaration order, directly into the memory of the batch. Data should
-    /// be decoded here.
+    /// Writes every field, in declaration order, directly into the memory of the batch. A sample
+    /// that stores encoded data should decode it here, into the row.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ use crate::tensor::AnyTensorView;
 /// The row of a batch that a sample writes itself into, field by field in declaration order.
 pub struct Row<'a> {
     pub(super) layout: &'a Layout,
-    /// The start of the cell.
+    /// The start of the cell, which is the memory of the batch.
     pub(super) cell: *mut u8,
     /// The number of the row, below `layout.rows`.
     pub(super) row: usize,
@@ -29,7 +29,7 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Makes the row with number `row` of a cell.
+    /// Makes row `row`, counted from 0, of a cell (the memory of one batch).
     ///
     /// # Safety
     ///

@@ -17,7 +17,7 @@ use crate::dtype::DType;
 /// field ([`fields`](Self::fields)).
 pub struct RowsMut<'a> {
     layout: &'a Layout,
-    /// The start of the cell.
+    /// The start of the cell, which is the memory of the batch.
     cell: *mut u8,
     /// The number of the next row. Borrowed, because the caller needs it after a panic.
     next: &'a mut usize,

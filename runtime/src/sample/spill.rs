@@ -1,4 +1,5 @@
-//! Heap memory for the items of a column that do not fit in the cell.
+//! Heap memory for the items of a column that do not fit in the cell. A cell is the memory of one
+//! batch, and a column is the memory of one field in it.
 //!
 //! If the columns of a cell may spill, the cell ends with a [`Spill`] for each column that is
 //! packed or padded to the longest sample. A zeroed spill, as in a new cell, means that the items

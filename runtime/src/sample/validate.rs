@@ -11,8 +11,8 @@ impl Layout {
         self.columns.iter().any(|column| column.field.kind != Kind::Fixed || column.field.dtype == DType::Bool)
     }
 
-    /// Returns whether the first `rows` rows of a cell can be read, for any bytes that were written
-    /// there: the ends of rows are within the cell, and each `bool` is 0 or 1.
+    /// Returns whether the first `rows` rows of a cell (the memory of one batch) can be read, for any
+    /// bytes that were written there: the ends of rows are within the cell, and each `bool` is 0 or 1.
     ///
     /// # Safety
     ///

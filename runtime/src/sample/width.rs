@@ -54,8 +54,9 @@ impl RowWidth {
         valid.and_then(|padding| padding.first().copied()).expect("zeros are an element")
     }
 
-    /// Returns the width of the rows before `row`, which have these lengths. If the state is one
-    /// that no row can have written, the width is too large for any batch.
+    /// Returns the width of the rows before `row`, which have these lengths. If this
+    /// `RowWidth` has values that no row can have written (another process may have overwritten it),
+    /// the returned width is too large for any batch.
     #[inline]
     pub(super) fn before(&self, row: usize, lengths: &[i64]) -> WidthBefore {
         if row == 0 {

@@ -121,8 +121,8 @@ struct Resumed {
 }
 
 /// How much of the list was already distributed when the rest was divided among the current
-/// replicas. This is zero unless the pass is resumed; before, the number of replicas may have
-/// differed.
+/// replicas: nothing, unless the pass is resumed. The number of replicas may have been different
+/// before the pass was interrupted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Distributed {
     /// The position in this replica's pass at which the current share begins.

@@ -213,8 +213,8 @@ mod tests {
         }
     }
 
-    /// SplitMix64's first number from 0 is a published value. The others make sure that the meaning
-    /// of a seed does not change.
+    /// Checks the first number of SplitMix64 with seed 0, which is a published value, and indices of
+    /// some permutations, which must stay the same for the same seed.
     #[test]
     fn the_numbers_do_not_change() {
         assert_eq!(mix(GOLDEN), 0xe220_a839_7b1d_cdaf);

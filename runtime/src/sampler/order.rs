@@ -105,8 +105,8 @@ impl Order {
         }
     }
 
-    /// Replaces this order with an empty table of `u32`, and returns it so that indices can be
-    /// written to it. If it already was such a table, its memory is reused.
+    /// Replaces this order with an empty table of `u32`, and returns the table, to which indices can
+    /// be added. If the order already was such a table, its memory is reused.
     pub fn u32_table(&mut self) -> &mut Vec<u32> {
         if !matches!(self, Self::U32(_)) {
             *self = Self::U32(Vec::new());
@@ -116,8 +116,8 @@ impl Order {
         table
     }
 
-    /// Replaces this order with an empty table of `u64`, and returns it so that indices can be
-    /// written to it. If it already was such a table, its memory is reused.
+    /// Replaces this order with an empty table of `u64`, and returns the table, to which indices can
+    /// be added. If the order already was such a table, its memory is reused.
     pub fn u64_table(&mut self) -> &mut Vec<u64> {
         if !matches!(self, Self::U64(_)) {
             *self = Self::U64(Vec::new());
