@@ -113,7 +113,7 @@ where
 }
 
 /// Reads samples of concatenated datasets. `locate` returns the dataset that a sample is in, and
-/// its index there. `read` reads a run of samples that follow each other in one dataset.
+/// its index there. `read` reads a run: consecutive samples of the batch that are in one dataset.
 pub(super) fn read_runs(
     indices: &[usize],
     cx: &mut Context,

@@ -96,7 +96,7 @@ impl<D: Dataset> Subset<D> {
     /// Selects the samples of `dataset` in this order, which is shared, and may be
     /// [computed](Order::computed) instead of a table.
     ///
-    /// Its indices are not checked here: one that is not below the dataset's length is an error when it is read.
+    /// The indices of `order` are not checked here: one that is not below the dataset's length is an error when it is read.
     ///
     /// ```
     /// use slotline::Dataset;
@@ -148,8 +148,8 @@ impl<D> Subset<D> {
         &self.dataset
     }
 
-    /// Selects the samples with the same indices from another dataset. Those that it does not have are errors when they are
-    /// read.
+    /// Selects the samples with the same indices from another dataset. An index that `dataset` does not have is an
+    /// error when it is read.
     pub fn of<E>(&self, dataset: E) -> Subset<E> {
         Subset { dataset, table: self.table.clone(), range: self.range.clone() }
     }

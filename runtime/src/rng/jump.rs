@@ -39,7 +39,7 @@ pub(super) fn jump(state: &[u32; BLOCK], words: u64) -> [u32; BLOCK] {
 
 /// Returns the exponents of the characteristic polynomial that are below its degree.
 fn characteristic() -> Vec<usize> {
-    // With u = t^624 + t^397 and v = t^623 + t^396, and the bits a0, a1, ... of the matrix from the
+    // With u = t^624 + t^397 and v = t^623 + t^396, and the bits a0, a1, ... of `MATRIX`, from the
     // lowest one on, the polynomial is u v^31 + a0 u v^30 + ... + a30 u + a31.
     let times = |polynomial: &[bool], high: usize, low: usize, constant: bool| {
         let mut product = vec![false; polynomial.len() + high];

@@ -245,7 +245,8 @@ impl<'a> Columns<'a> {
         (data, self.ends(column))
     }
 
-    /// Takes the fields of the next [run](super::Fields::run), or all remaining fields if no run begins here.
+    /// Takes the fields of the next [run](super::Fields::named_run) (a group of fields that are read together), or all
+    /// remaining fields if no run begins here.
     pub(crate) fn take_run(&mut self) -> Columns<'a> {
         let left = self.columns.get(self.next..).unwrap_or_default();
         let run = left.first().map_or(0, |column| column.field.run);

@@ -231,8 +231,8 @@ fn long_rows_written_past_the_caches_are_those_written_through_them() {
     let rows: Vec<Vec<u8>> = (0..3).map(|row| (0..LEN).map(|i| (row * 13 + i * 7 % 251) as u8).collect()).collect();
     let mut cell = TestCell::new(&(rows[0].as_slice(), 0_i64), rows.len());
     cell.layout.streaming = true;
-    // From last to first, so that a row that is written beyond its end would change one that was
-    // written before.
+    // Write the rows from last to first, so that writing beyond the end of a row would change a row
+    // that is already written.
     for (i, row) in rows.iter().enumerate().rev() {
         cell.write(i, (row.as_slice(), i as i64)).unwrap();
     }

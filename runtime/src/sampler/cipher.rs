@@ -1,7 +1,7 @@
 //! Random order that is computed, without a table of indices.
 //!
 //! [`RandomSampler`](super::RandomSampler) needs 4 bytes for each sample, and time to shuffle them
-//! before a pass can start. This sampler draws one number from the generator for each pass, and
+//! before a pass can start. [`CipherSampler`] draws one number from the generator for each pass, and
 //! computes each index when it is needed; see [`Cipher`].
 
 use std::ops::Range;

@@ -184,8 +184,8 @@ impl DistributedSampler {
     }
 
     /// Makes a sampler that distributes the order of another sampler: replica r of R replicas
-    /// visits entries r, r + R, r + 2R, … of that order. So the batches with one number of all
-    /// replicas together are a contiguous piece of the order.
+    /// visits entries r, r + R, r + 2R, … of that order. So the batches that have the same
+    /// number on all replicas are, together, a contiguous piece of the order.
     ///
     /// Each pass is drawn with a generator of seed + epoch in place of the default one, so that all
     /// replicas draw the same order. If the other sampler has a generator of its own, that must be
