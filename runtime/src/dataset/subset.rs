@@ -96,7 +96,8 @@ impl<D: Dataset> Subset<D> {
     /// Selects the samples of `dataset` in this order, which is shared, and may be
     /// [computed](Order::computed) instead of a table.
     ///
-    /// The indices of `order` are not checked here: one that is not below the dataset's length is an error when it is read.
+    /// The indices of `order` are not checked here: one that is not below the dataset's length is an
+    /// error when it is read.
     ///
     /// ```
     /// use slotline::Dataset;
