@@ -2,9 +2,9 @@
 //!
 //! The order of a pass is known when it begins. Threads walk through it ahead of the loader, and
 //! ask the system for the bytes of each sample, so that a disk has many requests at a time. They
-//! stay ahead by at most a budget of bytes, which they compute from the mean size of a sample and
-//! the number of samples that were read ([`ReadCounters`]). While they are far enough ahead, one of
-//! them checks every [`LOOK`] whether they still are.
+//! stay ahead of the samples that were read ([`ReadCounters`]) by at most a number of bytes, which
+//! is estimated from the mean size of a sample. While they are that far ahead, one of them checks
+//! every [`LOOK`] whether they still are.
 //!
 //! Asking for bytes that are in memory already is wasted work. So after [`RESIDENT_RUN`] samples in
 //! a row whose bytes are in memory, the threads ask for only one sample in [`SAMPLED_EVERY`], until
@@ -142,7 +142,7 @@ struct Shared {
     pass: Mutex<Option<Arc<Pass>>>,
     begun: Condvar,
     closed: AtomicBool,
-    /// How long a thread that is far enough ahead sleeps.
+    /// How long a thread that has reached the maximum distance sleeps.
     pause: Duration,
     read: Arc<ReadCounters>,
 }
@@ -162,8 +162,8 @@ struct Pass {
 }
 
 impl Ahead {
-    /// Starts threads that stay at most `budget` bytes ahead. `request` asks for the bytes of a
-    /// sample by its index, and `send` sends these requests.
+    /// Starts threads that stay at most `budget` bytes ahead of the samples that were read.
+    /// `request` asks for the bytes of a sample by its index, and `send` sends these requests.
     pub(crate) fn start(
         threads: usize,
         budget: u64,
@@ -241,7 +241,7 @@ impl Shared {
         }
     }
 
-    /// Whether the bytes that were asked for and not read yet are within the budget.
+    /// Whether the bytes that were asked for and not read yet are fewer than `budget`.
     fn may_go_on(&self, pass: &Pass) -> bool {
         let ahead = pass.taken.load(Ordering::Relaxed).saturating_sub(self.read.samples());
         let mean = pass.bytes.load(Ordering::Relaxed) / pass.asked.load(Ordering::Relaxed).max(1);

@@ -227,7 +227,7 @@ impl OpenOptions {
         self
     }
 
-    /// Gives batches `times` the room for bytes, texts and lists. See [`Records::room`].
+    /// Gives batches `times` times as much room for bytes, texts and lists. See [`Records::room`].
     pub fn room(mut self, times: usize) -> Self {
         self.set.room = Some(times);
         self
@@ -330,12 +330,12 @@ impl Settings {
         Options { set: self.clone(), format: PhantomData }
     }
 
-    /// Returns these settings in the form for Arrow files.
+    /// Returns these settings for Arrow files, which `map_arrow` maps, too.
     pub(crate) fn of_arrow(&self) -> Self {
         Self { maps: self.maps || self.maps_arrow, ..self.clone() }
     }
 
-    /// Calls `open` with these options for the requests that it makes.
+    /// Calls `open`, whose requests to servers then use these options.
     pub(crate) fn limited<T>(&self, open: impl FnOnce() -> T) -> T {
         #[cfg(feature = "remote")]
         if let Some(requests) = self.requests {

@@ -1,5 +1,5 @@
-//! [`PartCache`]: parts of files that are unpacked or decoded as a whole when they are first
-//! needed, and kept in memory up to a limit.
+//! [`PartCache`]: parts of files, such as row groups, that are unpacked or decoded as a whole when
+//! they are first needed, and kept in memory up to a limit.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -67,8 +67,8 @@ struct Held {
 }
 
 impl<T, S> PartCache<T, S> {
-    /// Creates a cache for `parts` parts that keeps up to `limit` bytes, and at least the last
-    /// part.
+    /// Creates a cache for `parts` parts that keeps up to `limit` bytes, and always the part that
+    /// was made last.
     pub(crate) fn new(parts: usize, limit: u64) -> Self {
         Self { limit, process: Process::this(), own: Parts::new(parts), forked: OnceLock::new() }
     }

@@ -133,7 +133,8 @@ impl FieldKind {
         kind
     }
 
-    /// Returns the value that replaces a missing one if missing values are zeros.
+    /// Returns the value that replaces a missing one if
+    /// `missing_as_zero` is set.
     pub(crate) fn zero(&self) -> io::Result<Value<'static>> {
         let items = match self {
             Self::Number(_) => 1,
@@ -345,7 +346,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the bytes of field `i`, like [`bytes`](Self::bytes).
+    /// Returns the bytes of field `i`, like [`bytes`](Self::bytes), or `None` if there is no such
+    /// field.
     pub fn value(&self, i: usize) -> Option<&[u8]> {
         match &self.values {
             Values::Listed(values) => values.get(i).map(Value::bytes),

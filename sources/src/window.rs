@@ -57,7 +57,7 @@ impl Progress {
     }
 }
 
-/// A file, with a part of it in memory.
+/// A reader of a file that keeps a part of it in memory.
 #[derive(Debug)]
 pub(crate) struct Window<'a> {
     files: &'a Files,

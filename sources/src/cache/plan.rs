@@ -32,13 +32,13 @@ struct Uses {
 /// The state of a file in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It is not in the cache and may be fetched.
+    /// The file is not in the cache and may be fetched.
     Absent,
-    /// It is not in the cache and can't be fetched.
+    /// The file is not in the cache and can't be fetched.
     Refused,
-    /// It is being fetched.
+    /// The file is being fetched.
     Coming,
-    /// It is in the cache.
+    /// The file is in the cache.
     Held,
 }
 

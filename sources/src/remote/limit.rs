@@ -59,8 +59,8 @@ struct State {
     full: usize,
     bytes: u64,
     time: Duration,
-    /// The limit before it was doubled, and its rate in bytes/s. `None` if it is decided whether
-    /// the doubled limit is faster.
+    /// The limit before it was doubled, and its rate in bytes/s; `None` while no doubled limit is
+    /// being tried.
     before: Option<(usize, f64)>,
     /// How many more windows must pass before the limit may be doubled, and the length of the pause
     /// after the next doubling that is not faster.

@@ -445,7 +445,7 @@ impl Remote {
         }
         let bytes = if self.is_here() { self.fetched.take(key, || self.send()) } else { None };
         let bytes = match bytes {
-            // If the request has failed, it is repeated: it may have been long ago.
+            // If the request has failed, it is repeated, since the failure may have been long ago.
             Some(Ok(bytes)) => bytes,
             Some(Err(_)) | None => {
                 let connection = if self.is_here() { &self.connection } else { self.forked()? };

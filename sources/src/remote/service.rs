@@ -37,10 +37,11 @@ const MAX_REDIRECTS: usize = 10;
 /// The headers that are sent to another host.
 const HARMLESS: [&str; 4] = ["accept", "if-match", "range", "user-agent"];
 
-/// The maximum number of bytes of an error and of a list, and the maximum number of characters of
-/// an error that are quoted.
+/// The maximum number of bytes of an error.
 const MAX_ERROR: usize = 16 << 10;
+/// The maximum number of bytes of a list.
 const MAX_LIST: usize = 64 << 20;
+/// The maximum number of characters of an error that are quoted.
 const QUOTED: usize = 200;
 
 /// A factory of clients that count failed connections.

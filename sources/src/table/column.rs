@@ -23,7 +23,7 @@ use crate::{FieldKind, decimal};
 /// Some rows of a table: a column for each of its fields.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    /// The number of the table, and the number of the part in the table.
+    /// The number of the table, and the number of the part (row group or batch) in the table.
     pub(super) name: (u64, usize),
     columns: Vec<Column>,
     /// The size of the memory that it takes, in bytes.

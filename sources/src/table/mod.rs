@@ -69,8 +69,9 @@ use crate::{CapacityHint, Error, Format, Input, Options, Record, RecordFields, R
 
 const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
 
-/// The smallest recorded size, in bytes, that is used to compute the growth of a part. The growth
-/// of smaller parts says little about that of larger ones.
+/// The smallest recorded size of a part, in bytes, that is used to compute its growth: the ratio of
+/// its decoded size to the recorded one. The growth of smaller parts says little about that of
+/// larger ones.
 const SMALL: u64 = 64 << 10;
 
 /// The number of rows that are examined to choose the capacity of columns without a fixed length.
@@ -112,7 +113,7 @@ pub struct Table {
     number: u64,
 }
 
-/// A part of a table: rows that are decoded together.
+/// A part of a table: rows that are decoded together, such as a row group or a record batch.
 struct Part {
     /// The number of the file, and of the row group or batch in it.
     file: usize,
@@ -121,7 +122,7 @@ struct Part {
     /// The approximate size of the decoded part in bytes, according to the file.
     size: u64,
     /// The number of steps in which the chosen columns are decoded: one for each column, or one for
-    /// all.
+    /// all columns together.
     steps: usize,
     decode: Box<dyn Decode>,
 }
@@ -375,7 +376,7 @@ fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let files = state.get("_data_files").and_then(|files| files.as_array()).ok_or_else(|| wrong("no _data_files"))?;
     let name = |file: &serde_json::Value| {
         let name = file.get("filename").and_then(|name| name.as_str());
-        // It must be a file name, not a path.
+        // The state file must give a file name, not a path.
         let name = name.filter(|name| !name.contains('/') && !matches!(*name, "" | "." | ".."));
         Ok(below(folder, name.ok_or_else(|| wrong("a data file without a name in the folder"))?))
     };
@@ -383,7 +384,7 @@ fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 impl Table {
-    /// Opens files, folders that `save_to_disk` wrote, and patterns, with the
+    /// Opens files, folders that Hugging Face's `save_to_disk` wrote, and patterns, with the
     /// [default options](TableOptions).
     ///
     /// # Errors

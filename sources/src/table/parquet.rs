@@ -179,8 +179,8 @@ impl Rows {
         (u128::from(all) * self.rows.len() as u128 / rows) as u64
     }
 
-    /// Calls `each` with the ranges of a column's pages that contain these rows, and with the range
-    /// of the dictionary.
+    /// Calls `each` with the ranges of a column's pages that contain the rows of this part, and
+    /// with the range of the dictionary.
     fn pages(&self, column: usize, file_len: u64, each: &mut dyn FnMut(Span)) {
         let metadata = self.of.metadata.metadata();
         let chunk = metadata.row_group(self.group).column(column);

@@ -67,7 +67,7 @@ pub struct TfRecord {
     fields: RecordFields,
     steps: Vec<Step>,
     /// Whether the fields are all fields of the first records, so that later records must not have
-    /// others.
+    /// any other field.
     all: bool,
     missing_as_zero: bool,
     check: bool,

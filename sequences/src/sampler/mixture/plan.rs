@@ -19,11 +19,11 @@ pub(super) struct Plan {
 
 #[derive(Debug)]
 struct Source {
-    /// The number of the source.
+    /// The number of the source in the mixture.
     number: u64,
-    /// The index of its first sample in the concatenated dataset.
+    /// The index of the source's first sample in the concatenated dataset.
     start: usize,
-    /// The number of its samples, at least 1.
+    /// The number of the source's samples, at least 1.
     len: usize,
 }
 

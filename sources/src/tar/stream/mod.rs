@@ -81,7 +81,7 @@ pub struct TarStream {
     fields: RecordFields,
     sources: Vec<Source>,
     /// Whether the fields are all fields of the first samples, so that later samples must not have
-    /// others.
+    /// any other field.
     all: bool,
     skip_incomplete: bool,
     missing_end: bool,
@@ -409,7 +409,7 @@ impl IterableDataset for TarStream {
 
     fn next<'a>(&'a self, cursor: &'a mut StreamCursor, cx: &'a mut Context) -> Result<Option<Record<'a>>, BoxError> {
         if cursor.seed.is_none() {
-            // This must be the same for all workers of a pass.
+            // The pass's seed must be the same for all workers of a pass.
             let base = cursor.worker.map(|worker| worker.seed().wrapping_sub(worker.id() as u64));
             let base = base.unwrap_or_else(|| cx.rng().next_u64());
             let seed = slotline::sampler::digest([base, cx.epoch().into()]);
