@@ -69,7 +69,7 @@ pub enum ImageError {
     TooLargeBetween {
         /// The height and width of the decoded picture.
         picture: [usize; 2],
-        /// Its height and width between the transforms.
+        /// The height and width of the picture between the two transforms.
         between: [usize; 2],
         /// The maximum number of pixels.
         limit: usize,
@@ -87,7 +87,7 @@ pub enum ImageError {
         transform: &'static str,
         /// The name of the parameter.
         parameter: &'static str,
-        /// Its value, and what is wrong with it.
+        /// The value of the parameter, and what is wrong with it.
         message: String,
     },
     /// A text could not be parsed as a list of transforms.
@@ -95,7 +95,7 @@ pub enum ImageError {
     Text {
         /// The position of the wrong character, from 1.
         character: usize,
-        /// What is wrong there, and what is allowed.
+        /// What is wrong at this character, and what is allowed there.
         message: String,
     },
     /// The picture is too small for a transform.

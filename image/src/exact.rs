@@ -288,7 +288,7 @@ pub(crate) struct Resampler {
     taps: [Taps; 2],
     rows: Vec<u8>,
     row: Vec<u8>,
-    /// The columns of a pass that resizes nothing: each where it is in a row of the source.
+    /// For a pass that resizes nothing, the position of each column in a row of the source.
     columns: Vec<usize>,
 }
 

@@ -91,7 +91,7 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// Returns the options with their names in text.
+    /// Returns each option, with the name that it has when a pipeline is written as text.
     pub(crate) fn options(&mut self) -> [(&'static str, &mut bool); 5] {
         let Self { exif, reduced, strict, check, exact } = self;
         [("exif", exif), ("reduced", reduced), ("strict", strict), ("check", check), ("exact", exact)]
@@ -232,7 +232,7 @@ impl Pipeline<u8> {
 pub(crate) struct Job<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) choice: Choice<'a>,
-    /// Whether the whole file is checked, if the pipeline does so.
+    /// Whether the whole file is checked. This has no effect if the pipeline does not check files.
     pub(crate) check: bool,
 }
 

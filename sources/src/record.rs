@@ -133,8 +133,7 @@ impl FieldKind {
         kind
     }
 
-    /// Returns the value that replaces a missing one if
-    /// `missing_as_zero` is set.
+    /// Returns the value that replaces a missing one if `missing_as_zero` is set.
     pub(crate) fn zero(&self) -> io::Result<Value<'static>> {
         let items = match self {
             Self::Number(_) => 1,

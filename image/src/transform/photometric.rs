@@ -102,7 +102,8 @@ impl Configure for ColorJitter {
     }
 }
 
-/// An argument that is a range, or the distance of both ends from a middle.
+/// An argument that is a range, or one number: the distance of both ends of the range from
+/// `MIDDLE`.
 struct Around<const MIDDLE: u8>([f64; 2]);
 
 impl<const MIDDLE: u8> Value for Around<MIDDLE> {

@@ -36,8 +36,8 @@ pub struct PackingOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Long {
-    /// Cut it into pieces of the bin's capacity, and a rest that is packed like a document. No
-    /// token is lost.
+    /// Cut the document into pieces of the bin's capacity and a rest, which is packed like a
+    /// document. No token is lost.
     #[default]
     Split,
     /// Return [`PackingError::TooLong`], which names the document.
@@ -65,7 +65,7 @@ pub enum PackingError {
     TooLong {
         /// The document, counted from 0.
         document: usize,
-        /// The number of its tokens.
+        /// The number of tokens of the document.
         length: usize,
         /// The capacity of a bin.
         capacity: usize,

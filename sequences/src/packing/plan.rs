@@ -42,7 +42,7 @@ struct Stored {
 pub struct Piece {
     /// The document, counted from 0.
     pub document: usize,
-    /// The range of its tokens that are in the bin.
+    /// The range of the document's tokens that are in the bin.
     pub tokens: Range<usize>,
 }
 
@@ -155,7 +155,7 @@ pub(super) fn plan(
     let epochs = options.check()?;
     let lengths = lengths.into_iter().enumerate();
     let check = |(document, length)| {
-        // In concatenated documents, any length is allowed.
+        // Concatenated documents may have any length.
         if fits_best {
             options.check_length(document, length)
         } else {
