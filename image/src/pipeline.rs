@@ -99,7 +99,7 @@ impl Reading {
 }
 
 impl PipelineBuilder {
-    /// Adds a transform after the others.
+    /// Adds a transform at the end of the list.
     pub fn then(mut self, transform: impl Into<Transform>) -> Self {
         self.transforms.push(transform.into());
         self
@@ -483,8 +483,8 @@ impl<T: Pixel> Pipeline<T> {
     ///
     /// # Errors
     ///
-    /// Those of [`decode`](Self::decode). Also fails if the draw does not fit the pipeline or the
-    /// picture.
+    /// The errors of [`decode`](Self::decode). Also fails if the draw does not fit the pipeline or
+    /// the picture.
     ///
     /// # Panics
     ///
@@ -512,7 +512,8 @@ impl<T: Pixel> Pipeline<T> {
     ///
     /// # Errors
     ///
-    /// Those of [`decode`](Self::decode). Also fails if the picture is too small for a transform.
+    /// The errors of [`decode`](Self::decode). Also fails if the picture is too small for a
+    /// transform.
     ///
     /// # Panics
     ///

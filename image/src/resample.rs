@@ -33,8 +33,8 @@ pub(crate) struct Plane<'a> {
 #[repr(align(32))]
 struct Column([u16; LANES]);
 
-/// Calls a function that is specialised for the usual numbers of samples per place, with a fallback
-/// for any other number.
+/// Calls a function that is specialised for the usual numbers of samples per row or column of the
+/// result, with a fallback for any other number.
 macro_rules! known {
     ($per:expr, $self:ident.$function:ident::<$lanes:ty $(, $more:tt)*>($($argument:expr),*)) => {
         match $per {

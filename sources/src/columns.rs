@@ -54,8 +54,8 @@ impl<F: Format + ?Sized> View<F> {
     }
 
     /// Creates a view with all fields and additional ones, as listed in `fields`. `starts` are the
-    /// numbers of the first sample of each shard, and the number of all samples. `values` are those
-    /// of the additional fields: one for each shard.
+    /// numbers of the first sample of each shard, and the number of all samples. `values` are the
+    /// values of the additional fields: one for each shard.
     pub(crate) fn with_values(
         inner: Arc<F>,
         fields: RecordFields,

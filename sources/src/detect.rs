@@ -63,8 +63,8 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// Those of [`TarOptions::stream`](crate::tar::TarOptions::stream). Also fails if only some of
-    /// several files are compressed tars.
+    /// The errors of [`TarOptions::stream`](crate::tar::TarOptions::stream). Also fails if only
+    /// some of several files are compressed tars.
     #[cfg(feature = "tar")]
     pub fn open_stream(&self, path: impl AsRef<Path>) -> Result<Option<crate::tar::TarStream>, Error> {
         self.set.limited(|| self.set.stream_of(path.as_ref()))

@@ -131,7 +131,7 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
 
     /// Writes the samples at `indices`, each less than the length, into their rows. An
     /// implementation may stop after any number of samples, also before the first.
-    /// [`read`](Self::read) is then called for the others, and returns the errors.
+    /// [`read`](Self::read) is then called for the remaining samples, and returns the errors.
     fn write_many(&self, indices: &[usize], rows: &mut RowsMut<'_>) {
         let _ = (indices, rows);
     }
@@ -439,9 +439,9 @@ impl<F: Format + ?Sized> Records<F> {
     }
 
     /// Writes samples into their rows as [`Format::write_many`] does, and returns how many were
-    /// written, from the first on. The caller must read the others with [`get`](Dataset::get),
-    /// which may return an error, and push them. This is for datasets that make their samples from
-    /// these records.
+    /// written, from the first on. The caller must read the remaining samples with
+    /// [`get`](Dataset::get), which may return an error, and push them. This is for datasets that
+    /// make their samples from these records.
     pub fn write_some(&self, indices: &[usize], rows: &mut RowsMut<'_>) -> usize {
         let (len, left) = (self.format.len(), rows.left());
         if indices.iter().all(|&index| index < len) {

@@ -167,7 +167,8 @@ impl<F: ?Sized> Options<F> {
         self
     }
 
-    /// Sets the extensions of the files in folders of classes; by default those of pictures.
+    /// Sets the extensions of the files in folders of classes; by default the extensions of
+    /// pictures.
     pub fn extensions(mut self, extensions: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.set.extensions = Some(extensions.into_iter().map(Into::into).collect());
         self
@@ -273,8 +274,8 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// Those of [`open`](crate::open). Also fails if there is no field with one of the names, or if
-    /// the format does not support an option.
+    /// The errors of [`open`](crate::open). Also fails if there is no field with one of the names,
+    /// or if the format does not support an option.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
         let mut records = self.set.limited(|| self.set.open_all(path.as_ref()))?;
         if let Some(names) = &self.set.columns {

@@ -9,9 +9,9 @@ use slotline::fork::Process;
 
 use crate::Error;
 
-/// A cache of the decoded parts of a dataset. When it is full, the least recently used parts are
-/// dropped first. A part is made in steps, each of which makes an `S`. All threads that need the
-/// part share its steps.
+/// A cache of the decoded parts of a dataset, such as row groups or shards. When it is full, the
+/// least recently used parts are dropped first. A part is made in steps, each of which makes an
+/// `S`. All threads that need the part share its steps.
 pub(crate) struct PartCache<T, S> {
     limit: u64,
     process: Process,

@@ -197,7 +197,7 @@ impl<'a> PictureRecord<'a> {
     ///
     /// # Panics
     ///
-    /// Those of [`AnyPipeline::decode_seeded`].
+    /// The panics of [`AnyPipeline::decode_seeded`].
     pub fn decode(&self, out: &mut [u8]) -> Result<(), FileError> {
         self.read(|image| image.decode(out)).map_err(|error| self.named(error))
     }

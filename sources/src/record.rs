@@ -290,8 +290,8 @@ enum Values<'a> {
 
 /// Columns in memory that can write a whole row without making a list of its values.
 pub(crate) trait Rows: fmt::Debug + Send + Sync {
-    /// Returns the bytes of a value: those of its elements in the machine's byte order, or those of
-    /// a text.
+    /// Returns the bytes of a value: its elements in the machine's byte order, or the UTF-8 of a
+    /// text.
     fn value(&self, field: usize, row: usize) -> &[u8];
 
     /// Writes all values of a row.
@@ -323,8 +323,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the bytes of a field: those of its elements in the machine's byte order, or those of
-    /// a text. Returns `None` if there is no field with this name.
+    /// Returns the bytes of a field: its elements in the machine's byte order, or the UTF-8 of a
+    /// text. Returns `None` if there is no field with this name.
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.fields.position(name).and_then(|i| self.value(i))
     }

@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Splits the file before the first frame. Like PIL, the first part keeps the transparency, and
+/// Splits the file before the first frame. Like PIL, keeps the transparency in the first part, and
 /// skips other extensions and stray bytes.
 fn split(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (flags, mut at) = (*bytes.get(10)?, 13);

@@ -271,8 +271,8 @@ impl<'a> Reader<'a> {
         Ok(Plain { bytes, warned: warned || segments.skipped })
     }
 
-    /// Reads the header of the scan that begins here, as strictly as libjpeg. Returns `None` if it
-    /// is invalid.
+    /// Reads the header of the scan at the start of `bytes`, as strictly as libjpeg. Returns `None`
+    /// if the header is invalid.
     fn scan(&self, bytes: &[u8]) -> Option<Scan> {
         let &[_, _, high, low, count, ref rest @ ..] = bytes else { return None };
         let len = usize::from(u16::from_be_bytes([high, low]));

@@ -29,8 +29,8 @@ pub struct ColorJitter {
 
 impl ColorJitter {
     /// Creates a transform that draws the factor of brightness from `1 - brightness` (at least 0)
-    /// to `1 + brightness`, those of contrast and saturation likewise, and the rotation of the hue
-    /// from `-hue` to `hue`.
+    /// to `1 + brightness`, the factors of contrast and saturation in the same way, and the
+    /// rotation of the hue from `-hue` to `hue`.
     pub fn new(brightness: f64, contrast: f64, saturation: f64, hue: f64) -> Self {
         let around = |by: f64| [if by <= 1.0 { 1.0 - by } else { 0.0 }, 1.0 + by];
         let [brightness, contrast, saturation] = [brightness, contrast, saturation].map(around);

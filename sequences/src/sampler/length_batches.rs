@@ -88,7 +88,7 @@ pub struct LengthBatchSampler {
     resumed: Resumed,
     /// The batches of the last drawn pass.
     spans: Spans,
-    /// Buffers for the sorted indices, and for the places of batches among them.
+    /// Buffers for the sorted indices, and for the ranges of the batches among them.
     scratch: Scratch,
 }
 

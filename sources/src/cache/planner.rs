@@ -15,8 +15,8 @@ use crate::remote::Remote;
 /// The maximum number of uses of files in a plan.
 const HORIZON: usize = 1 << 18;
 
-/// The number of uses that are added to a plan before the pass begins. The others are added while
-/// it is read.
+/// The number of uses that are added to a plan before the pass begins. The remaining uses are added
+/// while the pass is read.
 const AT_ONCE: usize = 1 << 12;
 
 /// The number of objects that are fetched at the same time.

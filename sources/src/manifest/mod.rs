@@ -260,7 +260,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// Those of [`ManifestOptions::open`].
+    /// The errors of [`ManifestOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Records<Self>, Error> {
         ManifestOptions::new().open(path)
     }

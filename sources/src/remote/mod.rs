@@ -109,8 +109,8 @@ impl RequestOptions {
         self
     }
 
-    /// Calls `open`, and uses these options for everything that it opens, in place of those of an
-    /// enclosing `within`.
+    /// Calls `open`, and uses these options for everything that it opens, instead of the options of
+    /// an enclosing call of `within`.
     pub fn within<T>(self, open: impl FnOnce() -> T) -> T {
         crate::stop::with(&OPTIONS, self, open)
     }
@@ -154,7 +154,8 @@ impl Shared {
     }
 }
 
-/// The number of parts of a whole object that are fetched at the same time.
+/// The number of ranges of an object that are fetched at the same time, if the whole object is
+/// fetched.
 const AT_A_TIME: usize = 4;
 
 /// The objects of a dataset, which were looked up on their servers.
@@ -405,8 +406,8 @@ impl Remote {
         if self.cached().is_some_and(|cached| cached.has(object)) {
             return;
         }
-        // If several samples are read from the same range, the first one takes it out. The others
-        // share the bytes in memory, or make a request.
+        // If several samples are read from the same range, the first of them takes the range out of
+        // the fetched ones. The other samples share the bytes in memory, or make a request.
         self.fetched.add((object, start, len));
     }
 

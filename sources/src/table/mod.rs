@@ -95,7 +95,8 @@ const LOOKED_AT: usize = 256;
 pub struct Table {
     files: Arc<Files>,
     parts: Vec<Part>,
-    /// The number of the first row of each part, and the number of all rows.
+    /// The number of the first row of each part (row group or record batch), and the number of all
+    /// rows.
     starts: Vec<usize>,
     fields: RecordFields,
     /// For each file, the position of each column in its decoded parts.
@@ -389,7 +390,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// Those of [`TableOptions::open`].
+    /// The errors of [`TableOptions::open`].
     pub fn open(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Self>, Error> {
         TableOptions::new().open(paths)
     }
@@ -441,8 +442,8 @@ impl Table {
         decoding(|| self.kept.get(number, steps, decode, chunk_of))
     }
 
-    /// Whether parts are too large to be in memory together: not all of them are there already, and
-    /// they take more than a quarter of the limit.
+    /// Whether parts are too large to be in memory together: not all of them are in memory already,
+    /// and they take more than a quarter of the limit.
     fn are_too_large(&self, parts: &[usize]) -> Result<bool, Error> {
         let size = |part: &&usize| self.parts[**part].size;
         if self.growth.load(Ordering::Relaxed) == 0

@@ -76,7 +76,8 @@ impl File {
         Ok(Self { file, metadata, columns })
     }
 
-    /// Returns the parts of the file, each with these columns.
+    /// Returns the parts of the file (row groups, or ranges of their rows), each with these
+    /// columns.
     pub(super) fn parts(self, files: &Files, leaves: &[Leaf]) -> Result<Vec<Part>, Error> {
         let wrong = |problem: String| Error::in_file(files.path(self.file), problem, DAMAGED);
         let schema = self.metadata.parquet_schema();

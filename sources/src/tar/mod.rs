@@ -104,7 +104,7 @@ impl Tar {
     ///
     /// # Errors
     ///
-    /// Those of [`TarOptions::open`].
+    /// The errors of [`TarOptions::open`].
     pub fn open(paths: impl IntoIterator<Item = impl AsRef<std::path::Path>>) -> Result<Records<Self>, Error> {
         TarOptions::new().open(paths)
     }

@@ -315,7 +315,7 @@ impl TfRecord {
     ///
     /// # Errors
     ///
-    /// Those of [`TfRecordOptions::open`].
+    /// The errors of [`TfRecordOptions::open`].
     pub fn open(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Self>, Error> {
         TfRecordOptions::new().open(paths)
     }

@@ -128,7 +128,7 @@ impl MixtureSampler {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn by_size(lens: impl IntoIterator<Item = usize>) -> Result<Self, SequenceError> {
         let lens: Vec<_> = lens.into_iter().collect();
         let weights: Vec<_> = lens.iter().map(|&len| len as f64).collect();
