@@ -49,9 +49,9 @@ pub(crate) struct ReadCounters(Pages);
 #[derive(Debug, Default)]
 struct Counters {
     samples: AtomicU64,
-    /// The time that reading and decoding took, for the samples that were timed, in nanoseconds;
-    /// and the part of it in which files were read.
+    /// The time that reading and decoding took, for the samples that were timed, in nanoseconds.
     nanos: AtomicU64,
+    /// The part of `nanos` in which files were read.
     reading: AtomicU64,
 }
 
@@ -154,8 +154,9 @@ struct Pass {
     next: AtomicUsize,
     /// The number of samples that were asked for or skipped.
     taken: AtomicU64,
-    /// The number of samples that were asked for, and the number of their bytes.
+    /// The number of samples that were asked for.
     asked: AtomicU64,
+    /// The number of bytes of the samples in `asked`.
     bytes: AtomicU64,
     /// How many samples in a row had their bytes in memory.
     resident_run: AtomicUsize,

@@ -20,15 +20,15 @@ pub(crate) struct View<F: ?Sized> {
     sources: Vec<Source>,
     /// Whether the view's fields can be made without reading the files.
     unread: bool,
-    /// The number of the first sample of each shard, and the number of all samples. Empty if no
-    /// field is a value of shards.
+    /// The index of the first sample of each shard, followed by the number of all samples. Empty if
+    /// no field is a value of shards.
     starts: Vec<usize>,
 }
 
 /// The source of a field of the view.
 #[derive(Debug)]
 enum Source {
-    /// A field of the dataset, by its number.
+    /// A field of the dataset, by its index.
     Field(usize),
     /// A value for each shard, which all samples of the shard have.
     Shards(Vec<Value<'static>>),
@@ -54,8 +54,8 @@ impl<F: Format + ?Sized> View<F> {
     }
 
     /// Creates a view with all fields and additional ones, as listed in `fields`. `starts` are the
-    /// numbers of the first sample of each shard, and the number of all samples. `values` are the
-    /// values of the additional fields: one for each shard.
+    /// indices of the first sample of each shard, followed by the number of all samples. `values`
+    /// are the values of the additional fields: one for each shard.
     pub(crate) fn with_values(
         inner: Arc<F>,
         fields: RecordFields,

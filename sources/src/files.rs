@@ -78,7 +78,7 @@ pub(crate) struct State {
 /// A range of bytes of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The number of the file.
+    /// The index of the file.
     pub file: usize,
     /// The first byte.
     pub start: u64,

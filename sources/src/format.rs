@@ -85,7 +85,7 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
     /// already may be left out.
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span));
 
-    /// Returns the number of the file that contains sample `index`, which must be less than the
+    /// Returns the index of the file that contains sample `index`, which must be less than the
     /// length. By default it is the file of the first [span](Self::spans), so a format that may
     /// leave out spans that are in memory must override this.
     fn file_of(&self, index: usize) -> Option<usize> {
@@ -306,9 +306,9 @@ impl Reading {
     }
 }
 
-/// Returns the number of the part of a dataset (a file, shard or row group) that contains sample
-/// `index`, and the sample's number within the part. `starts` are the numbers of the first sample
-/// of each part, and the number of all samples.
+/// Returns the index of the part of a dataset (a file, shard or row group) that contains sample
+/// `index`, and the sample's index within the part. `starts` are the indices of the first sample of
+/// each part, followed by the number of all samples.
 pub(crate) fn place(starts: &[usize], index: usize) -> (usize, usize) {
     let part = starts.partition_point(|&start| start <= index) - 1;
     (part, index - starts[part])

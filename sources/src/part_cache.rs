@@ -42,7 +42,7 @@ struct Part<T, S> {
 
 /// The work on a part that threads are making.
 struct InProgress<T, S> {
-    /// The number of the next step that no thread has taken.
+    /// The index of the next step that no thread has taken.
     next: AtomicUsize,
     /// The number of bytes that the steps have allocated so far, as they count it.
     spent: AtomicU64,

@@ -36,7 +36,7 @@ use crate::{Error, FieldKind, Format, Record, RecordFields, Records};
 pub struct Pictures {
     records: Records<dyn Format>,
     pipeline: AnyPipeline,
-    /// The number of the field that is the picture.
+    /// The index of the field that is the picture.
     field: usize,
     fields: RecordFields,
     /// A bit for each sample: whether its picture was checked.
@@ -78,7 +78,7 @@ impl Pictures {
         &self.fields
     }
 
-    /// Returns the number of the field with the pictures.
+    /// Returns the index of the field with the pictures.
     pub fn field(&self) -> usize {
         self.field
     }
@@ -110,7 +110,7 @@ impl Pictures {
     }
 }
 
-/// Returns the numbers and names of the fields of bytes.
+/// Returns the indices and names of the fields of bytes.
 fn of_bytes(records: &Records<dyn Format>) -> Vec<(usize, &str)> {
     let fields = records.format().fields().as_slice().iter().enumerate();
     fields.filter(|(_, of)| matches!(of.kind, FieldKind::Bytes(_))).map(|(i, of)| (i, of.name.as_str())).collect()

@@ -95,7 +95,7 @@ impl RecordFields {
         &self.0
     }
 
-    /// Returns the number of the field with this name.
+    /// Returns the index of the field with this name.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.0.iter().position(|field| field.name == name)
     }

@@ -107,7 +107,7 @@ struct Pass {
     shards: Arc<[(usize, usize)]>,
     /// The shards in the order of the pass, each with the position after its last sample.
     order: Vec<(u32, usize)>,
-    /// For each group, the number of the first shard in `order`, and the position after the group.
+    /// For each group, the index of its first shard in `order`, and the position after the group.
     groups: Vec<(usize, usize)>,
 }
 

@@ -43,13 +43,14 @@ struct Shared {
 #[derive(Debug)]
 struct Pass {
     upcoming: Upcoming,
-    /// The next position of the pass to add to the plan, and the number of samples before it.
+    /// The next position of the pass to add to the plan.
     position: usize,
+    /// The number of samples before `position`.
     samples: u64,
     plan: Plan,
-    /// The number of free bytes in the folder (negative if the limit is exceeded), and when it was
-    /// determined.
+    /// The number of free bytes in the folder; negative if the limit is exceeded.
     room: i64,
+    /// When `room` was determined.
     looked: Instant,
 }
 

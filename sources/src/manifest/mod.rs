@@ -73,7 +73,7 @@ pub const SPLIT: &str = "split";
 pub struct Manifest {
     /// The file of each row, or only the manifest if its rows name no files.
     files: Files,
-    /// The number of the field with the bytes of the files, if there is one.
+    /// The index of the field with the bytes of the files, if there is one.
     data: Option<usize>,
     len: usize,
     columns: Vec<Values>,

@@ -262,7 +262,7 @@ impl Column {
         Ok(std::mem::take(&mut self.cells).into_iter().map(text).collect())
     }
 
-    /// Returns the numbers of the column, with the default in place of missing ones.
+    /// Returns the numbers of the column, with the default in place of missing numbers.
     fn fill<T: Copy>(&self, path: &Path, default: Option<T>, number: fn(&Cell) -> Option<T>) -> Result<Vec<T>, Error> {
         let cells = self.cells.iter().enumerate();
         let filled = cells.map(|(row, cell)| {

@@ -12,7 +12,7 @@ const GAP: u64 = 32 << 10;
 /// The maximum number of bytes of a request.
 pub(super) const LONGEST: u64 = 8 << 20;
 
-/// A range of an object: its number, its first byte, and its length.
+/// A range of an object: the object's index, the range's first byte, and its length.
 pub(super) type Key = (usize, u64, u64);
 
 /// The ranges that were asked for, shared by all threads.

@@ -151,7 +151,7 @@ impl<K: std::fmt::Debug + 'static> Sharded<K> {
         Ok(RecordFields::new(fields))
     }
 
-    /// Calls `each` with the number and the bytes of every chosen column of a sample.
+    /// Calls `each` with the index and the bytes of every chosen column of a sample.
     fn split<'a>(
         &self,
         index: usize,

@@ -27,7 +27,7 @@ const AHEAD: usize = 24;
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// The index of the part in [`Gather::parts`]. While [`Gather::new`] has not found all parts,
-    /// it is the part's number in the table.
+    /// it is the part's index in the table.
     part: usize,
     first: usize,
     len: usize,
@@ -41,8 +41,8 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// Finds the parts and rows of samples. `starts` are the numbers of the first sample of each
-    /// part, and the number of all samples.
+    /// Finds the parts and rows of samples. `starts` are the indices of the first sample of each
+    /// part, followed by the number of all samples.
     pub(super) fn new(starts: &[usize], indices: &[usize]) -> Self {
         let mut runs: Vec<Run> = Vec::new();
         for &index in indices {
@@ -65,13 +65,13 @@ impl Gather {
         Self { runs, parts }
     }
 
-    /// Returns the numbers of the parts that are needed, in ascending order.
+    /// Returns the indices, in the table, of the parts that are needed, in ascending order.
     pub(super) fn parts(&self) -> &[usize] {
         &self.parts
     }
 
     /// Writes the rows. Writes none of them if a value is missing that has no default, or if a part
-    /// can't be read. `chunk` decodes a part, given its number in the table. If `apart` is true,
+    /// can't be read. `chunk` decodes a part, given its index in the table. If `apart` is true,
     /// only one decoded part is in memory at a time.
     pub(super) fn write(
         &self,

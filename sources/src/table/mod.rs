@@ -95,8 +95,8 @@ const LOOKED_AT: usize = 256;
 pub struct Table {
     files: Arc<Files>,
     parts: Vec<Part>,
-    /// The number of the first row of each part (row group or record batch), and the number of all
-    /// rows.
+    /// The index of the first row of each part (row group or record batch), followed by the number
+    /// of all rows.
     starts: Vec<usize>,
     fields: RecordFields,
     /// For each file, the position of each column in its decoded parts.
@@ -116,8 +116,9 @@ pub struct Table {
 
 /// A part of a table: rows that are decoded together, such as a row group or a record batch.
 struct Part {
-    /// The number of the file, and of the row group or batch in it.
+    /// The index of the file.
     file: usize,
+    /// The index of the row group or record batch in the file.
     group: usize,
     rows: usize,
     /// The approximate size of the decoded part in bytes, according to the file.

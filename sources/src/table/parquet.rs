@@ -45,7 +45,7 @@ struct Chosen {
     metadata: ArrowReaderMetadata,
     /// The metadata with timestamps of 96 bits as seconds, if there are any.
     seconds: Option<ArrowReaderMetadata>,
-    /// The numbers and the names of the columns, which are decoded separately.
+    /// The indices and the names of the columns, which are decoded separately.
     leaves: Vec<(usize, String)>,
 }
 
@@ -105,8 +105,8 @@ impl File {
     }
 }
 
-/// Returns the number of the column in the file's own schema that corresponds to a column of
-/// Arrow's schema.
+/// Returns the index of the column in the file's own schema that corresponds to a column of Arrow's
+/// schema.
 fn below(schema: &SchemaDescriptor, leaf: &Leaf) -> Option<usize> {
     fn count(of: &Type) -> usize {
         if of.is_group() { of.get_fields().iter().map(|field| count(field)).sum() } else { 1 }

@@ -71,7 +71,7 @@ pub const KEY: &str = "__key__";
 pub struct Tar {
     files: Files,
     shards: Vec<Shard>,
-    /// The number of the first sample of each shard, and the number of all samples.
+    /// The index of the first sample of each shard, followed by the number of all samples.
     starts: Vec<usize>,
     fields: RecordFields,
     sources: Vec<Source>,

@@ -62,7 +62,7 @@ pub struct TfRecord {
     files: Files,
     /// For each file, the positions of the ends of its records.
     ends: Vec<Vec<u64>>,
-    /// The number of the first record of each file, and the number of all records.
+    /// The index of the first record of each file, followed by the number of all records.
     starts: Vec<usize>,
     fields: RecordFields,
     steps: Vec<Step>,

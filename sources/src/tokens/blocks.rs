@@ -66,7 +66,7 @@ pub struct Blocks {
 /// A file of tokens.
 #[derive(Debug)]
 struct Shard {
-    /// The number of the file's first sample.
+    /// The index of the file's first sample in the dataset.
     first: usize,
     /// The position of the first token, in bytes.
     start: u64,

@@ -71,8 +71,8 @@ pub enum Stop {
 /// ```
 ///
 /// [`locate`](slotline::dataset::ConcatDataset::locate) says which dataset a sample is from, as in
-/// this example. To have the number of that dataset as a field of the batch, stack the concatenated
-/// dataset with one that returns the number ([`StackDataset`](slotline::dataset::StackDataset)).
+/// this example. To have the index of that dataset as a field of the batch, stack the concatenated
+/// dataset with one that returns the index ([`StackDataset`](slotline::dataset::StackDataset)).
 ///
 /// | Elsewhere | Here |
 /// |---|---|

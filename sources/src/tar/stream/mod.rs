@@ -21,9 +21,9 @@ use crate::paths::expand;
 use crate::record::CapacityHint;
 use crate::{Error, FieldKind, Record, RecordFields};
 
-/// The number of samples that are read to determine the fields, and the approximate maximum number
-/// of their bytes.
+/// The number of samples that are read to determine the fields.
 const FIRST: usize = 100;
+/// The approximate maximum number of bytes of the samples that are read to determine the fields.
 const FIRST_BYTES: u64 = 16 << 20;
 
 /// The default size of a worker's shuffle buffer, in bytes.
@@ -167,7 +167,7 @@ impl TarStream {
         &self.fields
     }
 
-    /// Returns the numbers of the tars that a worker reads, in order.
+    /// Returns the indices of the tars that a worker reads, in order.
     fn shares(&self, worker: Option<WorkerInfo>, seed: u64) -> Result<Vec<usize>, BoxError> {
         let mut shards = Vec::<u64>::new();
         if self.buffer > 1 {
@@ -342,7 +342,7 @@ fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&
 }
 
 /// A position in the samples of a worker: the index of the tar among the worker's tars, and the
-/// number of the sample in the tar.
+/// index of the sample in the tar.
 #[derive(Clone, Copy, Debug, Default)]
 struct At {
     shard: usize,
@@ -360,13 +360,15 @@ pub struct StreamCursor {
     /// The position that is read next, after `skip` samples were skipped.
     at: At,
     skip: u64,
-    /// The current block, without the samples that were delivered, and the position where it
-    /// begins.
+    /// The current block of the shuffle buffer, without the samples that were delivered.
     block: VecDeque<Sample>,
+    /// The number of samples of the block that were delivered.
     delivered: usize,
+    /// The position of the first sample of the block.
     begin: At,
     /// The next block, which is being read.
     next: Vec<Sample>,
+    /// The position of the first sample of the next block.
     next_begin: At,
     next_bytes: u64,
     is_full: bool,
