@@ -300,9 +300,10 @@ impl<T: Pixel> Pipeline<T> {
     /// [turn this off](crate::Image::check) for a picture whose file was checked before, as
     /// `Pictures` of `slotline-sources` does.
     ///
-    /// It costs time only where the file would not be read completely anyway. For a PNG, these are
-    /// the rows below the crop. For a small crop of a JPEG with `turbo` (unless it is progressive),
-    /// this is a second pass over the bits, which takes up to half of the time of such a crop.
+    /// The check takes time only where the file would not be read completely anyway. For a PNG,
+    /// these are the rows below the crop. For a small crop of a JPEG with `turbo` (unless it is
+    /// progressive), this is a second pass over the bits, which takes up to half of the time of
+    /// such a crop.
     pub fn check(mut self, check: bool) -> Self {
         self.reading.check = check;
         self
@@ -338,7 +339,7 @@ impl<T: Pixel> Pipeline<T> {
     /// Returns the plan for a picture of this size, for a mask or boxes.
     pub(crate) fn followed_plan(&self, choice: Choice<'_>, size: [usize; 2]) -> Result<Plan, ImageError> {
         let plan = self.plan(choice, size)?;
-        // Checked for all transforms, whatever was drawn for this picture.
+        // All transforms are checked, whatever was drawn for this picture.
         let not_followed = self.transforms.iter().find_map(|transform| transform.apply().not_followed());
         match not_followed.or(plan.not_followed) {
             Some(transform) => Err(ImageError::parameter(

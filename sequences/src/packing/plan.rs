@@ -14,8 +14,8 @@ use super::{PackingError, PackingOptions};
 
 /// A plan of bins, each of which has pieces of documents. Made by [`PackingOptions`].
 ///
-/// It depends only on the lengths of the documents and the options. Clones share the plan's memory.
-/// It takes 12 bytes for each piece, and 4 for each bin and each document.
+/// A plan depends only on the lengths of the documents and the options. It takes 12 bytes for each
+/// piece, and 4 for each bin and each document. Clones share this memory.
 #[derive(Clone)]
 pub struct Packing(Arc<Plan>);
 

@@ -2,8 +2,8 @@
 //!
 //! The shards are put in random order and divided into groups of at most `window` shards, whose
 //! sizes are as equal as possible. The groups follow each other, and the samples of each group are
-//! permuted by a [`Cipher`]. So an index is found by two binary searches: over the groups, and over
-//! the shards of a group.
+//! permuted by a [`Cipher`], which needs no table. So an index is found by two binary searches:
+//! over the groups, and over the shards of a group.
 
 use std::num::NonZero;
 use std::ops::Range;

@@ -436,7 +436,7 @@ mod tests {
         let begun = Instant::now();
         assert!(is_written(&folder.path().join("waited.part")));
         assert!(begun.elapsed() < PATIENCE / 4);
-        // SAFETY: it is a child of this process.
+        // SAFETY: `child` is a child of this process.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);

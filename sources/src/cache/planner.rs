@@ -65,8 +65,8 @@ impl Planner {
                 if let Some(remote) = format.files().remote() {
                     shared.go_on(&*format, remote, &read, HORIZON);
                 }
-                // With many objects a round takes long. Sleeping for 20 times as long keeps the
-                // thread's use of a core low.
+                // With many objects, a round of this loop takes long. Sleeping for 20 times as long
+                // keeps the thread's use of a core low.
                 thread::sleep(PAUSE.max(20 * begun.elapsed()));
             }
         };

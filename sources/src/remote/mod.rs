@@ -184,7 +184,7 @@ struct Object {
 /// An object in the listing of a folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
-    /// Its path below the folder.
+    /// The path of the object below the folder.
     pub(crate) name: String,
     object: Object,
 }
@@ -315,7 +315,8 @@ impl Remote {
         let (connection, objects, to) = (self.connection.clone(), self.objects.clone(), cached.clone());
         let fetch = move || {
             to.fetch(object, |add| {
-                // A part waits until the parts before it are written to the disk.
+                // A range that has arrived waits until the ranges before it are written to the
+                // disk.
                 let (send, mut receive) = mpsc::channel(1);
                 let parts = (0..objects[object].len).step_by(LONGEST as usize);
                 let requests = parts.map({
@@ -393,8 +394,8 @@ impl Remote {
         if !self.is_here() {
             return;
         }
-        // Twice the budget, as the sizes of samples vary, and ranges that are needed soon must not
-        // be dropped.
+        // The limit is twice the budget, as the sizes of samples vary, and ranges that are needed
+        // soon must not be dropped.
         self.fetched.begin(budget.saturating_mul(2));
     }
 

@@ -198,8 +198,8 @@ impl Fetched {
             });
             (ranges.pass, waiting)
         };
-        // Sorted by position, in order to find neighbours. The requests are then made in the order
-        // in which their ranges are needed.
+        // The ranges are sorted by position in order to find neighbours. The requests are then made
+        // in the order in which their ranges are needed.
         let mut order: Vec<usize> = (0..waiting.len()).collect();
         order.sort_unstable_by_key(|&i| waiting[i]);
         let mut groups: Vec<(usize, Key, Vec<Key>)> = Vec::new();

@@ -232,7 +232,7 @@ impl Rows {
     }
 
     fn checked(&self, step: usize, mut parts: Parts, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Problem> {
-        // Checked here, as the decoder trusts the sizes in page headers.
+        // The pages are checked here, as the decoder trusts the sizes in their headers.
         let (most, (column, name)) = (limit.saturating_mul(2).max(MIN), &self.of.leaves[step]);
         let group = self.of.metadata.metadata().row_group(self.group);
         let left = most.saturating_sub(spent.load(Ordering::Relaxed));
@@ -342,8 +342,9 @@ impl ChunkReader for FooterReader<'_> {
         let mut bytes = Vec::new();
         let span = Span { file: self.file, start, len: Some(length as u64) };
         self.files.read_into(span, &mut bytes).map_err(|error| ParquetError::External(Box::new(error)))?;
-        // The bytes before the length of the metadata, at the end of the file, are the metadata.
-        // Their parser does not limit its recursion.
+        // The metadata are followed by 8 bytes at the end of the file: their length and the magic
+        // number. The parser of the metadata does not limit its recursion, so their depth is
+        // checked first.
         let is_metadata = start.checked_add(length as u64 + 8) == Some(Length::len(self));
         if is_metadata && thrift::schema_depth(&bytes).is_none_or(|depth| depth > DEEPEST) {
             return Err(ParquetError::General(format!("a damaged schema, or one that is more than {DEEPEST} deep")));

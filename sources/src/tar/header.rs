@@ -75,7 +75,7 @@ struct Extension {
 }
 
 impl Members<Window<'_>> {
-    /// Ends the walk.
+    /// Ends reading, and reports the remaining progress.
     pub(super) fn finish(self) {
         self.window.finish();
     }
