@@ -46,7 +46,7 @@ pub enum ExactSource<'a> {
     Pixels {
         /// The pixels, row by row.
         bytes: &'a [u8],
-        /// The height and width.
+        /// The height and width of the picture, in pixels.
         size: [usize; 2],
         /// The number of bytes of each pixel: 3 for red, green and blue, or 1 for grey.
         channels: usize,

@@ -129,7 +129,8 @@ impl Rows {
                     }
                 }
                 for (place, sums) in sums.iter().enumerate() {
-                    // The position of the first of these bytes in the input of `widen`.
+                    // The position, in the input of `widen`, of the first byte from which `sums`
+                    // was computed.
                     let x = place / 2 * 2 * LANES + place % 2 * HALF;
                     let turned = L::transpose(*sums);
                     for i in 0..HALF {

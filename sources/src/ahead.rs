@@ -32,9 +32,9 @@ const SENT_TOGETHER: usize = 64;
 /// The result of asking for the bytes of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readiness {
-    /// The number of bytes.
+    /// The number of bytes of the sample.
     pub(crate) bytes: u64,
-    /// Whether the bytes were in memory already.
+    /// Whether the bytes were in memory before they were asked for.
     pub(crate) resident: bool,
 }
 

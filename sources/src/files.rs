@@ -80,7 +80,7 @@ pub(crate) struct State {
 pub struct Span {
     /// The index of the file.
     pub file: usize,
-    /// The first byte.
+    /// The position of the first byte in the file.
     pub start: u64,
     /// The number of bytes; `None` for all bytes to the end of the file.
     pub len: Option<u64>,

@@ -83,12 +83,12 @@ impl Pictures {
         self.field
     }
 
-    /// Returns the samples without decoding.
+    /// Returns the dataset of the samples, which does not decode pictures.
     pub fn records(&self) -> &Records<dyn Format> {
         &self.records
     }
 
-    /// Returns the pipeline.
+    /// Returns the pipeline that decodes the pictures.
     pub fn pipeline(&self) -> &AnyPipeline {
         &self.pipeline
     }
@@ -171,7 +171,7 @@ pub struct PictureRecord<'a> {
 }
 
 impl<'a> PictureRecord<'a> {
-    /// Returns the sample without decoding.
+    /// Returns the sample with the picture's bytes, not decoded.
     pub fn record(&self) -> &Record<'a> {
         &self.record
     }

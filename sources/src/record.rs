@@ -76,7 +76,7 @@ pub(crate) fn check_count(name: impl fmt::Display, fields: usize) -> Result<(), 
 pub struct RecordField {
     /// The name, as in the file.
     pub name: String,
-    /// The kind of its values.
+    /// The kind of the field's values.
     pub kind: FieldKind,
 }
 
@@ -309,7 +309,7 @@ impl<'a> Record<'a> {
         Self { fields, values: Values::Row(rows, row) }
     }
 
-    /// Returns the fields.
+    /// Returns the fields of the record.
     pub fn fields(&self) -> &'a RecordFields {
         self.fields
     }

@@ -9,7 +9,7 @@ use crate::format::Format;
 pub(super) struct Reader<'a> {
     gif: gif::Decoder<Chain<Cursor<Vec<u8>>, &'a [u8]>>,
     bytes: &'a [u8],
-    /// The height and the width.
+    /// The height and width of the canvas, in pixels.
     size: [usize; 2],
 }
 

@@ -221,7 +221,7 @@ impl<T: Value + Copy + PartialEq> Value for Both<T> {
 pub struct RandomApply {
     /// The transforms.
     pub transforms: Vec<Transform>,
-    /// The probability (torchvision's default: 0.5).
+    /// The probability of applying the transforms (torchvision's default: 0.5).
     pub p: f64,
 }
 

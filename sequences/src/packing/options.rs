@@ -51,7 +51,7 @@ pub enum PackingError {
     /// The capacity is 0 or too large.
     #[error("packing: capacity is {capacity}; set it to the number of tokens of a row, from 1 to 2^28")]
     Capacity {
-        /// The capacity.
+        /// The capacity that was requested, in tokens.
         capacity: usize,
     },
     /// `epochs` is 0.
@@ -67,7 +67,7 @@ pub enum PackingError {
         document: usize,
         /// The number of tokens of the document.
         length: usize,
-        /// The capacity of a bin.
+        /// The capacity of a bin, in tokens.
         capacity: usize,
     },
     /// There are more documents, pieces or tokens of one document than a plan can have.

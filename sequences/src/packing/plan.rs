@@ -40,7 +40,7 @@ struct Stored {
 /// A piece of a document, or a whole one, in a bin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// The document, counted from 0.
+    /// The index of the document.
     pub document: usize,
     /// The range of the document's tokens that are in the bin.
     pub tokens: Range<usize>,
@@ -195,7 +195,7 @@ fn counted(number: usize, what: &str) -> Result<u32, PackingError> {
     number.ok_or_else(|| PackingError::TooMany { what: what.to_owned() })
 }
 
-/// Reserves memory for more entries.
+/// Reserves memory for `more` entries of a table.
 pub(super) fn reserve<T>(table: &mut Vec<T>, more: usize) -> Result<(), PackingError> {
     let bytes = table.len().saturating_add(more).saturating_mul(size_of::<T>());
     table.try_reserve(more).map_err(|source| PackingError::Memory { bytes, source })

@@ -74,7 +74,7 @@ pub enum SequenceError {
     Buckets {
         /// The sampler's name.
         sampler: &'static str,
-        /// The boundaries.
+        /// The boundaries of the buckets.
         boundaries: Vec<usize>,
         /// The number of batch sizes.
         batch_sizes: usize,

@@ -87,7 +87,7 @@ pub enum ManifestFormat {
     /// Rows of cells that are separated by a delimiter, with quotes as in RFC 4180. The first row
     /// has the names of the columns.
     Csv {
-        /// The byte between cells.
+        /// The byte that separates cells.
         delimiter: u8,
     },
     /// One JSON object in each line.

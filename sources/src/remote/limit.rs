@@ -24,7 +24,7 @@ use super::RequestOptions;
 /// The number of requests that are made before the first one is answered.
 const FIRST: usize = 4;
 
-/// The limit at the beginning.
+/// The limit of concurrent requests at the beginning.
 const BEGIN: usize = 16;
 
 /// The factor by which the rate must grow for a doubled limit to be kept.

@@ -34,7 +34,7 @@ const LATER: Duration = Duration::from_secs(1);
 /// The maximum number of redirects of a request.
 const MAX_REDIRECTS: usize = 10;
 
-/// The headers that are sent to another host.
+/// The headers of a request that are also sent to another host after a redirect.
 const HARMLESS: [&str; 4] = ["accept", "if-match", "range", "user-agent"];
 
 /// The maximum number of bytes of an error.

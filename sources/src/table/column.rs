@@ -27,9 +27,9 @@ pub(super) struct Chunk {
     /// group or batch) in the table.
     pub(super) name: (u64, usize),
     columns: Vec<Column>,
-    /// The size of the memory that it takes, in bytes.
+    /// The size of the memory that the chunk takes, in bytes.
     pub(super) bytes: u64,
-    /// Whether any value is missing.
+    /// Whether any value in the chunk is missing.
     has_missing: bool,
 }
 

@@ -127,7 +127,7 @@ impl Header {
     }
 }
 
-/// Reads a size.
+/// Reads a size, which must not be negative.
 fn size(bytes: &mut Bytes<'_>) -> Option<u64> {
     bytes.int().and_then(|size| u64::try_from(size).ok())
 }

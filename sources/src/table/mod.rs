@@ -116,7 +116,7 @@ pub struct Table {
 
 /// A part of a table: rows that are decoded together, such as a row group or a record batch.
 struct Part {
-    /// The index of the file.
+    /// The index of the file that contains the part.
     file: usize,
     /// The index of the row group or record batch in the file.
     group: usize,

@@ -16,7 +16,7 @@ pub(super) struct Malformed(pub(super) &'static str, pub(super) usize);
 /// The values of one name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Feature<'a> {
-    /// There is no list.
+    /// There is no list of values.
     #[default]
     Empty,
     Bytes(SmallVec<[&'a [u8]; 1]>),

@@ -60,7 +60,7 @@ impl Blend {
 }
 
 fn check(parts: usize) -> Result<(), Error> {
-    // The limit is Megatron's.
+    // Megatron has the same limit.
     if parts == 0 || parts >= 32767 {
         return Err(Error::usage(format!("a blend of {parts} datasets"), "blend from 1 to 32766 of them"));
     }
