@@ -71,7 +71,8 @@ impl AnyPipeline {
     ///
     /// # Errors
     ///
-    /// Those of [`PipelineBuilder::build`]. Also fails if pictures cannot have this element type.
+    /// The errors of [`PipelineBuilder::build`]. Also fails if pictures cannot have this element
+    /// type.
     pub fn new(builder: PipelineBuilder, dtype: DType) -> Result<Self, ImageError> {
         match dtype {
             DType::U8 => builder.build().map(Self::U8),
@@ -139,7 +140,7 @@ impl AnyPipeline {
     ///
     /// # Errors
     ///
-    /// Those of [`Pipeline::decode_seeded`].
+    /// The errors of [`Pipeline::decode_seeded`].
     ///
     /// # Panics
     ///
@@ -184,8 +185,8 @@ impl<'a> AnyImage<'a> {
     ///
     /// # Errors
     ///
-    /// Those of [`Pipeline::decode_seeded`], or of [`Pipeline::decode`] if no
-    /// [random numbers](Self::random) were set.
+    /// The errors of [`Pipeline::decode_seeded`], or of [`Pipeline::decode`] if no [random
+    /// numbers](Self::random) were set.
     ///
     /// # Panics
     ///

@@ -110,7 +110,8 @@ impl AxisMap {
         }
     }
 
-    /// Returns the place that pixel `i` of the result shows, or `None` for the fill colour.
+    /// Returns the place (the index of the resized pixel) that pixel `i` of the result shows, or
+    /// `None` for the fill colour.
     pub(crate) fn of(&self, i: usize) -> Option<usize> {
         let i = if self.mirrored { self.out - 1 - i } else { i } as i64;
         let place = self.at + i;
@@ -129,8 +130,8 @@ impl AxisMap {
         }
     }
 
-    /// Returns the first and the last of the `size` places that the result shows, or `None` if all
-    /// of it is padding.
+    /// Returns the first and the last of the `size` places (resized pixels) that the result shows,
+    /// or `None` if all of the result is padding.
     pub(crate) fn used(&self) -> Option<[usize; 2]> {
         let (from, to) = (self.at, self.at + self.out as i64 - 1);
         let Some([low, high]) = self.bounds else { return Some([from as usize, to as usize]) };
@@ -138,7 +139,7 @@ impl AxisMap {
         match self.padding {
             PaddingMode::Constant if inside[0] > inside[1] => None,
             PaddingMode::Constant => Some(inside.map(|place| place as usize)),
-            // With mirrored padding, any place may be shown.
+            // With mirrored padding, any of the resized pixels may be shown.
             _ => Some([low as usize, high as usize - 1]),
         }
     }

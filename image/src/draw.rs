@@ -46,13 +46,13 @@ pub enum Step {
     Apply(bool),
     /// The crop of `RandomCrop` (in the padded picture) or `RandomResizedCrop`, in pixels.
     Crop {
-        /// The first row.
+        /// The first row of the crop.
         top: usize,
-        /// The first column.
+        /// The first column of the crop.
         left: usize,
-        /// The number of rows.
+        /// The number of rows of the crop.
         height: usize,
-        /// The number of columns.
+        /// The number of columns of the crop.
         width: usize,
     },
     /// The operations of a transform of colours, in the order in which they are applied.

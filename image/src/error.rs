@@ -12,7 +12,7 @@ pub enum ImageError {
     /// The bytes do not start like a picture of a known format.
     #[error("expected a JPEG, PNG, WebP, GIF or BMP picture, found {found}; {advice}")]
     Unknown {
-        /// What the bytes look like.
+        /// A description of what the bytes look like.
         found: String,
         /// What the user can do about it.
         advice: &'static str,
@@ -69,7 +69,7 @@ pub enum ImageError {
     TooLargeBetween {
         /// The height and width of the decoded picture.
         picture: [usize; 2],
-        /// Its height and width between the transforms.
+        /// The height and width of the picture between the two transforms.
         between: [usize; 2],
         /// The maximum number of pixels.
         limit: usize,
@@ -77,17 +77,17 @@ pub enum ImageError {
     /// There is not enough memory for the decoded picture.
     #[error("cannot allocate the {bytes} bytes of a decoded picture; use fewer workers or smaller pictures")]
     Memory {
-        /// The requested size, in bytes.
+        /// The size of the memory that was requested, in bytes.
         bytes: usize,
     },
     /// A parameter is invalid, or does not fit the other transforms of the pipeline.
     #[error("{transform}: {parameter} {message}")]
     Parameter {
-        /// The transform, or `Pipeline`.
+        /// The name of the transform, or `Pipeline`.
         transform: &'static str,
         /// The name of the parameter.
         parameter: &'static str,
-        /// Its value, and what is wrong with it.
+        /// The value of the parameter, and what is wrong with it.
         message: String,
     },
     /// A text could not be parsed as a list of transforms.
@@ -95,13 +95,13 @@ pub enum ImageError {
     Text {
         /// The position of the wrong character, from 1.
         character: usize,
-        /// What is wrong there, and what is allowed.
+        /// What is wrong at this character, and what is allowed there.
         message: String,
     },
     /// The picture is too small for a transform.
     #[error("{transform}: a picture of {width} × {height} pixels is too small; {advice}")]
     TooSmall {
-        /// The transform.
+        /// The name of the transform.
         transform: &'static str,
         /// The width of the picture that the transform gets, in pixels.
         width: usize,
@@ -130,7 +130,7 @@ pub enum ImageError {
     /// A [`Draw`](crate::Draw) does not belong to the pipeline or to the picture.
     #[error("the draw does not fit: {message}")]
     Draw {
-        /// What does not fit.
+        /// A description of what does not fit.
         message: String,
     },
 }

@@ -141,7 +141,7 @@ impl Taps {
         weights.reserve_exact(per);
         let [from, to] = map.used().map_or([0; 2], |[first, last]| [first, last + 1]);
         if filter == Resampling::Nearest {
-            // Pillow computes the places by repeated addition.
+            // Pillow computes the positions by repeated addition.
             let sums = std::iter::successors(Some(scale * 0.5), |at| Some(at + scale));
             weights.reserve_exact(to - from);
             weights.extend(sums.skip(from).take(to - from));
@@ -232,7 +232,7 @@ impl<'a> Source<'a> {
         [0, 1, 2].map(|c| self.samples[at + c * self.channel])
     }
 
-    /// Creates an upright copy of the part of a picture that is in the window.
+    /// Creates an upright copy of the part of a picture that is in this window.
     pub(crate) fn upright<'o>(
         &self,
         orientation: Orientation,
@@ -288,7 +288,7 @@ pub(crate) struct Resampler {
     taps: [Taps; 2],
     rows: Vec<u8>,
     row: Vec<u8>,
-    /// The columns of a pass that resizes nothing: each where it is in a row of the source.
+    /// For a pass that resizes nothing, the position of each column in a row of the source.
     columns: Vec<usize>,
 }
 

@@ -13,7 +13,7 @@ use crate::scratch;
 /// A list of steps for one picture, whose results are bit for bit those of torchvision's functions
 /// for PIL images, with Pillow 13.
 ///
-/// It is for programs that draw random numbers themselves; others use a
+/// This is for programs that draw random numbers themselves; others use a
 /// [`Pipeline`](crate::Pipeline). Each method adds a step. Consecutive steps are combined where
 /// that does not change the result.
 ///
@@ -46,7 +46,7 @@ pub enum ExactSource<'a> {
     Pixels {
         /// The pixels, row by row.
         bytes: &'a [u8],
-        /// The height and width.
+        /// The height and width of the picture, in pixels.
         size: [usize; 2],
         /// The number of bytes of each pixel: 3 for red, green and blue, or 1 for grey.
         channels: usize,

@@ -1,5 +1,5 @@
-//! The operations of a plan that move pixels, one by one: which pixel of a mask comes to a place,
-//! and where a box moves to.
+//! The operations of a plan that move pixels, one by one: which pixel of a mask moves to which
+//! position, and where a box moves to.
 //!
 //! For pictures, which are resized with a filter, several operations can be
 //! [combined](crate::axis_map). Masks take the nearest pixel, and taking the nearest pixel twice

@@ -109,14 +109,15 @@ pub enum Mix {
     None,
     /// Pictures are blended.
     MixUp {
-        /// The weight of the picture itself, from 0 to 1. The other picture has the rest.
+        /// The weight of the picture itself, from 0 to 1. The weight of the other picture is 1 -
+        /// `lambda`.
         lambda: f64,
     },
     /// A rectangle is replaced.
     CutMix {
-        /// The range of its rows.
+        /// The range of the rectangle's rows.
         rows: [usize; 2],
-        /// The range of its columns.
+        /// The range of the rectangle's columns.
         columns: [usize; 2],
     },
 }

@@ -91,7 +91,7 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// Returns the options with their names in text.
+    /// Returns each option, with the name that it has when a pipeline is written as text.
     pub(crate) fn options(&mut self) -> [(&'static str, &mut bool); 5] {
         let Self { exif, reduced, strict, check, exact } = self;
         [("exif", exif), ("reduced", reduced), ("strict", strict), ("check", check), ("exact", exact)]
@@ -99,7 +99,7 @@ impl Reading {
 }
 
 impl PipelineBuilder {
-    /// Adds a transform after the others.
+    /// Adds a transform at the end of the list.
     pub fn then(mut self, transform: impl Into<Transform>) -> Self {
         self.transforms.push(transform.into());
         self
@@ -232,7 +232,7 @@ impl Pipeline<u8> {
 pub(crate) struct Job<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) choice: Choice<'a>,
-    /// Whether the whole file is checked, if the pipeline does so.
+    /// Whether the whole file is checked. This has no effect if the pipeline does not check files.
     pub(crate) check: bool,
 }
 
@@ -300,9 +300,10 @@ impl<T: Pixel> Pipeline<T> {
     /// [turn this off](crate::Image::check) for a picture whose file was checked before, as
     /// `Pictures` of `slotline-sources` does.
     ///
-    /// It costs time only where the file would not be read completely anyway. For a PNG, these are
-    /// the rows below the crop. For a small crop of a JPEG with `turbo` (unless it is progressive),
-    /// this is a second pass over the bits, which takes up to half of the time of such a crop.
+    /// The check takes time only where the file would not be read completely anyway. For a PNG,
+    /// these are the rows below the crop. For a small crop of a JPEG with `turbo` (unless it is
+    /// progressive), this is a second pass over the bits, which takes up to half of the time of
+    /// such a crop.
     pub fn check(mut self, check: bool) -> Self {
         self.reading.check = check;
         self
@@ -338,7 +339,7 @@ impl<T: Pixel> Pipeline<T> {
     /// Returns the plan for a picture of this size, for a mask or boxes.
     pub(crate) fn followed_plan(&self, choice: Choice<'_>, size: [usize; 2]) -> Result<Plan, ImageError> {
         let plan = self.plan(choice, size)?;
-        // Checked for all transforms, whatever was drawn for this picture.
+        // All transforms are checked, whatever was drawn for this picture.
         let not_followed = self.transforms.iter().find_map(|transform| transform.apply().not_followed());
         match not_followed.or(plan.not_followed) {
             Some(transform) => Err(ImageError::parameter(
@@ -483,8 +484,8 @@ impl<T: Pixel> Pipeline<T> {
     ///
     /// # Errors
     ///
-    /// Those of [`decode`](Self::decode). Also fails if the draw does not fit the pipeline or the
-    /// picture.
+    /// The errors of [`decode`](Self::decode). Also fails if the draw does not fit the pipeline or
+    /// the picture.
     ///
     /// # Panics
     ///
@@ -512,7 +513,8 @@ impl<T: Pixel> Pipeline<T> {
     ///
     /// # Errors
     ///
-    /// Those of [`decode`](Self::decode). Also fails if the picture is too small for a transform.
+    /// The errors of [`decode`](Self::decode). Also fails if the picture is too small for a
+    /// transform.
     ///
     /// # Panics
     ///

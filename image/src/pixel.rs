@@ -13,8 +13,8 @@ pub trait Pixel: Element + Run {}
 
 /// The operations that a [`Pixel`] needs.
 pub(crate) trait Run: Number {
-    /// Runs [`Pipeline::run_here`]. Being implemented for each type, it is compiled in this crate,
-    /// with this crate's profile, and not in the crate that uses it.
+    /// Runs [`Pipeline::run_here`]. This method is implemented for each type, so that it is
+    /// compiled in this crate, with this crate's profile, and not in the crate that uses it.
     fn run(pipeline: &Pipeline<Self>, job: Job<'_>, out: &mut [Self]) -> Result<(), ImageError>
     where
         Self: Pixel;

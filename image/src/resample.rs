@@ -33,8 +33,8 @@ pub(crate) struct Plane<'a> {
 #[repr(align(32))]
 struct Column([u16; LANES]);
 
-/// Calls a function that is specialised for the usual numbers of samples per place, with a fallback
-/// for any other number.
+/// Calls a function that is specialised for the usual numbers of samples per row or column of the
+/// result, with a fallback for any other number.
 macro_rules! known {
     ($per:expr, $self:ident.$function:ident::<$lanes:ty $(, $more:tt)*>($($argument:expr),*)) => {
         match $per {
@@ -129,7 +129,8 @@ impl Rows {
                     }
                 }
                 for (place, sums) in sums.iter().enumerate() {
-                    // The position of the first of these bytes in the input of `widen`.
+                    // The position, in the input of `widen`, of the first byte from which `sums`
+                    // was computed.
                     let x = place / 2 * 2 * LANES + place % 2 * HALF;
                     let turned = L::transpose(*sums);
                     for i in 0..HALF {

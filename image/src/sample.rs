@@ -49,8 +49,8 @@ impl<'a, T: Pixel> Image<'a, T> {
         Self { path: Some(path.as_ref()), ..self }
     }
 
-    /// Sets whether the whole file is [checked](Pipeline::check) (default: `true`, if the pipeline
-    /// does so). A dataset that knows that this file was checked before can save the time.
+    /// Sets whether the whole file is [checked](Pipeline::check), if the pipeline checks files
+    /// (default: `true`). A dataset that knows that this file was checked before can save the time.
     pub fn check(self, check: bool) -> Self {
         Self { check, ..self }
     }
@@ -138,7 +138,7 @@ impl<'a, T: Pixel> Image<'a, T> {
     ///
     /// # Errors
     ///
-    /// Those of [`Pipeline::boxes`]. Also fails if the header cannot be read. If the
+    /// The errors of [`Pipeline::boxes`]. Also fails if the header cannot be read. If the
     /// [path](Self::path) was set, the error is a [`FileError`].
     pub fn boxes<F: Coordinate>(&self, boxes: &mut [[F; 4]]) -> Result<(), BoxError> {
         let plan = self.pipeline.plan_for(self.bytes, self.choice);

@@ -44,7 +44,8 @@ pub(crate) fn memory(plan: &Plan, [height, width]: [usize; 2], turned: bool) -> 
             let places = segment.places[direction];
             Tables::memory(size[direction], places.size, places.out)
         };
-        // Rows and columns may be exchanged. The first plane and the others have separate tables.
+        // Rows and columns may be exchanged. The first plane and the other two have separate
+        // tables.
         tables = tables.max(2 * (of(0) + of(1)));
         let width = if turned && i == 0 { size[0].max(size[1]) } else { size[1] };
         rows = rows.max(Rows::memory(width, 4).max(3 * Rows::memory(width + 32, 1)));
@@ -213,7 +214,7 @@ fn erase_all<T: Number>(plan: &Plan, layout: Layout, out: &mut [T]) {
     }
 }
 
-/// Returns the maps of the stored rows and columns, from those of the upright picture.
+/// Returns the maps of the stored rows and columns, from the maps of the upright picture.
 fn stored([rows, columns]: [AxisMap; 2], orientation: Orientation, [height, width]: [usize; 2]) -> [AxisMap; 2] {
     let (mut rows, mut columns) = if orientation.transposed { (columns, rows) } else { (rows, columns) };
     if orientation.rows_reversed {

@@ -95,9 +95,9 @@ impl Taps {
         }
     }
 
-    /// Returns, for each of the eight rows or columns from `i` on, the first sample and the weights
-    /// from that row or column on. `i` must be a multiple of eight. `P` is 0, or equal to `per` and
-    /// so known to the compiler.
+    /// Returns, for each of the eight rows or columns from `i` on, the first sample and the `per`
+    /// weights. `i` must be a multiple of eight. `P` is equal to `per`, so that the compiler knows
+    /// it, or 0 if `per` is known only at run time.
     #[inline(always)]
     pub(crate) fn eight<const P: usize>(&self, i: usize) -> impl Iterator<Item = (usize, &[u16])> {
         let per = if P == 0 { self.per } else { P };

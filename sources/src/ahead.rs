@@ -2,9 +2,9 @@
 //!
 //! The order of a pass is known when it begins. Threads walk through it ahead of the loader, and
 //! ask the system for the bytes of each sample, so that a disk has many requests at a time. They
-//! stay ahead by at most a budget of bytes, which they compute from the mean size of a sample and
-//! the number of samples that were read ([`ReadCounters`]). While they are far enough ahead, one of
-//! them checks every [`LOOK`] whether they still are.
+//! stay ahead of the samples that were read ([`ReadCounters`]) by at most a number of bytes, which
+//! is estimated from the mean size of a sample. While they are that far ahead, one of them checks
+//! every [`LOOK`] whether they still are.
 //!
 //! Asking for bytes that are in memory already is wasted work. So after [`RESIDENT_RUN`] samples in
 //! a row whose bytes are in memory, the threads ask for only one sample in [`SAMPLED_EVERY`], until
@@ -32,9 +32,9 @@ const SENT_TOGETHER: usize = 64;
 /// The result of asking for the bytes of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readiness {
-    /// The number of bytes.
+    /// The number of bytes of the sample.
     pub(crate) bytes: u64,
-    /// Whether the bytes were in memory already.
+    /// Whether the bytes were in memory before they were asked for.
     pub(crate) resident: bool,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct ReadCounters(Pages);
 #[derive(Debug, Default)]
 struct Counters {
     samples: AtomicU64,
-    /// The time that reading and decoding took, for the samples that were timed, in nanoseconds;
-    /// and the part of it in which files were read.
+    /// The time that reading and decoding took, for the samples that were timed, in nanoseconds.
     nanos: AtomicU64,
+    /// The part of `nanos` in which files were read.
     reading: AtomicU64,
 }
 
@@ -142,7 +142,7 @@ struct Shared {
     pass: Mutex<Option<Arc<Pass>>>,
     begun: Condvar,
     closed: AtomicBool,
-    /// How long a thread that is far enough ahead sleeps.
+    /// How long a thread that has reached the maximum distance sleeps.
     pause: Duration,
     read: Arc<ReadCounters>,
 }
@@ -154,16 +154,17 @@ struct Pass {
     next: AtomicUsize,
     /// The number of samples that were asked for or skipped.
     taken: AtomicU64,
-    /// The number of samples that were asked for, and the number of their bytes.
+    /// The number of samples that were asked for.
     asked: AtomicU64,
+    /// The number of bytes of the samples in `asked`.
     bytes: AtomicU64,
     /// How many samples in a row had their bytes in memory.
     resident_run: AtomicUsize,
 }
 
 impl Ahead {
-    /// Starts threads that stay at most `budget` bytes ahead. `request` asks for the bytes of a
-    /// sample by its index, and `send` sends these requests.
+    /// Starts threads that stay at most `budget` bytes ahead of the samples that were read.
+    /// `request` asks for the bytes of a sample by its index, and `send` sends these requests.
     pub(crate) fn start(
         threads: usize,
         budget: u64,
@@ -241,7 +242,7 @@ impl Shared {
         }
     }
 
-    /// Whether the bytes that were asked for and not read yet are within the budget.
+    /// Whether the bytes that were asked for and not read yet are fewer than `budget`.
     fn may_go_on(&self, pass: &Pass) -> bool {
         let ahead = pass.taken.load(Ordering::Relaxed).saturating_sub(self.read.samples());
         let mean = pass.bytes.load(Ordering::Relaxed) / pass.asked.load(Ordering::Relaxed).max(1);

@@ -20,17 +20,17 @@ pub(crate) struct View<F: ?Sized> {
     sources: Vec<Source>,
     /// Whether the view's fields can be made without reading the files.
     unread: bool,
-    /// The number of the first sample of each shard, and the number of all samples. Empty if no
-    /// field is a value of shards.
+    /// The index of the first sample of each shard, followed by the number of all samples. Empty if
+    /// no field is a value of shards.
     starts: Vec<usize>,
 }
 
 /// The source of a field of the view.
 #[derive(Debug)]
 enum Source {
-    /// The field of the dataset with this number.
+    /// A field of the dataset, by its index.
     Field(usize),
-    /// A value for each shard.
+    /// A value for each shard, which all samples of the shard have.
     Shards(Vec<Value<'static>>),
 }
 
@@ -46,7 +46,7 @@ impl<F: Format + ?Sized> View<F> {
         Ok(Self { inner, fields, sources, unread, starts: Vec::new() })
     }
 
-    /// Creates a view with all fields, whose capacity in a batch is `times` as large.
+    /// Creates a view with all fields, whose capacity in a batch is multiplied by `times`.
     pub(crate) fn with_room(inner: Arc<F>, times: usize) -> Self {
         let more = |room: CapacityHint| CapacityHint { items: room.items.saturating_mul(times), ..room };
         let fields = inner.fields().as_slice().iter().map(|field| (field.name.clone(), field.kind.with_room(more)));
@@ -54,8 +54,8 @@ impl<F: Format + ?Sized> View<F> {
     }
 
     /// Creates a view with all fields and additional ones, as listed in `fields`. `starts` are the
-    /// numbers of the first sample of each shard, and the number of all samples. `values` are those
-    /// of the additional fields: one for each shard.
+    /// indices of the first sample of each shard, followed by the number of all samples. `values`
+    /// are the values of the additional fields: one for each shard.
     pub(crate) fn with_values(
         inner: Arc<F>,
         fields: RecordFields,
@@ -117,7 +117,8 @@ impl<F: Format + ?Sized> Format for View<F> {
     }
 }
 
-/// The contents of columns that are read only with an option, for messages.
+/// The name of a kind of column in error messages: decimals, which are read only with
+/// `decimals_as_f64`.
 pub(crate) const DECIMALS: &str = "decimals";
 pub(crate) const NESTED: &str = "lists of other values than numbers";
 pub(crate) const NO_VALUES: &str = "nulls only";
@@ -131,7 +132,7 @@ pub(crate) fn is_in(name: &str, chosen: &str) -> bool {
 }
 
 /// Returns the names of the columns that are needed for the fields in `names`, or `None` if all
-/// are. A column of arrays also makes a field with their shapes, `NAME.shape`.
+/// columns are needed. A column of arrays also makes a field with their shapes, `NAME.shape`.
 pub(crate) fn needed(path: &Path, names: Option<&[String]>, columns: &[&str]) -> Result<Vec<bool>, Error> {
     let gives = |column: &str, chosen: &str| is_in(column, chosen) || chosen.strip_suffix(".shape") == Some(column);
     let Some(names) = names else { return Ok(vec![true; columns.len()]) };

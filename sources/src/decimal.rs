@@ -10,9 +10,9 @@ const EXACT: [f64; 23] = [
 pub(crate) fn to_f64(digits: i128, scale: i32) -> f64 {
     let exact = usize::try_from(scale).ok().and_then(|scale| EXACT.get(scale));
     match exact {
-        // Both numbers are exact, so the division rounds only once.
+        // The digits and the power are exact as `f64`, so the division rounds only once.
         Some(power) if digits.unsigned_abs() <= 1 << 53 => digits as f64 / power,
-        // Parsing rounds only once, too.
+        // Parsing the decimal number as text rounds only once, too.
         _ => format!("{digits}e{}", -i64::from(scale)).parse().unwrap_or(f64::NAN),
     }
 }

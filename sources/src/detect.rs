@@ -18,13 +18,13 @@ use crate::{Error, Format, OpenOptions, Records};
 /// | path | format |
 /// |---|---|
 /// | a folder with an `index.json` of shards, or of chunks | [`mds`](crate::mds), [`litdata`](crate::litdata) |
-/// | a folder with a `state.json` or `dataset_dict.json`, as `save_to_disk` writes them | [`table`](crate::table) |
+/// | a folder with a `state.json` or `dataset_dict.json`, as `save_to_disk` of Hugging Face's `datasets` writes them | [`table`](crate::table) |
 /// | a folder with a `metadata.csv` or `metadata.jsonl`, or with folders that each have one | [`manifest`](crate::manifest) |
 /// | a `.csv`, `.tsv`, `.jsonl` or `.ndjson` file | [`manifest`](crate::manifest) |
 /// | `.tar` files: one, several as a pattern (`shard-{000..099}.tar`), or a folder with such files | [`tar`](crate::tar) |
-/// | `.arrow` or `.feather` files, likewise | [`table`](crate::table) |
-/// | `.parquet` files, likewise | [`table`](crate::table) |
-/// | `.tfrecord` or `.tfrecords` files, likewise; also `train.tfrecord-00000-of-00001` | [`tfrecord`](crate::tfrecord) |
+/// | `.arrow` or `.feather` files: one, several as a pattern, or a folder with such files | [`table`](crate::table) |
+/// | `.parquet` files, in the same ways | [`table`](crate::table) |
+/// | `.tfrecord` or `.tfrecords` files, in the same ways; also `train.tfrecord-00000-of-00001` | [`tfrecord`](crate::tfrecord) |
 /// | a folder with folders that are named after values, such as `year=2024`, and hold files of one of these kinds | that of the files, with an additional field for each key |
 /// | any other folder with folders in it | [`folder`](crate::folder) |
 /// | token files of llm.c, by their magic number | [`tokens`](crate::tokens), in blocks of 1,024 |
@@ -63,8 +63,8 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// Those of [`TarOptions::stream`](crate::tar::TarOptions::stream). Also fails if only some of
-    /// several files are compressed tars.
+    /// The errors of [`TarOptions::stream`](crate::tar::TarOptions::stream). Also fails if only
+    /// some of several files are compressed tars.
     #[cfg(feature = "tar")]
     pub fn open_stream(&self, path: impl AsRef<Path>) -> Result<Option<crate::tar::TarStream>, Error> {
         self.set.limited(|| self.set.stream_of(path.as_ref()))
@@ -209,8 +209,8 @@ impl Settings {
         Err(unknown(path))
     }
 
-    /// Opens files in folders that are named after values. Returns `None` if the folders are
-    /// classes that happen to have such names.
+    /// Opens files in folders that are named after values, such as `year=2024`. Returns `None` if
+    /// the folders are classes that happen to have such names.
     fn open_parts(&self, path: &Path) -> Result<Option<Records<dyn Format>>, Error> {
         let mut parts = parts(path)?;
         let paths: Vec<PathBuf> = parts.iter().map(|part| part.path.clone()).collect();
@@ -287,7 +287,8 @@ impl Settings {
         Err(unknown(path))
     }
 
-    /// Opens several files as one dataset, or a folder that `save_to_disk` wrote.
+    /// Opens several files as one dataset, or a folder that `save_to_disk` of Hugging Face's
+    /// `datasets` wrote.
     fn open_several(&self, kind: Kind, paths: &[PathBuf]) -> Result<Records<dyn Format>, Error> {
         match kind {
             #[cfg(feature = "tar")]
@@ -307,8 +308,8 @@ impl Settings {
 /// The names of metadata files that each of several folders may have.
 const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
 
-/// Whether a folder with these files is a dataset by itself. Otherwise it may be the folder of a
-/// class, which may hold any files.
+/// Whether a folder is a dataset by itself, given which file names it `has`. Otherwise it may be
+/// the folder of a class, which may hold any files.
 fn is_dataset(folder: &Path, has: impl Fn(&str) -> bool) -> Result<bool, Error> {
     if METADATA.into_iter().chain(["metadata.parquet", "_SUCCESS"]).any(&has) {
         return Ok(true);

@@ -15,19 +15,19 @@ pub enum Error {
     /// A file can't be listed, opened, read or mapped.
     #[error("cannot {action} {name}; {advice}: {}", with_causes(source))]
     Io {
-        /// The path or URL.
+        /// The path or URL of the file.
         name: String,
         /// The failed operation: "open", "read", …
         action: &'static str,
         /// What the user can do about it.
         advice: &'static str,
-        /// The system's error.
+        /// The error of the operating system.
         r#source: io::Error,
     },
     /// A request for an object in a bucket, or on a server, failed.
     #[error("cannot read {name}{}; {advice}: {}", bytes(range), with_causes(&**source))]
     Remote {
-        /// The URL.
+        /// The URL of the object.
         name: String,
         /// The range of bytes that was requested, or `None` for the whole object.
         range: Option<Range<u64>>,
@@ -39,7 +39,7 @@ pub enum Error {
     /// The contents of a file violate its format, or are not supported.
     #[error("{name}{}: {problem}; {advice}", at(*offset))]
     Format {
-        /// The path or URL.
+        /// The path or URL of the file.
         name: String,
         /// The position in the file, in bytes, if the problem has one.
         offset: Option<u64>,
@@ -51,7 +51,7 @@ pub enum Error {
     /// An option or a list of files can't be used.
     #[error("{problem}; {advice}")]
     Usage {
-        /// What is wrong.
+        /// What is wrong with the option or the files.
         problem: String,
         /// What the user can do about it.
         advice: &'static str,

@@ -78,9 +78,9 @@ pub(crate) struct State {
 /// A range of bytes of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The number of the file.
+    /// The index of the file.
     pub file: usize,
-    /// The first byte.
+    /// The position of the first byte in the file.
     pub start: u64,
     /// The number of bytes; `None` for all bytes to the end of the file.
     pub len: Option<u64>,
@@ -457,8 +457,8 @@ impl Deref for Handle<'_> {
 /// The number of files that stay open.
 static OPEN: AtomicU64 = AtomicU64::new(0);
 
-/// Counts a file as one that stays open, and returns true, if that leaves half of this process's
-/// file descriptors free.
+/// Returns whether one more file may stay open, which is so if half of this process's file
+/// descriptors are then still free. If so, counts the file in [`OPEN`].
 fn may_stay() -> bool {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     let limit = *LIMIT.get_or_init(|| {
@@ -537,8 +537,9 @@ pub(crate) struct Sequence {
 
 #[cfg(feature = "remote")]
 impl Sequence {
-    /// The number of bytes of a request, and how many such parts are requested ahead.
+    /// The number of bytes of a request.
     const PART: u64 = 4 << 20;
+    /// The number of requests that are made ahead.
     const PARTS: u64 = 4;
 
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
@@ -549,7 +550,7 @@ impl Sequence {
         Ok(sequence)
     }
 
-    /// Returns the span of the part that begins here.
+    /// Returns the span that is requested as a whole and begins at `start`.
     fn part(&self, start: u64) -> Span {
         let len = self.files.file_len(0).unwrap_or(0).saturating_sub(start).min(Self::PART);
         Span { file: 0, start, len: Some(len) }
@@ -618,7 +619,7 @@ fn range(span: Span, len: u64) -> Option<Range<usize>> {
     Some(usize::try_from(span.start).ok()?..usize::try_from(end).ok()?)
 }
 
-/// Returns `len` bytes of memory that is reused.
+/// Returns the first `len` bytes of `memory`, which grows if it is shorter.
 pub(crate) fn room(memory: &mut Vec<u8>, len: usize) -> io::Result<&mut [u8]> {
     if memory.len() < len {
         reserve(memory, len - memory.len())?;

@@ -16,9 +16,9 @@ use crate::{Error, FieldKind, Format, Input, Options, Record, RecordFields, Reco
 pub const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
 
 /// Files in folders that are named after their classes. A sample has the bytes of a file, `data`,
-/// and the number of its class, `label: i64`.
+/// and the index of its class, `label: i64`.
 ///
-/// The classes, their numbers, the samples and their order are the same as in torchvision 0.29. The
+/// The classes, their indices, the samples and their order are the same as in torchvision 0.29. The
 /// classes are the folders directly below the root, sorted by name. The files of a class are all
 /// files below its folder that have one of the extensions, in upper or lower case. Symbolic links
 /// are followed.
@@ -50,7 +50,7 @@ pub const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", 
 pub struct Folder {
     files: Files,
     classes: Vec<String>,
-    /// The number of the first file of each class, and the number of all files.
+    /// The index of the first file of each class, followed by the number of all files.
     starts: Vec<usize>,
     fields: RecordFields,
 }

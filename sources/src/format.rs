@@ -85,7 +85,7 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
     /// already may be left out.
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span));
 
-    /// Returns the number of the file that contains sample `index`, which must be less than the
+    /// Returns the index of the file that contains sample `index`, which must be less than the
     /// length. By default it is the file of the first [span](Self::spans), so a format that may
     /// leave out spans that are in memory must override this.
     fn file_of(&self, index: usize) -> Option<usize> {
@@ -131,7 +131,7 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
 
     /// Writes the samples at `indices`, each less than the length, into their rows. An
     /// implementation may stop after any number of samples, also before the first.
-    /// [`read`](Self::read) is then called for the others, and returns the errors.
+    /// [`read`](Self::read) is then called for the remaining samples, and returns the errors.
     fn write_many(&self, indices: &[usize], rows: &mut RowsMut<'_>) {
         let _ = (indices, rows);
     }
@@ -142,7 +142,7 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
 pub struct Input<'a> {
     files: &'a Files,
     memory: &'a mut Memory,
-    /// Where to add the time of reading, if this sample is timed.
+    /// The counters to which the time of reading is added; `None` if this sample is not timed.
     timed: Option<&'a ReadCounters>,
     /// Whether empty bytes are returned and nothing is read.
     unread: bool,
@@ -306,8 +306,9 @@ impl Reading {
     }
 }
 
-/// Returns the part that contains sample `index`, and the sample's number within the part. `starts`
-/// are the numbers of the first sample of each part, and the number of all samples.
+/// Returns the index of the part of a dataset (a file, shard or row group) that contains sample
+/// `index`, and the sample's index within the part. `starts` are the indices of the first sample of
+/// each part, followed by the number of all samples.
 pub(crate) fn place(starts: &[usize], index: usize) -> (usize, usize) {
     let part = starts.partition_point(|&start| start <= index) - 1;
     (part, index - starts[part])
@@ -329,8 +330,8 @@ impl<F: Format> Records<F> {
 }
 
 impl<F: Format + ?Sized> Records<F> {
-    /// Sets how many bytes are fetched before they are needed, at most; 256 MiB by default. With 0,
-    /// nothing is fetched ahead.
+    /// Sets the maximum number of bytes that are fetched before they are needed; 256 MiB by
+    /// default. With 0, nothing is fetched ahead.
     ///
     /// If the loader knows its order in advance ([`Dataset::begin_pass`]), threads of the dataset
     /// ask the system for the bytes of upcoming samples, in the order in which they are needed. The
@@ -341,8 +342,8 @@ impl<F: Format + ?Sized> Records<F> {
         self
     }
 
-    /// Sets a cache on a local disk, where whole objects are stored once they are needed, as far as
-    /// there is room. This does not change results.
+    /// Sets a cache on a local disk for objects in buckets or on servers. An object is stored as a
+    /// whole when it is needed, if there is room. This does not change results.
     ///
     /// If the loader knows its order in advance, objects are fetched before their samples are read,
     /// and the objects whose next use is furthest away are evicted. Samples of objects that are not
@@ -386,8 +387,8 @@ impl<F: Format + ?Sized> Records<F> {
         Ok(Records { budget, ..Records::new(chosen) }.erased())
     }
 
-    /// Returns a dataset whose batches have `times` the room for bytes, texts and lists. By
-    /// default, a batch has room for twice the mean size of a sample in each row, or less if no
+    /// Returns a dataset whose batches have `times` times as much room for bytes, texts and lists.
+    /// By default, a batch has room for twice the mean size of a sample in each row, or less if no
     /// sample is as large.
     ///
     /// This is for workers that are processes: if one of their batches needs more room, that is an
@@ -438,9 +439,9 @@ impl<F: Format + ?Sized> Records<F> {
     }
 
     /// Writes samples into their rows as [`Format::write_many`] does, and returns how many were
-    /// written, from the first on. The caller must read the others with [`get`](Dataset::get),
-    /// which may return an error, and push them. This is for datasets whose samples are made from
-    /// these records.
+    /// written, from the first on. The caller must read the remaining samples with
+    /// [`get`](Dataset::get), which may return an error, and push them. This is for datasets that
+    /// make their samples from these records.
     pub fn write_some(&self, indices: &[usize], rows: &mut RowsMut<'_>) -> usize {
         let (len, left) = (self.format.len(), rows.left());
         if indices.iter().all(|&index| index < len) {

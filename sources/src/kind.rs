@@ -20,8 +20,9 @@ pub(crate) enum Kind {
     Tokens,
     /// A compressed file of another kind, which is not supported.
     Packed,
-    /// This and the following kinds are files that describe a folder: an index of MDS or LitData, a
-    /// state of `save_to_disk`, or Hugging Face's metadata.
+    /// This and the following kinds are files that describe a folder: an index of MDS or LitData,
+    /// the state file that `save_to_disk` of Hugging Face's `datasets` writes, or the metadata of
+    /// its image and audio folders.
     Mds,
     LitData,
     Saved,
@@ -102,7 +103,7 @@ pub(crate) fn one_kind<'a>(
     }
 }
 
-/// Creates the error for two kinds of data in one place.
+/// Creates the error for a folder or a list of files with two kinds of data.
 pub(crate) fn both(path: &Path, one: (Kind, &Path), other: (Kind, &Path)) -> Error {
     let named = |(kind, file): (Kind, &Path)| {
         format!("{} ({})", kind.name(), without_query(file).file_name().unwrap_or_default().display())

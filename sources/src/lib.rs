@@ -10,7 +10,7 @@
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
 //! | shards of MosaicML Streaming | [`mds::Mds`] |
 //! | chunks of LitData | [`litdata::LitData`] |
-//! | Parquet and Arrow files, and what Hugging Face's `save_to_disk` writes | [`table::Table`] |
+//! | Parquet and Arrow files, and folders that `save_to_disk` of Hugging Face's `datasets` wrote | [`table::Table`] |
 //! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
 //! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
 //!

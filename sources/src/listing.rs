@@ -70,8 +70,8 @@ impl Listing {
         Ok(Self { path: path.to_owned(), folders, others: names })
     }
 
-    /// Whether there are folders whose names begin with `_`. If there are other folders, those are
-    /// assumed to hold no data.
+    /// Whether there are folders whose names begin with `_`. If there are other folders, too, the
+    /// ones with `_` are assumed to hold no data.
     pub(crate) fn has_hidden(&self) -> bool {
         let is_folder = |name: &str| name.ends_with('/') || self.path.join(name).is_dir();
         self.others.iter().any(|name| name.starts_with('_') && is_folder(name))

@@ -167,7 +167,8 @@ impl<F: ?Sized> Options<F> {
         self
     }
 
-    /// Sets the extensions of the files in folders of classes; by default those of pictures.
+    /// Sets the extensions of the files in folders of classes; by default the extensions of
+    /// pictures.
     pub fn extensions(mut self, extensions: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.set.extensions = Some(extensions.into_iter().map(Into::into).collect());
         self
@@ -227,7 +228,7 @@ impl OpenOptions {
         self
     }
 
-    /// Gives batches `times` the room for bytes, texts and lists. See [`Records::room`].
+    /// Gives batches `times` times as much room for bytes, texts and lists. See [`Records::room`].
     pub fn room(mut self, times: usize) -> Self {
         self.set.room = Some(times);
         self
@@ -273,8 +274,8 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// Those of [`open`](crate::open). Also fails if there is no field with one of the names, or if
-    /// the format does not support an option.
+    /// The errors of [`open`](crate::open). Also fails if there is no field with one of the names,
+    /// or if the format does not support an option.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
         let mut records = self.set.limited(|| self.set.open_all(path.as_ref()))?;
         if let Some(names) = &self.set.columns {
@@ -330,12 +331,12 @@ impl Settings {
         Options { set: self.clone(), format: PhantomData }
     }
 
-    /// Returns these settings in the form for Arrow files.
+    /// Returns these settings for Arrow files, which `map_arrow` maps, too.
     pub(crate) fn of_arrow(&self) -> Self {
         Self { maps: self.maps || self.maps_arrow, ..self.clone() }
     }
 
-    /// Calls `open` with these options for the requests that it makes.
+    /// Calls `open`, whose requests to servers then use these options.
     pub(crate) fn limited<T>(&self, open: impl FnOnce() -> T) -> T {
         #[cfg(feature = "remote")]
         if let Some(requests) = self.requests {

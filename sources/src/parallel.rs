@@ -28,7 +28,7 @@ pub(crate) fn par_map<T: Sync, R: Send>(
                 true => Err(Error::usage("the program has stopped opening the files", "open them again")),
             };
             if result.is_err() {
-                // No thread begins another item.
+                // After an error, no thread begins another item.
                 next.store(items.len(), Ordering::Relaxed);
             }
             results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((i, result));

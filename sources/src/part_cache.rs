@@ -1,5 +1,5 @@
-//! [`PartCache`]: parts of files that are unpacked or decoded as a whole when they are first
-//! needed, and kept in memory up to a limit.
+//! [`PartCache`]: parts of files, such as row groups, that are unpacked or decoded as a whole when
+//! they are first needed, and kept in memory up to a limit.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,9 +9,9 @@ use slotline::fork::Process;
 
 use crate::Error;
 
-/// A cache of the decoded parts of a dataset. When it is full, the least recently used parts are
-/// dropped first. A part is made in steps, each of which makes an `S`. All threads that need the
-/// part share its steps.
+/// A cache of the decoded parts of a dataset, such as row groups or shards. When it is full, the
+/// least recently used parts are dropped first. A part is made in steps, each of which makes an
+/// `S`. All threads that need the part share its steps.
 pub(crate) struct PartCache<T, S> {
     limit: u64,
     process: Process,
@@ -42,7 +42,7 @@ struct Part<T, S> {
 
 /// The work on a part that threads are making.
 struct InProgress<T, S> {
-    /// The number of the next step that no thread has taken.
+    /// The index of the next step that no thread has taken.
     next: AtomicUsize,
     /// The number of bytes that the steps have allocated so far, as they count it.
     spent: AtomicU64,
@@ -67,8 +67,8 @@ struct Held {
 }
 
 impl<T, S> PartCache<T, S> {
-    /// Creates a cache for `parts` parts that keeps up to `limit` bytes, and at least the last
-    /// part.
+    /// Creates a cache for `parts` parts that keeps up to `limit` bytes, and always the part that
+    /// was made last.
     pub(crate) fn new(parts: usize, limit: u64) -> Self {
         Self { limit, process: Process::this(), own: Parts::new(parts), forked: OnceLock::new() }
     }

@@ -36,7 +36,7 @@ use crate::{Error, FieldKind, Format, Record, RecordFields, Records};
 pub struct Pictures {
     records: Records<dyn Format>,
     pipeline: AnyPipeline,
-    /// The number of the field that is the picture.
+    /// The index of the field that is the picture.
     field: usize,
     fields: RecordFields,
     /// A bit for each sample: whether its picture was checked.
@@ -78,17 +78,17 @@ impl Pictures {
         &self.fields
     }
 
-    /// Returns the number of the field with the pictures.
+    /// Returns the index of the field with the pictures.
     pub fn field(&self) -> usize {
         self.field
     }
 
-    /// Returns the samples without decoding.
+    /// Returns the dataset of the samples, which does not decode pictures.
     pub fn records(&self) -> &Records<dyn Format> {
         &self.records
     }
 
-    /// Returns the pipeline.
+    /// Returns the pipeline that decodes the pictures.
     pub fn pipeline(&self) -> &AnyPipeline {
         &self.pipeline
     }
@@ -110,7 +110,7 @@ impl Pictures {
     }
 }
 
-/// Returns the numbers and names of the fields of bytes.
+/// Returns the indices and names of the fields of bytes.
 fn of_bytes(records: &Records<dyn Format>) -> Vec<(usize, &str)> {
     let fields = records.format().fields().as_slice().iter().enumerate();
     fields.filter(|(_, of)| matches!(of.kind, FieldKind::Bytes(_))).map(|(i, of)| (i, of.name.as_str())).collect()
@@ -171,7 +171,7 @@ pub struct PictureRecord<'a> {
 }
 
 impl<'a> PictureRecord<'a> {
-    /// Returns the sample without decoding.
+    /// Returns the sample with the picture's bytes, not decoded.
     pub fn record(&self) -> &Record<'a> {
         &self.record
     }
@@ -197,7 +197,7 @@ impl<'a> PictureRecord<'a> {
     ///
     /// # Panics
     ///
-    /// Those of [`AnyPipeline::decode_seeded`].
+    /// The panics of [`AnyPipeline::decode_seeded`].
     pub fn decode(&self, out: &mut [u8]) -> Result<(), FileError> {
         self.read(|image| image.decode(out)).map_err(|error| self.named(error))
     }

@@ -76,7 +76,7 @@ pub(crate) fn check_count(name: impl fmt::Display, fields: usize) -> Result<(), 
 pub struct RecordField {
     /// The name, as in the file.
     pub name: String,
-    /// The kind of its values.
+    /// The kind of the field's values.
     pub kind: FieldKind,
 }
 
@@ -95,7 +95,7 @@ impl RecordFields {
         &self.0
     }
 
-    /// Returns the number of the field with this name.
+    /// Returns the index of the field with this name.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.0.iter().position(|field| field.name == name)
     }
@@ -133,7 +133,7 @@ impl FieldKind {
         kind
     }
 
-    /// Returns the value that replaces a missing one if missing values are zeros.
+    /// Returns the value that replaces a missing one if `missing_as_zero` is set.
     pub(crate) fn zero(&self) -> io::Result<Value<'static>> {
         let items = match self {
             Self::Number(_) => 1,
@@ -290,8 +290,8 @@ enum Values<'a> {
 
 /// Columns in memory that can write a whole row without making a list of its values.
 pub(crate) trait Rows: fmt::Debug + Send + Sync {
-    /// Returns the bytes of a value: those of its elements in the machine's byte order, or those of
-    /// a text.
+    /// Returns the bytes of a value: its elements in the machine's byte order, or the UTF-8 of a
+    /// text.
     fn value(&self, field: usize, row: usize) -> &[u8];
 
     /// Writes all values of a row.
@@ -309,7 +309,7 @@ impl<'a> Record<'a> {
         Self { fields, values: Values::Row(rows, row) }
     }
 
-    /// Returns the fields.
+    /// Returns the fields of the record.
     pub fn fields(&self) -> &'a RecordFields {
         self.fields
     }
@@ -323,8 +323,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the bytes of a field: those of its elements in the machine's byte order, or those of
-    /// a text. Returns `None` if there is no field with this name.
+    /// Returns the bytes of a field: its elements in the machine's byte order, or the UTF-8 of a
+    /// text. Returns `None` if there is no field with this name.
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.fields.position(name).and_then(|i| self.value(i))
     }
@@ -345,7 +345,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the bytes of field `i`, like [`bytes`](Self::bytes).
+    /// Returns the bytes of field `i`, like [`bytes`](Self::bytes), or `None` if there is no such
+    /// field.
     pub fn value(&self, i: usize) -> Option<&[u8]> {
         match &self.values {
             Values::Listed(values) => values.get(i).map(Value::bytes),

@@ -4,7 +4,7 @@
 //! length of the indexed file as u64; the length of the file's version as u32, and the version; the
 //! format's own data; and the CRC-32C of all these parts as u32. The version of a file is the
 //! seconds and nanoseconds of its last modification; that of an object is the SHA-256 of its URL,
-//! followed by its tag.
+//! followed by its tag (ETag).
 //!
 //! An index that is damaged or belongs to another version of the file is ignored. An index is written
 //! under a temporary name and then renamed, so that no reader sees a part of it.
@@ -31,8 +31,8 @@ const EXTENSION: &str = ".slotline-idx";
 /// The place where indexes of files are saved.
 ///
 /// A saved index is used if the file still has the length and the modification time that it had
-/// when it was indexed, or if the object still has the same tag. Damaged indexes are rebuilt. If an
-/// index can't be written, [`Records::warnings`](crate::Records::warnings) says so.
+/// when it was indexed, or if the object still has the same tag (ETag). Damaged indexes are
+/// rebuilt. If an index can't be written, [`Records::warnings`](crate::Records::warnings) says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexFiles {
@@ -192,8 +192,8 @@ fn with_extension(mut name: OsString) -> OsString {
     name
 }
 
-/// Reads an index. Returns `None` if the path is not a file or the file is too long: an index is
-/// never much longer than the file that it is for.
+/// Reads an index. Returns `None` if the path is not a file or the file is too long, since an index
+/// is never much longer than the indexed file.
 fn read(path: &Path, len: u64) -> Option<Vec<u8>> {
     let found = fs::metadata(path).ok()?;
     (found.is_file() && found.len() <= len.saturating_add(1 << 10)).then(|| fs::read(path).ok())?

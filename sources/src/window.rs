@@ -57,17 +57,18 @@ impl Progress {
     }
 }
 
-/// A file, with a part of it in memory.
+/// A reader of a file that keeps a part of it in memory.
 #[derive(Debug)]
 pub(crate) struct Window<'a> {
     files: &'a Files,
     file: usize,
     len: u64,
     size: u64,
-    /// The part in memory: its position in the file, its length, and the memory, which may be
-    /// longer.
+    /// The position in the file at which the part in memory starts.
     start: u64,
+    /// The number of bytes in memory.
     held: u64,
+    /// The memory, which may be longer than the part.
     memory: Vec<u8>,
     progress: &'a Progress,
     /// The position up to which progress was reported.

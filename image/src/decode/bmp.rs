@@ -7,9 +7,9 @@ use crate::format::Format;
 
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
-    /// The height and the width.
+    /// The height and width of the picture, in pixels.
     size: [usize; 2],
-    /// The offset of the rows in the file.
+    /// The offset of the stored rows in the file, in bytes.
     start: usize,
     bits: usize,
     run_lengths: bool,

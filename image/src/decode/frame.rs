@@ -3,7 +3,7 @@
 /// One direction of a plane: pixel `x` of the file begins at sample `x × scale - skipped`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Frame {
-    /// The number of samples.
+    /// The number of samples of the plane in this direction.
     pub(crate) samples: usize,
     pub(crate) scale: f64,
     pub(crate) skipped: f64,

@@ -9,7 +9,7 @@ use crate::format::Format;
 pub(super) struct Reader<'a> {
     gif: gif::Decoder<Chain<Cursor<Vec<u8>>, &'a [u8]>>,
     bytes: &'a [u8],
-    /// The height and the width.
+    /// The height and width of the canvas, in pixels.
     size: [usize; 2],
 }
 
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Splits the file before the first frame. Like PIL, the first part keeps the transparency, and
+/// Splits the file before the first frame. Like PIL, keeps the transparency in the first part, and
 /// skips other extensions and stray bytes.
 fn split(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (flags, mut at) = (*bytes.get(10)?, 13);

@@ -53,7 +53,7 @@ pub(crate) struct Limits {
 pub(crate) struct DecodeRequest {
     /// The ranges of pixels that have a weight in the result.
     pub(crate) window: [[usize; 2]; 2],
-    /// The size of the crop.
+    /// The size of the crop, in pixels of the file.
     pub(crate) crop: [usize; 2],
     /// The size that the crop is resized to.
     pub(crate) size: [usize; 2],
@@ -187,11 +187,11 @@ pub(crate) struct Picture<'a> {
 /// The location of the second and the third channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OtherChannels<'a> {
-    /// Nowhere: the picture is grey.
+    /// The picture is grey and has no other channels.
     None,
-    /// In planes of their own.
+    /// The two channels are in planes of their own.
     Planes([Plane<'a>; 2]),
-    /// After the first channel in each pixel.
+    /// The two channels follow the first one in each pixel.
     Packed,
 }
 

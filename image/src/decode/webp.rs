@@ -121,7 +121,7 @@ fn check_frames(mut chunks: &[u8], [width, height]: [u32; 2], in_frame: bool) ->
         let len = u32::from_le_bytes(len) as usize;
         let content = &rest[..len.min(rest.len())];
         match [a, b, c, d] {
-            // Three bytes of the frame tag, and three of the start code.
+            // The sizes follow three bytes of the frame tag and three of the start code.
             [b'V', b'P', b'8', b' '] => {
                 let Some(&[w0, w1, h0, h1]) = content.get(6..10).and_then(|bytes| bytes.first_chunk()) else {
                     return Err("a frame has no header".to_owned());

@@ -84,8 +84,8 @@ impl<'a> Reader<'a> {
             return Err(fault("its frame header is invalid"));
         }
         let named_rgb = channels.iter().map(|(name, _)| *name).eq(*b"RGB");
-        // libjpeg's rules. If three channels have other names, it warns only if there is an Adobe
-        // segment.
+        // These are libjpeg's rules. If three channels have other names, libjpeg warns only if
+        // there is an Adobe segment.
         let (colours, unknown) = match (count, adobe) {
             (1, _) => (Colours::Grey, false),
             (3, _) if jfif.is_some() => (Colours::YCbCr, false),
@@ -271,8 +271,8 @@ impl<'a> Reader<'a> {
         Ok(Plain { bytes, warned: warned || segments.skipped })
     }
 
-    /// Reads the header of the scan that begins here, as strictly as libjpeg. Returns `None` if it
-    /// is invalid.
+    /// Reads the header of the scan at the start of `bytes`, as strictly as libjpeg. Returns `None`
+    /// if the header is invalid.
     fn scan(&self, bytes: &[u8]) -> Option<Scan> {
         let &[_, _, high, low, count, ref rest @ ..] = bytes else { return None };
         let len = usize::from(u16::from_be_bytes([high, low]));
@@ -290,7 +290,7 @@ impl<'a> Reader<'a> {
             && after < 14
             && (before == 0 || before == after + 1);
         let valid = len == 6 + names.len()
-            // Otherwise a channel is unknown, or named twice.
+            // If the numbers differ, a channel is unknown, or named twice.
             && channels.len() == usize::from(count)
             && count > 0
             && (count == 1 || blocks.sum::<usize>() <= 10)
@@ -410,7 +410,7 @@ fn run(jpeg: &[u8], space: ColorSpace, strict: bool, pixels: &mut [u8]) -> Resul
         .set_strict_mode(strict)
         .set_max_width(MAX_SIDE)
         .set_max_height(MAX_SIDE)
-        // One more, for the scan that was added above.
+        // One more than the maximum, for the scan that `plain` adds.
         .jpeg_set_max_scans(MAX_SCANS + 1)
         .jpeg_set_out_colorspace(space);
     let decode = || JpegDecoder::new_with_options(ZCursor::new(jpeg), options).decode_into(pixels);

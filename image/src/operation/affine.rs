@@ -53,8 +53,8 @@ impl Affine {
         }
     }
 
-    /// Returns the same relative to the top left corner, computed as torchvision or, for rotations,
-    /// Pillow does, with the same rounding.
+    /// Returns the same coefficients as [`inverse`](Self::inverse), but relative to the top left
+    /// corner, and computed as torchvision or, for rotations, Pillow does, with the same rounding.
     fn inverse_exact(self, [height, width]: [usize; 2]) -> exact::Lines {
         // torchvision converts the shear to an angle in degrees, and back.
         let angle = |shear: f64| shear.atan().to_degrees().to_radians();

@@ -106,8 +106,8 @@ fn to_rgb([hue, saturation, value]: [f32; 3]) -> [f32; 3] {
     [pick([value, q, p, p, t, value]), pick([t, value, value, q, p, p]), pick([p, p, t, value, value, q])]
 }
 
-/// The places that pixels of the result come from: `[a, b, c]` for the column and for the row, each
-/// `a x + b y + c`, relative to the top left corner.
+/// The positions in the picture from which the pixels of the result are taken: `[a, b, c]` for the
+/// column and for the row, each `a x + b y + c`, relative to the top left corner.
 pub(super) type Lines = [[f64; 3]; 2];
 
 /// Rounds a number from -1 to 1 as Python's `round(number, 15)` does.
@@ -137,9 +137,9 @@ pub(super) fn nearest(from: &[u8], to: &mut [u8], size: [usize; 2], lines: Lines
     }
 }
 
-/// Sets each pixel of the result to the pixel at its place. Places are computed by addition, from
-/// the centre of the first pixel on. `index` must return a number above every size for a negative
-/// place.
+/// Sets each pixel of the result to the picture's pixel at the position that `lines` gives for it.
+/// Positions are computed by addition, from the centre of the first pixel on. `index` must return a
+/// number above every size for a negative position.
 fn take<N: Copy + AddAssign>(
     from: &[u8],
     to: &mut [u8],
@@ -163,8 +163,8 @@ fn take<N: Copy + AddAssign>(
     }
 }
 
-/// Interpolates between the four pixels around a place, if that is inside of the picture. Pixels
-/// outside of the picture count as those at its side.
+/// Interpolates between the four pixels around a position, if that is inside of the picture. Pixels
+/// outside of the picture count as the nearest pixel at its side.
 pub(super) fn bilinear(from: &[u8], to: &mut [u8], [height, width]: [usize; 2], lines: Lines) {
     let area = height * width;
     for place in 0..area {

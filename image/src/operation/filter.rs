@@ -83,7 +83,8 @@ pub(super) fn blur(pixels: &mut Pixels<'_>, [across, down]: [usize; 2], [sigma_x
     }
 }
 
-/// Returns the index, in `len` pixels that are mirrored at both ends, of the place `i - before`.
+/// Returns which of `len` pixels is at position `i - before`, if the pixels are mirrored at both
+/// ends.
 fn mirrored(i: usize, before: usize, len: usize) -> usize {
     let at = i.abs_diff(before);
     if at < len { at } else { 2 * (len - 1) - at }

@@ -71,13 +71,13 @@ pub enum Operation {
     },
     /// Replaces a rectangle (`erase`).
     Erase {
-        /// The first row.
+        /// The first row of the rectangle.
         top: usize,
-        /// The first column.
+        /// The first column of the rectangle.
         left: usize,
-        /// The number of rows.
+        /// The number of rows of the rectangle.
         height: usize,
-        /// The number of columns.
+        /// The number of columns of the rectangle.
         width: usize,
         /// What the rectangle is replaced by.
         value: Erasing,
@@ -130,7 +130,7 @@ pub(crate) struct Pixels<'a> {
     pub(crate) other: &'a mut Vec<u8>,
     /// A buffer of numbers for one plane, for filters.
     pub(crate) numbers: &'a mut Vec<f32>,
-    /// The height and width.
+    /// The height and width of the picture, in pixels.
     pub(crate) size: [usize; 2],
 }
 

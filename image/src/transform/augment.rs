@@ -102,7 +102,7 @@ fn check_bins(transform: &'static str, bins: usize) -> Result<(), ImageError> {
 }
 
 /// A transform that applies a number of operations from a list of 14, all with the same magnitude
-/// ([paper](https://arxiv.org/abs/1909.13719)).
+/// ([Cubuk et al., 2019](https://arxiv.org/abs/1909.13719)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandAugment {
     /// The number of operations (default: 2).
@@ -166,8 +166,8 @@ impl Apply for RandAugment {
     }
 }
 
-/// A transform that applies one operation from a list of 14, with a random magnitude
-/// ([paper](https://arxiv.org/abs/2103.10158)).
+/// A transform that applies one operation from a list of 14, with a random magnitude ([Müller and
+/// Hutter, 2021](https://arxiv.org/abs/2103.10158)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrivialAugmentWide {
     /// The number of possible magnitudes (default: 31).
@@ -213,8 +213,8 @@ impl Apply for TrivialAugmentWide {
     }
 }
 
-/// A transform that applies one of the pairs of operations of a learnt policy
-/// ([paper](https://arxiv.org/abs/1805.09501)).
+/// A transform that applies one of the pairs of operations of a learnt policy ([Cubuk et al.,
+/// 2018](https://arxiv.org/abs/1805.09501)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutoAugment {
     /// The policy (default: that of ImageNet).

@@ -14,7 +14,7 @@ use crate::text::{Arguments, Configure, Literal, Value};
 /// probability. It may come after [`Normalize`](super::Normalize).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomErasing {
-    /// The probability (torchvision's default: 0.5).
+    /// The probability of replacing a rectangle (torchvision's default: 0.5).
     pub p: f64,
     /// The smallest and the largest fraction of the picture's area (default: 0.02 to 0.33).
     pub scale: [f64; 2],

@@ -422,7 +422,7 @@ macro_rules! flip {
         #[doc = $doc]
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub struct $name {
-            /// The probability (torchvision's default: 0.5).
+            /// The probability of mirroring (torchvision's default: 0.5).
             pub p: f64,
         }
 

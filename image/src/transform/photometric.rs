@@ -29,8 +29,8 @@ pub struct ColorJitter {
 
 impl ColorJitter {
     /// Creates a transform that draws the factor of brightness from `1 - brightness` (at least 0)
-    /// to `1 + brightness`, those of contrast and saturation likewise, and the rotation of the hue
-    /// from `-hue` to `hue`.
+    /// to `1 + brightness`, the factors of contrast and saturation in the same way, and the
+    /// rotation of the hue from `-hue` to `hue`.
     pub fn new(brightness: f64, contrast: f64, saturation: f64, hue: f64) -> Self {
         let around = |by: f64| [if by <= 1.0 { 1.0 - by } else { 0.0 }, 1.0 + by];
         let [brightness, contrast, saturation] = [brightness, contrast, saturation].map(around);
@@ -102,7 +102,8 @@ impl Configure for ColorJitter {
     }
 }
 
-/// An argument that is a range, or the distance of both ends from a middle.
+/// An argument that is a range, or one number: the distance of both ends of the range from
+/// `MIDDLE`.
 struct Around<const MIDDLE: u8>([f64; 2]);
 
 impl<const MIDDLE: u8> Value for Around<MIDDLE> {
@@ -220,7 +221,7 @@ impl<T: Value + Copy + PartialEq> Value for Both<T> {
 pub struct RandomApply {
     /// The transforms.
     pub transforms: Vec<Transform>,
-    /// The probability (torchvision's default: 0.5).
+    /// The probability of applying the transforms (torchvision's default: 0.5).
     pub p: f64,
 }
 

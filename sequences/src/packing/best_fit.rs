@@ -32,7 +32,7 @@ impl Rooms {
         Ok(Self { heads: filled(capacity + 1)?, before: Vec::new(), levels })
     }
 
-    /// Returns the smallest room, at least `room`, that a bin has.
+    /// Returns the smallest room (number of free tokens) of a bin that is at least `room`.
     #[inline]
     fn least(&self, room: usize) -> Option<usize> {
         let mut at = room;
@@ -67,7 +67,7 @@ impl Rooms {
         }
     }
 
-    /// Removes a bin from the list of a room, which must not be empty.
+    /// Removes a bin with `room` free tokens from the list of such bins, which must not be empty.
     #[inline]
     fn take(&mut self, room: usize) -> u32 {
         let bin = self.heads[room] - 1;

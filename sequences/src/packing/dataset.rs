@@ -189,7 +189,7 @@ impl<D> fmt::Debug for Bin<'_, D> {
     }
 }
 
-/// Declares the fields of bins of documents `S`.
+/// Declares the fields of bins whose documents are of type `S`.
 fn declare<S: Document>(packing: &Packing, fields: &mut Fields) {
     let capacity = packing.capacity();
     fields.named_by("tokens", |fields| S::declare_bin(capacity, fields));

@@ -55,7 +55,7 @@ pub struct BinRow<'r, 'a> {
     row: &'r mut Row<'a>,
     /// The index of the first packed field.
     first: usize,
-    /// The number of the sequence that is written next.
+    /// The index of the sequence that is written next.
     next: usize,
     capacity: usize,
     /// The padding number of each sequence; 0 for sequences beyond the end of the slice.

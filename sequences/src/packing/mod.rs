@@ -10,7 +10,7 @@
 //! | [`PackingOptions::chunks`] | documents are concatenated and cut, and only the last bin has padding |
 //!
 //! A [`PackedDataset`] wraps a dataset of documents, and its samples are the bins of such a plan.
-//! They work with every sampler, any number of workers and ranks, and resuming, as other samples
+//! Bins work with every sampler, any number of workers and ranks, and resuming, as other samples
 //! do.
 
 mod best_fit;

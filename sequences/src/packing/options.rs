@@ -36,8 +36,8 @@ pub struct PackingOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Long {
-    /// Cut it into pieces of the bin's capacity, and a rest that is packed like a document. No
-    /// token is lost.
+    /// Cut the document into pieces of the bin's capacity and a rest, which is packed like a
+    /// document. No token is lost.
     #[default]
     Split,
     /// Return [`PackingError::TooLong`], which names the document.
@@ -51,7 +51,7 @@ pub enum PackingError {
     /// The capacity is 0 or too large.
     #[error("packing: capacity is {capacity}; set it to the number of tokens of a row, from 1 to 2^28")]
     Capacity {
-        /// The capacity.
+        /// The capacity that was requested, in tokens.
         capacity: usize,
     },
     /// `epochs` is 0.
@@ -65,9 +65,9 @@ pub enum PackingError {
     TooLong {
         /// The document, counted from 0.
         document: usize,
-        /// The number of its tokens.
+        /// The number of tokens of the document.
         length: usize,
-        /// The capacity of a bin.
+        /// The capacity of a bin, in tokens.
         capacity: usize,
     },
     /// There are more documents, pieces or tokens of one document than a plan can have.

@@ -14,8 +14,8 @@ use super::{PackingError, PackingOptions};
 
 /// A plan of bins, each of which has pieces of documents. Made by [`PackingOptions`].
 ///
-/// It depends only on the lengths of the documents and the options. Clones share the plan's memory.
-/// It takes 12 bytes for each piece, and 4 for each bin and each document.
+/// A plan depends only on the lengths of the documents and the options. It takes 12 bytes for each
+/// piece, and 4 for each bin and each document. Clones share this memory.
 #[derive(Clone)]
 pub struct Packing(Arc<Plan>);
 
@@ -40,9 +40,9 @@ struct Stored {
 /// A piece of a document, or a whole one, in a bin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// The document, counted from 0.
+    /// The index of the document.
     pub document: usize,
-    /// The range of its tokens that are in the bin.
+    /// The range of the document's tokens that are in the bin.
     pub tokens: Range<usize>,
 }
 
@@ -155,7 +155,7 @@ pub(super) fn plan(
     let epochs = options.check()?;
     let lengths = lengths.into_iter().enumerate();
     let check = |(document, length)| {
-        // In concatenated documents, any length is allowed.
+        // Concatenated documents may have any length.
         if fits_best {
             options.check_length(document, length)
         } else {
@@ -195,7 +195,7 @@ fn counted(number: usize, what: &str) -> Result<u32, PackingError> {
     number.ok_or_else(|| PackingError::TooMany { what: what.to_owned() })
 }
 
-/// Reserves memory for more entries.
+/// Reserves memory for `more` entries of a table.
 pub(super) fn reserve<T>(table: &mut Vec<T>, more: usize) -> Result<(), PackingError> {
     let bytes = table.len().saturating_add(more).saturating_mul(size_of::<T>());
     table.try_reserve(more).map_err(|source| PackingError::Memory { bytes, source })

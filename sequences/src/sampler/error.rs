@@ -29,7 +29,7 @@ pub enum SequenceError {
         sampler: &'static str,
         /// The dataset, counted from 0.
         dataset: usize,
-        /// Its weight.
+        /// The weight of the dataset.
         weight: f64,
     },
     /// A pass would have more samples than can be counted.
@@ -47,7 +47,7 @@ pub enum SequenceError {
         sampler: &'static str,
         /// The index of the sample.
         index: usize,
-        /// Its length.
+        /// The length of the sample.
         length: usize,
     },
     /// A single sample has more tokens than a batch may have.
@@ -60,7 +60,7 @@ pub enum SequenceError {
         sampler: &'static str,
         /// The index of the sample.
         index: usize,
-        /// Its length.
+        /// The length of the sample.
         length: usize,
         /// The maximum number of tokens of a batch.
         max_tokens: usize,
@@ -74,7 +74,7 @@ pub enum SequenceError {
     Buckets {
         /// The sampler's name.
         sampler: &'static str,
-        /// The boundaries.
+        /// The boundaries of the buckets.
         boundaries: Vec<usize>,
         /// The number of batch sizes.
         batch_sizes: usize,

@@ -88,7 +88,7 @@ pub struct LengthBatchSampler {
     resumed: Resumed,
     /// The batches of the last drawn pass.
     spans: Spans,
-    /// Buffers for the sorted indices, and for the places of batches among them.
+    /// Buffers for the sorted indices, and for the ranges of the batches among them.
     scratch: Scratch,
 }
 
@@ -100,12 +100,13 @@ struct Scratch {
     sorting: super::length_grouped::Scratch<u32>,
 }
 
-/// A pass to resume, by the arguments of [`Spans::after`].
+/// A pass to resume: each of `replicas` replicas had `position` batches before, and `dealt` batches
+/// of the list were distributed in all. [`Spans::after`] gets these numbers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Resumed {
     position: usize,
     dealt: usize,
-    /// The number of replicas that shared those batches.
+    /// The number of replicas before; it may differ from the present number.
     replicas: usize,
 }
 
@@ -476,7 +477,7 @@ impl Sampler for Planned {
         saved.check("drop_last", self.0.drop_last)?;
         let replicas: NonZero<usize> = saved.get("num_replicas")?;
         let (position, dealt) = (saved.get("position")?, saved.get("dealt")?);
-        // There are no more batches than samples.
+        // A pass has no more batches than samples, besides those that are repeated at its end.
         if position > dealt
             || dealt > self.0.lengths.len().saturating_add(replicas.get())
             || (position == 0) != (dealt == 0)

@@ -35,7 +35,7 @@ fn permute<I: IndexWord>(
     })
 }
 
-/// Returns the next pass of `sampler`. Used by tests.
+/// Returns the order of the next pass of `sampler`. Used by tests.
 #[cfg(test)]
 fn order_of(sampler: &mut impl slotline::sampler::Sampler, default: &mut Generator) -> Vec<usize> {
     let mut order = slotline::sampler::Order::default();

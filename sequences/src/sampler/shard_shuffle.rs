@@ -2,8 +2,8 @@
 //!
 //! The shards are put in random order and divided into groups of at most `window` shards, whose
 //! sizes are as equal as possible. The groups follow each other, and the samples of each group are
-//! permuted by a [`Cipher`]. So an index is found by two binary searches: over the groups, and over
-//! the shards of a group.
+//! permuted by a [`Cipher`], which needs no table. So an index is found by two binary searches:
+//! over the groups, and over the shards of a group.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -32,8 +32,8 @@ const NAME: &str = "ShardShuffleSampler";
 /// `window` decides how good the shuffle is. With all shards in the window, it is as good as
 /// [`RandomSampler`](slotline::sampler::RandomSampler)'s. With a window of 1, consecutive samples
 /// are always from the same shard. If the samples of a shard are alike (of one class or one source,
-/// for example), use a window of dozens of shards. (In terms of Mosaic Streaming, this is like
-/// `py1b` with blocks of whole shards; `py1s` is a window of 1.)
+/// for example), use a window of dozens of shards. (Among the shuffle algorithms of Mosaic
+/// Streaming, `py1b` with blocks of whole shards is similar, and `py1s` is like a window of 1.)
 ///
 /// ```
 /// use slotline::rng::Generator;
@@ -51,12 +51,13 @@ const NAME: &str = "ShardShuffleSampler";
 ///
 /// `shard_lens` of slotline-sources' `Records` returns the lengths of the shards.
 ///
-/// Each pass draws one `random_()` from the generator, and is a function of it. With
+/// Each pass draws one number from the generator, as torch's `random_()` does, and its order
+/// depends only on that number. With
 /// [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over), ranks share a pass:
-/// at any time all are in the same shards, and each reads a part of the samples of every one. Ranks
-/// on one machine can share a cache. A machine with some of the ranks reads all shards; if each is
-/// to read only some, give each its own files. An index costs about a tenth of a microsecond. A
-/// pass takes 20 bytes for each shard and nothing for the samples.
+/// at any time all are in the same shards, and each reads some of the samples of every shard. Ranks
+/// on one machine can share a cache. A machine with some of the ranks reads all shards; if each
+/// machine is to read only some, give each its own files. Computing an index takes about a tenth of
+/// a microsecond. A pass takes 20 bytes of memory for each shard and none for the samples.
 #[derive(Clone, Debug)]
 pub struct ShardShuffleSampler {
     /// For each shard that has samples, its first index and its length.
@@ -106,7 +107,7 @@ struct Pass {
     shards: Arc<[(usize, usize)]>,
     /// The shards in the order of the pass, each with the position after its last sample.
     order: Vec<(u32, usize)>,
-    /// For each group, the number of the first shard in `order`, and the position after the group.
+    /// For each group, the index of its first shard in `order`, and the position after the group.
     groups: Vec<(usize, usize)>,
 }
 

@@ -92,9 +92,9 @@ impl<T: Copy> Fim<T> {
         Ok(Self { spm_rate: checked("spm_rate", spm_rate)?, ..self })
     }
 
-    /// Sets whether a document keeps its length; false by default. If so, the end of its suffix is
-    /// left out to make room for the three tokens, and a document whose suffix is too short for
-    /// that is left as it is. (StarCoder's `fim_truncate_or_pad`.)
+    /// Sets whether a document keeps its length; false by default. If true, the end of the
+    /// document's suffix is left out to make room for the three tokens, and a document whose suffix
+    /// is too short for that is left as it is. (StarCoder's `fim_truncate_or_pad`.)
     #[must_use]
     pub fn keep_length(self, keep_length: bool) -> Self {
         Self { keep_length, ..self }

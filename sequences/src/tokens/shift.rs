@@ -1,7 +1,7 @@
 //! Targets: for each token, the token after it.
 
-/// Splits a run of n + 1 tokens into the n inputs and the n targets, each of which is the token
-/// after its input.
+/// Splits a sequence of n + 1 tokens into the n inputs and the n targets, each of which is the
+/// token after its input.
 ///
 /// ```
 /// use slotline::dataset::{Context, Dataset};

@@ -6,10 +6,10 @@
 //! are read by range requests, as without a cache. So the cache changes no results, and a disk that
 //! is full or slow, or a folder that is removed, only costs requests.
 //!
-//! The name of a file is made from the object's name, address, length and tag, so another version
-//! of an object is another file. A file is written under a name that ends in `.part`, is locked by
-//! its writer meanwhile, and is renamed when it is complete. If the writer is killed, the system
-//! releases the lock, and the next process writes the file again from its beginning. Other
+//! The name of a file is made from the object's name, address, length and tag (ETag), so another
+//! version of an object is another file. A file is written under a name that ends in `.part`, is
+//! locked by its writer meanwhile, and is renamed when it is complete. If the writer is killed, the
+//! system releases the lock, and the next process writes the file again from its beginning. Other
 //! processes that need the file wait for the lock. Each read opens the file, so any process may
 //! remove it at any time.
 
@@ -35,9 +35,9 @@ pub(crate) use planner::Planner;
 /// The extension of the name of a file that is being written.
 const PART: &str = "part";
 
-/// The maximum time that a worker process waits for a file that another process writes, and the
-/// time between two checks.
+/// The maximum time that a worker process waits for a file that another process writes.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The time between two checks whether the file was written.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A folder for objects of buckets and servers, on a local disk, with a limit on their size. See
@@ -153,8 +153,8 @@ impl Cached {
         self.lens[object]
     }
 
-    /// Fetches an object and writes its file. `each` makes the requests, and calls its argument
-    /// with the bytes of each part, in order.
+    /// Fetches an object and writes its file. `each` makes the requests, and passes the bytes that
+    /// arrive, in order, to the function that it is given.
     pub(crate) fn fetch(
         &self,
         object: usize,
@@ -275,7 +275,7 @@ fn part(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Waits until no process writes a file any more. Returns whether one did.
+/// Waits until no process writes a file any more. Returns whether one was writing it.
 fn is_written(part: &Path) -> bool {
     open(part).is_ok_and(|file| locked(&file).is_ok())
 }
@@ -334,8 +334,8 @@ fn write(
         if written != len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // Written to disk before it is renamed: after a crash of the system, a complete name must
-        // not belong to an incomplete file.
+        // The file is written to disk before it is renamed: after a crash of the system, a complete
+        // name must not belong to an incomplete file.
         file.sync_data()?;
         fs::rename(&part, path)
     });
@@ -436,7 +436,7 @@ mod tests {
         let begun = Instant::now();
         assert!(is_written(&folder.path().join("waited.part")));
         assert!(begun.elapsed() < PATIENCE / 4);
-        // SAFETY: it is a child of this process.
+        // SAFETY: `child` is a child of this process.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);

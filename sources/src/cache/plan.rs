@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 /// The files that the next samples use.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// For each file, the numbers of the samples that use it, in order, and the mean number of
-    /// bytes that such a sample reads from it.
+    /// For each file, the numbers of the samples that use it, counted in the order of the pass, and
+    /// the mean number of bytes that such a sample reads from it.
     files: Vec<Uses>,
     /// The samples in the plan, each with the file that it uses.
     samples: VecDeque<(u64, usize)>,
@@ -32,13 +32,13 @@ struct Uses {
 /// The state of a file in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It is not in the cache and may be fetched.
+    /// The file is not in the cache and may be fetched.
     Absent,
-    /// It is not in the cache and can't be fetched.
+    /// The file is not in the cache and can't be fetched.
     Refused,
-    /// It is being fetched.
+    /// The file is being fetched.
     Coming,
-    /// It is in the cache.
+    /// The file is in the cache.
     Held,
 }
 

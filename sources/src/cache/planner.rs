@@ -15,8 +15,8 @@ use crate::remote::Remote;
 /// The maximum number of uses of files in a plan.
 const HORIZON: usize = 1 << 18;
 
-/// The number of uses that are added to a plan before the pass begins. The others are added while
-/// it is read.
+/// The number of uses that are added to a plan before the pass begins. The remaining uses are added
+/// while the pass is read.
 const AT_ONCE: usize = 1 << 12;
 
 /// The number of objects that are fetched at the same time.
@@ -43,13 +43,14 @@ struct Shared {
 #[derive(Debug)]
 struct Pass {
     upcoming: Upcoming,
-    /// The next position of the pass to add to the plan, and the number of samples before it.
+    /// The next position of the pass to add to the plan.
     position: usize,
+    /// The number of samples before `position`.
     samples: u64,
     plan: Plan,
-    /// The number of free bytes in the folder (negative if the limit is exceeded), and when it was
-    /// determined.
+    /// The number of free bytes in the folder; negative if the limit is exceeded.
     room: i64,
+    /// When `room` was determined.
     looked: Instant,
 }
 
@@ -64,8 +65,8 @@ impl Planner {
                 if let Some(remote) = format.files().remote() {
                     shared.go_on(&*format, remote, &read, HORIZON);
                 }
-                // With many objects a round takes long. Sleeping for 20 times as long keeps the
-                // thread's use of a core low.
+                // With many objects, a round of this loop takes long. Sleeping for 20 times as long
+                // keeps the thread's use of a core low.
                 thread::sleep(PAUSE.max(20 * begun.elapsed()));
             }
         };

@@ -17,12 +17,12 @@ pub(super) struct Index {
 
 #[derive(Deserialize)]
 pub(super) struct Chunk {
-    /// The size of the chunk before compression. It is approximate, as some versions of LitData do
-    /// not count the table.
+    /// The size of the chunk before compression, in bytes. It is approximate, as some versions of
+    /// LitData do not count the table at the start of the chunk.
     pub(super) chunk_bytes: u64,
-    /// The number of items.
+    /// The number of items in the chunk.
     pub(super) chunk_size: u64,
-    /// The number of tokens, for a `TokensLoader`.
+    /// The number of tokens in the chunk, if it was written for LitData's `TokensLoader`.
     pub(super) dim: Option<u64>,
     pub(super) filename: String,
 }

@@ -73,7 +73,7 @@ pub const SPLIT: &str = "split";
 pub struct Manifest {
     /// The file of each row, or only the manifest if its rows name no files.
     files: Files,
-    /// The number of the field with the bytes of the files, if there is one.
+    /// The index of the field with the bytes of the files, if there is one.
     data: Option<usize>,
     len: usize,
     columns: Vec<Values>,
@@ -87,7 +87,7 @@ pub enum ManifestFormat {
     /// Rows of cells that are separated by a delimiter, with quotes as in RFC 4180. The first row
     /// has the names of the columns.
     Csv {
-        /// The byte between cells.
+        /// The byte that separates cells.
         delimiter: u8,
     },
     /// One JSON object in each line.
@@ -260,7 +260,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// Those of [`ManifestOptions::open`].
+    /// The errors of [`ManifestOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Records<Self>, Error> {
         ManifestOptions::new().open(path)
     }

@@ -262,7 +262,7 @@ impl Column {
         Ok(std::mem::take(&mut self.cells).into_iter().map(text).collect())
     }
 
-    /// Returns the numbers of the column, with the default in place of missing ones.
+    /// Returns the numbers of the column, with the default in place of missing numbers.
     fn fill<T: Copy>(&self, path: &Path, default: Option<T>, number: fn(&Cell) -> Option<T>) -> Result<Vec<T>, Error> {
         let cells = self.cells.iter().enumerate();
         let filled = cells.map(|(row, cell)| {
@@ -281,7 +281,8 @@ impl Column {
 }
 
 impl Cell {
-    /// Whether the value is missing. In CSV this holds for columns that are not texts.
+    /// Whether the value is missing. For a column of texts of a CSV file this does not hold: there,
+    /// an empty cell is an empty text.
     fn is_missing(&self) -> bool {
         match self {
             Self::Raw(text) => text.is_empty(),
@@ -301,7 +302,7 @@ impl Cell {
         }
     }
 
-    /// Returns the value as a float. For an integer, only if that is exact.
+    /// Returns the value as a float. An integer is a float only if the conversion is exact.
     fn float(&self) -> Option<f64> {
         match self {
             Self::Raw(text) => match text.parse() {

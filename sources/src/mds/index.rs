@@ -43,7 +43,7 @@ pub(super) struct Shard {
     pub(super) samples: u64,
     /// The size of the shard before compression, in bytes.
     pub(super) bytes: u64,
-    /// The information about the file that exists.
+    /// The information about the file that exists (raw or compressed).
     pub(super) file: FileInfo,
 }
 

@@ -14,7 +14,7 @@ pub(super) fn changed(url: &str) -> Error {
     Error::format(url, None, "the object was replaced since it was opened", "build the dataset again")
 }
 
-/// Advice for all other failures.
+/// The advice for failures that have no advice of their own.
 pub(super) const NETWORK: &str = "check the network, the server, and the options in the environment";
 
 /// Returns the advice for an error that `object_store` does not classify, chosen by the error's

@@ -24,7 +24,7 @@ use super::RequestOptions;
 /// The number of requests that are made before the first one is answered.
 const FIRST: usize = 4;
 
-/// The limit at the beginning.
+/// The limit of concurrent requests at the beginning.
 const BEGIN: usize = 16;
 
 /// The factor by which the rate must grow for a doubled limit to be kept.
@@ -52,21 +52,27 @@ struct State {
     limit: usize,
     /// The number of permits that exist, in use or available.
     permits_made: usize,
-    /// The current window: when it began, how many of its requests were answered, how many of these
-    /// were answered while all permits were in use, their bytes, and the sum of their durations.
+    /// When the current window began.
     begun: Instant,
+    /// The number of requests of this window that were answered.
     requests: usize,
+    /// The number of requests of this window that were answered while all permits were in use.
     full: usize,
+    /// The number of bytes of the requests in `requests`.
     bytes: u64,
+    /// The sum of the durations of the requests in `requests`.
     time: Duration,
-    /// The limit before it was doubled, and its rate in bytes/s. `None` if it is decided whether
-    /// the doubled limit is faster.
+    /// The limit before it was doubled, and its rate in bytes/s; `None` while no doubled limit is
+    /// being tried.
     before: Option<(usize, f64)>,
-    /// How many more windows must pass before the limit may be doubled, and the length of the pause
-    /// after the next doubling that is not faster.
+    /// How many more windows must pass before the limit may be doubled.
     pause: u32,
+    /// The length of the pause, in windows, after the next doubling that does not make reading
+    /// faster.
     next_pause: u32,
+    /// The number of failed requests.
     failed: u64,
+    /// When a request failed last.
     failed_last: Option<Instant>,
     /// The smallest limit that failures have led to.
     lowest: usize,

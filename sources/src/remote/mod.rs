@@ -109,8 +109,8 @@ impl RequestOptions {
         self
     }
 
-    /// Calls `open`, and uses these options for everything that it opens, in place of those of an
-    /// enclosing `within`.
+    /// Calls `open`, and uses these options for everything that it opens, instead of the options of
+    /// an enclosing call of `within`.
     pub fn within<T>(self, open: impl FnOnce() -> T) -> T {
         crate::stop::with(&OPTIONS, self, open)
     }
@@ -154,7 +154,8 @@ impl Shared {
     }
 }
 
-/// The number of parts of a whole object that are fetched at the same time.
+/// The number of ranges of an object that are fetched at the same time, if the whole object is
+/// fetched.
 const AT_A_TIME: usize = 4;
 
 /// The objects of a dataset, which were looked up on their servers.
@@ -183,7 +184,7 @@ struct Object {
 /// An object in the listing of a folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
-    /// Its path below the folder.
+    /// The path of the object below the folder.
     pub(crate) name: String,
     object: Object,
 }
@@ -314,7 +315,8 @@ impl Remote {
         let (connection, objects, to) = (self.connection.clone(), self.objects.clone(), cached.clone());
         let fetch = move || {
             to.fetch(object, |add| {
-                // A part waits until the parts before it are written to the disk.
+                // A range that has arrived waits until the ranges before it are written to the
+                // disk.
                 let (send, mut receive) = mpsc::channel(1);
                 let parts = (0..objects[object].len).step_by(LONGEST as usize);
                 let requests = parts.map({
@@ -392,8 +394,8 @@ impl Remote {
         if !self.is_here() {
             return;
         }
-        // Twice the budget, as the sizes of samples vary, and ranges that are needed soon must not
-        // be dropped.
+        // The limit is twice the budget, as the sizes of samples vary, and ranges that are needed
+        // soon must not be dropped.
         self.fetched.begin(budget.saturating_mul(2));
     }
 
@@ -405,8 +407,8 @@ impl Remote {
         if self.cached().is_some_and(|cached| cached.has(object)) {
             return;
         }
-        // If several samples are read from the same range, the first one takes it out. The others
-        // share the bytes in memory, or make a request.
+        // If several samples are read from the same range, the first of them takes the range out of
+        // the fetched ones. The other samples share the bytes in memory, or make a request.
         self.fetched.add((object, start, len));
     }
 
@@ -445,7 +447,7 @@ impl Remote {
         }
         let bytes = if self.is_here() { self.fetched.take(key, || self.send()) } else { None };
         let bytes = match bytes {
-            // If the request has failed, it is repeated: it may have been long ago.
+            // If the request has failed, it is repeated, since the failure may have been long ago.
             Some(Ok(bytes)) => bytes,
             Some(Err(_)) | None => {
                 let connection = if self.is_here() { &self.connection } else { self.forked()? };

@@ -12,7 +12,7 @@ const GAP: u64 = 32 << 10;
 /// The maximum number of bytes of a request.
 pub(super) const LONGEST: u64 = 8 << 20;
 
-/// A range of an object: its number, its first byte, and its length.
+/// A range of an object: the object's index, the range's first byte, and its length.
 pub(super) type Key = (usize, u64, u64);
 
 /// The ranges that were asked for, shared by all threads.
@@ -30,8 +30,9 @@ struct Ranges {
     /// The number of the pass. Ranges of earlier passes are dropped.
     pass: u64,
     by_key: HashMap<Key, Range>,
-    /// The number of bytes of the ranges that have arrived or will arrive, and its maximum.
+    /// The number of bytes of the ranges that have arrived or will arrive.
     bytes: u64,
+    /// The maximum of `bytes`.
     limit: u64,
     /// All ranges with their numbers, the oldest one first. It may also contain ranges that were
     /// removed.
@@ -50,13 +51,13 @@ struct Range {
 }
 
 enum State {
-    /// No request was made for it yet.
+    /// No request was made for the range yet.
     Waiting,
-    /// It is being fetched.
+    /// The range is being fetched.
     Coming,
-    /// It has arrived, or its request has failed.
+    /// The range has arrived, or its request has failed.
     Here(Result<bytes::Bytes, Arc<Error>>),
-    /// It was read by another request before it was asked for, so it need not be fetched.
+    /// The range was read by another request before it was asked for, so it need not be fetched.
     Read,
 }
 
@@ -170,7 +171,7 @@ impl Fetched {
         let mut ranges = self.lock();
         *ranges = Ranges { pass: ranges.pass + 1, limit, ..Ranges::default() };
         drop(ranges);
-        // Threads that wait for one of them fetch it themselves.
+        // Threads that wait for a dropped range fetch it themselves.
         self.arrived.notify_all();
     }
 
@@ -197,8 +198,8 @@ impl Fetched {
             });
             (ranges.pass, waiting)
         };
-        // Sorted by position, in order to find neighbours. The requests are then made in the order
-        // in which their ranges are needed.
+        // The ranges are sorted by position in order to find neighbours. The requests are then made
+        // in the order in which their ranges are needed.
         let mut order: Vec<usize> = (0..waiting.len()).collect();
         order.sort_unstable_by_key(|&i| waiting[i]);
         let mut groups: Vec<(usize, Key, Vec<Key>)> = Vec::new();

@@ -34,13 +34,14 @@ const LATER: Duration = Duration::from_secs(1);
 /// The maximum number of redirects of a request.
 const MAX_REDIRECTS: usize = 10;
 
-/// The headers that are sent to another host.
+/// The headers of a request that are also sent to another host after a redirect.
 const HARMLESS: [&str; 4] = ["accept", "if-match", "range", "user-agent"];
 
-/// The maximum number of bytes of an error and of a list, and the maximum number of characters of
-/// an error that are quoted.
+/// The maximum number of bytes of an error.
 const MAX_ERROR: usize = 16 << 10;
+/// The maximum number of bytes of a list.
 const MAX_LIST: usize = 64 << 20;
+/// The maximum number of characters of an error that are quoted.
 const QUOTED: usize = 200;
 
 /// A factory of clients that count failed connections.

@@ -57,9 +57,9 @@ pub(crate) struct Listed {
 /// The way in which the samples of a shard are found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cut {
-    /// By a table at the start of the shard.
+    /// The shard begins with a table of the positions of its samples.
     Table,
-    /// They have the same length in bytes, and follow one another.
+    /// The samples have `len` bytes each and follow one another from byte `start` of the shard on.
     Blocks { start: u64, len: u64 },
 }
 
@@ -151,7 +151,7 @@ impl<K: std::fmt::Debug + 'static> Sharded<K> {
         Ok(RecordFields::new(fields))
     }
 
-    /// Calls `each` with the number and the bytes of every chosen column of a sample.
+    /// Calls `each` with the index and the bytes of every chosen column of a sample.
     fn split<'a>(
         &self,
         index: usize,

@@ -23,19 +23,20 @@ use crate::{FieldKind, decimal};
 /// Some rows of a table: a column for each of its fields.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    /// The number of the table, and the number of the part in the table.
+    /// The number of the table, which is unique in this process, and the index of the part (row
+    /// group or batch) in the table.
     pub(super) name: (u64, usize),
     columns: Vec<Column>,
-    /// The size of the memory that it takes, in bytes.
+    /// The size of the memory that the chunk takes, in bytes.
     pub(super) bytes: u64,
-    /// Whether any value is missing.
+    /// Whether any value in the chunk is missing.
     has_missing: bool,
 }
 
 /// The missing value or element of a row.
 #[derive(Debug)]
 pub(super) enum Missing {
-    /// The value of the column with this number.
+    /// The value of the column with this index.
     Value(usize),
     /// An element of a list, or of a tensor.
     Element(usize),

@@ -1,6 +1,6 @@
 //! Pages of Parquet that consist of several frames of Hadoop's LZ4. The Parquet decoder (parquet
-//! 60.1) stops after a frame that is not shorter than the rest, so such pages are unpacked before
-//! they are passed to it.
+//! 60.1) stops after a frame that is not shorter than the frames after it together, so such pages
+//! are unpacked before they are passed to it.
 
 use std::sync::Arc;
 
@@ -77,8 +77,8 @@ fn write_int(number: u64, into: &mut Vec<u8>) {
 }
 
 impl Unpacked {
-    /// Returns the metadata of a file in which the pages of a column are replaced by these, from
-    /// byte `start` on.
+    /// Returns the metadata of a file in which the pages of a column are replaced by these unpacked
+    /// ones, from byte `start` on.
     pub(super) fn metadata(
         &self,
         of: &ArrowReaderMetadata,

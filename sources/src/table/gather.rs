@@ -1,9 +1,10 @@
 //! Copies rows of a table into a batch, column by column.
 //!
-//! If all parts that contain the rows fit into memory together, the values are copied from them in
-//! the order of the batch. Otherwise each part is decoded once, and the values that the batch needs
-//! from it are copied to a buffer first. (In the order of the batch, a part might have to be
-//! decoded again for each row.)
+//! A part of a table is a range of rows that are decoded together, such as a row group of Parquet
+//! or a record batch of Arrow. If all parts that contain the rows fit into memory together, the
+//! values are copied from them in the order of the batch. Otherwise each part is decoded once, and
+//! the values that the batch needs from it are copied to a buffer first. (In the order of the
+//! batch, a part might have to be decoded again for each row.)
 
 use std::io;
 use std::sync::Arc;
@@ -18,20 +19,21 @@ use crate::files::reserve;
 use crate::format::place;
 use crate::record::Rows;
 
-/// The number of values that are prefetched ahead: loading a value from main memory takes as long
-/// as copying many values.
+/// How many values ahead of the copied one are prefetched: loading a value from main memory takes
+/// as long as copying many values.
 const AHEAD: usize = 24;
 
-/// Consecutive rows of a part of the table.
+/// Consecutive rows of one part, which are also consecutive in the batch.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// The number of the part; once all parts are known, its index in [`Gather::parts`].
+    /// The index of the part in [`Gather::parts`]. While [`Gather::new`] has not found all parts,
+    /// it is the part's index in the table.
     part: usize,
     first: usize,
     len: usize,
 }
 
-/// The rows of a batch, by the parts that contain them.
+/// The rows of a batch, grouped into runs of consecutive rows.
 #[derive(Debug)]
 pub(super) struct Gather {
     runs: Vec<Run>,
@@ -39,8 +41,8 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// Finds the parts and rows of samples. `starts` are the numbers of the first sample of each
-    /// part, and the number of all samples.
+    /// Finds the parts and rows of samples. `starts` are the indices of the first sample of each
+    /// part, followed by the number of all samples.
     pub(super) fn new(starts: &[usize], indices: &[usize]) -> Self {
         let mut runs: Vec<Run> = Vec::new();
         for &index in indices {
@@ -63,13 +65,14 @@ impl Gather {
         Self { runs, parts }
     }
 
-    /// Returns the numbers of the parts that are needed, in ascending order.
+    /// Returns the indices, in the table, of the parts that are needed, in ascending order.
     pub(super) fn parts(&self) -> &[usize] {
         &self.parts
     }
 
     /// Writes the rows. Writes none of them if a value is missing that has no default, or if a part
-    /// can't be read. `chunk` reads a part. If `apart`, only one part is in memory at a time.
+    /// can't be read. `chunk` decodes a part, given its index in the table. If `apart` is true,
+    /// only one decoded part is in memory at a time.
     pub(super) fn write(
         &self,
         rows: &mut RowsMut<'_>,
@@ -131,7 +134,7 @@ impl Gather {
         rows: &mut RowsMut<'_>,
         chunk: impl Fn(usize) -> Result<Arc<Chunk>, Error>,
     ) -> Result<(), BoxError> {
-        // The runs, sorted by their parts, and the number of the first row of each run in that
+        // The runs, sorted by their parts, and the position of the first row of each run in this
         // order.
         let mut order: Vec<usize> = (0..self.runs.len()).collect();
         order.sort_by_key(|&number| self.runs[number].part);
@@ -165,7 +168,7 @@ impl Gather {
     }
 }
 
-/// The values of a column that were copied to a buffer.
+/// The values of a column, copied from several parts into one buffer.
 #[derive(Debug, Default)]
 struct Aside {
     bytes: Vec<u8>,

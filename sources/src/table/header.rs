@@ -88,7 +88,7 @@ impl Header {
         Some((header, bytes.0))
     }
 
-    /// Reads a field of one of those parts of a header.
+    /// Reads a field of `part`, the part of a header for one type of page (5, 7 or 8).
     fn field(&mut self, bytes: &mut Bytes<'_>, part: i64, number: i64, kind: Kind) -> Option<bool> {
         match (part, number) {
             (_, 1) if kind.is_int() => self.values = size(bytes)?,
@@ -127,7 +127,7 @@ impl Header {
     }
 }
 
-/// Reads a size.
+/// Reads a size, which must not be negative.
 fn size(bytes: &mut Bytes<'_>) -> Option<u64> {
     bytes.int().and_then(|size| u64::try_from(size).ok())
 }

@@ -4,8 +4,8 @@
 //! metadata (i32), the metadata (a flatbuffer padded to 8 bytes), and its body. A length of 0 ends
 //! the stream, and so does the end of the file. An Arrow file (or Feather file) has such messages
 //! after the 8 bytes `ARROW1\0\0`. At its end it has a footer with the schema and the positions of
-//! the messages. Messages that the footer does not list are not read, as polars writes a schema
-//! without a length there.
+//! the messages. Messages that the footer does not list are not read, since polars writes a schema
+//! without a length among them.
 //!
 //! Dictionaries are batches of one column. A later dictionary replaces the previous one or, if it
 //! is a delta, extends it. In a stream, this applies to the batches that follow. In a file, all

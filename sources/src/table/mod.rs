@@ -69,8 +69,9 @@ use crate::{CapacityHint, Error, Format, Input, Options, Record, RecordFields, R
 
 const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
 
-/// The smallest recorded size, in bytes, that is used to compute the growth of a part. The growth
-/// of smaller parts says little about that of larger ones.
+/// The smallest recorded size of a part, in bytes, that is used to compute its growth: the ratio of
+/// its decoded size to the recorded one. The growth of smaller parts says little about that of
+/// larger ones.
 const SMALL: u64 = 64 << 10;
 
 /// The number of rows that are examined to choose the capacity of columns without a fixed length.
@@ -94,7 +95,8 @@ const LOOKED_AT: usize = 256;
 pub struct Table {
     files: Arc<Files>,
     parts: Vec<Part>,
-    /// The number of the first row of each part, and the number of all rows.
+    /// The index of the first row of each part (row group or record batch), followed by the number
+    /// of all rows.
     starts: Vec<usize>,
     fields: RecordFields,
     /// For each file, the position of each column in its decoded parts.
@@ -112,16 +114,17 @@ pub struct Table {
     number: u64,
 }
 
-/// A part of a table: rows that are decoded together.
+/// A part of a table: rows that are decoded together, such as a row group or a record batch.
 struct Part {
-    /// The number of the file, and of the row group or batch in it.
+    /// The index of the file that contains the part.
     file: usize,
+    /// The index of the row group or record batch in the file.
     group: usize,
     rows: usize,
     /// The approximate size of the decoded part in bytes, according to the file.
     size: u64,
     /// The number of steps in which the chosen columns are decoded: one for each column, or one for
-    /// all.
+    /// all columns together.
     steps: usize,
     decode: Box<dyn Decode>,
 }
@@ -375,7 +378,7 @@ fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let files = state.get("_data_files").and_then(|files| files.as_array()).ok_or_else(|| wrong("no _data_files"))?;
     let name = |file: &serde_json::Value| {
         let name = file.get("filename").and_then(|name| name.as_str());
-        // It must be a file name, not a path.
+        // The state file must give a file name, not a path.
         let name = name.filter(|name| !name.contains('/') && !matches!(*name, "" | "." | ".."));
         Ok(below(folder, name.ok_or_else(|| wrong("a data file without a name in the folder"))?))
     };
@@ -383,12 +386,12 @@ fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 impl Table {
-    /// Opens files, folders that `save_to_disk` wrote, and patterns, with the
+    /// Opens files, folders that Hugging Face's `save_to_disk` wrote, and patterns, with the
     /// [default options](TableOptions).
     ///
     /// # Errors
     ///
-    /// Those of [`TableOptions::open`].
+    /// The errors of [`TableOptions::open`].
     pub fn open(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Self>, Error> {
         TableOptions::new().open(paths)
     }
@@ -440,8 +443,8 @@ impl Table {
         decoding(|| self.kept.get(number, steps, decode, chunk_of))
     }
 
-    /// Whether parts are too large to be in memory together: not all of them are there already, and
-    /// they take more than a quarter of the limit.
+    /// Whether parts are too large to be in memory together: not all of them are in memory already,
+    /// and they take more than a quarter of the limit.
     fn are_too_large(&self, parts: &[usize]) -> Result<bool, Error> {
         let size = |part: &&usize| self.parts[**part].size;
         if self.growth.load(Ordering::Relaxed) == 0

@@ -45,7 +45,7 @@ struct Chosen {
     metadata: ArrowReaderMetadata,
     /// The metadata with timestamps of 96 bits as seconds, if there are any.
     seconds: Option<ArrowReaderMetadata>,
-    /// The numbers and the names of the columns, which are decoded separately.
+    /// The indices and the names of the columns, which are decoded separately.
     leaves: Vec<(usize, String)>,
 }
 
@@ -76,7 +76,8 @@ impl File {
         Ok(Self { file, metadata, columns })
     }
 
-    /// Returns the parts of the file, each with these columns.
+    /// Returns the parts of the file (row groups, or ranges of their rows), each with these
+    /// columns.
     pub(super) fn parts(self, files: &Files, leaves: &[Leaf]) -> Result<Vec<Part>, Error> {
         let wrong = |problem: String| Error::in_file(files.path(self.file), problem, DAMAGED);
         let schema = self.metadata.parquet_schema();
@@ -104,8 +105,8 @@ impl File {
     }
 }
 
-/// Returns the number of the column in the file's own schema that corresponds to a column of
-/// Arrow's schema.
+/// Returns the index of the column in the file's own schema that corresponds to a column of Arrow's
+/// schema.
 fn below(schema: &SchemaDescriptor, leaf: &Leaf) -> Option<usize> {
     fn count(of: &Type) -> usize {
         if of.is_group() { of.get_fields().iter().map(|field| count(field)).sum() } else { 1 }
@@ -179,8 +180,8 @@ impl Rows {
         (u128::from(all) * self.rows.len() as u128 / rows) as u64
     }
 
-    /// Calls `each` with the ranges of a column's pages that contain these rows, and with the range
-    /// of the dictionary.
+    /// Calls `each` with the ranges of a column's pages that contain the rows of this part, and
+    /// with the range of the dictionary.
     fn pages(&self, column: usize, file_len: u64, each: &mut dyn FnMut(Span)) {
         let metadata = self.of.metadata.metadata();
         let chunk = metadata.row_group(self.group).column(column);
@@ -231,7 +232,7 @@ impl Rows {
     }
 
     fn checked(&self, step: usize, mut parts: Parts, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Problem> {
-        // Checked here, as the decoder trusts the sizes in page headers.
+        // The pages are checked here, as the decoder trusts the sizes in their headers.
         let (most, (column, name)) = (limit.saturating_mul(2).max(MIN), &self.of.leaves[step]);
         let group = self.of.metadata.metadata().row_group(self.group);
         let left = most.saturating_sub(spent.load(Ordering::Relaxed));
@@ -341,8 +342,9 @@ impl ChunkReader for FooterReader<'_> {
         let mut bytes = Vec::new();
         let span = Span { file: self.file, start, len: Some(length as u64) };
         self.files.read_into(span, &mut bytes).map_err(|error| ParquetError::External(Box::new(error)))?;
-        // The bytes before the length of the metadata, at the end of the file, are the metadata.
-        // Their parser does not limit its recursion.
+        // The metadata are followed by 8 bytes at the end of the file: their length and the magic
+        // number. The parser of the metadata does not limit its recursion, so their depth is
+        // checked first.
         let is_metadata = start.checked_add(length as u64 + 8) == Some(Length::len(self));
         if is_metadata && thrift::schema_depth(&bytes).is_none_or(|depth| depth > DEEPEST) {
             return Err(ParquetError::General(format!("a damaged schema, or one that is more than {DEEPEST} deep")));

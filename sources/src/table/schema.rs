@@ -20,7 +20,7 @@ const LONGEST: usize = 64 << 20;
 pub(super) struct Leaf {
     /// The names on the path to it, joined by dots.
     pub(super) name: String,
-    /// The number of the column, followed by the numbers of the members on the path.
+    /// The index of the column, followed by the indices of the struct members on the path.
     pub(super) path: Vec<usize>,
     /// The kind of the field. Its capacity is chosen later.
     pub(super) kind: FieldKind,

@@ -21,11 +21,11 @@ const DAMAGED: &str = "the tar is damaged: copy it or write it again";
 /// A member of a tar that has data (a regular file).
 #[derive(Debug)]
 pub(super) struct Member {
-    /// The full name.
+    /// The full name of the member.
     pub(super) name: Vec<u8>,
-    /// The position of its data in the tar, in bytes.
+    /// The position of the member's data in the tar, in bytes.
     pub(super) start: u64,
-    /// The length of its data, in bytes.
+    /// The length of the member's data, in bytes.
     pub(super) len: u64,
 }
 
@@ -75,7 +75,7 @@ struct Extension {
 }
 
 impl Members<Window<'_>> {
-    /// Ends the walk.
+    /// Ends reading, and reports the remaining progress.
     pub(super) fn finish(self) {
         self.window.finish();
     }

@@ -22,8 +22,8 @@ pub(super) struct Index {
     pub(super) members: Vec<Member>,
 }
 
-/// The end of a sample's key in `keys`, and of its members in `members`. They start at the end of
-/// the previous sample's.
+/// The ends of what belongs to one sample: of its key in `keys`, and of its members in `members`.
+/// Each begins where that of the previous sample ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ends {
     pub(super) key: u64,
@@ -124,7 +124,7 @@ impl<'a> Building<'a> {
         Self { path, index: Index::default(), known: HashMap::new(), seen: Vec::new() }
     }
 
-    /// Adds a member to the last sample if that has this key, and otherwise to a new sample.
+    /// Adds a member to the last sample if that sample has this key, and otherwise to a new sample.
     pub(super) fn add(&mut self, key: &[u8], suffix: &[u8], start: u64, len: u64) -> Result<(), Error> {
         let index = &mut self.index;
         let error = |Problem(problem, advice)| Error::format(self.path.display(), start, problem, advice);

@@ -37,7 +37,7 @@ pub const KEY: &str = "__key__";
 
 /// The samples of one or more tars.
 ///
-/// The fields are all that occur, in the order of their first appearance, or those that
+/// The fields are all that occur in the tars, in the order of their first appearance, or those that
 /// [`columns`](TarOptions::columns) lists. The kind of a field follows from its last extension
 /// ([`Decode`]).
 ///
@@ -71,7 +71,7 @@ pub const KEY: &str = "__key__";
 pub struct Tar {
     files: Files,
     shards: Vec<Shard>,
-    /// The number of the first sample of each shard, and the number of all samples.
+    /// The index of the first sample of each shard, followed by the number of all samples.
     starts: Vec<usize>,
     fields: RecordFields,
     sources: Vec<Source>,
@@ -104,7 +104,7 @@ impl Tar {
     ///
     /// # Errors
     ///
-    /// Those of [`TarOptions::open`].
+    /// The errors of [`TarOptions::open`].
     pub fn open(paths: impl IntoIterator<Item = impl AsRef<std::path::Path>>) -> Result<Records<Self>, Error> {
         TarOptions::new().open(paths)
     }
@@ -233,7 +233,7 @@ impl fmt::Debug for Tar {
     }
 }
 
-/// Returns the kind of a field whose files have this capacity.
+/// Returns the kind of a field, given how its files are decoded and the capacity that they need.
 fn kind(decode: Decode, room: CapacityHint) -> FieldKind {
     match decode {
         Decode::Integer => FieldKind::Number(DType::I64),
@@ -251,7 +251,7 @@ fn field_name(suffix: &[u8]) -> Result<String, Problem> {
     Ok(name.to_lowercase())
 }
 
-/// Whether files must not have this name.
+/// Whether this field name is reserved, so that no file may have it.
 fn is_reserved(field: &str) -> bool {
     matches!(field, "__key__" | "__url__")
 }

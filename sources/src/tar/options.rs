@@ -159,7 +159,7 @@ impl TarOptions {
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open), as far as the first samples show them.
+    /// The errors of [`open`](Self::open), as far as the first samples show them.
     pub fn stream(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<TarStream, Error> {
         TarStream::open(&self.set, paths)
     }
@@ -169,7 +169,7 @@ impl TarOptions {
     ///
     /// # Errors
     ///
-    /// Those of [`stream`](Self::stream).
+    /// The errors of [`stream`](Self::stream).
     pub fn stream_reader(
         &self,
         name: impl Into<PathBuf>,

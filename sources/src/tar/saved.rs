@@ -39,7 +39,7 @@ fn encode(index: &Index, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Decodes the index of a shard of this length. Returns `None` if the bytes are not one.
+/// Decodes the index of a shard of this length. Returns `None` if the bytes are not an index.
 fn decode(bytes: &[u8], shard_len: u64) -> Option<Index> {
     let mut rest = bytes;
     let mut counts = [0; 5];

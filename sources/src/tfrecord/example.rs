@@ -16,13 +16,13 @@ pub(super) struct Malformed(pub(super) &'static str, pub(super) usize);
 /// The values of one name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Feature<'a> {
-    /// There is no list.
+    /// There is no list of values.
     #[default]
     Empty,
     Bytes(SmallVec<[&'a [u8]; 1]>),
-    /// Little-endian `f32`s, in one or more runs.
+    /// Little-endian `f32`s, in one or more slices of bytes.
     Floats(SmallVec<[&'a [u8]; 1]>),
-    /// Integers in variable-length encoding, in one or more runs.
+    /// Integers in variable-length encoding, in one or more slices of bytes.
     Integers(SmallVec<[&'a [u8]; 1]>),
     /// Values that are not supported, with a description.
     Unread(&'static str),
@@ -252,10 +252,10 @@ impl<'a> Feature<'a> {
         }
     }
 
-    /// Calls `each` with the integers.
+    /// Calls `each` with the integers that are encoded in `runs`.
     pub(super) fn integers(runs: &[&[u8]], mut each: impl FnMut(i64)) {
         for run in runs {
-            // They were validated when the feature was parsed.
+            // The integers were validated when the feature was parsed.
             let _ = integers(run, 0, &mut each);
         }
     }

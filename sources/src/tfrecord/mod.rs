@@ -62,12 +62,12 @@ pub struct TfRecord {
     files: Files,
     /// For each file, the positions of the ends of its records.
     ends: Vec<Vec<u64>>,
-    /// The number of the first record of each file, and the number of all records.
+    /// The index of the first record of each file, followed by the number of all records.
     starts: Vec<usize>,
     fields: RecordFields,
     steps: Vec<Step>,
     /// Whether the fields are all fields of the first records, so that later records must not have
-    /// others.
+    /// any other field.
     all: bool,
     missing_as_zero: bool,
     check: bool,
@@ -315,7 +315,7 @@ impl TfRecord {
     ///
     /// # Errors
     ///
-    /// Those of [`TfRecordOptions::open`].
+    /// The errors of [`TfRecordOptions::open`].
     pub fn open(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Self>, Error> {
         TfRecordOptions::new().open(paths)
     }

@@ -12,14 +12,14 @@ use crate::{Error, Format, Input, Record, RecordFields};
 pub struct Blend {
     pub(super) files: Files,
     pub(super) plans: Vec<Plan>,
-    /// For each sample, the number of the dataset, and the number of the sample in that dataset.
+    /// For each sample, the index of its dataset, and the index of the sample in that dataset.
     pub(super) order: Vec<(u16, u32)>,
     pub(super) layout: Layout,
 }
 
 impl Blend {
-    /// Returns the number of the dataset that sample `index` is from, and the sample's number
-    /// there. Returns `None` if there is no such sample.
+    /// Returns the index of the dataset that sample `index` is from, and the sample's index in that
+    /// dataset. Returns `None` if there is no such sample.
     pub fn part(&self, index: usize) -> Option<(usize, usize)> {
         self.order.get(index).map(|&(part, sample)| (part.into(), sample as usize))
     }
@@ -60,7 +60,7 @@ impl Blend {
 }
 
 fn check(parts: usize) -> Result<(), Error> {
-    // The limit is Megatron's.
+    // Megatron has the same limit.
     if parts == 0 || parts >= 32767 {
         return Err(Error::usage(format!("a blend of {parts} datasets"), "blend from 1 to 32766 of them"));
     }

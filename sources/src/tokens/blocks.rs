@@ -19,7 +19,7 @@ const HEADER: u64 = 1024;
 /// file that do not fill a sample are left out. The samples of a file come after those of the file
 /// before it, and no sample spans two files.
 ///
-/// nanoGPT draws blocks at random positions. For the same, set a stride of 1, so that sample `i`
+/// nanoGPT draws blocks at random positions. To do the same, set a stride of 1, so that sample `i`
 /// starts at token `i`, and use a `RandomSampler` with replacement. With the same seed, it draws
 /// the same positions as nanoGPT's `get_batch`.
 ///
@@ -66,7 +66,7 @@ pub struct Blocks {
 /// A file of tokens.
 #[derive(Debug)]
 struct Shard {
-    /// The number of the file's first sample.
+    /// The index of the file's first sample in the dataset.
     first: usize,
     /// The position of the first token, in bytes.
     start: u64,

@@ -117,8 +117,8 @@ impl GptOptions {
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open). Also fails if a weight is not positive, a dataset has too few
-    /// samples, or the tokens have different types.
+    /// The errors of [`open`](Self::open). Also fails if a weight is not positive, a dataset has
+    /// too few samples, or the tokens have different types.
     pub fn blend(
         &self,
         parts: impl IntoIterator<Item = (impl AsRef<Path>, f64)>,
@@ -138,7 +138,7 @@ impl GptOptions {
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open). Also fails if there are no datasets, or the tokens have
+    /// The errors of [`open`](Self::open). Also fails if there are no datasets, or the tokens have
     /// different types.
     pub fn blend_all(&self, prefixes: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blend>, Error> {
         let mut opened = Vec::new();

@@ -15,12 +15,12 @@ use crate::files::Span;
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) index: Index,
-    /// The numbers of the sequences, epoch after epoch.
+    /// The indices of the sequences, epoch after epoch.
     documents: Vec<u32>,
     /// The start of each sample, and the end of the last one: an index into `documents`, and the
-    /// number of a token.
+    /// index of a token in that sequence.
     starts: Vec<(u32, u32)>,
-    /// The number of the sample at each position.
+    /// The index of the sample at each position.
     order: Vec<u32>,
     /// The number of tokens that the end of a sample shares with the start of the next one: 0 or 1.
     extra: u32,

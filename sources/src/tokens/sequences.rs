@@ -14,7 +14,7 @@ use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Valu
 /// A dataset of the sequences of Megatron's `IndexedDataset`. A sample has the list `tokens`, and
 /// `mode: i8` if the file has modes.
 ///
-/// It was checked against megatron-core 0.16.1.
+/// The results were compared with those of megatron-core 0.16.1.
 #[derive(Debug)]
 pub struct Sequences {
     files: Files,

@@ -70,9 +70,9 @@ pub enum Stop {
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
-/// [`locate`](slotline::dataset::ConcatDataset::locate) says which dataset a sample is from, as
-/// here. To have that number as a field of the batch, stack the concatenated dataset with one that
-/// returns it ([`StackDataset`](slotline::dataset::StackDataset)).
+/// [`locate`](slotline::dataset::ConcatDataset::locate) says which dataset a sample is from, as in
+/// this example. To have the index of that dataset as a field of the batch, stack the concatenated
+/// dataset with one that returns the index ([`StackDataset`](slotline::dataset::StackDataset)).
 ///
 /// | Elsewhere | Here |
 /// |---|---|
@@ -84,10 +84,11 @@ pub enum Stop {
 /// | Megatron's `BlendedDataset` | [`even`](Self::even) (the same proportions, in an order that is not bit for bit the same), without [`shuffle`](Self::shuffle) |
 /// | `RandomMix` of webdataset | its probabilities as weights |
 ///
-/// Each pass draws one `random_()` from the generator, and is a function of it. Ranks share a pass
-/// with [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over). No memory is
-/// needed for each sample: an index is computed on the worker that needs it, in less than half a
-/// microsecond for a few datasets and about two for a hundred (measured). Only a mixture with
+/// Each pass draws one number from the generator, as torch's `random_()` does, and its order
+/// depends only on that number. Ranks share a pass with
+/// [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over). No memory is needed
+/// for each sample: an index is computed on the worker that needs it, in less than half a
+/// microsecond for a few datasets and about two for a hundred. Only a mixture with
 /// [`Stop::AllExhaustedWithoutReplacement`] takes 12 bytes for each pair of datasets, which matters
 /// for thousands of datasets.
 #[derive(Clone, Debug)]
@@ -127,7 +128,7 @@ impl MixtureSampler {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn by_size(lens: impl IntoIterator<Item = usize>) -> Result<Self, SequenceError> {
         let lens: Vec<_> = lens.into_iter().collect();
         let weights: Vec<_> = lens.iter().map(|&len| len as f64).collect();

@@ -19,11 +19,11 @@ pub(super) struct Plan {
 
 #[derive(Debug)]
 struct Source {
-    /// The number of the source.
+    /// The index of the source in the mixture.
     number: u64,
-    /// The index of its first sample in the concatenated dataset.
+    /// The index of the source's first sample in the concatenated dataset.
     start: usize,
-    /// The number of its samples, at least 1.
+    /// The number of the source's samples, at least 1.
     len: usize,
 }
 
@@ -48,8 +48,8 @@ pub(super) struct Pass {
 }
 
 impl Plan {
-    /// Makes the plan of sources with positive weights, each given by its number, first index,
-    /// length and weight. Returns `None` if a pass would be too long.
+    /// Makes the plan of sources with positive weights, each given by its index in the mixture,
+    /// first sample, length and weight. Returns `None` if a pass would be too long.
     pub(super) fn new(parts: &[(usize, usize, usize, f64)], stop: Stop) -> Option<Self> {
         let sources: Vec<_> =
             parts.iter().map(|&(number, start, len, _)| Source { number: number as u64, start, len }).collect();

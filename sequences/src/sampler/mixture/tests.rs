@@ -31,7 +31,7 @@ fn num_samples(samples: u64) -> Stop {
 }
 
 /// The expected orders are those of `interleave_datasets` (datasets 5.2.0) without probabilities.
-/// With `all_exhausted` it returns one more index, since it completes its last round.
+/// With `all_exhausted`, that function returns one more index, since it completes its last round.
 #[test]
 fn equal_weights_are_those_of_interleave_datasets() {
     let lens = [3, 5, 2];

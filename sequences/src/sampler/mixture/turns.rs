@@ -11,7 +11,7 @@
 //! same as always taking the source that is furthest behind its weight, but that method needs all
 //! previous counts.)
 
-/// The share 1, in the unit of shares.
+/// The share 1, in units of 2⁻⁶³.
 const ONE: u128 = 1 << 63;
 
 /// The largest position. The time of a position is close to the position, and the product of a time

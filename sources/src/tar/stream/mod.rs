@@ -21,9 +21,9 @@ use crate::paths::expand;
 use crate::record::CapacityHint;
 use crate::{Error, FieldKind, Record, RecordFields};
 
-/// The number of samples that are read to determine the fields, and the approximate maximum number
-/// of their bytes.
+/// The number of samples that are read to determine the fields.
 const FIRST: usize = 100;
+/// The approximate maximum number of bytes of the samples that are read to determine the fields.
 const FIRST_BYTES: u64 = 16 << 20;
 
 /// The default size of a worker's shuffle buffer, in bytes.
@@ -81,7 +81,7 @@ pub struct TarStream {
     fields: RecordFields,
     sources: Vec<Source>,
     /// Whether the fields are all fields of the first samples, so that later samples must not have
-    /// others.
+    /// any other field.
     all: bool,
     skip_incomplete: bool,
     missing_end: bool,
@@ -167,7 +167,7 @@ impl TarStream {
         &self.fields
     }
 
-    /// Returns the numbers of the tars that a worker reads, in order.
+    /// Returns the indices of the tars that a worker reads, in order.
     fn shares(&self, worker: Option<WorkerInfo>, seed: u64) -> Result<Vec<usize>, BoxError> {
         let mut shards = Vec::<u64>::new();
         if self.buffer > 1 {
@@ -342,7 +342,7 @@ fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&
 }
 
 /// A position in the samples of a worker: the index of the tar among the worker's tars, and the
-/// number of the sample in the tar.
+/// index of the sample in the tar.
 #[derive(Clone, Copy, Debug, Default)]
 struct At {
     shard: usize,
@@ -360,13 +360,15 @@ pub struct StreamCursor {
     /// The position that is read next, after `skip` samples were skipped.
     at: At,
     skip: u64,
-    /// The current block, without the samples that were delivered, and the position where it
-    /// begins.
+    /// The current block of the shuffle buffer, without the samples that were delivered.
     block: VecDeque<Sample>,
+    /// The number of samples of the block that were delivered.
     delivered: usize,
+    /// The position of the first sample of the block.
     begin: At,
     /// The next block, which is being read.
     next: Vec<Sample>,
+    /// The position of the first sample of the next block.
     next_begin: At,
     next_bytes: u64,
     is_full: bool,
@@ -409,7 +411,7 @@ impl IterableDataset for TarStream {
 
     fn next<'a>(&'a self, cursor: &'a mut StreamCursor, cx: &'a mut Context) -> Result<Option<Record<'a>>, BoxError> {
         if cursor.seed.is_none() {
-            // This must be the same for all workers of a pass.
+            // The pass's seed must be the same for all workers of a pass.
             let base = cursor.worker.map(|worker| worker.seed().wrapping_sub(worker.id() as u64));
             let base = base.unwrap_or_else(|| cx.rng().next_u64());
             let seed = slotline::sampler::digest([base, cx.epoch().into()]);
