@@ -244,11 +244,11 @@ impl BadSampleLog {
     fn count(&mut self, mut errors: SlotErrors, tag: Tag, delivered: u64) -> Result<Vec<usize>, Error> {
         let Tag { task, rows, .. } = tag;
         let (failure, mut bad) = (errors.failure.take(), std::mem::take(&mut errors.bad));
-        // Several workers may fill parts of one batch, and finish in any order. All attempts at one
-        // position are made by one worker, and the sort keeps their sequence.
+        // Several threads may fill parts of one batch, and finish in any order. All attempts at one
+        // position are made by one thread, and the sort keeps their sequence.
         bad.sort_by_key(|bad| bad.failure.position);
         if let Some(failure) = &failure {
-            // Ignore bad samples after the failure, which other workers have read: one worker alone
+            // Ignore bad samples after the failure, which other threads have read: one thread alone
             // would have stopped at the failure.
             let after = bad.partition_point(|bad| bad.failure.position <= failure.position);
             dispose_each(bad.drain(after..));

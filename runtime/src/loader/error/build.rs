@@ -143,7 +143,7 @@ pub enum BuildError {
         r#source: std::io::Error,
     },
     /// This process is a worker that was started by a loader's command, or a child of such a
-    /// worker, and a loader in it was about to start workers by a command, too.
+    /// worker, and builds a loader that would itself start workers by a command.
     #[error(
         "this process was started as a worker, but does not work; call loader::work_if_spawned first in main (or, if a worker has started this program, remove SLOTLINE_WORKER from its environment)"
     )]
