@@ -74,11 +74,11 @@ pub enum Budget {
     /// count.
     #[default]
     Minority,
-    /// This number of samples.
+    /// At most this number of bad samples.
     Samples(usize),
-    /// This share of the pass's samples, from 0 to 1, rounded down. The number of samples in a pass
-    /// must be known; it is unknown with an iterator of indices, and over an iterable dataset that
-    /// does not return its length.
+    /// At most this share of the pass's samples, from 0 to 1; the resulting number is rounded down.
+    /// The number of samples in a pass must be known; it is unknown with an iterator of indices,
+    /// and over an iterable dataset that does not return its length.
     Share(f64),
 }
 

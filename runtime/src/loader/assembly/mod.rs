@@ -31,8 +31,8 @@ impl Options {
     /// is known.
     fn warnings(&self, batching: Batching, samples: Option<usize>) -> impl Iterator<Item = Warning> {
         let workers = self.num_workers;
-        // One worker is never more than there are cores, and asking for the number of cores takes
-        // as long as starting a thread.
+        // A single worker never exceeds the number of cores, and asking for the number of cores
+        // takes as long as starting a thread.
         let cores = if workers > 1 { usable_cores() } else { 1 };
         let many = (workers > cores).then_some(Warning::ManyWorkers { workers, cores });
         many.into_iter().chain(batching.no_batch(samples))

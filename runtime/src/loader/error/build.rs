@@ -20,9 +20,9 @@ pub enum BuildError {
     /// Two options exclude each other.
     #[error("{first} and {second} exclude each other; {hint}")]
     Clash {
-        /// One option, with its value if that matters.
+        /// The name of one of the options, with its value if the value matters.
         first: &'static str,
-        /// The other option.
+        /// The name of the other of the two options.
         second: &'static str,
         /// What the user can do about it.
         hint: &'static str,

@@ -354,7 +354,7 @@ mod tests {
         let slowest = Slowest::default();
         for time in 1..=20 {
             slowest.note(time as usize % 12, 1, time);
-            // The same sample again, a bit quicker, as in a later pass.
+            // Record the same sample again, a bit quicker, as a later pass may.
             slowest.note(time as usize % 12, 1, time - 1);
         }
         let mut kept = slowest.read();

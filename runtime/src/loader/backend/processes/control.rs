@@ -376,7 +376,8 @@ impl<D: Deadline> Deadline for Nap<'_, D> {
     }
 }
 
-/// One of the two waiters: the control memory, and the number of the waiter.
+/// One of the two waiters in the control memory: a reference to the memory, and the waiter's
+/// number.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedWaiter(pub(crate) Arc<Control>, pub(crate) usize);
 

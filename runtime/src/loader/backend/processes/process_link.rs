@@ -530,7 +530,8 @@ impl Answer {
         let region = work.payload.region().filter(|region| region.layout().can_be_invalid());
         // SAFETY: the process has finished the batch, which has room for these rows.
         if what == BATCH && !region.is_none_or(|region| unsafe { region.is_valid(rows) }) {
-            // This also applies if the pass is abandoned, when rows may have been left unwritten.
+            // This failure is also recorded if the pass is abandoned, when rows may have been left
+            // unwritten.
             work.fail(overwritten(wanted.first));
         }
         self.failure.take().into_iter().for_each(|failure| work.fail(failure));

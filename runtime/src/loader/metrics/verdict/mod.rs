@@ -62,8 +62,8 @@ pub enum Verdict {
         /// it.
         busy: f64,
     },
-    /// One worker that has more work than the others, where no other worker can take over its
-    /// batches ([`Stats::round_robin`]).
+    /// One worker that has more work than the other workers, if they cannot take over its batches
+    /// ([`Stats::round_robin`]).
     Uneven {
         /// The worker's number.
         worker: usize,
