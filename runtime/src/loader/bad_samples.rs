@@ -59,12 +59,12 @@ pub enum OnError {
     Replace(Budget),
 }
 
-/// How many bad samples a pass may have. A batch with bad samples beyond that becomes an
+/// How many bad samples a pass may have. A batch with bad samples beyond that number becomes an
 /// [`Error::BadSamples`].
 ///
 /// Bad samples are counted when their batches, or errors instead of batches, are delivered, in the
-/// order of delivery. So with [`in_order(false)`](crate::loader::Builder::in_order) it may be
-/// another batch that exceeds the budget each time. Bad substitutes count, too.
+/// order of delivery. So with [`in_order(false)`](crate::loader::Builder::in_order) the batch that
+/// exceeds the budget may differ from run to run. Bad substitutes count, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Budget {
@@ -74,11 +74,11 @@ pub enum Budget {
     /// count.
     #[default]
     Minority,
-    /// This number of samples.
+    /// At most this number of bad samples.
     Samples(usize),
-    /// This share of the pass's samples, from 0 to 1, rounded down. The number of samples in a pass
-    /// must be known; it is unknown with an iterator of indices, and over an iterable dataset that
-    /// does not return its length.
+    /// At most this share of the pass's samples, from 0 to 1; the resulting number is rounded down.
+    /// The number of samples in a pass must be known; it is unknown with an iterator of indices,
+    /// and over an iterable dataset that does not return its length.
     Share(f64),
 }
 
@@ -125,11 +125,11 @@ impl Budget {
 #[derive(Debug, Default)]
 pub(crate) struct BadSampleLog {
     on_error: OnError,
-    /// Whether each worker makes its own pass. Then an index is the number of a sample in its
-    /// worker's stream.
+    /// Whether each worker reads its own part of an iterable dataset. If so, the index of a sample
+    /// is its number in its worker's part.
     own_passes: bool,
-    /// Whether the pass is one of several ranks' shares. Then a batch without samples is delivered,
-    /// so that all ranks have the same number of batches.
+    /// Whether the pass is divided among several ranks. If so, a batch without samples is
+    /// delivered, so that all ranks have the same number of batches.
     is_shared: bool,
     /// The number of bad samples in this pass, and how many are allowed.
     bad: usize,
@@ -183,7 +183,8 @@ impl BadSampleLog {
     }
 
     /// Begins a pass. `pass` is its number of samples, if known, and `bad` the number of bad
-    /// samples before the point where it is resumed. Returns the budget.
+    /// samples before the point where the pass is resumed. Returns the number of bad samples that
+    /// the pass may have, or [`NO_NUMBER`].
     pub(crate) fn begin(&mut self, pass: Option<usize>, bad: usize, is_shared: bool) -> usize {
         self.is_shared = is_shared;
         (self.bad, self.budget) = (bad, self.on_error.budget().of(pass));
@@ -191,8 +192,8 @@ impl BadSampleLog {
         self.budget
     }
 
-    /// Whether each worker makes its own pass. Then an index is the number of a sample in its
-    /// worker's stream.
+    /// Whether each worker reads its own part of an iterable dataset. If so, the index of a sample
+    /// is its number in its worker's part.
     pub(crate) fn own_passes(&self) -> bool {
         self.own_passes
     }
@@ -202,7 +203,7 @@ impl BadSampleLog {
         self.bad
     }
 
-    /// The report, which any thread may read.
+    /// The record of bad samples, which any thread may read.
     pub(crate) fn report(&self) -> &Arc<BadSampleReport> {
         &self.report
     }
@@ -243,12 +244,12 @@ impl BadSampleLog {
     fn count(&mut self, mut errors: SlotErrors, tag: Tag, delivered: u64) -> Result<Vec<usize>, Error> {
         let Tag { task, rows, .. } = tag;
         let (failure, mut bad) = (errors.failure.take(), std::mem::take(&mut errors.bad));
-        // The parts of a batch finish in any order. All attempts at one position are made by one
-        // part, in sequence.
+        // Several threads may fill parts of one batch, and finish in any order. All attempts at one
+        // position are made by one thread, and the sort keeps their sequence.
         bad.sort_by_key(|bad| bad.failure.position);
         if let Some(failure) = &failure {
-            // Ignore bad samples after the failure in other parts: without parts they would not
-            // have been read.
+            // Ignore bad samples after the failure, which other threads have read: one thread alone
+            // would have stopped at the failure.
             let after = bad.partition_point(|bad| bad.failure.position <= failure.position);
             dispose_each(bad.drain(after..));
         }
@@ -279,7 +280,8 @@ impl BadSampleLog {
         })
     }
 
-    /// Records a bad sample with its cause. Warns about it if its index was not bad before.
+    /// Records a bad sample with its cause. Warns if no bad sample with this index was recorded
+    /// before.
     fn note(&mut self, failure: &Failure, task: usize) {
         let Failure { position, index, by, cause } = failure;
         let worker = match by {

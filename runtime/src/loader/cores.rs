@@ -28,7 +28,7 @@ pub enum Affinity {
 pub(crate) fn usable_cores() -> usize {
     let here = std::thread::available_parallelism().map_or(1, usize::from);
     // Workers are not limited to the cores that the calling thread is bound to. But if `here` is
-    // another number than that of these cores, it comes from a CPU quota, which limits all threads.
+    // not the number of those cores, it comes from a CPU quota, which limits all threads.
     let is_bound = core_affinity::get_core_ids().is_some_and(|own| own.len() == here);
     if is_bound { listed_cores().len() } else { here }
 }

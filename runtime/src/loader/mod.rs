@@ -50,7 +50,7 @@
 //! | what | outcome |
 //! |---|---|
 //! | a sample's error or panic | [`Error::Sample`] or [`Error::Panic`] instead of its batch, with index and worker; the next batch comes |
-//! | a sample's error or panic, with [`on_error`](Builder::on_error) | the sample is left out or replaced, and reported once; if there are more bad samples than the budget allows, [`Error::BadSamples`] or [`Error::MostlyBad`], and the next batch comes |
+//! | a sample's error or panic, with [`on_error`](Builder::on_error) | the sample is left out or replaced, and reported once; if the pass has more bad samples than the [`Budget`] of `on_error` allows, [`Error::BadSamples`] or [`Error::MostlyBad`], and the next batch comes |
 //! | a sample that takes long | with a [`watchdog`](Builder::watchdog) a warning that names it, and an entry in [`Stats::stuck`]; nothing is stopped |
 //! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
 //! | more batches kept than [`hold`](Builder::hold) allows | the loader allocates more memory, counts it and warns once; or, depending on [`on_held`](Builder::on_held), it waits or returns [`Error::Held`] |
@@ -64,10 +64,10 @@
 //! | a loader dropped | workers stop after their current sample, and the threads end; batches already delivered stay valid. A thread that is stuck in user code (including destructors of thread-locals and subscribers of `tracing`) is abandoned with the memory it can touch; dropping takes at most [`GRACE`] in all, or [`close_timeout`](Builder::close_timeout) |
 //! | a loader dropped by one of its own threads (in a dataset's code, or by a thread-local) | as for any dropped loader, but the thread does not wait for itself, and ends later |
 //! | a worker that ends with a panic in the loader's own code | the other workers take over its share. If no worker is left and the caller does not load, or if each worker has a ring of its own: [`Error::WorkerDied`], then and from every `epoch` |
-//! | a [worker process](Builder::processes) that ends, by a signal or an exit | [`Error::Sample`] in the place of its batch, which names the signal or the exit code; the other workers go on. With [`restart_workers`](ProcessBuilder::restart_workers) the process is replaced, and its samples are read again. With [`on_error`](Builder::on_error) the sample that the process was reading is left out or replaced instead. If no worker is left: [`Error::WorkerDied`] |
-//! | a worker process that takes longer than [`sample_timeout`](ProcessBuilder::sample_timeout) for a sample | it is killed and replaced, and the sample is an [`Error::Sample`] in the place of its batch, or with [`on_error`](Builder::on_error) it is left out or replaced |
+//! | a [worker process](Builder::processes) that ends, by a signal or an exit | [`Error::Sample`] instead of its batch, which names the signal or the exit code; the other workers go on. With [`restart_workers`](ProcessBuilder::restart_workers) the process is replaced, and its samples are read again. With [`on_error`](Builder::on_error) the sample that the process was reading is left out or replaced instead. If no worker is left: [`Error::WorkerDied`] |
+//! | a worker process that takes longer than [`sample_timeout`](ProcessBuilder::sample_timeout) for a sample | it is killed and replaced, and an [`Error::Sample`] is returned instead of the batch, or with [`on_error`](Builder::on_error) the sample is left out or replaced |
 //! | a command that cannot be started as a [worker](ProcessBuilder::spawn) | [`BuildError::Command`] |
-//! | a command that ends without becoming a worker, or makes no dataset, or another one than the loader's | [`Error::WorkerDied`] with the reason, once no worker is left; the command is not started again |
+//! | a command that ends without becoming a worker, or whose dataset cannot be made or differs from the loader's | [`Error::WorkerDied`] with the reason, once no worker is left; the command is not started again |
 //! | a command that neither ends nor becomes a worker | with a [`timeout`](Builder::timeout) [`Error::Timeout`]; it is killed when the loader is dropped |
 //! | a worker process that writes over memory at random | batches with other contents, errors, or [`Error::Stopped`]; the program does not crash |
 //! | packed samples that do not fit into their batch | [`Error::Sample`] for the first sample without room, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
@@ -77,7 +77,7 @@
 //!
 //! | where | outcome |
 //! |---|---|
-//! | `get`, `get_many`, `prefetch`, a cursor's `next`, writing a sample, a collate function, and the `drop` of samples, in a worker or a caller that loads | [`Error::Panic`] instead of the batch; the next batch comes |
+//! | `get`, `get_many`, `prefetch`, `next` of an iterable dataset's cursor (its iterator), writing a sample, a collate function, and the `drop` of samples, in a worker or a caller that loads | [`Error::Panic`] instead of the batch; the next batch comes |
 //! | a subscriber of `tracing`, at the span `fill` | [`Error::Panic`] instead of the batch, with the subscriber's message and the first sample of the rows that were filled |
 //! | a subscriber at other spans or at events, including the `Display` of an error that it formats | only the span or the event is lost; the panic is caught |
 //! | `worker_init` | [`Error::WorkerInit`] |
@@ -86,7 +86,7 @@
 //! | `next` of a user's iterator of indices | [`Error::Sampler`] |
 //! | `Dataset::len`, and `Sampler::len`, `order` and the other methods of a sampler; the closure that makes a user's iterator | propagates out of `build`, `epoch`, `len` or `state`, where it was called; the next call starts again |
 //! | `Dataset::fields`, `IterableDataset::fields` | propagates out of `build`, before any thread is started |
-//! | the `drop` of an error that was not returned, of a panic's payload, of an iterator, of a cursor, or of a batch that is dropped with the loader | nothing |
+//! | the `drop` of an error that was not returned, of a panic's payload, of an iterator, of an iterable dataset's cursor, or of a batch that is dropped with the loader | nothing |
 //! | the `drop` of the dataset, or of memory from [`Builder::memory`] | propagates out of dropping the loader, unless a worker, or a batch that is kept, was the last owner: then nothing |
 //! | [`Memory`](crate::arena::Memory)'s functions, or the `drop` of what the closure of [`Builder::memory`] captures | an error of `build`, or of [growing](OnHeld::Grow); for the `drop`, nothing |
 //! | a panic hook, the destructor of a thread-local, a `drop` while another panic unwinds | aborts the process, as everywhere in Rust. (A global allocator must not panic at all) |
@@ -106,7 +106,7 @@
 //! | no `membarrier`, or no way to populate pages in advance | other fences are used, and pages are populated when they are first written. (If `membarrier` is forbidden after a loader was built, a thread that is about to sleep panics: `next` panics, and a worker ends with a panic in the loader's own code) |
 //! | a mapped file that is truncated or written to (which breaks the safety contract of mapping it), removed, or replaced | see [`map_npy`](crate::source::map_npy) for each of these |
 //! | a signal while a thread waits | the thread keeps waiting, and no timeout comes early |
-//! | a worker, or the whole process, suspended for a while | with a `timeout` [`Error::Timeout`] that names the worker and its sample; everything continues when it does |
+//! | a worker, or the whole process, suspended for a while | with a `timeout` [`Error::Timeout`] that names the worker and its sample; everything continues when the suspended worker or process does |
 //! | the clock jumps ahead, as after a suspend | timeouts and the watchdog count the jump as elapsed time; nothing else is affected |
 //! | the clock goes back, or the time of day changes | nothing: negative durations count as zero |
 //! | the process is forked | see [below](#after-a-fork) |

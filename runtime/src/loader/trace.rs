@@ -1,7 +1,8 @@
 //! The loader's `tracing` spans: of a pass, of rows being filled, and of waiting.
 //!
-//! Without a subscriber, a span costs a check of the level. Only some of the claims of quick
-//! samples are timed; the others have no span.
+//! Without a subscriber, a span costs a check of the level. A claim is a group of rows that a
+//! thread fills at once. If samples are quick, only some claims are timed, and the others have no
+//! span.
 //!
 //! A subscriber is user code, and may panic. While a batch is filled, such a panic fails the batch.
 //! Anywhere else the span or the event is lost, and the loader continues; the panic hook has
@@ -45,7 +46,7 @@ impl Entered {
         self.0.is_disabled()
     }
 
-    /// Records that this many rows were filled.
+    /// Records in the span that `rows` rows were filled.
     pub(crate) fn filled(&self, rows: u64) -> Result<(), Cause> {
         if self.is_disabled() {
             return Ok(());
@@ -63,8 +64,8 @@ impl Entered {
         }
         let span = std::mem::replace(&mut self.0, Span::none());
         let left = guarded(|| Ok(span.with_subscriber(|(id, subscriber)| subscriber.exit(id))));
-        // Guard the two separately: a second panic while the first one unwinds would abort the
-        // process.
+        // Guard the subscriber's call and the drop of the span separately: a second panic while the
+        // first one unwinds would abort the process.
         let closed = guarded(|| {
             drop(span);
             Ok(())
@@ -103,7 +104,8 @@ pub(crate) fn tell(say: impl FnOnce()) {
 }
 
 impl Warnings {
-    /// Emits a warning through `tracing` and to the user's listener, and adds it to the list.
+    /// Emits a warning through `tracing` and to the user's listener, and adds it to the loader's
+    /// list of warnings.
     pub(crate) fn add(&mut self, warning: Warning) {
         tell(|| tracing::warn!("{warning}"));
         self.listener.notify(|| warning.clone());

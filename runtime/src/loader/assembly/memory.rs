@@ -1,4 +1,5 @@
-//! Makes the memory of a loader: decides how many batches it has room for, and divides their cells.
+//! Makes the memory of a loader: decides how many batches it has room for, and divides the cells
+//! (each the memory of one batch) between the ring's slots and the user.
 
 use crate::arena::shortage;
 use crate::dataset::{Dataset, Loadable};
@@ -29,7 +30,7 @@ pub(crate) struct MemoryPlan<'a> {
     /// Returns the bytes of everything except the batches, for a loader of this size with this
     /// number of cells.
     pub(crate) overhead: &'a dyn Fn(Size, usize) -> usize,
-    /// The part of these bytes that is allocated before the batches.
+    /// The bytes that the loader allocates before the memory of the batches.
     pub(crate) reserved: usize,
     /// The minimum number of workers, if memory is limited.
     pub(crate) fewest: usize,

@@ -1,6 +1,6 @@
-//! Builds a loader from its options, in stages: checks the options, allocates the memory, makes
-//! what fills batches, starts the backend with its workers, and puts all of them into a
-//! [`LoaderCore`](crate::loader::consumer::core::LoaderCore).
+//! Builds a loader from its options, in stages: checks the options, allocates the memory, makes the
+//! state that the filling threads share, starts the backend with its workers, and puts all of them
+//! into a [`LoaderCore`](crate::loader::consumer::core::LoaderCore).
 
 pub(crate) mod memory;
 pub(crate) mod per_worker;
@@ -31,8 +31,8 @@ impl Options {
     /// is known.
     fn warnings(&self, batching: Batching, samples: Option<usize>) -> impl Iterator<Item = Warning> {
         let workers = self.num_workers;
-        // One worker is never more than there are cores, and asking for their number takes as long
-        // as starting a thread.
+        // A single worker never exceeds the number of cores, and asking for the number of cores
+        // takes as long as starting a thread.
         let cores = if workers > 1 { usable_cores() } else { 1 };
         let many = (workers > cores).then_some(Warning::ManyWorkers { workers, cores });
         many.into_iter().chain(batching.no_batch(samples))

@@ -40,8 +40,8 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Builder<Iterable<D>, C> {
     ///
     /// To learn the fields of a sample, this reads the first sample that worker 0 would read, in a
     /// separate pass; if there is none, that of worker 1, and so on. (The seed of a worker is its
-    /// number in that pass.) It does not if [`IterableDataset::fields`] returns the fields, which a
-    /// dataset whose samples can be read only once must do.
+    /// number in that pass.) No sample is read if [`IterableDataset::fields`] returns the fields,
+    /// as it must for a dataset whose samples can be read only once.
     ///
     /// # Errors
     ///
@@ -167,10 +167,10 @@ pub(crate) fn first_of_workers<D: IterableDataset>(
     failure.map_or_else(|| Ok(Fields::new()), Err)
 }
 
-/// Makes the memory of all batches. There is a cell for each slot of the links (or one for the
-/// calling thread), one for each batch that is held, and with workers one more, which replaces that
-/// of a delivered batch in a ring. `order` returns the additional bytes for orders and indices.
-/// `forked` says whether worker processes write into the memory.
+/// Makes the memory of all batches. There is a cell for each slot of the rings (or one for the
+/// calling thread), one for each batch that is held, and with workers one more, which replaces the
+/// cell of a delivered batch in a ring. `order` returns the additional bytes for orders and
+/// indices. `forked` says whether worker processes write into the memory.
 pub(crate) fn make_cells<D: Loadable, C: Collate<D>>(
     options: &mut Options,
     collate: &mut C,

@@ -37,9 +37,10 @@ use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
 use crate::sample::Fields;
 
-/// The maximum number of workers. The words of the ring have room for this many worker numbers.
+/// The maximum number of workers, since the words of the ring have room for this many worker
+/// numbers.
 pub(super) const MAX_WORKERS: usize = 4095;
-/// The maximum number of parts of a batch.
+/// The maximum number of parts of a batch. A part is a group of rows that a worker claims at once.
 const MAX_PARTS: usize = 16;
 
 fn pow2(slots: usize) -> usize {
@@ -83,7 +84,8 @@ pub(super) fn check(options: &Options, pins: bool, spawns: bool) -> Result<(), B
     Ok(())
 }
 
-/// Returns what a worker that is started by a command must know about a loader of any kind.
+/// Returns the facts that a worker that is started by a command must know about a loader of any
+/// kind.
 pub(super) fn facts(options: &Options, batching: Batching, is_collated: bool) -> SpawnFacts {
     SpawnFacts {
         workers: options.num_workers,
@@ -107,28 +109,28 @@ impl<D, C> Builder<D, C> {
     /// or that holds a global lock, runs in parallel. The batches are the same, bit for bit, and
     /// are written directly into memory that the processes share.
     ///
-    /// [`build`](ProcessBuilder::build) starts a thread that forks the workers. A worker has the
-    /// dataset as it was at the fork, and only the thread that forked: a lock that another thread
-    /// held stays locked in the worker. So build the loader before the program starts other
-    /// threads, if the dataset may need their locks. (One such lock is that of std for printing a
-    /// panic: a worker that is forked while it is held hangs if it panics itself.) A change that
-    /// one worker makes to the dataset is not visible to others. With
+    /// [`build`](ProcessBuilder::build) starts a thread that forks the workers. A worker has a copy
+    /// of the dataset as it was at the fork, and of the program's threads only the one that forked:
+    /// a lock that another thread held stays locked in the worker. So build the loader before the
+    /// program starts other threads, if the dataset may need their locks. (One such lock is that of
+    /// std for printing a panic: a worker that is forked while it is held hangs if it panics
+    /// itself.) A change that one worker makes to the dataset is not visible to others. With
     /// [`spawn`](ProcessBuilder::spawn), workers are started by a command instead, and inherit
     /// nothing. Unless the dataset returns its [`fields`](Dataset::fields), `build` reads the first
     /// samples in the program itself, and code that crashes there ends the program.
     ///
-    /// If a worker ends, by a signal or by an exit, the sample that it was reading is an
-    /// [`Error::Sample`] in the place of its batch, unless the worker is
+    /// If a worker ends, by a signal or by an exit, an [`Error::Sample`] for the sample that it was
+    /// reading is returned instead of the batch, unless the worker is
     /// [replaced](ProcessBuilder::restart_workers). If the program ends, so do the workers.
     ///
     /// For an [iterable dataset](Loader::iterable), and with [`round_robin`](Builder::round_robin),
-    /// each worker is forked by a thread of its own. No other worker can make its batches, so if it
-    /// ends and is not replaced, the loader stops. With an iterable dataset, its replacement
-    /// resumes at the beginning of the current batch, like a loader that
-    /// [loads a state](Loader::load_state). After a sample that took
-    /// [too long](ProcessBuilder::sample_timeout) the replacement continues with the next sample,
-    /// but may have to read the slow one again to get there; if that takes too long again, the
-    /// loader stops. The limit also applies to starting a pass. For iterable datasets, a sample
+    /// each worker is forked by a thread of its own. No other worker can make that worker's
+    /// batches, so if it ends and is not replaced, the loader stops. With an iterable dataset, the
+    /// replacement resumes at the beginning of the current batch, like a loader that [loads a
+    /// state](Loader::load_state). After a sample that took [too
+    /// long](ProcessBuilder::sample_timeout) the replacement continues with the next sample, but
+    /// may have to read the slow one again to get there; if that takes too long again, the loader
+    /// stops. `sample_timeout` also limits the start of a pass. For iterable datasets, a sample
     /// that ended its worker is an error even with [`on_error`](Builder::on_error).
     ///
     /// The result of a [collate function](Builder::collate) must be a [`Sample`](crate::Sample),
@@ -181,14 +183,14 @@ impl<D, C> ProcessBuilder<D, C> {
     /// long to start as its own program, whatever the size of this one. It shares only the batches,
     /// and must be built with the same version of slotline.
     ///
-    /// The command's program may end or crash before it works as a worker. Or what it works with
-    /// may differ from this loader in its kind (an iterable dataset, a collate function, a
-    /// [`worker_init`](Builder::worker_init)), its fields or its length. The error is then
-    /// [`Error::WorkerDied`] from [`epoch`](Loader::epoch) or from the pass, and the worker is not
-    /// replaced, whatever [`restart_workers`](Self::restart_workers) is. If a program neither ends
-    /// nor begins to work, the loader waits for it; [`timeout`](Builder::timeout) limits that. Such
-    /// a program is killed when the loader is dropped, but not if the loader's process is killed,
-    /// since it is not a worker yet.
+    /// The command's program may end or crash before it works as a worker. Or the worker may differ
+    /// from this loader in its kind of dataset, in having a collate function or a
+    /// [`worker_init`](Builder::worker_init), or in the fields or length of its dataset. The error
+    /// is then [`Error::WorkerDied`] from [`epoch`](Loader::epoch) or from the pass, and the worker
+    /// is not replaced, whatever [`restart_workers`](Self::restart_workers) is. If a program
+    /// neither ends nor begins to work, the loader waits for it; [`timeout`](Builder::timeout)
+    /// limits that. Such a program is killed when the loader is dropped, but not if the loader's
+    /// process is killed, since it is not a worker yet.
     ///
     /// The standard input of the command is replaced. `tracing` events in the worker go to its own
     /// subscriber.
@@ -236,9 +238,9 @@ impl<D, C> ProcessBuilder<D, C> {
     }
 
     /// Sets how long a sample may take. If it takes longer, its worker is killed and replaced,
-    /// whatever [`restart_workers`](Self::restart_workers) is. The sample is then an
-    /// [`Error::Sample`] in the place of its batch, or with [`on_error`](Builder::on_error) it is
-    /// skipped or replaced. The default, 0, means no limit.
+    /// whatever [`restart_workers`](Self::restart_workers) is. An [`Error::Sample`] is then
+    /// returned instead of the batch, or with [`on_error`](Builder::on_error) the sample is skipped
+    /// or replaced. The default, 0, means no limit.
     ///
     /// A worker is killed after this time, or up to a quarter of it later. If a dataset
     /// [reads many samples at once](Dataset::get_many), all of them together count as one. Time

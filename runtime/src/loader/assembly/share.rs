@@ -44,7 +44,7 @@ pub trait Share<D: Loadable> {
     fn fields(shared: &Self::Shared, dataset: &D, first: FirstBatch) -> Result<Fields, BuildError>;
 }
 
-/// What the first batch depends on besides the dataset.
+/// The facts that determine the first batch, besides the dataset.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct FirstBatch {

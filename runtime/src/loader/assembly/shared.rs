@@ -75,8 +75,8 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
     fn cells(&mut self, draw: &IndexSource, len: usize, bulk: usize) -> Result<Cells<C::Payload>, BuildError> {
         let Self { dataset, collate, options } = self;
         let (rows, workers, hold) = (draw.rows(len), options.num_workers, options.hold);
-        // The number of slots can still grow once the size of a batch is known, so this is the
-        // least.
+        // The number of slots can still grow once the size of a batch is known, so this number is a
+        // minimum.
         let least = options.slots()?;
         let order = draw.memory(len, least, rows).saturating_add(bulk_memory(bulk, options.size(rows)));
         check_order(order)?;

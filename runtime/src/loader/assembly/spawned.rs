@@ -28,8 +28,8 @@ use crate::loader::worker::engine::Engine;
 ///
 /// `make` returns a [`Dataset`], or a [`Builder`] with everything that a worker needs: an iterable
 /// dataset from [`Loader::iterable`], a [collate function](Builder::collate), and a
-/// [`worker_init`](Builder::worker_init). The loader must have the same. All other options come
-/// from the loader; those of this builder are ignored.
+/// [`worker_init`](Builder::worker_init). The loader must have the same ones. All other options
+/// come from the loader; those of this builder are ignored.
 ///
 /// ```
 /// use std::process::Command;
@@ -64,9 +64,10 @@ use crate::loader::worker::engine::Engine;
 /// `worker_init`).
 ///
 /// The function uses the process's standard input, which is empty from then on. It makes the
-/// process ignore SIGINT, since a terminal sends that to all processes of a program. (Before the
-/// call the process does not ignore it. A command in a
-/// [process group](std::os::unix::process::CommandExt::process_group) of its own is not sent any.)
+/// process ignore SIGINT, since a terminal sends SIGINT to all processes of a program. (Before the
+/// call the process does not ignore it. A command in a [process
+/// group](std::os::unix::process::CommandExt::process_group) of its own gets no SIGINT from the
+/// terminal.)
 ///
 /// [`ProcessBuilder::spawn`]: crate::loader::ProcessBuilder::spawn
 /// [`Loader::iterable`]: crate::loader::Loader::iterable
@@ -136,7 +137,7 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> Work for Builder<Iterable<D>, C>
     }
 }
 
-/// Returns what the first batch of the loader depends on.
+/// Returns the facts that determine the first batch of the loader.
 fn first_batch(facts: &SpawnFacts) -> FirstBatch {
     let SpawnFacts { rows, workers, stride, drops_last, is_single, on_error, .. } = *facts;
     let batching = Batching { batch_size: stride, drop_last: drops_last != 0, single: is_single != 0 };

@@ -27,9 +27,9 @@ pub(crate) struct CallerThread<P> {
     ticket: usize,
     end: usize,
     tickets: Tickets,
-    /// The position in an iterable dataset after the last delivered batch, and that after the batch
-    /// that is being made. They swap places with each batch; `delivered` is the index of the
-    /// former.
+    /// The position in an iterable dataset after the last delivered batch, and the position after
+    /// the batch that is being made. `delivered` is the index of the former, and changes with each
+    /// batch.
     positions: [StreamPosition; 2],
     delivered: usize,
     stop: Arc<Stop>,

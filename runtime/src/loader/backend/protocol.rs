@@ -30,8 +30,8 @@ pub(crate) trait Backend<P> {
     /// makes it now.
     fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, cell_pool: &mut CellPool<P>) -> Next<P>;
 
-    /// Sets whether the calling thread helps the workers, where it does not have to. Returns the
-    /// previous value.
+    /// Sets whether the calling thread makes batches while it could also just wait for the workers.
+    /// Returns the previous value.
     fn set_helping(&mut self, _helps: bool) -> bool {
         false
     }
@@ -81,7 +81,7 @@ pub(crate) trait Backend<P> {
     }
 
     /// Returns the positions of the workers in an iterable dataset, after `samples` delivered
-    /// samples, or at the start of a pass if that is `None`. Unused for a dataset by index.
+    /// samples, or at the start of a pass if `samples` is `None`. Unused for a dataset by index.
     fn streams(&self, _samples: Option<usize>) -> Option<Streams> {
         None
     }
@@ -164,13 +164,14 @@ pub(crate) struct StreamPosition {
     /// The number of samples requested from the dataset.
     pub(crate) samples: usize,
     pub(crate) ended: bool,
-    /// Whether `saved` is what the dataset saved for its cursor.
+    /// Whether `saved` contains what the dataset saved for the worker's cursor; `false` if the
+    /// dataset saves nothing.
     pub(crate) saves: bool,
     pub(crate) saved: String,
 }
 
 impl StreamPosition {
-    /// Makes a position with room for what most cursors save.
+    /// Makes a position with room for what most datasets save for a cursor.
     pub(crate) fn new() -> Self {
         Self { saved: String::with_capacity(64), ..Self::default() }
     }
@@ -216,7 +217,7 @@ pub(crate) enum Outcome {
     Batch(usize),
     /// The `worker_init` was run, with this result.
     Ready(Result<(), BoxError>),
-    /// The worker ends and sends no reply.
+    /// No outcome: the worker ends and sends no reply.
     Over,
 }
 

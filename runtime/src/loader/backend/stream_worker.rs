@@ -90,7 +90,7 @@ impl<D, C> Streaming<D, C> {
     }
 }
 
-/// Passes over an iterable dataset, for which no order is drawn.
+/// The source of passes over an iterable dataset, for which no order is drawn.
 pub(crate) struct StreamPasses<D, C>(pub(crate) Arc<Streaming<D, C>>);
 
 impl<D: IterableDataset, C: Send + Sync> Passes for StreamPasses<D, C> {
@@ -394,7 +394,7 @@ where
         if !all_good {
             work.note(std::mem::take(&mut self.bads.list));
         }
-        // The request that found the end was counted, too.
+        // The call of the dataset's `next` that found the end was counted, too.
         activity.counters.claimed(number - self.number - usize::from(ended));
         self.number = number;
         if ended || answer == Answer::Panic {
@@ -531,8 +531,8 @@ impl<D: IterableDataset> StreamJob<'_, D> {
     }
 }
 
-/// Bad samples that were skipped. They are not part of the job: the job stays in registers, and its
-/// address would escape otherwise.
+/// Bad samples that were skipped. They are not part of the job, which stays in registers only if
+/// its address does not escape.
 struct BadSamples {
     by: By,
     /// How many bad samples the pass may have; `None` if the first one is an error of the batch.
@@ -549,7 +549,8 @@ impl BadSamples {
     fn note(&mut self, number: usize, rows: usize, cause: Cause) -> bool {
         self.list.push(Skipped { failure: Failure { position: number, index: number, by: self.by, cause }, row: None });
         self.budget.is_some_and(|budget| match budget {
-            // Then most samples are bad, even if `WINDOW` good ones came before this batch.
+            // This many bad samples are the majority, even if `WINDOW` good ones came before this
+            // batch.
             NO_NUMBER => self.list.len() > WINDOW + rows,
             budget => self.list.len() > budget,
         })

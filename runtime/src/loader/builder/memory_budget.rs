@@ -21,13 +21,13 @@ impl Size {
     }
 }
 
-/// Functions that compute the memory of a loader.
+/// The functions that compute the memory of one kind of loader.
 pub(crate) struct MemoryBudget<'a> {
     /// Returns the number of slots of a loader of this size.
     pub(crate) slots: &'a dyn Fn(Size) -> usize,
     /// Returns the bytes of everything except the arena, for this number of slots.
     pub(crate) overhead: &'a dyn Fn(Size, usize) -> usize,
-    /// The least number of workers with which this kind of loader works.
+    /// The least number of workers that this kind of loader can have.
     pub(crate) fewest: usize,
 }
 

@@ -37,7 +37,7 @@ use crate::wait::WaitStrategy;
 /// | [`batch_sampler`](Self::batch_sampler), [`batch_sampler_iter`](Self::batch_sampler_iter), [`batch_sampler_try_iter`](Self::batch_sampler_try_iter) | none | custom batches |
 /// | [`num_workers`](Self::num_workers) | 0 | threads, or [processes](Self::processes); 0: all in the calling thread |
 /// | [`prefetch_factor`](Self::prefetch_factor) | 2, or more if batches are small | batches in the ring for each worker |
-/// | [`persistent_workers`](Self::persistent_workers) | false | one base seed and one `worker_init` for all passes |
+/// | [`persistent_workers`](Self::persistent_workers) | false | draw one base seed, and run `worker_init` once, for all passes |
 /// | [`worker_init`](Self::worker_init) | none | runs in each worker before a pass |
 /// | [`hold`](Self::hold) | 1 | batches that the caller keeps while it asks for the next |
 /// | [`drop_last`](Self::drop_last) | false | leave out a last batch that is not full |
@@ -45,18 +45,18 @@ use crate::wait::WaitStrategy;
 /// | [`watchdog`](Self::watchdog) | none | how long one sample may take before it is reported |
 /// | [`close_timeout`](Self::close_timeout) | 5 s | how long dropping the loader waits for its threads |
 /// | [`in_order`](Self::in_order) | true | batches in order, or as they finish |
-/// | [`seed`](Self::seed), [`generator`](Self::generator) | the process's | where the order's random numbers come from |
+/// | [`seed`](Self::seed), [`generator`](Self::generator) | the process's default generator | where the order's random numbers come from |
 /// | [`pin_memory`](Self::pin_memory) | false | lock the batches' memory |
 /// | [`memory`](Self::memory) | pages of the loader's own | the batches' memory, allocated by you |
 /// | [`memory_limit`](Self::memory_limit) | none | the maximum number of bytes that the loader may take |
 /// | [`on_overflow`](Self::on_overflow) | an error | what to do with packed samples that do not fit into their batch |
-/// | [`part_size`](Self::part_size) | by measurement | samples that a worker claims at once |
-/// | [`help`](Self::help) | mostly | whether the caller loads while it waits |
+/// | [`part_size`](Self::part_size) | chosen by measuring samples | samples that a worker claims at once |
+/// | [`help`](Self::help) | on, with exceptions | whether the caller loads samples while it waits |
 /// | [`affinity`](Self::affinity) | off | which cores the workers run on |
 /// | [`wait_strategy`](Self::wait_strategy) | park | how threads wait |
-/// | [`on_held`](Self::on_held) | grow | what to do when more batches are kept than `hold` |
-/// | [`collate`](Self::collate) | stack | a batch of any type |
-/// | [`on_error`](Self::on_error) | raise | what to do with bad samples |
+/// | [`on_held`](Self::on_held) | take more memory | what to do when more batches are kept than `hold` |
+/// | [`collate`](Self::collate) | stacked tensors | makes batches of any type |
+/// | [`on_error`](Self::on_error) | return an error | what to do with bad samples |
 #[derive(Debug)]
 pub struct Builder<D, C = Stack> {
     pub(crate) dataset: D,
@@ -129,7 +129,8 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets whether each pass has a new random order. With the same generator it is torch's order.
+    /// Sets whether each pass has a new random order. With the same generator state, the order is
+    /// the one that torch draws.
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.options.shuffle = shuffle;
         self
@@ -339,9 +340,10 @@ impl<D, C> Builder<D, C> {
     /// Sets whether workers count as the same ones from pass to pass.
     ///
     /// The same threads run in all passes in any case. This option decides what depends on the
-    /// workers' lifetime in torch. If it is off, each pass draws a new base seed and runs
-    /// [`worker_init`](Self::worker_init) again, as for new workers. If it is on, only the first
-    /// pass draws a base seed, and each worker runs its `worker_init` once.
+    /// workers' lifetime in torch. If it is off, each pass draws a new base seed (from which the
+    /// workers' seeds are derived) and runs [`worker_init`](Self::worker_init) again, as for new
+    /// workers. If it is on, only the first pass draws a base seed, and each worker runs its
+    /// `worker_init` once.
     pub fn persistent_workers(mut self, persistent: bool) -> Self {
         self.options.persistent_workers = persistent;
         self
@@ -425,8 +427,8 @@ impl<D, C> Builder<D, C> {
     /// the samples that they read. A dataset whose code may take long should look at
     /// [`Context::stop`](crate::dataset::Context::stop).
     ///
-    /// The owner of a loader may wait as long as this, too: a `DeviceLoader` of `slotline-cuda`
-    /// waits for its copies.
+    /// A type that owns a loader may wait for the same time in addition: a `DeviceLoader` of
+    /// `slotline-cuda` waits for its copies to the device.
     pub fn close_timeout(mut self, time: Duration) -> Self {
         self.options.close_timeout = time;
         self
@@ -489,10 +491,10 @@ impl<D, C> Builder<D, C> {
     /// Sets the maximum of [`memory_ceiling`](Loader::memory_ceiling) plus the memory for
     /// [kept batches](Self::on_held), in bytes.
     ///
-    /// Unless [`prefetch_factor`](Self::prefetch_factor) is given, it becomes the greatest value
-    /// that fits below the limit, but no more than its default without a limit. If nothing fits,
-    /// `build` returns [`BuildError::MemoryLimit`](crate::loader::BuildError::MemoryLimit), which
-    /// says what would fit.
+    /// Unless [`prefetch_factor`](Self::prefetch_factor) is given, the loader uses the greatest
+    /// prefetch factor that fits below the limit, up to the usual default. If nothing fits, `build`
+    /// returns [`BuildError::MemoryLimit`](crate::loader::BuildError::MemoryLimit), which says what
+    /// would fit.
     ///
     /// With a [collate function](Self::collate), the size of its results is not known: only the
     /// loader's own memory is counted.
@@ -541,13 +543,13 @@ impl<D, C> Builder<D, C> {
     }
 
     /// Sets whether the calling thread loads samples while it waits. If this is off, the calling
-    /// thread never runs the dataset's code in a pass, except without workers, where nobody else
+    /// thread never runs the dataset's code in a pass, except without workers, when no other thread
     /// could.
     ///
     /// The default is on, with two exceptions. With [`in_order(false)`](Self::in_order) it is off,
     /// because the calling thread could get the slow sample that must not delay the other batches.
-    /// With a [`worker_init`](Self::worker_init) it is off, because that is not run in the calling
-    /// thread. With a [`timeout`](Self::timeout) the calling thread never loads.
+    /// With a [`worker_init`](Self::worker_init) it is off, because `worker_init` is not run in the
+    /// calling thread. With a [`timeout`](Self::timeout) the calling thread never loads.
     pub fn help(mut self, help: bool) -> Self {
         self.options.help = Some(help);
         self

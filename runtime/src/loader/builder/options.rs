@@ -25,8 +25,8 @@ use crate::wait::WaitStrategy;
 const MAX_WORKERS: usize = 4096;
 /// The maximum number of slots.
 const MAX_SLOTS: usize = 1 << 20;
-/// The default number of batches in the ring for each worker. For small batches it is as many as
-/// fit into `SMALL` bytes, up to `MAX_PREFETCH`.
+/// The default number of batches in the ring for each worker. For small batches the default is as
+/// many as fit into `SMALL` bytes, up to `MAX_PREFETCH`.
 const PREFETCH: usize = 2;
 const MAX_PREFETCH: usize = 32;
 const SMALL: usize = 64 << 10;
@@ -131,8 +131,8 @@ impl Options {
         }
     }
 
-    /// Checks the options, first torch's, in the order in which torch checks them. Returns how
-    /// indices are drawn.
+    /// Checks the options, first torch's, in the order in which torch checks them. Returns the
+    /// source of the indices.
     pub(crate) fn check(&mut self, kind: Workload) -> Result<IndexSource, BuildError> {
         self.check_workers()?;
         self.check_sampling(kind)?;
@@ -303,10 +303,10 @@ impl Options {
         self.prefetch_factor.unwrap_or(PREFETCH)
     }
 
-    /// Decides how many batches are loaded ahead, if that option is not set. Small batches get a
-    /// greater number: this costs next to nothing, and a slow sample among quick ones can then
-    /// overlap with other slow ones. With `in_order(false)` the number stays small: there a slow
-    /// sample does not delay other batches, and finding a finished slot takes longer with more
+    /// Decides how many batches are loaded ahead, if `prefetch_factor` is not set. Small batches
+    /// get a greater number: this costs next to nothing, and a slow sample among quick ones can
+    /// then overlap with other slow ones. With `in_order(false)` the number stays small: there a
+    /// slow sample does not delay other batches, and finding a finished slot takes longer with more
     /// slots (batches of 16 numbers by two workers took 1185 ns each with 32 per worker, and 202 ns
     /// with 2).
     pub(crate) fn settle_prefetch(&mut self, batch_bytes: usize) {
@@ -370,8 +370,8 @@ impl Options {
     }
 }
 
-/// Returns the number of slots of a ring that all workers share, for this many batches ahead and
-/// this many held.
+/// Returns the number of slots of a ring that all workers share, for `ahead` batches loaded ahead
+/// and `hold` batches held by the caller.
 ///
 /// The number is even, so that two threads that take turns always write into the same slots, which
 /// are in their own caches. With an odd number, two threads took 1.5 times as long to gather

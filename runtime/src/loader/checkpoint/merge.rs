@@ -9,15 +9,16 @@ pub enum MergeError {
     /// There are no states.
     #[error("there are no states to merge")]
     None,
-    /// The states are of different steps.
+    /// The states are of different steps: their passes or their numbers of delivered batches
+    /// differ.
     #[error(
         "state {number} is of pass {} after {} batches, but the first one of pass {} after {}; save the states of all ranks after the same step",
         is.0, is.1, first.0, first.1
     )]
     Step {
-        /// The number of the state, from 0.
+        /// The position of the state among the given ones, from 0.
         number: usize,
-        /// Its pass, and the number of batches that were delivered in it.
+        /// The state's pass, and the number of batches that were delivered in that pass.
         is: (u32, usize),
         /// The pass and number of batches of the first state.
         first: (u32, usize),
@@ -25,7 +26,7 @@ pub enum MergeError {
     /// The states are of loaders with different options.
     #[error("state {number} has {field}={is}, but the first one {field}={first}; they are not of ranks of one run")]
     Differs {
-        /// The number of the state, from 0.
+        /// The position of the state among the given ones, from 0.
         number: usize,
         /// The name of the field that differs.
         field: &'static str,
@@ -37,7 +38,7 @@ pub enum MergeError {
     /// A state is valid for its own rank only.
     #[error("state {number} is of {what}, which belongs to its rank alone; keep one state for each rank")]
     OwnRank {
-        /// The number of the state, from 0.
+        /// The position of the state among the given ones, from 0.
         number: usize,
         /// What the state is of, for example an iterable dataset.
         what: &'static str,
@@ -45,12 +46,14 @@ pub enum MergeError {
 }
 
 impl State {
-    /// Merges the states of all ranks of a run into one, which any number of ranks can load. Their
-    /// loaders must divide the passes by [`Builder::ranks`](crate::loader::Builder::ranks), by
-    /// `DistributedSampler`, or by another sampler that selects one replica's share.
+    /// Merges the states of all ranks of a training run into one, which any number of ranks can
+    /// load. Their loaders must divide the passes by
+    /// [`Builder::ranks`](crate::loader::Builder::ranks), by `DistributedSampler`, or by another
+    /// sampler that selects one replica's share.
     ///
-    /// The states of such ranks differ only in the number of bad samples, so one of them is enough
-    /// to resume. This method also checks that they are of one run and of the same step.
+    /// The states of the ranks differ only in the number of bad samples, so one of them is enough
+    /// to resume. This method also checks that all states are of one training run and of the same
+    /// step.
     ///
     /// ```
     /// use slotline::dataset::from_fn;
@@ -74,9 +77,9 @@ impl State {
     ///
     /// # Errors
     ///
-    /// Fails if there is no state, or if the states are of different runs or steps. Also fails if
-    /// they are of iterable datasets, or if batches that were delivered out of order left others
-    /// out, since such a state describes one rank only.
+    /// Fails if there is no state, or if the states are of different training runs or steps. Also
+    /// fails for states that describe one rank only: those of iterable datasets, and those in which
+    /// a batch was delivered before an earlier one.
     pub fn merge<'a>(states: impl IntoIterator<Item = &'a Self>) -> Result<Self, MergeError> {
         let mut states = states.into_iter().enumerate().peekable();
         let Some(&(_, first)) = states.peek() else { return Err(MergeError::None) };

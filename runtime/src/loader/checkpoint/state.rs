@@ -1,8 +1,8 @@
 //! A loader's state as plain data: what `state` returns and `load_state` takes.
 //!
 //! A state contains neither samples nor their order. It says how much of a pass was delivered, and
-//! where the generators were before the pass was drawn. A loader that resumes draws the same pass
-//! again, and loads the rest of it.
+//! which states the generators had before the pass was drawn. A loader that resumes draws the same
+//! pass again, and loads the rest of it.
 
 #[cfg(doc)]
 use crate::loader::consumer::loader::Loader;
@@ -20,13 +20,13 @@ pub(crate) const FIRST_VERSION: u32 = 1;
 /// The maximum of any count in a state; greater numbers could overflow.
 pub(crate) const MAX_COUNTED: usize = usize::MAX / 2;
 
-/// How far a loader is: which batches of which pass were delivered, and what is needed to continue
-/// with exactly the next one.
+/// The position of a loader: which batches of which pass were delivered, and what is needed to
+/// continue with exactly the next one.
 ///
 /// [`Loader::state`] returns a state at any time, and [`Loader::load_state`] resumes from it. A
 /// state takes a few hundred bytes as JSON; for an iterable dataset, also a few for each worker,
-/// and what its cursors save. With the feature `serde` it implements `Serialize` and `Deserialize`,
-/// and can be read on any machine. It includes a version number.
+/// and what the dataset saves for it. With the feature `serde` it implements `Serialize` and
+/// `Deserialize`, and can be read on any machine. It includes a version number.
 ///
 /// A batch counts as **delivered** when `next` has returned it; so does an error instead of a
 /// batch. Before the first pass, and after a pass that has ended (`next` returned `None`), the
@@ -36,9 +36,9 @@ pub(crate) const MAX_COUNTED: usize = usize::MAX / 2;
 pub struct State {
     pub(crate) version: u32,
     pub(crate) kind: DatasetKind,
-    /// `None` for an iterable dataset that does not know its length.
+    /// The length of the dataset; `None` for an iterable dataset that does not know its length.
     pub(crate) dataset_len: Option<usize>,
-    /// `None` if samples are not batched.
+    /// The batch size; `None` if samples are not batched.
     pub(crate) batch_size: Option<usize>,
     pub(crate) drop_last: bool,
     pub(crate) epoch: u32,
@@ -51,7 +51,7 @@ pub struct State {
     #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) bad_samples: usize,
     pub(crate) start: PassOrigin,
-    /// The positions in an iterable dataset; `None` for other datasets.
+    /// The positions of the workers in an iterable dataset; `None` for other datasets.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub(crate) streams: Option<Streams>,
 }
@@ -65,7 +65,7 @@ pub(crate) enum DatasetKind {
     Iterable,
 }
 
-/// The state of everything that a pass is drawn from, before it was drawn.
+/// The state of everything that a pass is drawn from, before the pass was drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct PassOrigin {
@@ -75,9 +75,9 @@ pub(crate) struct PassOrigin {
     pub(crate) default_generator: Option<GeneratorState>,
     /// Whether only the first pass draws a base seed (`persistent_workers`).
     pub(crate) persistent: bool,
-    /// That base seed; `None` before the first pass.
+    /// The base seed of all passes, if `persistent` is set; `None` before the first pass.
     pub(crate) base_seed: Option<u64>,
-    /// `None` for an iterable dataset.
+    /// The sampler's state; `None` for an iterable dataset.
     pub(crate) sampler: Option<SavedSampler>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct PassOrigin {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct SavedSampler {
     pub(crate) name: String,
-    /// What the sampler saved about itself, if it can.
+    /// What the sampler saved about itself; `None` if it saves nothing.
     pub(crate) saved: Option<String>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Stream {
     /// The number of samples requested from the worker.
     pub(crate) samples: usize,
     pub(crate) ended: bool,
-    /// What the dataset saved for its cursor, if it can.
+    /// What the dataset saved for the worker's cursor; `None` if the dataset saves nothing.
     pub(crate) saved: Option<String>,
 }
 
@@ -133,8 +133,8 @@ impl State {
     }
 
     /// Returns this state as if batch `batch` of an indexed dataset, or an error instead of it, had
-    /// not been delivered. Its bad samples stay counted. For a caller of `next` that could not pass
-    /// the batch on to its own caller.
+    /// not been delivered. Bad samples of that batch stay counted. For a caller of `next` that
+    /// could not pass the batch on to its own caller.
     #[doc(hidden)]
     #[must_use]
     pub fn without(mut self, batch: usize) -> Self {
@@ -215,7 +215,7 @@ impl Streams {
     }
 }
 
-/// Checks that the state delivered no more batches than the `tasks` of its pass.
+/// Checks that no more batches were delivered before the state than its pass has (`tasks`).
 pub(crate) fn check_batches(state: &State, tasks: usize) -> Result<(), StateError> {
     if state.next() > tasks {
         return Err(StateError::malformed("batches", state.next(), format!("its pass has {tasks}")));

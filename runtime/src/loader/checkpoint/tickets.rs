@@ -12,7 +12,7 @@ pub(crate) struct Gaps {
 }
 
 impl Gaps {
-    /// Makes a value with memory for this many missing numbers.
+    /// Makes an empty record with memory for `missing` missing numbers.
     pub(crate) fn with_capacity(missing: usize) -> Self {
         Self { next: 0, missing: Vec::with_capacity(missing) }
     }

@@ -68,7 +68,7 @@ pub struct SlotRequest<'a> {
     /// Returns the number of slots. Its argument returns the bytes of a slot; `None` if these are
     /// unknown.
     pub(crate) slots: &'a mut dyn FnMut(Option<BatchBytes<'_>>) -> Result<usize, BuildError>,
-    /// The bytes of memory to leave for other things.
+    /// The bytes of the system's memory that the loader's other allocations need.
     pub(crate) reserved: usize,
     pub(crate) pin_memory: bool,
     /// The user's function that allocates the memory, if there is one.
@@ -218,8 +218,8 @@ pub(crate) fn stacked_slots(request: SlotRequest<'_>) -> Result<MadeSlots<BatchB
 }
 
 /// Returns a function that makes the memory of one more batch of `batch` bytes. If processes share
-/// the arena (`forked`: the arena and the number of slots in use), that is its next slot; otherwise
-/// it is new memory.
+/// the arena (`forked`: the arena and the number of slots in use), the memory is the arena's next
+/// slot; otherwise it is newly allocated.
 fn further_slots(
     layout: Arc<Layout>,
     batch: usize,

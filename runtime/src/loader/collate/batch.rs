@@ -157,7 +157,7 @@ impl<S> Batch<S> {
 impl<S> Clone for Batch<S> {
     fn clone(&self) -> Self {
         let tag = self.lease.tag();
-        // SAFETY: as in `columns`.
+        // SAFETY: no thread writes the batch, as explained in `Batch::columns`.
         let copy = unsafe { self.lease.payload().copy() };
         Self::new(Lease::apart(copy, tag))
     }

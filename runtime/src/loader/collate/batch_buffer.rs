@@ -132,7 +132,8 @@ impl Drop for BatchBuffer {
     fn drop(&mut self) {
         if !self.process.is_this() {
             // The memory may be absent or shared with the parent, or a thread that exists only in
-            // the parent may have written only a part of it. So leak the memory, and what spilled.
+            // the parent may have written only a part of it. So leak the memory, and the heap
+            // memory of packed fields that spilled.
             return std::mem::forget(self.arena.clone());
         }
         // SAFETY: this part of the arena belongs to the buffer alone, and no one else has the

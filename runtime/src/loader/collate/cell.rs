@@ -168,7 +168,7 @@ impl<P> fmt::Debug for CellOwner<P> {
 #[doc(hidden)]
 pub struct Lease<P>(NonNull<Cell<P>>, PhantomData<Cell<P>>);
 
-// SAFETY: as for `CellOwner`.
+// SAFETY: a lease gives out shared references to the cell, and may free it, on any thread.
 unsafe impl<P> Send for Lease<P> where Cell<P>: Send + Sync {}
 // SAFETY: as for `Send`.
 unsafe impl<P> Sync for Lease<P> where Cell<P>: Send + Sync {}

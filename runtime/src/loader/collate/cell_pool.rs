@@ -63,11 +63,11 @@ impl<P> fmt::Debug for ExtraMemory<P> {
 /// The spare cells of a loader.
 pub(crate) struct CellPool<P> {
     spare: Vec<CellOwner<P>>,
-    /// The index where the search for a free cell begins: that of the last one found. If its batch
-    /// was dropped, its cell is used again first, so a loop that keeps one batch at a time does not
-    /// touch the memory of the others, nor fill the caches with it. With AddressSanitizer it is the
-    /// next index, so that all cells are used in turn and the memory of a dropped batch stays
-    /// poisoned for as long as possible.
+    /// The index where the search for a free cell begins: the index of the cell that was found
+    /// last. If its batch was dropped, its cell is used again first, so a loop that keeps one batch
+    /// at a time does not touch the memory of the others, nor fill the caches with it. With
+    /// AddressSanitizer it is the next index, so that all cells are used in turn and the memory of
+    /// a dropped batch stays poisoned for as long as possible.
     next: usize,
     /// The number of batches that the user may hold in the initial cells while it asks for another
     /// one, and the number of initial cells.
@@ -139,7 +139,7 @@ impl<P> CellPool<P> {
         CellOwner::new(payload, free, self.single, hooks)
     }
 
-    /// The number of batches that the initial memory is for: those in rings, and those that the
+    /// The number of batches that fit into the initial memory: those in rings, and those that the
     /// user may hold.
     pub(crate) fn depth(&self) -> usize {
         self.cells
@@ -230,7 +230,8 @@ impl<P> CellPool<P> {
         index.inspect(|&index| std::mem::swap(&mut self.spare[index], placed)).is_some()
     }
 
-    /// Makes the next search check all spare cells. Returns `false` if the last search did.
+    /// Makes the next search check all spare cells. Returns `false` if the last search already did
+    /// so.
     pub(crate) fn search_all(&mut self) -> bool {
         self.partial_scans_left = 0;
         std::mem::take(&mut self.was_partial)

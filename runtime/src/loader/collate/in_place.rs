@@ -53,7 +53,7 @@ where
         unsafe { region.write_row(0, index, batch) }
     }
 
-    /// Does nothing, since the function was not given the bad sample.
+    /// Does nothing, since the collate function was not given the bad sample.
     unsafe fn leave_empty(_: &BatchBuffer, _: usize) {}
 
     fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<BatchBuffer>, BuildError> {

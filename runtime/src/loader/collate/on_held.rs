@@ -23,7 +23,7 @@ pub enum OnHeld {
     /// Returns [`Error::Held`](crate::loader::Error::Held) from each call until a batch is dropped.
     /// Then the next batch comes; nothing is lost.
     ///
-    /// It fails only when all memory is in use. So one batch more than
+    /// The call fails only when all memory is in use. So one batch more than
     /// [`hold`](crate::loader::Builder::hold) can be kept if the number of slots was rounded up to
     /// an even one.
     Fail,

@@ -9,7 +9,7 @@ use crate::sample::Columns;
 /// What a loader does with a batch whose [packed](crate::sample::Packed) samples have more items
 /// than the batch has room for.
 ///
-/// A dataset may allow this for its samples itself
+/// A dataset may itself allow its samples to spill
 /// ([`Fields::spill`](crate::sample::Fields::spill)), whatever is set here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

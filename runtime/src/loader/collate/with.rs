@@ -74,7 +74,7 @@ where
         Ok(())
     }
 
-    /// Does nothing, since the function was not given the bad sample.
+    /// Does nothing, since the collate function was not given the bad sample.
     unsafe fn leave_empty(_: &Self::Payload, _: usize) {}
 
     fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Self::Payload>, BuildError> {

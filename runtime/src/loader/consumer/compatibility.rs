@@ -14,7 +14,7 @@ pub(crate) struct Compatibility<'a> {
     pub(crate) batching: Batching,
     /// The loader's own generator; `None` if it draws from the process's default one.
     pub(crate) generator: Option<&'a SharedGenerator>,
-    /// Whether that generator was created from a loaded state.
+    /// Whether `generator` was created from a loaded state.
     pub(crate) adopted: bool,
     /// The generator that the loader uses instead of the process's default one since it loaded a
     /// state.
@@ -22,7 +22,7 @@ pub(crate) struct Compatibility<'a> {
     pub(crate) persistent: bool,
     /// The base seed; `None` before the first pass.
     pub(crate) base_seed: Option<u64>,
-    /// `None` for an iterable dataset.
+    /// The source of the indices; `None` for an iterable dataset.
     pub(crate) index_source: Option<&'a IndexSource>,
     pub(crate) num_workers: usize,
 }
@@ -177,7 +177,7 @@ fn or_unknown(len: Option<usize>) -> String {
     len.map_or_else(|| "unknown".to_owned(), |len| len.to_string())
 }
 
-/// The state of everything that a pass is drawn from, recorded before it is drawn.
+/// The state of everything that a pass is drawn from, recorded before the pass is drawn.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     dataset_len: Option<usize>,

@@ -43,7 +43,8 @@ pub(crate) struct LoaderCore<P: Storage> {
 pub(crate) struct Position {
     /// The loader's own generator; `None` if it draws from the process's default one.
     pub(crate) generator: Option<SharedGenerator>,
-    /// The base seed of the pass, and whether the next pass keeps it (`persistent_workers`).
+    /// The base seed of the pass, and whether the next pass uses the same one
+    /// (`persistent_workers`).
     pub(crate) seed: u64,
     pub(crate) persistent: bool,
     /// The number of passes so far, and the number of successful calls of `epoch`. The latter also
@@ -112,7 +113,7 @@ impl<P: Storage> LoaderCore<P> {
             return Err(error);
         }
         let begun = Instant::now();
-        // Do this before any worker is asked for anything.
+        // Do this before the pass gives work to any worker.
         self.workers.activities.last().inspect(|own| {
             own.counters.begin_pass(begun);
             own.enter_thread();
@@ -209,8 +210,8 @@ impl<P: Storage> LoaderCore<P> {
         Ok(())
     }
 
-    /// Counts a batch or a failure that was requested as batch `task`, and returns the number that
-    /// the user sees.
+    /// Counts a batch or a failure that was requested as batch `task`, and returns the batch number
+    /// that the user sees.
     #[inline(always)]
     pub(crate) fn number(&mut self, task: usize) -> usize {
         let pass = &mut self.position.pass;
@@ -268,8 +269,8 @@ impl<P: Storage> LoaderCore<P> {
     }
 
     /// Whether a batch has the number under which it was requested. The batches of an iterable
-    /// dataset are numbered as they are delivered instead, since a request to a worker at the end
-    /// of its part returns no batch.
+    /// dataset are numbered as they are delivered instead, since a request to a worker that has
+    /// reached the end of its part of the dataset returns no batch.
     pub(crate) fn is_numbered(&self) -> bool {
         self.passes.index_source().is_some()
     }
@@ -294,7 +295,7 @@ impl<P: Storage> LoaderCore<P> {
         self.worker_error().unwrap_or(Error::Stopped)
     }
 
-    /// Returns the error for a pass that could not begin, or for a previous one that did not end.
+    /// Returns the error for a pass that could not begin, or for a previous pass that did not end.
     #[cold]
     fn stuck(&self, stuck: NotBegun) -> Error {
         match stuck {

@@ -306,7 +306,8 @@ impl<B: Output> Loader<B> {
     }
 
     /// Sets the number of the pass that the next [`epoch`](Self::epoch) starts, and abandons the
-    /// current pass. A [loaded state](Self::load_state) that has not been resumed yet is discarded.
+    /// current pass. A [loaded state](Self::load_state) from which no pass has resumed yet is
+    /// discarded.
     ///
     /// This draws nothing: the order of the pass comes from the sampler and from the
     /// [generator](Builder::generator), which the caller must advance accordingly. For callers that
@@ -331,7 +332,7 @@ impl<B: Output> Loader<B> {
     }
 
     /// The number of batches in a pass; `None` if it is unknown before the end, as with an iterator
-    /// as sampler. For an iterable dataset it is computed from the dataset's
+    /// of indices. For an iterable dataset the number is computed from the dataset's
     /// [`len`](IterableDataset::len); with several workers there may be more batches, because each
     /// worker's last batch may be smaller.
     pub fn len(&self) -> Option<usize> {
@@ -355,8 +356,8 @@ impl<B: Output> Loader<B> {
     }
 
     /// The number of batches that can be held in the loader's initial memory while the next one is
-    /// asked for: [`hold`](Builder::hold), or one more. Beyond that the loader
-    /// [grows, waits or fails](OnHeld).
+    /// asked for: [`hold`](Builder::hold), or one more if the number of slots was rounded up to an
+    /// even one. Beyond that the loader [grows, waits or fails](OnHeld).
     pub fn most_held(&self) -> usize {
         self.core.memory.cell_pool.hold()
     }

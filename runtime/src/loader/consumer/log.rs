@@ -34,7 +34,7 @@ pub(crate) struct Resume {
     /// The number of batches in its pass (`None` if unknown), if an `epoch` that failed later has
     /// already drawn the pass.
     pub(crate) drawn: Option<Option<usize>>,
-    /// Whether the pass was already drawn, or tried to be.
+    /// Whether an attempt to draw the pass was already made.
     pub(crate) tried: bool,
 }
 
@@ -51,7 +51,7 @@ impl Log {
     }
 
     /// Sets the loader's generators and sampler to a state that was checked. Warns if the sampler
-    /// cannot skip to its position.
+    /// cannot skip to the state's position.
     pub(crate) fn load(
         &mut self,
         state: &State,
@@ -85,8 +85,8 @@ impl Log {
         self.resume.get_or_insert(Resume { state, drawn: Some(tasks), tried: true });
     }
 
-    /// Prepares the sampler for drawing the pass of the state to resume from, if there is one. If
-    /// an attempt to draw it failed, the sampler is restored first.
+    /// Prepares the sampler for drawing the pass of the state to resume from, if there is such a
+    /// state. If an earlier attempt to draw the pass failed, restores the sampler first.
     pub(crate) fn prepare(&mut self, draw: Option<&mut IndexSource>) -> Result<(), Error> {
         let (Some(resume), Some(draw)) = (&mut self.resume, draw) else { return Ok(()) };
         if std::mem::replace(&mut resume.tried, true) {
@@ -95,7 +95,7 @@ impl Log {
         draw.fast_forward(self.default.as_ref(), &resume.state)
     }
 
-    /// Sets the generators to the points that the state to resume from records, if there is one.
+    /// Sets the generators to the positions in the state to resume from, if there is such a state.
     pub(crate) fn put(&self, generator: Option<&SharedGenerator>) {
         let Some(state) = self.state() else { return };
         for (point, generator) in
@@ -107,8 +107,8 @@ impl Log {
         }
     }
 
-    /// Returns the base seed of the next pass. It is newly drawn, or if `kept` is given, that of
-    /// the state to resume from or `kept` itself.
+    /// Returns the base seed of the next pass. Without `kept`, it is newly drawn; otherwise it is
+    /// the base seed in the state to resume from, or `kept` if there is none.
     pub(crate) fn base_seed(&self, own: Option<&SharedGenerator>, kept: Option<u64>) -> u64 {
         match kept {
             None => draw_base_seed(own.or(self.default.as_ref())),
@@ -140,8 +140,8 @@ impl Compatibility<'_> {
         State { batches, missing, bad_samples, streams, ..self.state(pass.epoch, &log.before) }
     }
 
-    /// Records the state before a pass. If there is a state to resume from, sets the generators to
-    /// it first.
+    /// Records the state before a pass. If there is a state to resume from, first sets the
+    /// generators to their positions in it.
     pub(crate) fn begin(&self, log: &Log, text: String) -> Before {
         match log.state() {
             Some(state) => {

@@ -12,7 +12,7 @@ use crate::wait::Until;
 
 impl<P: Storage> LoaderCore<P> {
     /// Returns the next batch of the pass, or the error instead of it. The error is boxed because
-    /// it is large: otherwise as many bytes would be copied for each batch.
+    /// it is large, and an unboxed one would make the result of every call as large.
     #[inline(always)] // Without inlining, the result is passed through memory.
     pub(crate) fn next(&mut self) -> Option<Result<Lease<P>, Box<Error>>> {
         if !self.position.pass.open {
@@ -100,7 +100,7 @@ impl<P: Storage> LoaderCore<P> {
         }))
     }
 
-    /// Whether the time to wait is over. The first call starts it.
+    /// Whether the time to wait is over. The time starts at the first call.
     #[cold]
     fn is_late(&self, deadline: &mut Option<Until>) -> bool {
         self.timeout.is_some() && deadline.get_or_insert_with(|| Until::after(self.timeout)).remaining().is_zero()
@@ -153,7 +153,8 @@ impl<P: Storage> LoaderCore<P> {
         if self.memory.cell_pool.search_all() { Ok(()) } else { Err(self.held(refused)) }
     }
 
-    /// Returns what is delivered instead of a batch that has errors; `None` if nothing is.
+    /// Returns what is delivered instead of a batch that has errors; `None` if nothing is
+    /// delivered.
     #[cold]
     #[inline(never)]
     fn settle(&mut self, lease: Lease<P>) -> Option<Result<Lease<P>, Error>> {

@@ -58,8 +58,9 @@ impl<'a, B: Output> Pass<'a, B> {
 
     /// Whether the next batch, an error instead of it, or the end of the pass is ready, so that
     /// `next` neither waits nor loads. With an iterable dataset it may also be true when a worker
-    /// has reached the end of its part; `next` then asks the next worker. Without workers, the end
-    /// of an iterator or of an iterable dataset is known only once `next` has reached it.
+    /// has reached the end of its part of the dataset; `next` then asks the next worker. Without
+    /// workers, the end of an iterator or of an iterable dataset is known only once `next` has
+    /// reached it.
     pub fn is_ready(&self) -> bool {
         self.loader.is_ready()
     }

@@ -20,8 +20,8 @@ impl<B: Output> Loader<B> {
     }
 
     /// Resumes from a state. The next [`epoch`](Self::epoch) returns the rest of the state's pass,
-    /// bit for bit as the saved loader would have returned it, with the same numbers of batches and
-    /// passes and the same random numbers. So do the passes after it.
+    /// bit for bit as the saved loader would have returned it, with the same batch and epoch
+    /// numbers and the same random numbers. Later passes are the same, too.
     ///
     /// The loader may have another number of workers, `prefetch_factor` or `part_size`, or differ
     /// in any other option that does not decide the batches. No sample is read again: the order of
@@ -30,19 +30,19 @@ impl<B: Output> Loader<B> {
     /// The dataset length, batch size, `drop_last`, seed, and kind and parameters of the sampler
     /// must be the same. A loader without a seed or a generator takes over those of the state, and
     /// draws from a generator of its own from then on. If the saved loader drew from the process's
-    /// default generator, this one draws from a copy of it, on which nothing else draws. A loader's
-    /// own generator is set back to the saved point when the next `epoch` begins.
+    /// default generator, this one draws from a copy of that generator, which nothing else uses. A
+    /// loader's own generator is set back to the saved point when the next `epoch` begins.
     ///
-    /// Skipping what was already delivered costs as much as drawing the order. That is nothing for
-    /// a sequential order or a [`CipherSampler`](crate::sampler::CipherSampler), and one
-    /// permutation with `shuffle`. The random numbers of all previous passes take a few
-    /// milliseconds at most. A custom sampler that does not
-    /// [save itself](crate::sampler::Sampler::save), or an iterator, is instead asked again by the
-    /// next `epoch` for everything before the state, however long that takes, and is not rewound if
-    /// this loader has used it before. That is a [warning](Self::warnings).
+    /// Skipping what was already delivered costs as much as drawing the order: nothing for a
+    /// sequential order or a [`CipherSampler`](crate::sampler::CipherSampler), and one permutation
+    /// with `shuffle`. Skipping the random numbers of all previous passes takes a few milliseconds
+    /// at most. A custom sampler that does not [save itself](crate::sampler::Sampler::save), or an
+    /// iterator, instead has to draw everything before the state again in the next `epoch`, however
+    /// long that takes. It is not rewound if this loader has used it before. The loader then has a
+    /// [warning](Self::warnings).
     ///
     /// With an iterable dataset the number of workers must be the same, since each worker reads its
-    /// own part. A cursor resumes from what the dataset
+    /// own part. Each worker's cursor (its iterator over that part) resumes from what the dataset
     /// [saved](crate::dataset::IterableDataset::save) for it. If the dataset saves nothing, each
     /// worker reads again and discards what it had already read.
     ///

@@ -14,23 +14,23 @@ pub enum BuildError {
     /// An option that must be positive is 0.
     #[error("{option} is 0; set it to a positive number")]
     Zero {
-        /// The option.
+        /// The name of the option.
         option: &'static str,
     },
     /// Two options exclude each other.
     #[error("{first} and {second} exclude each other; {hint}")]
     Clash {
-        /// One option, with its value if that matters.
+        /// The name of one of the options, with its value if the value matters.
         first: &'static str,
-        /// The other option.
+        /// The name of the other of the two options.
         second: &'static str,
-        /// What to do.
+        /// What the user can do about it.
         hint: &'static str,
     },
     /// The maximum share of bad samples is not a number from 0 to 1.
     #[error("the maximum share of bad samples is {share}; set it to a number from 0 to 1")]
     Share {
-        /// The value given.
+        /// The value that was given.
         share: f64,
     },
     /// The sampler cannot be made, for example because the dataset is empty.
@@ -40,9 +40,9 @@ pub enum BuildError {
     #[error(
         "reading sample {index} to learn the fields failed; let the dataset declare its fields if samples may be bad: {}", with_causes(&**source))]
     Probe {
-        /// The index that was tried last.
+        /// The index of the sample that was tried last.
         index: usize,
-        /// Why it failed.
+        /// The cause of the failure.
         r#source: BoxError,
     },
     /// The fields of the samples cannot be laid out in a batch.
@@ -67,7 +67,7 @@ pub enum BuildError {
         "the order of a pass takes {bytes} bytes, but only {available} are available; use a sampler that needs less, such as CipherSampler"
     )]
     OrderMemory {
-        /// Bytes of the order; `usize::MAX` if there are even more.
+        /// The size of the order in bytes; `usize::MAX` if it is even larger.
         bytes: usize,
         /// Bytes that are available.
         available: u64,
@@ -101,15 +101,15 @@ pub enum BuildError {
     Allocate {
         /// Bytes asked for.
         bytes: usize,
-        /// Why it failed.
+        /// The cause of the failure.
         r#source: BoxError,
     },
     /// More workers or slots than the loader supports.
     #[error("{option} is {value}, but the maximum is {most}")]
     TooMany {
-        /// The option.
+        /// The name of the option.
         option: &'static str,
-        /// Its value.
+        /// The option's value.
         value: usize,
         /// The maximum.
         most: usize,
@@ -118,7 +118,7 @@ pub enum BuildError {
     /// process may not use it.
     #[error("affinity names core {core}, but this process may only use {usable}")]
     NoSuchCore {
-        /// The core.
+        /// The number of the core.
         core: usize,
         /// The cores that this process may use.
         usable: String,
@@ -137,13 +137,13 @@ pub enum BuildError {
     Command {
         /// The worker's number.
         worker: usize,
-        /// The command's program.
+        /// The program of the command.
         program: String,
         /// The system's error.
         r#source: std::io::Error,
     },
-    /// This process was started by a command of a loader to be a worker, or by such a worker, and
-    /// is about to start workers by a command itself.
+    /// This process is a worker that was started by a loader's command, or a child of such a
+    /// worker, and builds a loader that would itself start workers by a command.
     #[error(
         "this process was started as a worker, but does not work; call loader::work_if_spawned first in main (or, if a worker has started this program, remove SLOTLINE_WORKER from its environment)"
     )]

@@ -10,11 +10,11 @@ use crate::dataset::{OutOfRange, Panicked};
 use crate::loader::error::guard::{dispose, dispose_each, guarded, take_message};
 use crate::loader::error::run::{By, Error};
 
-/// The errors that were met while a batch was made. They can be dropped anywhere: a panic in the
-/// `drop` of a user's error does not propagate.
+/// The errors that were met while a batch was made. They can be dropped on any thread and at any
+/// time: a panic in the `drop` of a user's error does not propagate.
 #[derive(Debug, Default)]
 pub(crate) struct SlotErrors {
-    /// The failure that prevents the batch, if there is one.
+    /// The failure that is delivered instead of the batch, if there is one.
     pub(crate) failure: Option<Failure>,
     /// Samples that were skipped. They are in any order, except that attempts at the same position
     /// are in sequence.
@@ -102,7 +102,7 @@ impl Cause {
     }
 
     /// Replaces a panic by [`OutOfRange`] if `index` is not below `samples`, the length of the
-    /// dataset: that error says more than the panic's message.
+    /// dataset: `OutOfRange` says more than the panic's message.
     pub(crate) fn at(self, index: Option<usize>, samples: usize) -> Self {
         match (self, index) {
             (Self::Panic(_), Some(index)) if index >= samples => {

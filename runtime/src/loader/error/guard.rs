@@ -20,8 +20,8 @@ pub(crate) fn probe<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, 
     guarded(code).map_err(Cause::into_error)
 }
 
-/// Runs the loader's own code, and returns an error if a panic gets out. User code in it is already
-/// [guarded].
+/// Runs the loader's own code, and returns an error if it panics. User code that it calls is
+/// already [guarded].
 ///
 /// The return value goes through memory, so it should be empty, or one or two machine words.
 #[inline(always)]
@@ -29,7 +29,8 @@ pub(crate) fn caught<T>(code: impl FnOnce() -> T) -> Result<T, Cause> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| Cause::Panic(take_message(panic)))
 }
 
-/// Runs user code whose panic is not an error of any batch. The panic hook has reported it.
+/// Runs user code whose panic is not an error of any batch. The panic is caught after the panic
+/// hook has reported it.
 pub(crate) fn catch_panic(code: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
         take_message(panic);

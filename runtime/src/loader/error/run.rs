@@ -26,11 +26,11 @@ pub enum Error {
         index: usize,
         /// The sample's position in the pass; in an iterable dataset, the same as the index.
         position: usize,
-        /// The batch, counted from 0.
+        /// The number of the batch in the pass, from 0.
         task: usize,
-        /// The thread that read it.
+        /// The thread that read the sample.
         by: By,
-        /// Why it failed.
+        /// The cause of the failure.
         r#source: BoxError,
     },
     /// The code that reads a sample panicked.
@@ -40,9 +40,9 @@ pub enum Error {
         index: usize,
         /// The sample's position, as in [`Sample`](Self::Sample).
         position: usize,
-        /// The batch, counted from 0.
+        /// The number of the batch in the pass, from 0.
         task: usize,
-        /// The thread that read it.
+        /// The thread that read the sample.
         by: By,
         /// The message of the panic.
         message: String,
@@ -74,20 +74,21 @@ pub enum Error {
     Timeout {
         /// The timeout.
         after: Duration,
-        /// The batch that was waited for.
+        /// The number of the batch that was waited for.
         task: usize,
-        /// The workers that are loading it, each with the index of the sample that it is reading.
+        /// The workers that are loading that batch, each with the index of the sample that it is
+        /// reading.
         busy: Vec<(usize, usize)>,
     },
     /// More batches are kept than there is memory for, and
     /// [`on_held`](crate::loader::Builder::on_held) is set to fail, or the timeout ended while the
     /// loader waited for one to be dropped, or more memory is not available. Each call returns this
-    /// until a batch is dropped; then the next batch comes.
+    /// error until a batch is dropped; then the next batch comes.
     #[error("more batches are kept than hold = {hold} allows, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one; drop one, or build the loader with hold = {}{}", hold + 1, because(source))]
     Held {
-        /// The batch that was kept longest.
+        /// The number of the batch that was kept longest.
         task: usize,
-        /// The pass of that batch.
+        /// The epoch of the batch that was kept longest.
         epoch: u32,
         /// The [`hold`](crate::loader::Builder::hold) that the loader was built with.
         hold: usize,
@@ -100,26 +101,26 @@ pub enum Error {
     WorkerInit {
         /// The worker's number.
         worker: usize,
-        /// Why it failed.
+        /// The cause of the failure.
         r#source: BoxError,
     },
     /// An iterable dataset could not be started in a worker or in the consumer's thread. That
     /// thread reads none of the dataset in this pass.
     #[error("the iterable dataset could not be started in {by}, which was asked for batch {task}: {}", with_causes(&**source))]
     Start {
-        /// The batch, counted from 0.
+        /// The number of the batch in the pass, from 0.
         task: usize,
         /// The thread in which it should have started.
         by: By,
-        /// Why it failed.
+        /// The cause of the failure.
         r#source: BoxError,
     },
     /// The user's iterator of indices or batches panicked; the pass ends here.
     #[error("the sampler panicked when it was asked for batch {task}, in {by}: {message}")]
     Sampler {
-        /// The batch, counted from 0.
+        /// The number of the batch in the pass, from 0.
         task: usize,
-        /// The thread that asked it.
+        /// The thread that asked for the batch.
         by: By,
         /// The message of the panic.
         message: String,
@@ -129,11 +130,11 @@ pub enum Error {
     /// error; the pass ends here.
     #[error("the batch sampler failed when it was asked for batch {task}, in {by}: {}", with_causes(&**source))]
     BatchSampler {
-        /// The batch, counted from 0.
+        /// The number of the batch in the pass, from 0.
         task: usize,
-        /// The thread that asked it.
+        /// The thread that asked for the batch.
         by: By,
-        /// Why it failed.
+        /// The cause of the failure.
         r#source: BoxError,
     },
     /// A batch sampler's list is longer than the announced maximum.
@@ -141,7 +142,7 @@ pub enum Error {
         "the batch sampler returned {len} indices for batch {task}, but the maximum is {most}; raise max_batch_size"
     )]
     LongBatch {
-        /// The batch, counted from 0.
+        /// The number of the batch in the pass, from 0.
         task: usize,
         /// The number of indices.
         len: usize,
@@ -184,12 +185,12 @@ pub enum Error {
     )]
     Forked,
     /// The loader cannot continue, because workers have ended. A worker thread ended with a panic
-    /// in the loader's own code, which user code cannot cause; or the last
-    /// [worker process](crate::loader::Builder::processes) ended, or one whose batches no other
-    /// worker makes. No later pass begins.
+    /// in the loader's own code, which user code cannot cause; or the last [worker
+    /// process](crate::loader::Builder::processes) ended, or a worker process whose batches no
+    /// other worker makes. No later pass begins.
     #[error("worker {worker} ended, and the loader with it: {message}")]
     WorkerDied {
-        /// The worker's number; if several ended, that of the first one.
+        /// The worker's number; if several ended, the number of the first one.
         worker: usize,
         /// The message of the panic, or how the process ended.
         message: String,
@@ -197,13 +198,13 @@ pub enum Error {
     /// A batch was dropped before it was complete. User code cannot cause this.
     #[error("batch {task} was lost")]
     Lost {
-        /// The batch.
+        /// The number of the batch in the pass, from 0.
         task: usize,
     },
 }
 
 impl Error {
-    /// Returns the error that caused this one, such as that of the sample, for downcasting; `None`
+    /// Returns the error that caused this one, such as the sample's error, for downcasting; `None`
     /// if there is none. The [`source`](std::error::Error::source) is always `None`, because the
     /// message of this error already includes the cause.
     pub fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {

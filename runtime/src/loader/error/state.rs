@@ -16,7 +16,7 @@ pub enum StateError {
         state: String,
         /// The value in the loader.
         loader: String,
-        /// What to do.
+        /// What the user can do about it.
         hint: &'static str,
     },
     /// A value in the state is invalid.
@@ -26,7 +26,7 @@ pub enum StateError {
         field: &'static str,
         /// The value in the state.
         state: String,
-        /// Why it is invalid.
+        /// Why the value is invalid.
         reason: String,
     },
     /// The sampler refused its part of the state.

@@ -11,14 +11,14 @@ use crate::loader::error::run::{By, doing};
 /// through `tracing`, and to [`Builder::on_warning`](crate::loader::Builder::on_warning).
 ///
 /// [`Loader::warnings`](crate::loader::Loader::warnings) lists the warnings about the loader
-/// itself. Warnings about samples and workers, which are counted in the
+/// itself. Warnings about single samples and workers, which are counted in the
 /// [statistics](crate::loader::Stats), are reported but not listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// There are more workers than cores, so they take turns.
+    /// There are more workers than cores, so the workers share cores.
     ManyWorkers {
-        /// `num_workers`.
+        /// The value of `num_workers`.
         workers: usize,
         /// Cores that this process may use.
         cores: usize,
@@ -26,14 +26,14 @@ pub enum Warning {
     /// A pass has no batch, because of `drop_last`: the batch size is larger than the dataset, or
     /// than the number of samples that the sampler draws.
     NoBatch {
-        /// `batch_size`.
+        /// The value of `batch_size`.
         batch_size: usize,
         /// Samples in a pass.
         samples: usize,
     },
     /// The batches' memory could not be locked.
     NotLocked {
-        /// Bytes of that memory.
+        /// The size of that memory in bytes.
         bytes: usize,
         /// `RLIMIT_MEMLOCK` in bytes; `None` if there is no limit.
         limit: Option<u64>,
@@ -44,7 +44,7 @@ pub enum Warning {
     /// [`pin_memory_with`](crate::loader::Builder::pin_memory_with) is not.
     NothingToPin,
     /// An iterable dataset returned more samples than its `len()` says. Perhaps each worker reads
-    /// the whole dataset instead of its part.
+    /// the whole dataset instead of its own part.
     Overlong {
         /// Samples so far.
         samples: usize,
@@ -71,9 +71,9 @@ pub enum Warning {
     },
     /// A worker could not be bound to its core.
     NotBound {
-        /// The worker.
+        /// The number of the worker.
         worker: usize,
-        /// The core.
+        /// The number of the core.
         core: usize,
     },
     /// Workers should be bound to cores, but the system does not say which cores there are.
@@ -86,9 +86,9 @@ pub enum Warning {
         /// The number of the sample's batch, from 0; with an iterable dataset, the number of the
         /// consumer's request for that batch.
         batch: usize,
-        /// The thread that is reading it.
+        /// The thread that is reading the sample.
         by: By,
-        /// How long the thread has spent on it.
+        /// How long the thread has spent on the sample.
         time: Duration,
     },
     /// A sample was [skipped or replaced](crate::loader::Builder::on_error). Reported once for each
@@ -98,7 +98,7 @@ pub enum Warning {
         index: usize,
         /// The number of the sample's batch, from 0.
         batch: usize,
-        /// The thread that read it.
+        /// The thread that read the sample.
         by: By,
         /// The error with its sources, or the message of the panic; at most 512 bytes.
         message: String,
@@ -113,15 +113,15 @@ pub enum Warning {
     },
     /// A [worker process](crate::loader::Builder::processes) ended. Reported but not listed.
     WorkerEnded {
-        /// The worker.
+        /// The number of the worker.
         worker: usize,
         /// The signal or exit code with which its process ended.
         end: String,
-        /// Whether another process takes its place.
+        /// Whether another process replaces the one that ended.
         replaced: bool,
     },
-    /// Packed samples needed more memory than their batch has room for. The memory was
-    /// [taken from the heap](crate::loader::Overflow::Spill), and will be for later batches.
+    /// Packed samples needed more memory than their batch has room for. The memory was [taken from
+    /// the heap](crate::loader::Overflow::Spill), and the same will be done for later batches.
     /// Reported for the first such batch but not listed; see
     /// [`Stats::spilled_batches`](crate::loader::Stats::spilled_batches).
     Spilled {
@@ -131,7 +131,8 @@ pub enum Warning {
         field: String,
         /// The number of items in the batch.
         items: usize,
-        /// The room per sample with which all items of this batch would have fit.
+        /// The number of items to reserve per sample, with which all items of this batch would have
+        /// fit.
         room: usize,
     },
 }

@@ -21,14 +21,15 @@ pub(crate) struct Activity {
     task: AtomicUsize,
     /// The index that the thread reads, or is about to read.
     pub(crate) index: AtomicUsize,
-    /// The row of the batch that this index is for.
+    /// The row of the batch that the sample with this index is written into.
     pub(crate) row: AtomicUsize,
     /// The ID of the worker process that the thread is in; 0 if it is not in a worker process.
     process: AtomicU32,
     /// How often a worker process has looked for something to claim.
     claim_attempts: AtomicU32,
-    /// The system's ID of the thread; how long the thread had waited for a core before it took this
-    /// role, in nanoseconds; and how long earlier threads in this role waited for a core.
+    /// The system's ID of the thread; how long the thread had waited for a core before it began
+    /// this work, in nanoseconds; and how long earlier threads that did this work waited for a
+    /// core.
     thread: AtomicU32,
     before: AtomicU64,
     starved: AtomicU64,
@@ -100,7 +101,7 @@ impl Activity {
         self.thread.store(0, Ordering::Relaxed);
     }
 
-    /// Returns how long the threads in this role have waited for a core.
+    /// Returns how long the threads that did the work of this activity have waited for a core.
     pub(crate) fn starved(&self) -> Duration {
         let [starved, before] = [&self.starved, &self.before].map(|figure| figure.load(Ordering::Relaxed));
         let now = match (self.process(), self.thread.load(Ordering::Relaxed)) {
@@ -123,8 +124,8 @@ impl Activity {
     }
 
     /// Records that the worker looks for something to claim, and so has no claim. A thread that
-    /// sees the new number (with [`claim_attempts`](Self::claim_attempts)) also sees everything that the worker did
-    /// in its last claim.
+    /// reads the new number by [`claim_attempts`](Self::claim_attempts) also sees everything that
+    /// the worker did in its last claim.
     #[cfg(processes)]
     #[inline]
     pub(crate) fn record_claim_attempt(&self) {

@@ -18,7 +18,7 @@ pub struct BadSample {
     pub index: usize,
     /// The number of the sample's batch, from 0.
     pub batch: usize,
-    /// The thread that read it.
+    /// The thread that read the sample.
     pub by: By,
     /// The error with its sources, or the message of the panic; at most 512 bytes.
     pub message: String,
@@ -36,7 +36,7 @@ pub(crate) struct BadSampleReport {
 pub(crate) struct BadSampleRecord {
     pub(crate) total: usize,
     /// The bad samples that are kept, as worker and index: the first `MAX` ones, and those in
-    /// `later`. (The worker is 0, unless each worker makes its own pass.)
+    /// `later`. (The worker is 0, unless each worker reads its own part of an iterable dataset.)
     known: BTreeSet<(usize, usize)>,
     later: Vec<(usize, usize)>,
     /// The most recent bad samples.
@@ -68,8 +68,8 @@ impl BadSampleReport {
 const MAX: usize = 1000;
 
 impl BadSampleRecord {
-    /// Decides whether to keep a bad sample, the `total`-th one. Returns whether to report it: if
-    /// it is kept and was not before.
+    /// Decides whether to keep a bad sample, the `total`-th one. Returns whether to report the
+    /// sample: `true` if it is kept and was not kept before.
     pub(crate) fn keep(&mut self, sample: (usize, usize)) -> bool {
         if self.known.len() >= MAX && !self.known.contains(&sample) {
             let at = (SampleRng::new(0, 0, self.total as u64).next_u64() % (self.total - MAX) as u64) as usize;
@@ -84,7 +84,7 @@ impl BadSampleRecord {
         self.known.insert(sample)
     }
 
-    /// The indices of the bad samples.
+    /// The indices of the bad samples that are kept.
     pub(crate) fn indices(&self) -> impl Iterator<Item = usize> {
         self.known.iter().map(|&(_, index)| index)
     }

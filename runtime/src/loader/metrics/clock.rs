@@ -1,15 +1,15 @@
 //! When a loading thread reads the clock, and what it derives from that.
 //!
-//! Reading the clock costs about 25 ns. So the
-//! [`ClaimSizer`](crate::loader::worker::claim_size::ClaimSizer) decides which claims are timed: as
-//! many as cost at most 2 % of the time. Those are all claims, unless they are very quick; of very
-//! quick claims, one in many is timed. Its time counts for the claims since the previous timed one
-//! as well, but never for more than the time that has really passed.
+//! A claim is a group of rows that a thread fills at once. Reading the clock costs about 25 ns, so
+//! the [`ClaimSizer`](crate::loader::worker::claim_size::ClaimSizer) decides which claims are
+//! timed, and limits the cost to 2 % of the time. All claims are timed unless they are very quick.
+//! Of very quick claims one in many is timed, and its time also stands for the untimed claims
+//! before it, but never for more than the time that has really passed.
 //!
 //! If the samples of a timed claim take 4 µs or more, they are timed one by one, with separate
-//! times for reading and writing. The samples of some other timed claims are, too, as many as cost
-//! at most 0.25 % of the time, to learn how the time divides into stages. A claim that turns out to
-//! be slow, and whose samples were not timed, is recorded as a whole in
+//! times for reading and writing. So are the samples of some other timed claims, to learn how the
+//! time divides into stages; this costs at most 0.25 % of the time. A claim that turns out to be
+//! slow, and whose samples were not timed, is recorded as a whole in
 //! [`Slowest`](crate::loader::metrics::counters::Slowest).
 
 use std::cell::Cell;
@@ -32,7 +32,7 @@ const PRICE: u64 = 400;
 /// it can save up.
 const SAVINGS: [u64; 2] = [1 << 12, 1 << 14];
 
-/// What a thread remembers of the claims that it has timed.
+/// The state that a thread keeps about the claims that it has timed.
 #[derive(Debug)]
 pub(crate) struct ClaimTimer {
     laps: Laps,

@@ -60,8 +60,8 @@ impl Counters {
         add(&self.samples, samples as u64);
     }
 
-    /// Adds `time` for all samples started so far that had no time yet. Sets `others` as the
-    /// estimated time of [`MANY`] of the next ones, which holds until they are timed.
+    /// Adds `time` for all samples started so far that had no time yet. Sets the estimated time of
+    /// [`MANY`] of the following samples to `others`, until they are timed.
     pub(crate) fn busy(&self, time: u64, others: u64) {
         add(&self.busy, time);
         self.accounted.store(self.samples(), Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Counters {
         self.since.store(moment(now) << 1, Ordering::Relaxed);
     }
 
-    /// Records which stage of a timed sample begins.
+    /// Records that a stage of a timed sample begins.
     #[inline]
     pub(crate) fn enter(&self, stage: Stage, now: Instant) {
         self.entered.store(moment(now), Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl Counters {
         Duration::from_nanos(busy.saturating_add(left))
     }
 
-    /// Returns the share of each stage in that time, as far as it was measured.
+    /// Returns the share of each stage in the time of all samples, as far as it was measured.
     pub(crate) fn shares(&self) -> [f64; STAGE_COUNT] {
         let times: [f64; STAGE_COUNT] = std::array::from_fn(|stage| self.stages[stage].load(Ordering::Relaxed) as f64);
         let all: f64 = times.iter().sum();
@@ -185,10 +185,10 @@ impl Counters {
 /// The work of a thread since its counters were last updated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unfinished {
-    /// The nanoseconds of all this work, and those of the current sample.
+    /// The time of all unfinished work, and that of the current sample, in nanoseconds.
     pub(crate) time: u64,
     pub(crate) of_sample: u64,
-    /// The current stage of that sample.
+    /// The current stage of the current sample.
     pub(crate) stage: Stage,
 }
 
@@ -200,7 +200,7 @@ pub(crate) fn moment(now: Instant) -> u64 {
     nanos(now.saturating_duration_since(origin()))
 }
 
-/// Adds to a figure. Only the thread that writes this figure may call this.
+/// Adds to a counter. Only the thread that writes this counter may call this.
 #[inline]
 pub(crate) fn add(figure: &AtomicU64, more: u64) {
     figure.store(figure.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
@@ -231,8 +231,8 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 pub(crate) struct Slowest {
     process: Process,
     version: AtomicUsize,
-    /// For each sample its index, the number of samples, and the time, which is 0 for an unused
-    /// entry.
+    /// For each entry the index of a sample, the number of samples that the time is for, and the
+    /// time, which is 0 for an unused entry.
     entries: [Entry; SLOWEST],
     /// The least time of all entries.
     least: AtomicU64,
@@ -354,7 +354,7 @@ mod tests {
         let slowest = Slowest::default();
         for time in 1..=20 {
             slowest.note(time as usize % 12, 1, time);
-            // The same sample again, a bit quicker, as in a later pass.
+            // Record the same sample again, a bit quicker, as a later pass may.
             slowest.note(time as usize % 12, 1, time - 1);
         }
         let mut kept = slowest.read();

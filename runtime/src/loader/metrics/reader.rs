@@ -34,7 +34,7 @@ pub(crate) struct ConsumerStats {
     elapsed: Duration,
     waiting: Duration,
     held: Duration,
-    /// The number of delivered batches in this pass at which the ready batches are counted next.
+    /// The ready batches are counted next when this many batches of the pass were delivered.
     pub(crate) look: usize,
 }
 
@@ -73,7 +73,7 @@ struct Counted {
 ///
 /// The lowest bit says whether it runs. While it is stopped, the other bits are the time in
 /// nanoseconds. While it runs, they are the moment at which the time would have been 0, in
-/// nanoseconds after the base, modulo 2^63.
+/// nanoseconds after a [`Base`], modulo 2^63.
 #[derive(Debug, Default)]
 struct Stopwatch(AtomicU64);
 
@@ -82,7 +82,7 @@ impl Stopwatch {
         self.0.store(nanos(time) << 1, Ordering::Relaxed);
     }
 
-    /// Lets it run since `begun`, starting with the time `before`.
+    /// Makes the stopwatch run since `begun`, starting with the time `before`.
     fn runs(&self, begun: Instant, before: Duration, base: &Base) {
         let zero = nanos(begun.saturating_duration_since(base.0)).wrapping_sub(nanos(before));
         self.0.store(zero << 1 | 1, Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl Stopwatch {
             return Duration::from_nanos(word >> 1);
         }
         let now = nanos(now.saturating_duration_since(base.0)) << 1;
-        // Read it as a signed number: the clock may have been set back.
+        // Read the difference as a signed number: the clock may have been set back.
         let time = now.wrapping_sub(word & !1).cast_signed() >> 1;
         Duration::from_nanos(time.max(0).cast_unsigned())
     }
@@ -232,8 +232,8 @@ pub struct StatsReader {
 pub(crate) struct Known<'a> {
     pub(crate) activities: &'a Placed<[CachePadded<Activity>]>,
     pub(crate) bad: &'a Arc<BadSampleReport>,
-    /// Whether each worker makes its own pass. Then an index is the number of a sample in its
-    /// worker's stream.
+    /// Whether each worker reads its own part of an iterable dataset. If so, the index of a sample
+    /// is its number in its worker's part.
     pub(crate) own_passes: bool,
     pub(crate) stuck: Option<&'a Arc<StuckSamples>>,
     pub(crate) depth: usize,
@@ -272,8 +272,8 @@ impl StatsReader {
             })
             .collect();
         slowest.sort_by_key(|slow| (std::cmp::Reverse(slow.time), slow.index));
-        // Keep each index once, with the thread that was slowest. If each worker makes its own
-        // pass, equal indices of two workers are different samples, so keep both.
+        // Keep each index once, with the thread that was slowest. If each worker reads its own part
+        // of a dataset, equal indices of two workers are different samples, so keep both.
         let mut seen = BTreeSet::new();
         slowest.retain(|slow| self.own_passes || seen.insert((slow.index, slow.samples)));
         slowest.truncate(SLOWEST);

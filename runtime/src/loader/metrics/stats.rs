@@ -18,9 +18,9 @@ use crate::loader::metrics::verdict::Verdict;
 ///   `waiting` and `held`.
 /// - A claim is the samples that a thread fills at once: those of a batch, or of a part of a batch.
 ///   A claim is timed if reading the clock takes no more than 2 % of its time. So all claims of
-///   about 3 µs or more are timed, including what comes between them. Of quicker claims, the first
-///   1000 of a thread are timed, and thousands after each slow one; of the others, one in up to 512
-///   (for workers: one in 33), which stands for the rest.
+///   about 3 µs or more are timed, including what comes between them. Of quicker claims, a thread
+///   times its first 1000, and thousands after each slow claim. Of the others it times one in up to
+///   512 (a worker: one in 33), whose time stands for the rest.
 /// - Samples that take 4 µs or more are timed one by one, with separate times for reading and
 ///   writing. So are some of the quicker samples, and all time is divided into stages in the
 ///   proportion found there. If samples that were not timed one by one take long, all samples of
@@ -40,31 +40,31 @@ pub struct Stats {
     pub passes: u64,
     /// Batches delivered.
     pub batches: u64,
-    /// Samples in these batches.
+    /// Samples in the delivered batches.
     pub samples: u64,
-    /// Bytes of these samples, without their indices. Padding counts; unused room of packed fields
-    /// does not. With a [collate function](crate::loader::Builder::collate) the size is unknown,
-    /// and this is 0.
+    /// Bytes of the delivered samples, without their indices. Padding counts; unused room of packed
+    /// fields does not. With a [collate function](crate::loader::Builder::collate) the size is
+    /// unknown, and this is 0.
     pub bytes: u64,
     /// Errors delivered instead of batches.
     pub errors: u64,
     /// Samples that were skipped or replaced.
     pub bad_samples: u64,
-    /// The indices of these samples, each once; in an iterable dataset, their numbers in the
+    /// The indices of the bad samples, each once; in an iterable dataset, their numbers in the
     /// worker's stream, each once per worker. If there are more than 1,000, these are the first
     /// 1,000, and up to 1,000 of the others, chosen at random.
     pub bad_indices: Vec<usize>,
-    /// The last of these samples with their causes, at most 8, the newest last.
+    /// The last bad samples with their causes, at most 8, the newest last.
     pub bad_causes: Vec<BadSample>,
     /// Batches whose packed samples did not fit into the batch, so that memory from the heap was
     /// taken.
     pub spilled_batches: u64,
-    /// Bytes taken from the heap for these batches.
+    /// Bytes taken from the heap for packed samples that did not fit into their batches.
     pub spilled_bytes: u64,
     /// The number of batches for which memory was added to the initial memory, because
     /// [too many were kept](crate::loader::Builder::on_held).
     pub extra_batches: u64,
-    /// Bytes taken for these batches.
+    /// Bytes of the memory that was added because too many batches were kept.
     pub extra_bytes: u64,
     /// The time within passes: from the call of `epoch` until the pass ended or was dropped.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
@@ -153,9 +153,9 @@ pub struct WorkerStats {
     /// The ID of the worker's [process](crate::loader::Builder::processes), if the worker is a
     /// process that runs.
     pub process: Option<u32>,
-    /// The memory of that process in bytes, as far as the system reports it, without batches and
-    /// mapped files. At first it is the memory that the process has in common with the program; it
-    /// grows by what the dataset's code allocates.
+    /// The memory of the worker's process in bytes, as far as the system reports it, without
+    /// batches and mapped files. At first it is the memory that the process has in common with the
+    /// program; it grows by what the dataset's code allocates.
     pub process_memory: Option<u64>,
 }
 
@@ -166,13 +166,13 @@ pub struct WorkerStats {
 pub struct Slow {
     /// The sample's index; in an iterable dataset, its number in the worker's stream.
     pub index: usize,
-    /// 1, or the number of samples that the time is for. If they are several, they were read
+    /// The number of samples that the time is for. If it is more than 1, the samples were read
     /// together and not timed one by one, and `index` is the last of them.
     pub samples: u64,
     /// The time to read and write the sample or samples.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub time: Duration,
-    /// The thread that read it.
+    /// The thread that read the sample.
     pub by: By,
 }
 
@@ -187,15 +187,15 @@ pub struct Stuck {
     /// The number of the sample's batch, from 0; with an iterable dataset, the number of the
     /// consumer's request for that batch.
     pub batch: usize,
-    /// The thread that is, or was, reading it.
+    /// The thread that is, or was, reading the sample.
     pub by: By,
-    /// How long the thread had spent on it when the watchdog noticed.
+    /// How long the thread had spent on the sample when the watchdog noticed.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub time: Duration,
 }
 
 impl Stats {
-    /// Returns what limited the loop, derived from these counters.
+    /// Returns what limited the loop, derived from these statistics.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(self)
     }

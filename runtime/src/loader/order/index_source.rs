@@ -22,13 +22,14 @@ pub(crate) struct IndexSource {
     pub(crate) is_planned: bool,
     /// The number of passes drawn so far from a user's sampler or iterator.
     pub(crate) passes: u32,
-    /// For a user's iterator that is divided among ranks: how positions of this rank map to those
-    /// of all ranks, and the name of the source in states.
+    /// For a user's iterator that is divided among ranks: the map from positions in this rank's
+    /// share to positions in the pass of all ranks, and the name of the source in states.
     pub(crate) rank_batches: Option<(ReplicaStride, String)>,
 }
 
 /// The names that slotline's own orders, its samplers and those of its C interface have in states
-/// of version 1. Do not add newer names: in such a state they are names of users' types.
+/// of version 1. Do not add newer names: in a state of version 1 they would be names of users'
+/// types.
 pub(crate) const NAMES: [&str; 12] = [
     "sequential",
     "shuffle",
@@ -48,7 +49,8 @@ pub(crate) const NAMES: [&str; 12] = [
 pub(crate) enum Origin {
     /// All indices of the dataset in order; its length is asked for when the pass begins.
     Sequential,
-    /// A permutation of all indices, drawn from this generator, or from the process's default one.
+    /// A permutation of all indices, drawn from this generator, or from the process's default one
+    /// if it is `None`.
     Shuffled(Option<SharedGenerator>),
     /// A user's sampler.
     Sampler(Box<dyn Sampler>),
@@ -182,8 +184,8 @@ impl IndexSource {
         Ok((passes > 0).then_some(Warning::FastForward { what: "the sampler" }))
     }
 
-    /// Draws all passes before that of a state, unless there is no user's sampler or the sampler
-    /// was restored from what it saved.
+    /// Draws all passes before the pass of a state, unless there is no user's sampler or the
+    /// sampler was restored from what it saved.
     ///
     /// This also draws from the loader's generators, which must be set back afterwards.
     pub(crate) fn fast_forward(&mut self, default: Option<&SharedGenerator>, to: &State) -> Result<(), Error> {

@@ -99,7 +99,7 @@ impl<E: HasDataset> Passes for IndexedPasses<E> {
     }
 
     fn is_shared(&self) -> bool {
-        // SAFETY: as in `positions`.
+        // SAFETY: only `begin` calls `draft`, as explained in `positions`.
         unsafe { self.plan_cell.plan() }.global_positions.step > 1
     }
 

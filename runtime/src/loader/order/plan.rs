@@ -2,7 +2,8 @@
 //!
 //! An [`Order`] is drawn when the pass begins and is looked up by position. A user's iterator
 //! cannot be looked up by position, so an [`IndexStream`] draws from it during the pass: the
-//! indices of a batch only when a worker has claimed that batch. So the iterator may be endless.
+//! indices of a batch are drawn only when a worker has claimed that batch. So the iterator may be
+//! endless.
 //!
 //! Each slot of the ring has a list for the indices of its batch. Tickets are claimed in order, but
 //! the threads that claimed them ask the index stream in any order. A thread that asks therefore
@@ -34,9 +35,9 @@ pub(crate) struct Plan {
     /// Maps positions in this rank's order to positions in the pass of all ranks.
     pub(crate) global_positions: ReplicaStride,
     /// The number of positions that are delivered: the length of the order without what `drop_last`
-    /// drops, or the samples of all planned batches. Unused with an index stream.
+    /// drops, or the samples of all planned batches. Not used with an index stream.
     pub(crate) positions: usize,
-    /// The positions of each batch, if the sampler decides them.
+    /// The positions of each batch, if the sampler decides which positions a batch has.
     pub(crate) spans: Option<Spans>,
     /// The number of rows of a full batch.
     pub(crate) rows: usize,
@@ -48,7 +49,7 @@ pub(crate) struct Plan {
     /// The base seed.
     pub(crate) seed: u64,
     pub(crate) epoch: u32,
-    /// Maps tickets to batches. Unused with an index stream.
+    /// Maps tickets to batches. Not used with an index stream.
     pub(crate) tickets: Tickets,
     /// The source of indices that is used instead of the order, if there is one.
     pub(crate) index_stream: Option<IndexStream>,
@@ -78,8 +79,8 @@ impl Plan {
     }
 }
 
-/// Returns the extent of a planned batch. This is a separate function so that it costs other plans
-/// nothing.
+/// Returns the position of a planned batch's first row, and the number of its rows. This is a
+/// separate function so that it costs other plans nothing.
 #[cold]
 #[inline(never)]
 fn planned(spans: &Spans, task: usize) -> (usize, usize) {
@@ -97,8 +98,8 @@ pub(crate) struct Task<'a> {
     pub(crate) indices: Indices<'a>,
 }
 
-/// The indices of one batch, from its first row on. They stay where the order has them, and are
-/// looked up row by row.
+/// The indices of one batch, from its first row on. They are not copied from the order, but looked
+/// up row by row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Indices<'a> {
     From(usize),
@@ -137,8 +138,8 @@ impl<'a> Indices<'a> {
 }
 
 impl Indices<'_> {
-    /// Appends the indices of some rows to a list. This is faster than one by one, since the kind
-    /// of source is checked only once.
+    /// Appends the indices of some rows to a list. This is faster than calling [`at`](Self::at) for
+    /// each row, since the kind of source is checked only once.
     pub(crate) fn append_to(&self, list: &mut Vec<usize>, rows: Range<usize>) {
         match self {
             Self::From(first) => list.extend(first + rows.start..first + rows.end),
@@ -196,7 +197,7 @@ impl<I: Iterator<Item = Result<B, BoxError>> + Send, B: AsRef<[usize]>> Batches 
 /// Draws the indices of batches during the pass.
 pub(crate) struct IndexStream {
     source: Mutex<IndexStreamState>,
-    /// The list of each slot.
+    /// The list of indices of each slot.
     lists: Box<[RwLock<BatchIndices>]>,
     /// The maximum number of indices in a list.
     most: usize,
@@ -204,7 +205,7 @@ pub(crate) struct IndexStream {
 }
 
 struct IndexStreamState {
-    /// `None` before the first pass and after the end of one.
+    /// The user's batches in this pass; `None` before the first pass and after the end of a pass.
     batches: Option<Box<dyn Batches>>,
     /// The number of tickets for which indices were drawn.
     drawn: usize,
@@ -291,7 +292,8 @@ impl IndexStream {
         Ok(())
     }
 
-    /// Returns the list of a ticket that the caller has claimed. Draws it if no thread has.
+    /// Returns the list of a ticket that the caller has claimed. Draws it if no other thread has
+    /// done so.
     pub(crate) fn list(&self, slot: usize, ticket: usize) -> RwLockReadGuard<'_, BatchIndices> {
         let list = self.peek(slot);
         if list.ticket == Some(ticket) {

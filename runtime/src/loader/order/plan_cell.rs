@@ -11,8 +11,8 @@ use crate::loader::order::plan::{IndexStream, Plan};
 pub(crate) struct PlanCell(UnsafeCell<Plan>);
 
 // SAFETY: the plan is accessed only through `plan` and `draft`, whose callers ensure that no thread
-// reads it while it is written; the rings order the two. The plan is shared by readers and sent
-// between threads by writers; that its type allows both is checked below.
+// reads it while it is written; the rings order the reads and the writes. Readers share the plan,
+// and writers send it between threads; the check below requires that its type allows both.
 unsafe impl Sync for PlanCell {}
 
 const _: () = {
@@ -65,8 +65,8 @@ impl PlanCell {
     /// While the draft exists, no claim may be outstanding or be made, and no one may call this
     /// function or [`plan`](Self::plan).
     pub(crate) unsafe fn draft(&self) -> Draft<'_> {
-        // SAFETY: the caller upholds that no other reference to the plan exists, and this one ends
-        // here.
+        // SAFETY: the caller upholds that no other reference to the plan exists, and the one made
+        // here ends with this statement.
         let plan = unsafe { std::mem::take(&mut *self.0.get()) };
         Draft { plan, to: self }
     }

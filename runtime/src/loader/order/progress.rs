@@ -1,8 +1,8 @@
-//! How far the current pass is.
+//! The progress of the current pass.
 
 use crate::BoxError;
 
-/// How far the current pass is.
+/// The progress of the current pass.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// The number of the pass.
@@ -10,7 +10,7 @@ pub(crate) struct Progress {
     /// The number of batches; `None` while it is not known.
     pub(crate) tasks: Option<usize>,
     pub(crate) delivered: usize,
-    /// The number of samples in the delivered part, for an iterable dataset.
+    /// The number of samples delivered in this pass, for an iterable dataset.
     pub(crate) samples: usize,
     /// The length of an iterable dataset; `None` once more samples were delivered.
     pub(crate) declared_len: Option<usize>,
@@ -26,8 +26,8 @@ pub(crate) struct Progress {
     pub(crate) running: bool,
     /// Whether the user can still take batches of the pass.
     pub(crate) open: bool,
-    /// The workers whose `worker_init` failed and is not reported yet, in descending order, each
-    /// with its error.
+    /// The workers whose `worker_init` failed, each with its error, as far as that is not reported
+    /// yet; in descending order.
     pub(crate) failures: Vec<(usize, BoxError)>,
     /// Whether no worker is left that could load.
     pub(crate) no_worker_left: bool,

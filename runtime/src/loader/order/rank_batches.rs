@@ -4,9 +4,9 @@ use crate::BoxError;
 use crate::loader::order::plan::Batches;
 use crate::ranks::Ranks;
 
-/// The batches of one rank. They are divided into groups of one batch per rank, and the rank takes
-/// one batch of each group. All ranks read all batches, so all of them end, or fail, at the same
-/// batch.
+/// The batches of one rank. The user's batches are divided into groups of one batch per rank, and
+/// the rank takes one batch of each group. All ranks read all batches, so all of them end, or fail,
+/// at the same batch.
 pub(crate) struct RankBatches {
     batches: Box<dyn Batches>,
     ranks: Ranks,

@@ -2,11 +2,11 @@
 //!
 //! If making a batch takes less time than passing it between cores, it is best made by the thread
 //! that uses it: the consumer, which makes batches while it would otherwise wait. So a worker whose
-//! claims are that small naps, and then checks how many batches were begun during the nap. If they
-//! are more than workers and consumer could have passed to each other, it naps again. Otherwise it
-//! goes back to work: batches take longer now, or the caller does something else between them, so
-//! that there is time to load ahead. A nap that was not worthwhile costs its own time only; after
-//! each such nap, more occasions are skipped before the next one.
+//! claims are that small takes a nap, and then checks how many batches were begun during the nap.
+//! If they are more than workers could have passed to the consumer in that time, the worker naps
+//! again. Otherwise it goes back to work: batches take longer now, or the caller does something
+//! else between them, so that there is time to load ahead. A nap that was not worthwhile costs its
+//! own time only; after each such nap, more occasions are skipped before the next one.
 
 use std::time::Duration;
 

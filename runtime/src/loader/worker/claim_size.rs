@@ -1,9 +1,10 @@
-//! Decides how much of a batch a thread claims at once.
+//! Decides how much of a batch a thread claims at once. A batch is divided into parts of
+//! consecutive rows, and a claim takes one or more parts.
 //!
 //! With small claims all workers share one batch, so a slow sample delays little else; but each
 //! claim costs some hundred nanoseconds if several cores make claims. A sizer measures how long the
 //! claims of its thread take, and adjusts their size so that a claim takes about [`TARGET`]. The
-//! contents of batches do not depend on it.
+//! contents of batches do not depend on the size of claims.
 //!
 //! A worker's sizer also detects batches that are too quick for a worker to be of use (see
 //! [`backoff`](crate::loader::worker::backoff)).
@@ -18,13 +19,15 @@ const TARGET: Duration = Duration::from_micros(20);
 /// The number of claims of whole batches that are not measured between two that are, since reading
 /// the clock twice costs about 50 ns.
 const EVERY: u32 = 32;
-/// The same for sizers that do not adapt: the maximum. Between the first claims, fewer are left
-/// out.
+/// The maximum number of claims that are not measured between two that are, for sizers that do not
+/// adapt the size. Between the first claims, fewer are left out.
 const SELDOM: u32 = 511;
 /// The price of a measurement, in clock reads: one is affordable whenever the time of this many
-/// clock reads has passed. A measurement takes two, so this limits the cost to 1.6 % of the time.
+/// clock reads has passed. A measurement takes two clock reads, so this limits the cost to 1.6 % of
+/// the time.
 const PRICE: u64 = 128;
-/// What a thread can afford at the start, and the maximum that it can save up, in clock reads.
+/// The time that a thread can spend on measurements at the start, and the maximum that it can save
+/// up, in clock reads.
 const SAVINGS: [u64; 2] = [1024 * PRICE, 4096 * PRICE];
 
 #[derive(Clone, Debug)]

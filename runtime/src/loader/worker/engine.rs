@@ -52,7 +52,7 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     on_error: OnError,
     /// The lengths of all samples, if a bad sample must not be replaced by a longer one.
     pub(crate) lengths: Option<Arc<[u32]>>,
-    /// Says which samples must not be read, if workers are processes.
+    /// The function that says which samples must not be read, if workers are processes.
     pub(crate) is_blocked: Option<IsBlocked>,
     /// The activity of each worker, followed by that of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,

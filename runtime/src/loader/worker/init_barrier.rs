@@ -1,14 +1,14 @@
 //! The barrier at which the workers wait before each pass until all of them have run the user's
 //! `worker_init`.
 //!
-//! The consumer begins a pass at the barrier after the ring's previous run has ended. Every worker
-//! then arrives at the barrier, runs the user's code and waits. When all have done so, the consumer
-//! opens the ring's next run, and then the barrier. So no worker claims anything before it has run
-//! `worker_init`. Without a `worker_init` there is no barrier, and a worker begins when it is first
-//! needed.
+//! The consumer begins a pass at the barrier after the workers have left the previous pass. Every
+//! worker then arrives at the barrier, runs the user's code and waits. When all have done so, the
+//! consumer opens the ring for the next pass, and then the barrier. So no worker claims anything
+//! before it has run `worker_init`. Without a `worker_init` there is no barrier, and a worker
+//! begins when it is first needed.
 //!
-//! A signal handler may close the barrier, so closing takes no lock: the interrupted thread may
-//! hold it. For this reason threads wait on an event count. A condition variable could lose a
+//! A signal handler may close the barrier, so closing takes no lock, which the interrupted thread
+//! may hold. For this reason threads wait on an event count. A condition variable could lose a
 //! notification that is sent without the lock.
 
 use std::fmt;
@@ -54,7 +54,7 @@ impl InitHook {
 }
 
 pub(crate) struct InitBarrier {
-    /// The code that each worker runs.
+    /// The user's `worker_init`, which each worker runs.
     start: InitHook,
     workers: usize,
     state: Mutex<Arrivals>,
@@ -152,7 +152,7 @@ pub(crate) struct Visitor<'a> {
     start: InitHook,
 }
 
-/// After this, no thread waits for the worker, which has ended.
+/// Records that the worker has ended, so that no thread waits for it.
 impl Drop for Visitor<'_> {
     fn drop(&mut self) {
         let mut state = self.barrier.lock();

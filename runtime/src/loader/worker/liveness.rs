@@ -2,8 +2,9 @@
 //!
 //! The work on a claim or a request is guarded, and a panic there becomes the error of that batch.
 //! Only a panic in the loop around that work ends the worker. It is caused by a defect of slotline,
-//! or by a system that withdraws what it had granted (see `membarrier` in [the table](super)). No
-//! thread may wait for such a worker, so the worker records its end here before it drops anything.
+//! or by a system that forbids `membarrier` after the loader was built (see the tables of failures
+//! in [`loader`](crate::loader)). No thread may wait for such a worker, so the worker records its
+//! end here before it drops anything.
 
 use std::sync::PoisonError;
 

@@ -83,7 +83,7 @@ impl<D: Dataset> MapJob<'_, D> {
 impl<D: Dataset> Job<D> for MapJob<'_, D> {
     // Inlined, since this is called for each row of a batch: with a function call, a row of one
     // number took a third more instructions. Not in debug builds, where each inlined call would
-    // have a place of its own for the sample on the stack.
+    // take stack space of its own for the sample.
     #[cfg_attr(not(debug_assertions), inline(always))]
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
         if self.is_cancelled() {

@@ -21,7 +21,7 @@ pub(crate) struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Starts a thread for each function in `threads`, binds it to the core at the same place in
+    /// Starts a thread for each function in `threads`, binds it to the core at the same index in
     /// `cores` if there is one, and waits until all threads run. If a thread cannot be started,
     /// calls `close`, which must make the others end.
     pub(crate) fn start<F: FnOnce() + Send + 'static>(

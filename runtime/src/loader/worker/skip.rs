@@ -42,7 +42,7 @@ pub(crate) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
         // when it fails. So this is the only reference in each round. A panic leaves the loop.
         match read(unsafe { &mut *job }) {
             Ok(read) => return Ok(read),
-            // SAFETY: as for the other call.
+            // SAFETY: as for the call of `read` above.
             Err(error) => pass_over(unsafe { &mut *job }, error)?,
         }
     }

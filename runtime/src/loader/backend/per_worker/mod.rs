@@ -3,11 +3,11 @@
 //! make batches [in turn](crate::loader::Builder::round_robin) as torch's do.
 //!
 //! An iterable dataset cannot be shared: each worker reads its own part, and only that worker knows
-//! which sample comes next. So the consumer has a link to each worker. A link consists of two SPSC
-//! rings of `prefetch_factor` slots: one for the consumer's requests, and one for the worker's
-//! replies. The consumer sends requests to the workers in turn, and takes the replies in the order
-//! of the requests. A worker whose dataset has ended says so in its reply, and gets no more
-//! requests.
+//! which sample comes next. So the consumer has a link to each worker. A link consists of two
+//! single-producer, single-consumer (SPSC) rings of `prefetch_factor` slots: one for the consumer's
+//! requests, and one for the worker's replies. The consumer sends requests to the workers in turn,
+//! and takes the replies in the order of the requests. A worker that has reached the end of its
+//! part says so in its reply, and gets no more requests.
 //!
 //! This is torch's protocol without the dictionary that puts results in order. Each ring is in
 //! order already, and the order of requests is kept in a queue of at most
@@ -25,11 +25,11 @@
 //! to others.
 //!
 //! The memory of a cell, and the plan of a pass, are used by one thread at a time, since they pass
-//! between threads only with a slot of an SPSC ring (see that module for the proof) or with the
-//! cell's loan. The consumer writes the plan and puts cells into slots before it publishes a
-//! request or releases a reply. The worker fills a cell before it publishes the reply. A batch that
-//! is dropped gives its cell back with release ordering, and the consumer takes it with acquire
-//! ordering.
+//! between threads only with a slot of an SPSC ring (see the proof in [`slotline_core::spsc`]) or
+//! with the cell's [loan](slotline_core::loan). The consumer writes the plan and puts cells into
+//! slots before it publishes a request or releases a reply. The worker fills a cell before it
+//! publishes the reply. A batch that is dropped gives its cell back with release ordering, and the
+//! consumer takes it with acquire ordering.
 
 pub(crate) mod request_queues;
 pub(crate) mod start;
@@ -48,7 +48,8 @@ use crate::loader::worker::cancel::Stopper;
 use crate::loader::worker::pool::WorkerPool;
 use crate::wait::Until;
 
-/// The backend in which each worker has rings of its own; the consumer's ends of these rings.
+/// The backend in which each worker has rings of its own. It has the consumer's ends of these
+/// rings.
 pub(crate) struct PerWorker<P> {
     pub(crate) links: RequestQueues<P>,
     pub(crate) has_init: bool,

@@ -1,4 +1,5 @@
-//! The consumer's ends of all links: which worker gets which request, and whose reply comes next.
+//! Decides which worker gets which request, and whose reply comes next. A link is the pair of rings
+//! between the consumer and one worker; this module has the consumer's ends of all links.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -131,9 +132,9 @@ impl<P> RequestQueues<P> {
         Some(failures)
     }
 
-    /// Begins a pass with `tasks` batches to come (or until all workers are at their end), with
-    /// `request` as the template of each request. After [`init`](Self::init), only the workers that
-    /// succeeded there are used. `from` says what was already delivered.
+    /// Begins a pass with `tasks` batches to come (or until all workers have reached the end of
+    /// their parts), with `request` as the template of each request. After [`init`](Self::init),
+    /// only the workers that succeeded there are used. `from` says what was already delivered.
     pub(crate) fn begin(&mut self, request: Request, tasks: Option<usize>, after_init: bool, from: Option<&State>) {
         if !after_init {
             self.links.iter_mut().for_each(|link| link.alive = true);
@@ -150,9 +151,9 @@ impl<P> RequestQueues<P> {
         self.ask();
     }
 
-    /// Sends as many requests as may be outstanding, to the links in turn, except those of workers
-    /// at their end. With `in_order`, each link gets a request only in its turn, even if another
-    /// link has room.
+    /// Sends as many requests as may be outstanding, to the links in turn, except to workers that
+    /// have reached the end of their parts. With `in_order`, each link gets a request only in its
+    /// turn, even if another link has room.
     fn ask(&mut self) {
         let count = self.links.len();
         while self.tasks != Some(self.asks) {
@@ -291,7 +292,7 @@ impl<P> RequestQueues<P> {
             while link.outstanding > 0 {
                 match link.replies.next_until(deadline) {
                     Ok(mut reply) => {
-                        // Count first: dropping the user's values below may panic.
+                        // Update the count first: dropping the user's values below may panic.
                         link.outstanding -= 1;
                         let outcome = std::mem::take(&mut reply.outcome);
                         let work = reply.cell.state();

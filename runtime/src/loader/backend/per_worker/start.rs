@@ -18,7 +18,7 @@ use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::workers::Workers;
 use crate::wait::{WaitStrategy, Waiter};
 
-/// The parts from which the links between the consumer and its workers are made.
+/// The values from which the links between the consumer and its workers are made.
 pub(crate) struct Links<P> {
     /// One cell for each slot of the reply rings: `prefetch` cells for each link.
     pub(crate) slot_cells: Vec<CellOwner<P>>,

@@ -1,4 +1,4 @@
-//! The worker's end of a link.
+//! The worker's end of a link, the pair of rings between the consumer and one worker.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) type Ring<T> = spsc::Ring<Box<[Slot<T>]>, Arc<Waiter>>;
 
 /// A worker's reply to a request.
 pub(crate) struct Reply<P> {
-    /// The memory for the batch: the worker has written the batch into it, or will.
+    /// The memory for the batch: the worker has written the batch into this cell, or will do so.
     pub(crate) cell: CellOwner<P>,
     pub(crate) task: usize,
     pub(crate) outcome: Outcome,
@@ -50,8 +50,8 @@ impl<P, H: BatchWorker<P>> RingWorker<P, H> {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.answer()));
         self.activities[self.id].leave_thread();
         if let Err(panic) = outcome {
-            // Record this before the ends of the rings are dropped, because the consumer checks for
-            // it when they are.
+            // Record this before the ends of the rings are dropped, because the consumer looks for
+            // this record when it finds a ring closed.
             self.liveness.ends(self.id, format!("a panic in the loader's own code: {}", take_message(panic)));
         }
     }

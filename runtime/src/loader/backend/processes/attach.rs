@@ -1,4 +1,4 @@
-//! Makes a process that was started by a command a worker.
+//! Turns a process that was started by a command into a worker.
 
 use std::os::fd::OwnedFd;
 use std::process::exit;
@@ -38,7 +38,7 @@ pub(crate) fn become_worker(join: impl FnOnce(Given, &[u8]) -> Result<Joined, Bo
     let has_socket = has_socket();
     // SAFETY: `getppid` has no preconditions.
     if !has_socket && unsafe { libc::getppid() } != parent {
-        // This program was started by a worker, and has inherited its environment.
+        // This program was started by a worker, and has inherited the worker's environment.
         return;
     }
     if !has_socket {

@@ -12,9 +12,9 @@ use std::time::Duration;
 pub(crate) enum End {
     Signal(i32),
     Code(i32),
-    /// It was killed because a sample took longer than this.
+    /// The process was killed because a sample took longer than this limit.
     Late(Duration),
-    /// How it ended is unknown, because other code has waited for the process.
+    /// How the process ended is unknown, because other code has already waited for it.
     Unknown,
 }
 

@@ -43,7 +43,7 @@ use crate::wait::{Until, WaitStrategy};
 pub(crate) struct SlotFacts {
     /// The batch's number.
     pub(crate) task: usize,
-    /// The position of its first row.
+    /// The position of the batch's first row.
     pub(crate) first: usize,
     pub(crate) rows: usize,
     /// The number of the cell that the batch is written into.
@@ -98,7 +98,7 @@ struct Offsets {
     end: usize,
 }
 
-/// How often processes check whether one of them has overwritten the shared words. They are
+/// How often processes check whether one of them has overwritten the shared words. Processes are
 /// notified of everything else at once.
 pub(crate) const PULSE: Duration = Duration::from_secs(1);
 
@@ -206,7 +206,7 @@ impl Control {
     /// The activity of each worker, followed by that of the consumer.
     pub(crate) fn activities(self: &Arc<Self>) -> Placed<[CachePadded<Activity>]> {
         let all = NonNull::slice_from_raw_parts(self.at(self.at.activities), self.workers + 1);
-        // SAFETY: `new` has initialised them, and they lie in memory that `self` owns.
+        // SAFETY: `new` has initialised the activities, and they lie in memory that `self` owns.
         unsafe { Placed::new(all, self.clone()) }
     }
 
@@ -232,8 +232,8 @@ impl Control {
     /// The caller must have a claim of the slot for as long as it uses the indices.
     pub(crate) unsafe fn slot(&self, slot: usize) -> (SlotFacts, &[u64]) {
         assert!(slot < self.shape.depth());
-        // SAFETY: the loader wrote them before it assigned the slot, and does not write them while
-        // a claim is outstanding.
+        // SAFETY: the loader wrote the facts and indices before it assigned the slot, and does not
+        // write them while a claim is outstanding.
         unsafe {
             let facts = **self.at::<CachePadded<SlotFacts>>(self.at.facts).add(slot).as_ref();
             assert!(facts.rows <= self.rows);
@@ -305,7 +305,8 @@ impl Control {
         self.head().fatal_samples.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns how a worker ended that read the sample with this index, if one has.
+    /// Returns which worker ended while it read the sample with this index, and how; `None` if none
+    /// did.
     pub(crate) fn killed_by(&self, index: usize) -> Option<WorkerExit> {
         let FatalSamples { count, entries } = &self.head().fatal_samples;
         let known = usize::try_from(count.load(Ordering::Acquire)).unwrap_or(usize::MAX);
@@ -375,7 +376,8 @@ impl<D: Deadline> Deadline for Nap<'_, D> {
     }
 }
 
-/// One of the two waiters: the control memory, and the number of the waiter.
+/// One of the two waiters in the control memory: a reference to the memory, and the waiter's
+/// number.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedWaiter(pub(crate) Arc<Control>, pub(crate) usize);
 
@@ -389,7 +391,7 @@ impl SharedWaiter {
 impl Wait for SharedWaiter {
     fn wait_until(&self, deadline: &impl Deadline, mut ready: impl FnMut() -> bool) -> bool {
         // Wait again after each sleep: a process that has overwritten the waiter's words may have
-        // erased the record of this one.
+        // erased the record that this process waits.
         while !self.0.strategy.wait_until(self.park(), &Nap { deadline, end: OnceCell::new() }, &mut ready) {
             if deadline.remaining().is_zero() {
                 return false;

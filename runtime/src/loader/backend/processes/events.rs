@@ -60,8 +60,9 @@ impl Event {
     }
 }
 
-/// Sends the events of a worker process to the loader, if the program has a subscriber. It is made
-/// before the fork, so that the process does not have to register it.
+/// Sends the events of a worker process to the loader, if the program has a subscriber. The
+/// forwarder is made before the fork, so that the process does not have to register it as a
+/// subscriber.
 pub(crate) struct Forwarder(Option<Dispatch>);
 
 impl Forwarder {

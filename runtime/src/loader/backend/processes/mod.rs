@@ -1,19 +1,20 @@
 //! The backend of worker processes, which share one ring in shared memory: any free worker claims
 //! rows of the next batch.
 //!
-//! The workers are forked from the loader's process and inherit the dataset. Or they are
-//! [started by a command](spawn), and each [connects](attach) to the loader and makes a dataset of
-//! its own. They share two mappings with the loader: the batches, and the [control](control) memory
-//! with the [robust ring](slotline_core::robust). The loader writes into a slot which batch it is
-//! for and the indices of the rows, and then assigns the slot. Workers claim parts of the batch
-//! (runs of its rows), write the rows into the batch's memory, and publish the parts. A worker may
+//! The workers are forked from the loader's process and inherit the dataset. Or they are [started
+//! by a command](spawn), and each [connects](attach) to the loader and makes a dataset of its own.
+//! They share two mappings with the loader: the batches, and the [control](control) memory with the
+//! [robust ring](slotline_core::robust). The loader writes into a slot which batch it is for and
+//! the indices of the rows, and then assigns the slot. Workers claim parts of the batch (groups of
+//! consecutive rows), write the rows into the batch's memory, and publish the parts. A worker may
 //! die at any instruction. The [supervisor](supervisor) notices that, and gives the parts that the
-//! worker had claimed to others, or fails them. A worker that writes to the shared memory at random
-//! is called corrupted here; the loader checks what it reads, so that it does not crash.
+//! dead worker had claimed to other workers, or fails them. A worker that writes to the shared
+//! memory at random is called corrupted here; the loader checks what it reads, so that it does not
+//! crash.
 //!
 //! A slot refers to a cell of memory, as it does for threads (see
 //! [`cell_pool`](crate::loader::collate::cell_pool)), but by the cell's number. If no free cell can
-//! replace that of a delivered batch, its slot is not assigned until one is free.
+//! replace the cell of a delivered batch, the batch's slot is not assigned until a cell is free.
 
 pub(crate) mod attach;
 pub(crate) mod child;
@@ -191,8 +192,8 @@ impl<P: Storage> ProcessRing<P> {
         }
     }
 
-    /// Returns a finished slot: in order that of the next ticket, otherwise that with the lowest
-    /// ticket.
+    /// Returns a finished slot: with `in_order` the slot of the next ticket, otherwise the finished
+    /// slot with the lowest ticket.
     fn finished(&self) -> Option<(usize, u64, Look)> {
         let look = |(slot, ticket)| (slot, ticket, self.ring.look(slot, ticket));
         if self.in_order {
@@ -334,8 +335,8 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         self.pass += 1;
         self.ledger.messages().clear();
         let failures = if self.has_init { self.init(request.seed, deadline)? } else { Vec::new() };
-        // Without a known number of batches, a user's iterator ends the pass. There are always
-        // tickets left.
+        // If the number of batches is unknown, a user's iterator ends the pass, so the tickets
+        // never run out.
         self.left = left.unwrap_or(usize::MAX);
         // In order, slots are assigned in turn. So begin after the slot that cannot be assigned
         // yet, which makes it the last one.
@@ -363,7 +364,8 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
             self.empty = None;
             self.assign_all();
         }
-        // Read this before the ring, so that what the last worker finished or left is seen.
+        // Read this before the ring, so that the parts that the last worker finished or left
+        // unfinished are seen.
         let no_worker_left = self.no_worker_left();
         let found = self.finished().or_else(|| if no_worker_left { self.left_failed() } else { None });
         let Some((slot, ticket, look)) = found else {

@@ -3,7 +3,7 @@
 //! Each worker is a thread and a process. The thread passes each request on to the process through
 //! a socket, and waits for the answer: messages about failures, bad samples and events, and then
 //! one message with the outcome. The process itself writes the batch into the cell, whose memory is
-//! shared. The thread checks every message before it uses its contents.
+//! shared. The thread checks every message before it uses the message's contents.
 //!
 //! The thread forks its process, or
 //! [starts it by a command](crate::loader::backend::processes::spawn). The process is killed when
@@ -82,7 +82,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) indices: Option<Indices<'a>>,
 }
 
-/// What a worker's process needs, which a forked one inherits.
+/// The values that a worker's process needs. A forked process inherits them.
 pub(crate) struct Server<P, S> {
     pub(crate) service: S,
     pub(crate) payload_at: PayloadAt<P>,
@@ -95,7 +95,7 @@ pub(crate) struct Server<P, S> {
 pub(crate) struct LinkShared<P, S> {
     pub(crate) server: Server<P, S>,
     pub(crate) control: Arc<Control>,
-    /// How many more workers that end are replaced.
+    /// The number of workers that may still be replaced when they end.
     pub(crate) restarts: Restarts,
     /// How long a sample may take before its worker is killed.
     pub(crate) sample_timeout: Option<Duration>,
@@ -179,7 +179,7 @@ struct Linked {
     called: u64,
     announced_pass: u64,
     /// Whether the process was started by a command and has not begun to work; and why it cannot,
-    /// if it has said so.
+    /// if it has sent a reason.
     starts: bool,
     refusal: Option<String>,
 }
@@ -237,7 +237,7 @@ impl<P, S> ProcessLink<P, S> {
     fn reap(&mut self) -> NoAnswer {
         let Some(mut process) = self.process.take() else { return NoAnswer::Ended(End::Unknown, None) };
         // A process that is still starting may close its input long before it ends. Wait for its
-        // end, which tells what went wrong.
+        // end: the exit code or signal says what went wrong.
         let child = &process.running.child;
         while process.starts && !child.has_ended() && !self.shared.wakeup.is_signalled() {
             poll(&[child.fd(), self.shared.wakeup.as_fd()], None);
@@ -256,7 +256,7 @@ impl<P, S> ProcessLink<P, S> {
         }
     }
 
-    /// Kills a process that has sent a message that makes no sense.
+    /// Kills a process that has sent an invalid message.
     #[cold]
     fn corrupted(&mut self) -> NoAnswer {
         self.process.iter_mut().for_each(|process| process.starts = false);
@@ -308,7 +308,7 @@ impl<P, S> ProcessLink<P, S> {
                 }
                 Some(message) if matches!(message.kind, EVENT | READY | REFUSED) => {
                     process.note(self.worker, message);
-                    // A worker that never stops to emit events must not keep this thread.
+                    // A worker that never stops emitting events must not keep this thread busy.
                     if self.shared.wakeup.is_signalled() {
                         return Err(NoAnswer::Closed);
                     }
@@ -509,7 +509,7 @@ impl Answer {
     }
 
     /// Returns the outcome of the batch, and the worker's position in its stream after it. Returns
-    /// `None` if the message makes no sense.
+    /// `None` if the message is invalid.
     fn outcome<P: Storage>(
         &mut self,
         Message { numbers, text, .. }: Message,
@@ -530,7 +530,8 @@ impl Answer {
         let region = work.payload.region().filter(|region| region.layout().can_be_invalid());
         // SAFETY: the process has finished the batch, which has room for these rows.
         if what == BATCH && !region.is_none_or(|region| unsafe { region.is_valid(rows) }) {
-            // This also applies if the pass is abandoned, when rows may have been left unwritten.
+            // This failure is also recorded if the pass is abandoned, when rows may have been left
+            // unwritten.
             work.fail(overwritten(wanted.first));
         }
         self.failure.take().into_iter().for_each(|failure| work.fail(failure));

@@ -1,5 +1,5 @@
-//! The socket between a worker process and the loader, for everything that is rare: failures, bad
-//! samples, events.
+//! The socket between a worker process and the loader, for messages that are rare: failures, bad
+//! samples and events.
 //!
 //! It is a packet socket, so a process that ends in the middle of sending leaves no partial
 //! message.
@@ -18,7 +18,7 @@ pub(crate) const NUMBERS: usize = 6;
 /// The kind of a message with a piece of the next message's text.
 pub(crate) const PIECE: u64 = 7;
 
-/// A message. The loader must check what it uses of a message from a worker.
+/// A message. The loader must check the contents of a message from a worker before it uses them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) kind: u64,
@@ -182,7 +182,7 @@ impl Socket {
         }
     }
 
-    /// Waits for what the other end has [given](Self::give).
+    /// Waits for the numbers and descriptors that the other end has [given](Self::give).
     pub(crate) fn take(&self) -> io::Result<(Numbers, [OwnedFd; GIVEN])> {
         // SAFETY: zeros are valid.
         let (mut part, mut room, mut numbers) = (unsafe { std::mem::zeroed() }, [0; 8], [0; 3]);

@@ -1,8 +1,9 @@
 //! Starts workers by a command, without a copy of the program's memory.
 //!
 //! A worker's standard input is its socket, and the first message in it contains the file
-//! descriptors of all that it needs. So nothing has to be done between the fork and the command,
-//! and the system's `posix_spawn` can start it, whose cost does not depend on the program's size.
+//! descriptors of everything that the worker needs. So nothing has to be done between the fork and
+//! the command, and the system's `posix_spawn` can start it, whose cost does not depend on the
+//! program's size.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -64,7 +65,7 @@ impl Spawn {
         let core = self.cores.get(worker).map_or(0, |core| core + 1);
         ours.give([worker, core, usize::from(replaces)], self.files.each_ref().map(AsFd::as_fd))?;
         let child = self.command.stdin(OwnedFd::from(theirs)).spawn();
-        // Otherwise the command would keep the worker's end of the socket open.
+        // Replace the socket, since the command would keep the worker's end of it open.
         self.command.stdin(Stdio::null());
         Child::of(child?.id() as libc::pid_t)
     }

@@ -11,7 +11,7 @@ use crate::loader::bad_samples::{Budget, OnError};
 use crate::sample::Fields;
 use crate::wait::WaitStrategy;
 
-/// The number of bytes of the length that precedes each part.
+/// The number of bytes of the length that precedes each section of the configuration.
 const LEN: usize = size_of::<usize>();
 
 /// Everything that a worker must know, except for its number.
@@ -42,15 +42,15 @@ pub(crate) struct SpawnFacts {
     pub(crate) bulk: usize,
     pub(crate) in_order: usize,
     pub(crate) part_rows: usize,
-    /// Whether the user set the size of a part.
+    /// Whether the user set `part_size`.
     pub(crate) is_fixed: usize,
     /// The [number](number_of) of the way of handling bad samples.
     pub(crate) on_error: usize,
     /// An index into [`STRATEGIES`].
     pub(crate) strategy: usize,
     pub(crate) drops_last: usize,
-    /// Whether there is a collate function; whether there is a `worker_init`; and whether that runs
-    /// only once.
+    /// Whether there is a collate function; whether there is a `worker_init`; and whether the
+    /// `worker_init` runs only once.
     pub(crate) is_collated: usize,
     pub(crate) has_init: usize,
     pub(crate) is_persistent: usize,

@@ -19,7 +19,7 @@ use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::workers::Workers;
 
-/// How worker processes are started, and what is done about those that end.
+/// How worker processes are started, and whether those that end are replaced.
 pub(crate) struct Supervision {
     pub(crate) restarts: usize,
     pub(crate) sample_timeout: Option<Duration>,

@@ -3,7 +3,7 @@
 //! This thread starts all workers, and they are killed when it ends, since `PR_SET_PDEATHSIG`
 //! refers to the thread that started a process. So no worker is left when the loader's process
 //! dies. A process has ended when its pidfd says so. From then on none of its threads executes
-//! another instruction, and what it had claimed can be given to others.
+//! another instruction, and its claims can be given to other workers.
 
 use std::cell::RefCell;
 use std::io;
@@ -72,12 +72,12 @@ impl EventFd {
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Whether it was signalled and not reset since.
+    /// Whether the event was signalled and not reset since.
     pub(crate) fn is_signalled(&self) -> bool {
         poll(&[self.as_fd()], Some(Duration::ZERO))[0]
     }
 
-    /// Resets it, so that a poll waits for the next signal.
+    /// Resets the event, so that a poll waits for the next signal.
     fn answer(&self) {
         let mut count = 0_u64;
         // SAFETY: reads eight bytes into a local value.
@@ -101,7 +101,7 @@ pub(crate) struct Ledger {
     changed: Condvar,
     /// The number of workers that are alive and take part in the pass.
     active: AtomicUsize,
-    /// How many more workers that end are replaced.
+    /// The number of workers that may still be replaced when they end.
     restarts: Restarts,
     /// Held while the ticket from which workers search for work is changed.
     turn: Mutex<()>,
@@ -350,8 +350,8 @@ impl Supervisor {
         }
     }
 
-    /// Handles the end of a worker: gives the parts that it had claimed to others, or fails them,
-    /// and starts another process in its place if that is allowed.
+    /// Handles the end of a worker: gives the parts that it had claimed to other workers, or fails
+    /// them, and replaces the process if that is allowed.
     fn reap(&self, ended: &Running) -> Option<Running> {
         let (worker, (end, at)) = (ended.worker, ended.reap(&self.activities));
         self.collect();

@@ -37,7 +37,8 @@ pub(crate) fn view(control: &Arc<Control>, in_order: bool) -> ProcessView {
     Ring::new(SharedWords(control.clone()), control.shape(), delivery, waiter(ITEMS), waiter(SPACE))
 }
 
-/// Makes an engine use the flag, the activities and the list of fatal samples in the shared memory.
+/// Makes an engine use the cancel flag, the activities and the list of fatal samples in the shared
+/// memory.
 pub(crate) fn connect<D: Dataset, C: Collate<D>>(mut engine: Engine<D, C>, control: &Arc<Control>) -> Engine<D, C> {
     let fatal_samples = control.clone();
     engine.is_blocked = Some(Box::new(move |index| Some(fatal_samples.killed_by(index)?.into())));
@@ -57,12 +58,12 @@ pub(crate) trait WorkerMain: Send + Sync {
     fn work(&self, worker: usize, socket: Arc<Socket>, replaces: bool);
 }
 
-/// What a worker process needs, which a forked one inherits.
+/// The values that a worker process needs. A forked process inherits them.
 pub(crate) struct ProcessWorkers<D: Dataset, C: Collate<D>> {
     pub(crate) engine: Arc<Engine<D, C>>,
     pub(crate) control: Arc<Control>,
     pub(crate) in_order: bool,
-    /// The number of rows of a part, at least 1.
+    /// The number of rows of a part, the smallest unit of a claim; at least 1.
     pub(crate) part_rows: usize,
     pub(crate) payload_at: PayloadAt<C::Payload>,
     pub(crate) sizer: ClaimSizer,

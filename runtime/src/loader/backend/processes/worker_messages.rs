@@ -1,4 +1,5 @@
-//! What worker processes have reported besides batches. It is kept until the loader takes it.
+//! The reports that worker processes have sent besides batches. They are kept until the loader
+//! takes them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -93,7 +94,7 @@ pub(crate) fn ready() -> Message {
     Message { kind: READY, ..Message::default() }
 }
 
-/// Returns the message that such a worker cannot work.
+/// Returns the message that a worker, which was started by a command, cannot work.
 pub(crate) fn refused(error: BoxError) -> Message {
     Message { kind: REFUSED, text: Cause::Error(error).with_sources(), ..Message::default() }
 }
@@ -154,7 +155,7 @@ pub(crate) struct Loss {
 enum State {
     #[default]
     Active,
-    /// Its `worker_init` failed in this pass.
+    /// The worker takes no part, because its `worker_init` failed in this pass.
     Idle,
     Ended,
 }
@@ -168,7 +169,7 @@ struct Worker {
     begun: u64,
     /// Whether the worker was started by a command, and has not begun to work.
     starts: bool,
-    /// Why the worker cannot work, if it has said so.
+    /// Why the worker cannot work, if it has sent a reason.
     refusal: Option<String>,
 }
 
@@ -180,7 +181,7 @@ pub(crate) struct WorkerMessages {
     losses: Vec<Loss>,
     /// The total length of the strings of `reports`, in bytes.
     bytes: usize,
-    /// Whether there were more reports than are kept.
+    /// Whether workers sent more reports than are kept.
     flooded: bool,
     /// Events that are not emitted yet, and the number of events for which there was no room.
     pub(crate) events: Vec<(usize, Event)>,

@@ -1,4 +1,4 @@
-//! The backend of worker threads that share one ring; the consumer's end of this ring.
+//! The backend of worker threads that share one ring: the consumer's end of this ring.
 //!
 //! A slot refers to a cell (see [`cell_pool`](crate::loader::collate::cell_pool)). The consumer
 //! takes the cell of a finished batch out of the slot, puts a free one into it, and releases the
@@ -32,7 +32,7 @@ pub(crate) struct SharedRing<P> {
     pub(crate) consumer: Consumer<Arc<Ring<P>>>,
     /// The slot of the last batch, if no free cell could replace the cell that the user got.
     pub(crate) empty: Option<ordered::Lease<Arc<Ring<P>>>>,
-    /// Claims what no worker has claimed of a pass that is abandoned.
+    /// Claims the rows of an abandoned pass that no worker has claimed.
     pub(crate) discarder: Worker<Arc<Ring<P>>>,
     pub(crate) plan_cell: Arc<PlanCell>,
     /// Makes batches in the consumer's thread.
@@ -59,7 +59,7 @@ impl<P: Storage> SharedRing<P> {
         })
     }
 
-    /// Returns why no more batches come, in this pass or at all, if that is so.
+    /// Returns why no more batches come, in this pass or at all; `None` if more may come.
     fn ended(&self) -> Option<NotReady> {
         self.consumer.peek().err().map(nothing).filter(|end| matches!(end, NotReady::End | NotReady::Closed))
     }

@@ -29,7 +29,8 @@ pub(crate) struct Claims {
     parts: usize,
     part_rows: usize,
     pub(crate) sizer: ClaimSizer,
-    /// The sizer for workers, which also detects tiny claims.
+    /// The sizer for workers, which also detects claims that are quicker than passing a batch
+    /// between cores.
     watching: ClaimSizer,
 }
 

@@ -30,7 +30,7 @@ pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<CellOwner<P>>]>, Waiter>;
 pub(crate) struct Shared<P> {
     pub(crate) ring: Arc<Ring<P>>,
     pub(crate) cancel: StopToken,
-    /// The number of rows of a part, at least 1.
+    /// The number of rows of a part, the smallest unit of a claim; at least 1.
     pub(crate) part_rows: usize,
     /// The barrier at which workers run the `worker_init` before each pass, if there is one.
     pub(crate) barrier: Option<InitBarrier>,

@@ -27,7 +27,8 @@ pub enum Verdict {
         /// The share of the time for which the consumer was inside the loader.
         lost: f64,
     },
-    /// Reading samples: the dataset's code, as far as it is not one of the parts below.
+    /// Reading samples: the dataset's code, as far as its time is not counted for `Disk`, `Network`
+    /// or `Decoding`.
     Reading(Bound),
     /// The part of reading that reads files ([`WorkerStats::fetching`]).
     Disk(Bound),
@@ -40,7 +41,7 @@ pub enum Verdict {
     /// Too few cores for all running threads and programs: the threads that load were ready to run,
     /// but waited for a core.
     Starved {
-        /// The average share of the time for which they waited for a core.
+        /// The average share of the time for which the threads that load waited for a core.
         share: f64,
         /// The number of workers.
         workers: usize,
@@ -61,12 +62,12 @@ pub enum Verdict {
         /// it.
         busy: f64,
     },
-    /// One worker that has more work than the others, where no other worker can take over its
-    /// batches ([`Stats::round_robin`]).
+    /// One worker that has more work than the other workers, if they cannot take over its batches
+    /// ([`Stats::round_robin`]).
     Uneven {
         /// The worker's number.
         worker: usize,
-        /// The share of the time for which that worker was busy.
+        /// The share of the time for which this worker was busy.
         busy: f64,
         /// The average share of the time for which the other workers were busy.
         others: f64,
@@ -93,7 +94,7 @@ pub enum Verdict {
     },
     /// Beginning passes: what [`Stats::starting`] counts.
     Starting {
-        /// The share of the time that this took.
+        /// The share of the time that beginning passes took.
         share: f64,
     },
     /// No single cause.
@@ -114,10 +115,11 @@ pub struct Bound {
     pub workers: usize,
     /// Whether most of the loading was done in the loop's own thread.
     pub own: bool,
-    /// The share of the time for which that thread was busy; or the average share of the workers.
+    /// The share of the time for which the loop's thread was busy, if `own`; otherwise the average
+    /// share of the workers.
     pub busy: f64,
     /// The average share of the time for which workers left batches to the loop's thread, because
-    /// it made them faster than they could be passed between cores.
+    /// that thread made them faster than they could be passed between cores.
     pub resting: f64,
     /// The number of workers with which loading is no slower than the loop, but no more than the
     /// number of cores (or, if `waits`, than twice `workers`, if that is more).
@@ -194,7 +196,7 @@ impl Verdict {
             return uneven;
         }
         if !own && busy < BUSY {
-            // If not, workers were neither busy nor idle for much of the time.
+            // If this is false, workers were neither busy nor idle for much of the time.
             let explained = busy + idle >= EXPLAINED;
             // While the consumer waits for a slow sample, some worker is busy with it. If no worker
             // is busy, the consumer waits for a batch to be passed to it.
