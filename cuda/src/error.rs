@@ -33,7 +33,7 @@ pub enum Error {
     #[error(transparent)]
     Loader(#[from] slotline::Error),
     /// The batches of the host's loader are not in page-locked memory, so the device cannot copy
-    /// from it directly.
+    /// them directly.
     #[error("the loader's batches are not in page-locked memory; build it with memory(device.pinned())")]
     NotPageLocked,
     /// The host's loader was replaced after the device slots were made for it.
@@ -51,7 +51,8 @@ pub enum Error {
         /// The driver's error.
         r#source: DriverError,
     },
-    /// A field of a batch spilled to the heap, so it is not in page-locked memory.
+    /// A field of a batch was larger than the memory reserved for it and spilled to the heap, so it
+    /// is not in page-locked memory.
     #[error(
         "field {field} of batch {task} has more items than it has room for, and cannot be copied from the heap; give \
          the field more room, and build the loader without on_overflow(Spill)"

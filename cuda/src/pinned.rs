@@ -17,14 +17,15 @@ use crate::error::{DriverError, Error};
 use crate::leak;
 use crate::numa;
 
-/// The maximum size of one registration, in bytes. Drivers have refused larger ones.
+/// The maximum number of bytes to register with the driver in one call. Drivers have refused larger
+/// ones.
 const PIECE: usize = 64 << 30;
 /// The maximum number of mappings to try, if the driver reports that their addresses are registered
 /// already.
 const TRIES: usize = 4;
 const REGISTER: &str = "cuMemHostRegister";
-/// The minimum number of bytes per thread when pages are populated. It takes about 10 ms to
-/// populate, and tens of microseconds to start a thread.
+/// The minimum number of bytes per thread when pages are populated. Populating this many takes
+/// about 10 ms; starting a thread takes tens of microseconds.
 const SHARE: usize = 64 << 20;
 /// The maximum number of threads that populate pages; more are not faster.
 const THREADS: usize = 8;

@@ -214,7 +214,7 @@ fn measure_cpp(words: &[OsString], rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
-/// A row of the program's table.
+/// A row of the table that the C++ program prints.
 #[derive(Debug, PartialEq)]
 struct Row {
     peer: String,
@@ -222,8 +222,8 @@ struct Row {
     values: Values,
 }
 
-/// Parses the table that the program prints. It has a header, and rows such as
-/// `slotline, 2, spread 90 120 300 900 12000`.
+/// Parses the table that the C++ program prints. It has a header, and rows such as `slotline, 2,
+/// spread 90 120 300 900 12000`.
 fn parse(text: &str) -> Result<Vec<Row>> {
     let mut lines = text.lines();
     let head: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();

@@ -52,9 +52,9 @@ struct Case {
 /// The checksum of a pass.
 #[derive(Clone, Copy)]
 enum Check {
-    /// The number of samples, which is this.
+    /// The checksum is the number of samples: this number.
     Count(usize),
-    /// The number of bytes of this many samples.
+    /// The checksum is the number of bytes of this many samples.
     Bytes(usize),
 }
 
@@ -174,7 +174,7 @@ fn run(setup: &Setup, to: &mut Recorder, unit: Unit, data: &Path, programs: &[Pr
             }
             to.heat(case, workers, unit, entries);
             // Memory is measured for contenders that keep batches, and not for those with cold
-            // files, as it is the same.
+            // files, whose memory is the same.
             for program in programs.iter().filter(|program| program.kind != Kind::Limit && case != "cold") {
                 memory(to, case, workload, workers, data, program);
             }

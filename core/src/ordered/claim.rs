@@ -1,4 +1,4 @@
-//! The workers' side: claim, write in place, publish.
+//! The workers' side of the ordered ring: claim, write in place, publish.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -17,7 +17,7 @@ use crate::wait::{Deadline, Never, Wait};
 pub enum ClaimError {
     /// No slot is free, or, from a waiting method, none was free before the deadline passed.
     Full,
-    /// The run has no more tickets.
+    /// The [run](super#runs) has no more tickets.
     Ended,
     /// The ring was closed.
     Closed,
@@ -35,7 +35,7 @@ impl fmt::Display for ClaimError {
 
 impl core::error::Error for ClaimError {}
 
-/// A worker on a ring, which may have any number of them.
+/// A worker of a ring. A ring may have any number of workers.
 #[derive(Clone, Debug)]
 pub struct Worker<R>(R);
 
@@ -45,7 +45,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         Self(ring)
     }
 
-    /// Claims up to `max` parts of one slot, if any are available now.
+    /// Claims up to `max` [parts](super::Config::parts) of one slot, if any are available now.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         }
     }
 
-    /// Claims up to `max` parts of one slot, waiting until a slot is free.
+    /// Claims up to `max` [parts](super::Config::parts) of one slot, waiting until a slot is free.
     ///
     /// # Errors
     ///
@@ -241,8 +241,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 return Err(ClaimError::Ended);
             }
             if !self.is_free(cursor) {
-                // Another worker may have claimed this slot since then, and the next slot may still
-                // be free.
+                // Another worker may have claimed this slot since the cursor was read, and the next
+                // slot may still be free.
                 match look() {
                     now if now == cursor => return Err(ClaimError::Full),
                     now => cursor = now,
@@ -293,9 +293,8 @@ pub struct Claim<'a, G: AnyRing> {
 }
 
 impl<G: AnyRing> Claim<'_, G> {
-    /// Returns the number of the task in this run, from 0. In an endless run it wraps with the
-    /// position: on a 64-bit machine after 2⁴⁶ tickets or more, or after fewer if a slot has more
-    /// than 256 parts.
+    /// Returns the number of the task in this run, from 0. In an endless run it wraps: on a 64-bit
+    /// machine after 2⁴⁶ tickets or more, or after fewer if a slot has more than 256 parts.
     #[inline]
     pub fn ticket(&self) -> usize {
         self.spot.ticket
@@ -319,9 +318,9 @@ impl<G: AnyRing> Claim<'_, G> {
     where
         G::Value: Sync,
     {
-        // SAFETY: while a part is claimed, only claims access the value (see the module's proof). A
-        // claim gives out `&mut` only if it is the slot's only claim, and then this borrow of the
-        // claim excludes that.
+        // SAFETY: while a part is claimed, only claims access the value (see the proof in `super`).
+        // A claim gives out `&mut` only if it is the slot's only claim, and only while the claim is
+        // borrowed mutably, which this shared borrow excludes.
         unsafe { &*self.ring.ring().slot(self.spot.slot).value.read_ptr() }
     }
 

@@ -54,7 +54,8 @@ impl core::error::Error for NextError {}
 pub enum OpenError {
     /// The previous run has not ended, or not all of its tickets were taken.
     Busy,
-    /// The run has more tickets than half a turn of the position can count.
+    /// The run has more tickets than the ring can count: more than half of all positions, which
+    /// wrap.
     TooMany,
     /// The ring was closed.
     Closed,
@@ -72,7 +73,7 @@ impl fmt::Display for OpenError {
 
 impl core::error::Error for OpenError {}
 
-/// The consumer of a ring, which has only one.
+/// The consumer of a ring. A ring has only one consumer.
 pub struct Consumer<R: Handle<Target: AnyRing>> {
     ring: R,
     /// In order: the next ticket to take. Unused in arrival mode.
@@ -278,8 +279,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         ring.space.notify(|| !ring.is_over(ring.cursor.load(Ordering::Relaxed)));
     }
 
-    /// Opens the next run with `tickets` tickets. With `None` the run is endless until it is
-    /// [sealed](super::Ring::seal).
+    /// Opens the next [run](super#runs) with `tickets` tickets. With `None` the run is endless
+    /// until it is [sealed](super::Ring::seal).
     ///
     /// The claims of the new run see everything that was written before this call. Leases of
     /// earlier runs may still be held.
@@ -291,7 +292,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     pub fn open(&mut self, tickets: Option<usize>) -> Result<(), OpenError> {
         let ring = self.ring.ring();
         // Acquire, and before the cursor is read: a seal that is counted here is a seal of the run
-        // that ends (see the module's proof).
+        // that ends (see the proof in `super`).
         let ends = ring.ends.load(Ordering::Acquire);
         let cursor = ring.cursor.load(Ordering::Acquire);
         if cursor & CLOSED != 0 {
@@ -308,7 +309,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         ring.start.store(start, Ordering::Relaxed);
         ring.limit.store(limit, Ordering::Release);
         // Only this method changes the run number. A seal that happens concurrently applies to the
-        // new run. A run without tickets is sealed from the start (see the module's proof).
+        // new run. A run without tickets is sealed from the start (see the proof in `super`).
         let change = match tickets {
             Some(0) => to_next_run(ring.cursor.fetch_or(SEALED, Ordering::Relaxed)) & !SEALED,
             _ => to_next_run(cursor),
@@ -455,7 +456,7 @@ impl<R: Handle<Target: AnyRing>> Deref for Lease<R> {
     #[inline]
     fn deref(&self) -> &Self::Target {
         // SAFETY: while the state is `Ready`, until the release, only the lease accesses the value
-        // (see the module's proof).
+        // (see the proof in `super`).
         unsafe { &*self.ring.ring().slot(self.slot).value.read_ptr() }
     }
 }

@@ -61,7 +61,7 @@
 //!   claim while exactly 2²⁸ parts are claimed does not notice that time has passed.
 //! - The run number wraps. A worker that is suspended within a claim of [many](Worker::claim_many)
 //!   tickets while exactly four runs are opened (256 on 64-bit machines) and nothing is claimed in
-//!   them does not notice. It could claim beyond the end of the last one.
+//!   them does not notice. It could claim beyond the end of the last of these runs.
 //! - The number of seals wraps. A consumer does not notice the end of a run that was sealed while
 //!   exactly 2³² seals (2⁶⁴ on 64-bit machines) took place in it.
 //!
@@ -206,7 +206,7 @@ impl Config {
     }
 
     /// Sets how many slots must be free before a release wakes sleeping workers; the default is
-    /// half of them. Set fewer for a ring whose consumer holds many slots for a long time.
+    /// half of all slots. Set fewer for a ring whose consumer holds many slots for a long time.
     pub const fn wake_at(self, free: usize) -> Self {
         Self { wake_at: Some(free), ..self }
     }
@@ -301,8 +301,7 @@ impl<T, const N: usize, W: Wait> Ring<[Slot<T>; N], W> {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
-    /// Creates a ring over these slots, one per ticket in the window. Its sides wait by
-    /// [`Backoff`].
+    /// Creates a ring over these slots. Its sides wait by [`Backoff`].
     ///
     /// # Panics
     ///

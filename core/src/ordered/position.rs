@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The part counts up to `parts` and carries into the slot, which counts up to `depth` and carries
-//! into the lap. Neither has to be a power of two, and counting needs no division. The lap may
-//! wrap, since positions are only compared for equality.
+//! into the lap. Neither `parts` nor `depth` has to be a power of two, and counting needs no
+//! division. The lap may wrap, since positions are only compared for equality.
 //!
 //! This word is the only one that workers compete for. Because the flags are in it, every claim
 //! comes either before or after a seal. Because the run number is in it (a few bits that change

@@ -44,9 +44,10 @@
 //! - A part has at most one owner, and the part's word names the owner. A part is claimed only
 //!   while the host has assigned its slot.
 //! - The host never depends on where a worker stopped. If a word is impossible for its ticket, the
-//!   result is [`Look::Corrupt`]. A faulty worker that overwrites the hint, the flags, the waiters,
-//!   or a word with a plausible value can stall or close the ring, so the host should wait with a
-//!   deadline. It cannot make an operation panic or loop.
+//!   result is [`Look::Corrupt`]. A faulty worker can stall or close the ring by overwriting the
+//!   hint (the ticket from which workers look for work), the flags, the waiters, or a word with a
+//!   plausible value, so the host should wait with a deadline. Such a worker cannot make an
+//!   operation panic or loop.
 //! - No operation allocates or takes a lock. Claiming is lock-free.
 //! - Tickets are numbered below 2⁴⁸ and never start again; a ring has at most 4,096 workers at a
 //!   time.

@@ -21,7 +21,7 @@ struct Spot {
 
 /// The result of trying to claim parts of a ticket.
 enum Found {
-    /// Some parts were claimed. The flag says whether no other part of the ticket is free or about
+    /// Some parts were claimed. The `bool` is true if no other part of the ticket is free or about
     /// to be assigned.
     Claimed(Spot, bool),
     /// All parts have owners, or the host has assigned the slot to this later ticket.
@@ -106,7 +106,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         }
     }
 
-    /// Moves the hint on to a ticket, unless it has changed.
+    /// Moves the hint (the ticket from which workers look for free parts) from `hint` on to `to`,
+    /// unless another thread has changed it.
     #[inline]
     fn pass(&self, hint: u64, to: u64) {
         let new = hint & !POSITION | to.min(POSITION);

@@ -1,4 +1,5 @@
-//! How long a side that has caught up pauses before it looks at the other one's position again.
+//! How long a side (producer or consumer) that has caught up with the other side pauses before it
+//! reads the other side's position again.
 
 use crate::sync::spin_hint;
 

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 loom::thread_local! {
     /// The number of operations that this thread still executes before it vanishes; `None` if it
-    /// does not.
+    /// does not vanish.
     static LEFT: Cell<Option<usize>> = Cell::new(None);
     static VANISHED: Cell<bool> = Cell::new(false);
 }

@@ -28,7 +28,7 @@ fn data_is_the_batchs_memory() -> Result<(), BoxError> {
         let expected = [rows.as_slice().as_ptr().addr(), labels.as_slice().as_ptr().addr()];
         let made: [TensorData; 2] = tensors(batch, &Device::flex())?.into_array()?;
         assert_eq!(made.each_ref().map(|data| data.bytes().as_ptr().addr()), expected);
-        // The same is true after it was a tensor of the backend Flex.
+        // Tensors of the backend Flex use the same memory, too.
         let [rows, labels] = made;
         let rows = Tensor::<2>::from_data(rows, &Device::flex());
         let labels = Tensor::<1, Int>::from_data(labels, (&Device::flex(), DType::I64));

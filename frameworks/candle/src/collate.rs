@@ -1,4 +1,4 @@
-//! A collate function with which workers make tensors.
+//! A function, for a loader's option `collate`, with which workers make tensors.
 
 use std::mem::take;
 

@@ -10,7 +10,8 @@ use slotline::sample::{Lazy, Packed, PaddedToLongest, PaddedToMax};
 use slotline::{BoxError, Dataset, Loader, Sample};
 use slotline_candle::{Error, Tensors, collate, tensors};
 
-/// Loads a dataset as one batch with both functions, and checks that the results agree.
+/// Loads a dataset as one batch with `tensors` and with `collate`, and checks that the results
+/// agree.
 fn both<D: Dataset>(make: impl Fn() -> D) -> Result<Tensors<Tensor>, BoxError> {
     let len = make().len();
     let mut loader = Loader::builder(make()).batch_size(len).build()?;
