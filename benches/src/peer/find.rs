@@ -76,7 +76,8 @@ const PYTHON: &[&str] = &[
 const BULK: &[&str] = PYTHON.split_at(3).0;
 const CALLED: &[&str] = PYTHON.split_at(4).1;
 const CALLS: &[&str] = CALLED.split_at(4).0;
-/// The workloads with torchvision's pictures. The last one has the loaders for which a program must be rewritten.
+/// The workloads with torchvision's pictures. The last one measures the loaders for which a training program must be
+/// rewritten.
 const LIFTED: &[&str] = &[
     "python-torchvision-folder",
     "python-torchvision-rand-augment",

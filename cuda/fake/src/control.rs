@@ -121,7 +121,8 @@ pub struct Live {
     pub host_alloc_bytes: usize,
 }
 
-/// A gate of the overlap protocol that the driver can disable by returning wrong answers.
+/// A gate of the overlap protocol: a wait or a record that keeps copies and kernels apart. The fake
+/// driver can disable it by returning wrong answers.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
