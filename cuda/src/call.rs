@@ -46,8 +46,8 @@ impl Device {
         }
         let mut entered = self.enter()?;
         if entered.former.is_some_and(|former| former.is_null()) {
-            // If there was no context, this one stays current, so that the next call does not have
-            // to be repeated.
+            // If the thread had no context, the device's context stays current, so that the next
+            // call does not have to be repeated.
             entered.former = None;
         }
         Ok(call())

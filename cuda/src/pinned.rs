@@ -123,8 +123,8 @@ impl Pinned {
     }
 
     /// Like [`registered`](Self::registered), but the memory is shared with processes that are
-    /// forked from this one. Those can read and write it, but do not own it: dropping it there does
-    /// nothing.
+    /// forked from this one. The forked processes can read and write the memory, but do not own it:
+    /// dropping this value there does nothing.
     ///
     /// # Errors
     ///

@@ -145,8 +145,8 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         ring.wait_for_space(&Never, || ring.try_claim_many(max)).map(|row| Claims::new(&*self.0, row))
     }
 
-    /// Waits, after [`ClaimError::Ended`], until there may be something to claim again: in the next
-    /// run, or parts of a ticket that was begun in this one.
+    /// Waits, after [`ClaimError::Ended`], until there may be something to claim again: tickets of
+    /// the next run, or parts of a ticket that was begun in the ended run.
     ///
     /// Such parts exist only with [`Delivery::Arrival`], where a claim may skip a ticket that
     /// another worker is about to begin. See [`Ring::wake_all`].
@@ -328,8 +328,8 @@ impl<G: AnyRing> Claim<'_, G> {
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut G::Value> {
         let ring = self.ring.ring();
-        // SAFETY: this claim has every part, so no other claim of the slot exists (see the module's
-        // proof), and this borrow of the claim is exclusive.
+        // SAFETY: this claim has every part, so no other claim of the slot exists (see the proof in
+        // `super`), and this borrow of the claim is exclusive.
         (self.spot.count == ring.shape.parts).then(|| unsafe { &mut *ring.slot(self.spot.slot).value.write_ptr() })
     }
 

@@ -249,9 +249,9 @@ pub struct Ring<B, W = Backoff> {
     /// The layout of the cursor: the same as `shape` in order; in arrival mode the cursor only
     /// counts tickets.
     cursor_shape: Geometry,
-    /// The consumer waits here.
+    /// Where the consumer waits for finished slots.
     items: W,
-    /// Workers wait here.
+    /// Where workers wait for free slots.
     space: W,
     slots: B,
 }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The ring is a slice of 64-bit [words](Word), without pointers: all words zero is a new ring, and
-//! each process makes its own [`Ring`] over the same words. It holds only the protocol. The
+//! each process makes its own [`Ring`] over the same words. The ring holds only the protocol. The
 //! contents of the slots are stored elsewhere, and a [`Claim`] says which slot and which parts of
 //! it may be written.
 //!
@@ -84,16 +84,16 @@
 //!
 //! *Finding work in order.* `hint` is a ticket; no ticket before it has a free part. A worker looks
 //! from there, ticket by ticket, and stops where a word names an earlier ticket or is idle, since
-//! the host has not assigned this one. The worker then moves the hint past tickets without a free
-//! part, by compare-and-swap. If another thread has changed the hint, the worker leaves it: a hint
-//! that is too low costs time, but is not wrong. The invariant (no ticket before the hint has a
-//! free part) holds, because:
+//! the host has not assigned the ticket that the worker looks for. The worker then moves the hint
+//! past tickets without a free part, by compare-and-swap. If another thread has changed the hint,
+//! the worker leaves it: a hint that is too low costs time, but is not wrong. The invariant (no
+//! ticket before the hint has a free part) holds, because:
 //!
 //! - A: a ticket is assigned before any worker can pass it, because workers stop at it until then.
 //!   A worker may look while the host assigns the parts one by one, and claim some of them; it
 //!   passes the ticket only if it saw that none of the others is still to be assigned.
 //! - A slot whose word names a later ticket: the host takes tickets in order, so all tickets up to
-//!   the one that this slot had before are done, and the worker goes on after them.
+//!   the slot's previous ticket are done, and the worker goes on after them.
 //! - D makes a part free that the hint may have passed. The host changes the word first, and then
 //!   sets the hint back, with the next generation number. A worker that read the hint before fails
 //!   to move it, as the generation differs; one that reads it later (acquire, while the host
@@ -196,9 +196,9 @@ pub struct Ring<M, W> {
     words: M,
     shape: Shape,
     delivery: Delivery,
-    /// The host waits here.
+    /// Where the host waits for finished slots.
     items: W,
-    /// Workers wait here.
+    /// Where workers wait for free parts.
     space: W,
 }
 

@@ -214,8 +214,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         // By I3 of the proof in `super`, the consumer's accesses to the values come before this
         // store.
         ring.head.store(head, Ordering::Release);
-        // The producer can sleep only while the ring is full ("No lost wake-up" in the module's
-        // proof).
+        // The producer can sleep only while the ring is full ("No lost wake-up" in the proof in
+        // `super`).
         ring.space.notify(|| ring.tail.load(Ordering::Relaxed).wrapping_sub(first) == capacity);
     }
 }

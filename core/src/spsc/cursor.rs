@@ -7,7 +7,7 @@ use core::ops::Range;
 #[derive(Debug)]
 pub(super) struct Cursor {
     /// The number of this side's next item. Any value, wrapping. It is equal to the position that
-    /// the side shares with the other one.
+    /// the side shares with the other side.
     number: usize,
     /// The number of the item in slot 0 of this lap, `0 .. capacity` behind `number`. The slot is
     /// computed as a difference, which saves storing it for each item. One more store per item

@@ -222,8 +222,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         // By I3 of the proof in `super`, the producer's accesses to the values come before this
         // store.
         ring.tail.store(tail, Ordering::Release);
-        // The consumer can sleep only while the ring is empty ("No lost wake-up" in the module's
-        // proof).
+        // The consumer can sleep only while the ring is empty ("No lost wake-up" in the proof in
+        // `super`).
         ring.items.notify(|| ring.head.load(Ordering::Relaxed) == first);
     }
 }

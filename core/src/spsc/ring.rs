@@ -10,15 +10,15 @@ use crate::storage::Storage;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, const_unless_modelled};
 use crate::wait::{Backoff, Wait};
 
-/// The producer was taken.
+/// Bit of `state`: the producer was taken.
 pub(super) const PRODUCER_TAKEN: u32 = 1;
-/// The producer was dropped: `tail` is final.
+/// Bit of `state`: the producer was dropped, so `tail` is final.
 pub(super) const PRODUCER_GONE: u32 = 1 << 1;
-/// The consumer was taken.
+/// Bit of `state`: the consumer was taken.
 pub(super) const CONSUMER_TAKEN: u32 = 1 << 2;
-/// The consumer was dropped.
+/// Bit of `state`: the consumer was dropped.
 pub(super) const CONSUMER_GONE: u32 = 1 << 3;
-/// [`Ring::close`] was called.
+/// Bit of `state`: [`Ring::close`] was called.
 pub(super) const CLOSED: u32 = 1 << 4;
 
 /// A place for one item.
