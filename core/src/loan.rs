@@ -50,13 +50,14 @@ const LENT: u32 = 2;
 /// State: the borrower is giving the value back.
 const RETURNING: u32 = 3;
 
-/// Owner: it exists.
+/// Owner: the owner exists.
 const PRESENT: u32 = 0;
-/// Owner: it is going away.
+/// Owner: the owner is going away.
 const LEAVING: u32 = 1;
-/// Owner: it went away while the value was lent.
+/// Owner: the owner went away while the value was lent.
 const LEFT: u32 = 2;
-/// Owner: it is going away, and the borrower has noticed that and has finished with the value.
+/// Owner: the owner is going away, and the borrower has noticed that and has finished with the
+/// value.
 const DONE: u32 = 3;
 
 /// The record of which side may use a value: its owner or a borrower. See the

@@ -28,7 +28,7 @@ fn node_in(devices: &Path, address: &str) -> Option<u32> {
 /// Pages that were already touched stay where they are. Returns `false` if the system refuses.
 #[cfg(target_os = "linux")]
 pub(crate) fn prefer(start: std::ptr::NonNull<u8>, len: usize, node: u32) -> bool {
-    /// The constant of `linux/mempolicy.h`.
+    /// The memory policy that prefers a node, from `linux/mempolicy.h`.
     const MPOL_PREFERRED: libc::c_int = 1;
     const BITS: usize = libc::c_ulong::BITS as usize;
     let mut nodes = vec![0 as libc::c_ulong; node as usize / BITS + 1];

@@ -20,11 +20,11 @@ enum Start {
     Libtorch,
     /// `peers/torch_cpp/latency.cpp`, which is compiled.
     Latency,
-    /// A file of `peers/python`.
+    /// A script: its file name in `peers/python`.
     Script(&'static str),
-    /// A file of `peers/python` that needs slotline's wheel.
+    /// A script of `peers/python` that needs slotline's wheel.
     Ours(&'static str),
-    /// This program itself.
+    /// This program itself, with the command `files`.
     Files,
 }
 use Start::{Cargo, Files, Libtorch, Ours, Script};

@@ -13,7 +13,7 @@ use crate::peer::{channel, dataloader_rs, external, limits, rust_peers};
 use crate::record::{Kind, Unit};
 use crate::rounds::{Contender, Entry, Pass, Recorder};
 
-/// A comparison of a workload.
+/// A comparison of all contenders on a workload, with one number of workers.
 struct Heat<'a> {
     setup: &'a Setup,
     /// The variant of the section.

@@ -282,7 +282,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     }
 }
 
-/// The right to write some parts of one slot, which its holder must then publish.
+/// The right to write some [parts](super::Config::parts) of one slot, which its holder must then
+/// publish.
 ///
 /// If a claim is dropped without [`publish`](Self::publish), its parts count as failed, and the
 /// consumer gets [`NextError::Failed`](super::NextError::Failed) in place of this ticket.

@@ -361,8 +361,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// Ends the run: no new tickets can be claimed. A ticket of which some parts are claimed can
-    /// still be finished.
+    /// Ends the [run](self#runs): no new tickets can be claimed. A ticket of which some parts are
+    /// claimed can still be finished.
     ///
     /// Returns at once. Workers get [`ClaimError::Ended`]; the consumer gets what was claimed, and
     /// then [`NextError::Ended`]. A run that has already ended stays as it is. A thread that gets
@@ -411,8 +411,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.shape.parts
     }
 
-    /// Returns how many tickets of this run have been begun. Unless the run has ended, the number
-    /// may be out of date at once.
+    /// Returns how many tickets of this [run](self#runs) have been claimed, in whole or in part.
+    /// Unless the run has ended, the number may be out of date at once.
     pub fn claimed(&self) -> usize {
         let cursor = self.cursor.load(Ordering::Relaxed);
         self.tickets_before(if self.cursor_shape.part(cursor) > 0 {

@@ -182,7 +182,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     }
 }
 
-/// The right to write some parts of a slot, which its holder must then publish.
+/// The right to write some [parts](super::Shape::parts) of a slot, which its holder must then
+/// publish.
 ///
 /// If a claim is dropped without [`publish`](Self::publish), its parts count as failed. If its
 /// process vanishes, they stay claimed until the host [recovers](Ring::recover) them.

@@ -44,7 +44,7 @@ impl Bench {
     }
 }
 
-/// The amount of work.
+/// The amounts of work of the checks and measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Scale {
     /// The number of worker threads.
