@@ -1,4 +1,5 @@
-//! Arrival mode: the next ticket takes any free slot, and the consumer takes any finished slot.
+//! Arrival mode ([`Delivery::Arrival`](super::Delivery::Arrival)): the next ticket takes any free
+//! slot, and the consumer takes any finished slot.
 
 use super::claim::{ClaimError, Spot};
 use super::position::{CLOSED, FLAG_BITS};

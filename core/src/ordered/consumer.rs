@@ -76,10 +76,11 @@ impl core::error::Error for OpenError {}
 /// The consumer of a ring. A ring has only one consumer.
 pub struct Consumer<R: Handle<Target: AnyRing>> {
     ring: R,
-    /// In order: the next ticket to take. Unused in arrival mode.
+    /// With in-order delivery, the next ticket to take. Unused in arrival mode
+    /// ([`Delivery::Arrival`]).
     head: Place,
     /// Arrival mode: how many tickets of this run were taken, wrapping as the cursor does. Unused
-    /// in order.
+    /// with in-order delivery.
     taken: usize,
     /// The ring's `ends` when this run was opened.
     ends: usize,
@@ -235,9 +236,10 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     /// Like [`wait`](Self::wait), for a consumer whose thread also works: it also returns once
     /// there is something to claim that may be the next ticket.
     ///
-    /// In order, the next ticket is usually claimed already when the consumer waits. The exception:
-    /// an attempt to claim it found its slot [held](crate::ordered::ClaimError::Full), and another
-    /// thread released the slot before [`try_next`](Self::try_next).
+    /// With in-order delivery, the next ticket is usually claimed already when the consumer waits.
+    /// The exception is a ticket whose slot was still [held](crate::ordered::ClaimError::Full) when
+    /// a worker tried to claim it, and was released by another thread before
+    /// [`try_next`](Self::try_next).
     pub fn wait_or_work(&mut self, deadline: &impl Deadline) -> bool {
         self.wait_until(deadline, || {
             let ring = self.ring.ring();

@@ -120,12 +120,12 @@
 //! from the limit, and acquires the writes through the cursor.
 //!
 //! A consumer that finds its slot unfinished must know whether the run has ended. Workers write the
-//! cursor all the time, so reading it would cost them a transfer of its cache line. In order, the
-//! consumer reads the cursor only when it is at the limit itself, or when `ends` has changed since
-//! the run was opened: a seal or a close sets its flag first and then increments `ends`, before it
-//! wakes the consumer. `open` reads `ends` (acquire) before the cursor. So each seal that is
-//! included in the number that `open` keeps has set its flag (release) before `open` read the
-//! cursor, and belongs to the old run. Any seal of the new run changes `ends` after that.
+//! cursor all the time, so reading it would cost them a transfer of its cache line. With in-order
+//! delivery, the consumer reads the cursor only when it is at the limit itself, or when `ends` has
+//! changed since the run was opened: a seal or a close sets its flag first and then increments
+//! `ends`, before it wakes the consumer. `open` reads `ends` (acquire) before the cursor. So each
+//! seal that is included in the number that `open` keeps has set its flag (release) before `open`
+//! read the cursor, and belongs to the old run. Any seal of the new run changes `ends` after that.
 //!
 //! *Waiting.* Workers wait for a free slot at the cursor, and the consumer waits for its next slot.
 //! Each side notifies the other after each change, by the protocol of [`crate::wait`]. A publisher
@@ -133,9 +133,9 @@
 //! does not wake workers while few slots are free; instead the consumer wakes them before it waits
 //! itself. In arrival mode, where the ticket that the consumer waits for may not even be claimed
 //! yet, a release also wakes the consumer, which then wakes the workers or claims the slot itself.
-//! In order, a consumer that also works may be the only thread that can claim the ticket it waits
-//! for, if the ticket's slot was held when the consumer last tried. So such a consumer never waits
-//! for an unclaimed ticket.
+//! With in-order delivery, a consumer that also works may be the only thread that can claim the
+//! ticket it waits for, if the ticket's slot was held when the consumer last tried. So such a
+//! consumer never waits for an unclaimed ticket.
 //!
 //! *Arrival mode.* Each slot has its own word, `claims`, from which its parts are claimed. A worker
 //! opens a free slot by moving this word from `UNOPENED` to `OPENING`, and then draws a ticket from
@@ -246,8 +246,8 @@ pub struct Ring<B, W = Backoff> {
     wake_at: usize,
     /// The layout of positions in the slots. The cursor uses `cursor_shape`.
     shape: Geometry,
-    /// The layout of the cursor: the same as `shape` in order; in arrival mode the cursor only
-    /// counts tickets.
+    /// The layout of the cursor: the same as `shape` with in-order delivery; in arrival mode the
+    /// cursor only counts tickets.
     cursor_shape: Geometry,
     /// Where the consumer waits for finished slots.
     items: W,
@@ -478,8 +478,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         let free = slot.state.load(Ordering::Relaxed);
         let status = if failed { Status::Failed } else { Status::Ready };
         slot.state.store(free | status as usize, Ordering::Release);
-        // In order, only the awaited slot can end the consumer's sleep, and the thread that
-        // finishes the last part of that slot notifies here. In arrival mode any slot can end it.
+        // With in-order delivery, only the awaited slot can end the consumer's sleep, and the
+        // thread that finishes the last part of that slot notifies here. In arrival mode any slot
+        // can end it.
         self.items.notify(|| self.delivery == Delivery::Arrival || self.awaited.load(Ordering::Relaxed) == index);
     }
 

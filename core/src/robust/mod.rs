@@ -138,7 +138,7 @@ pub type Word = AtomicU64;
 
 /// The distance in words between words that different threads write, such as two control words or
 /// two slots. It is 128 bytes, so that no two of them share a cache line or a pair of lines, if the
-/// first word is aligned to that.
+/// first word is aligned to 128 bytes.
 const LINE: usize = 16;
 /// The index of the word with the hint: a generation number above a ticket.
 const HINT: usize = 0;

@@ -74,7 +74,8 @@ pub struct Ring<B, W = Backoff> {
     pub(super) items: CachePadded<W>,
     /// Where the producer waits for space.
     pub(super) space: CachePadded<W>,
-    /// The slots. They share no cache line with the fields above, all of which fill theirs.
+    /// The slots. They share no cache line with the fields above, each of which fills whole cache
+    /// lines.
     storage: B,
     /// Represents the slots' values where loom checks for races, as slices cannot consist of loom's
     /// cells.

@@ -25,8 +25,8 @@ use code::Outcome;
 /// dereferenced.
 type Handle = usize;
 
-/// The handle of device 0's primary context. The handles of the other devices follow with a
-/// difference of this number.
+/// The handle of device 0's primary context, and the difference between the handles of consecutive
+/// devices.
 const FIRST_CONTEXT: Handle = 0xc0_0000;
 const CONTEXTS: Handle = 0x100;
 /// The version from which on some calls need no current context. It is not known which version was
