@@ -33,7 +33,7 @@ pub(crate) fn prefer(start: std::ptr::NonNull<u8>, len: usize, node: u32) -> boo
     const BITS: usize = libc::c_ulong::BITS as usize;
     let mut nodes = vec![0 as libc::c_ulong; node as usize / BITS + 1];
     nodes[node as usize / BITS] = 1 << (node as usize % BITS);
-    // The kernel reads one bit less than the given number.
+    // Of the mask, `mbind` reads one bit less than the number of bits that it is given.
     let bits = nodes.len() * BITS + 1;
     // SAFETY: a memory policy changes no contents, regardless of the address, and the mask has as
     // many bits as the kernel reads.

@@ -292,8 +292,8 @@ fn map(device: &Device, bytes: usize, kind: Kind) -> std::io::Result<Pages> {
         // SAFETY: the call only gives advice about pages that this function owns.
         unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_NOHUGEPAGE) };
     }
-    // Otherwise a forked child would get a copy of all of it, or (before Linux 5.9) the device
-    // would continue to read pages that no longer belong to this process.
+    // Without `MADV_DONTFORK`, a forked child would get a copy of all of the memory, or (before
+    // Linux 5.9) the device would continue to read pages that no longer belong to this process.
     #[cfg(target_os = "linux")]
     if kind != Kind::Shared {
         // SAFETY: this function owns the pages, and a child does not need them: it cannot use the

@@ -164,9 +164,9 @@ fn run(setup: &Setup, to: &mut Recorder, unit: Unit, data: &Path, programs: &[Pr
                 let folder = data.join(if section == "folders" { "folder" } else { "tars" });
                 entries = entries.into_iter().map(|entry| cold(entry, &folder)).collect();
                 evict(&folder)?;
-                // Reads all files once, as a disk has its own cache. Otherwise the first contender
-                // would fill it for the others; on a virtual machine, its pass took seven times as
-                // long.
+                // Reads all files once, since a disk has a cache of its own, which the first
+                // contender would otherwise fill for the others. On a virtual machine, the first
+                // pass took seven times as long.
                 each_file(&folder, &mut |mut file| {
                     std::io::copy(&mut file, &mut std::io::sink())?;
                     Ok(())

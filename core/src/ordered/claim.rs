@@ -251,8 +251,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
             }
             let (much, next) = plan(cursor, limit);
             // Release: a worker that continues from the new cursor sees everything that this worker
-            // saw of the `open` call (through the limit). Acquire: the value may be equal to the
-            // one loaded and still belong to a later run.
+            // saw of the `open` call (through the limit). Acquire: the cursor may be equal to the
+            // value loaded before and still belong to a later run.
             match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);

@@ -94,8 +94,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
                     self.pass(hint, position + u64::from(all));
                     return Some(spot);
                 }
-                // The host takes tickets in order. When it assigns a slot, all tickets up to the
-                // slot's previous one are done.
+                // The host takes tickets in order. When the host assigns a slot, all tickets up to
+                // the slot's previous ticket are done.
                 Found::Taken(_) if position == POSITION => return None,
                 Found::Taken(ticket) => position = (position + 1).max((ticket + 1).saturating_sub(depth)),
                 Found::NotYet => {

@@ -43,8 +43,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         if !ring.take(CONSUMER_TAKEN) {
             return None;
         }
-        // The position has not moved since the ring was started, and `take` has acquired that
-        // store.
+        // The position has not moved since the ring was started, and `take` has acquired the store
+        // that set it.
         let cursor = Cursor::new(ring.head.load(Ordering::Relaxed), ring.capacity());
         let pace = Pace::new(cursor.ticket(), cursor.capacity());
         Some(Self { handle, cursor, pace, _alone: CachePadded::new(()) })

@@ -144,7 +144,7 @@ fn a_single_sample_has_the_shape_of_its_fields() -> Result<(), BoxError> {
 
 #[test]
 fn what_a_stack_leaves_out_collate_leaves_out() -> Result<(), BoxError> {
-    // The first sample of a batch is a bad one, too.
+    // The bad samples include the first one of a batch.
     let pictures = || {
         from_fn(20, |index, _| {
             let picture = Lazy::new([2], move |row: &mut [f32]| {

@@ -327,7 +327,7 @@ impl Driver {
             Work::Wait(_) => true,
             Work::Kernel(run) => self.run_kernel(run, place, first),
             Work::Free(start, _) => {
-                // If it fails, a violation was recorded; no caller waits for the result.
+                // If freeing fails, a violation was recorded; no caller waits for the result.
                 let _ = self.free_now(*start);
                 true
             }
