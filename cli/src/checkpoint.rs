@@ -27,9 +27,10 @@ use crate::files::{is_special, real};
 pub(crate) struct CheckpointOptions {
     /// Save the loader's state to FILE during the run, so that an interrupted run can be resumed from it
     ///
-    /// The state is saved after a training step, at most once per --state-every, and at the end of
-    /// the run. Each save writes FILE.next and renames it to FILE, so FILE is always complete.
-    /// Batches delivered after the last save are delivered again when the run is resumed.
+    /// The state is saved at the start of the run, after a training step (at most once per
+    /// --state-every), and at the end. Each save writes FILE.next and renames it to FILE, so FILE
+    /// is always complete. Batches delivered after the last save are delivered again when the run
+    /// is resumed.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 
