@@ -32,7 +32,8 @@ const CASES: [Case; 5] = [
     Case { name: "ticket through the ordered ring", units: ITEMS, run: ordered_ring },
     Case { name: "item through the SPSC ring", units: ITEMS, run: spsc_ring },
 ];
-/// The two numbers of passes. Their difference excludes what a process does only once.
+/// The numbers of passes of the two processes that measure a case. The difference of their counts
+/// excludes what a process does only once.
 const PASSES: [usize; 2] = [2, 7];
 /// The fraction of the expected count by which a new count may differ from it, since compilers and
 /// C libraries differ.

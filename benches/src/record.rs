@@ -34,7 +34,7 @@ impl Line {
 /// The machine and the time of a section's measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// The section.
+    /// The name of the section.
     pub section: String,
     /// The number of rounds.
     pub rounds: usize,
@@ -46,7 +46,7 @@ pub struct Run {
 /// The values measured for one contender: times, memory or counts, according to `unit`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Time {
-    /// The section.
+    /// The name of the section.
     pub section: String,
     /// The variant of the section; empty if there is only one.
     pub case: String,
@@ -83,7 +83,7 @@ impl Time {
 /// A contender that is missing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Absent {
-    /// The section.
+    /// The name of the section.
     pub section: String,
     /// The variant of the section; empty if there is only one.
     pub case: String,

@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use crate::machine::{Machine, version_of};
 use crate::record::{Absent, Kind, Line, Run, Time, Unit};
 
-/// The pause between two contenders, in which the threads of the last one go to sleep.
+/// The pause between two contenders, in which the threads of the previous contender go to sleep.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The result of a pass.

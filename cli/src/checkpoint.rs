@@ -1,9 +1,10 @@
 //! Interruptible runs: the loader's state in a file, and a log of the delivered batches.
 //!
-//! The state is written to a separate file next to the old one, which it then replaces by a rename,
+//! A new state is written to a separate file next to the old one, and then renamed to replace it,
 //! so that a complete state exists even if the run is killed at any time. A state covers only
-//! batches whose step is done, and their lines of the log are written to the disk before it.
-//! Batches delivered after the last state are delivered again by the run that resumes from it.
+//! batches whose training step is done. The log's lines about these batches are written to the disk
+//! before the state. Batches delivered after the last state are delivered again by the run that
+//! resumes from it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -26,12 +27,14 @@ use crate::files::{is_special, real};
 pub(crate) struct CheckpointOptions {
     /// Save the loader's state to FILE during the run, so that an interrupted run can be resumed from it
     ///
-    /// FILE is replaced atomically (by FILE.next), after a batch whose step is done, and at the end. Batches delivered
-    /// after the last save are delivered again when the run is resumed.
+    /// The state is saved at the start of the run, after a training step (at most once per
+    /// --state-every), and at the end. Each save writes FILE.next and renames it to FILE, so FILE
+    /// is always complete. Batches delivered after the last save are delivered again when the run
+    /// is resumed.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 
-    /// Time between two saves of the state: it is saved after the first batch that ends later; with 0 after each batch
+    /// Least time between two saves of the state; with 0, the state is saved after each batch
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds, default_value = "1",
         requires = "state")]
     state_every: Duration,
@@ -76,8 +79,8 @@ impl Checkpoint {
         Ok(Self { state: state.transpose()?, log })
     }
 
-    /// Logs a batch whose step is done. Calls `state` to get the loader's state if it is time to
-    /// save it.
+    /// Logs a batch whose training step is done. Calls `state` to get the loader's state if it is
+    /// time to save it.
     pub(crate) fn batch<S>(&mut self, batch: &Batch<S>, state: impl FnOnce() -> State) -> Result<()> {
         if let Some(log) = &mut self.log {
             log.append(&BatchLine::of(batch))?;

@@ -16,7 +16,8 @@ pub(crate) struct ImageOptions {
     #[arg(long, value_name = "TRANSFORMS")]
     pub(crate) image: Option<PipelineBuilder>,
 
-    /// The field that holds the pictures [default: the one that does]
+    /// The field that holds the pictures [default: the only field of bytes, or the one whose first
+    /// value is a picture]
     #[arg(long, value_name = "NAME", requires = "image")]
     image_field: Option<String>,
 }

@@ -93,7 +93,7 @@ impl ServerOptions {
 /// The SOURCE of a command line.
 #[derive(Clone, Debug)]
 pub(crate) enum Named {
-    /// Arrays by name.
+    /// Arrays, given as `digits`, `idx:FILE` or `npy:FILE`.
     Arrays(Source),
     /// A file or a folder.
     Path(PathBuf),

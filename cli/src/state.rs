@@ -26,7 +26,8 @@ enum Kind {
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
 
-        /// Where to write the merged state; replaced atomically (by FILE.next)
+        /// Where to write the merged state. It is written to FILE.next, which is then renamed to
+        /// FILE
         #[arg(long, short, value_name = "FILE")]
         output: PathBuf,
     },

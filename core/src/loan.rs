@@ -33,9 +33,9 @@
 //!   present, `FREE` follows. Otherwise `DONE` follows at B4, where `owner` is not `LEFT`, so that
 //!   B does not free the value.
 //!
-//! What the borrower did with the value happens before what the owner does: at B3 it releases
-//! `state`, which the owner acquires; at B4 and O4 the swaps acquire and release. The same swaps
-//! order what the owner did before a borrower that frees the value.
+//! What the borrower did with the value happens before what the owner does: at B3 the borrower
+//! stores `state` with release, and the owner loads it with acquire; the swaps at B4 and O4 acquire
+//! and release. The same swaps order what the owner did before a borrower that frees the value.
 //!
 //! The model in `tests/models/loan.rs` checks this.
 
@@ -50,13 +50,14 @@ const LENT: u32 = 2;
 /// State: the borrower is giving the value back.
 const RETURNING: u32 = 3;
 
-/// Owner: it exists.
+/// Owner: the owner exists.
 const PRESENT: u32 = 0;
-/// Owner: it is going away.
+/// Owner: the owner is going away.
 const LEAVING: u32 = 1;
-/// Owner: it went away while the value was lent.
+/// Owner: the owner went away while the value was lent.
 const LEFT: u32 = 2;
-/// Owner: it is going away, and the borrower has noticed that and has finished with the value.
+/// Owner: the owner is going away, and the borrower has noticed that and has finished with the
+/// value.
 const DONE: u32 = 3;
 
 /// The record of which side may use a value: its owner or a borrower. See the
@@ -70,7 +71,7 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// Creates the record of a value that its owner has. It is free or taken.
+    /// Creates the record of a value that its owner has: free if `free` is set, otherwise taken.
     pub fn new(free: bool) -> Self {
         Self { state: AtomicU32::new(if free { FREE } else { TAKEN }), owner: AtomicU32::new(PRESENT) }
     }
@@ -134,9 +135,9 @@ impl Loan {
     /// If the result is `true`, the owner must free the value. If it is `false`, the borrower frees
     /// it, and the owner must not touch the value or this `Loan` afterwards.
     ///
-    /// `heavy_fence` returns whether it could be executed. `pause` is called while a borrower is
-    /// giving the value back, and returns whether to continue to wait for it. If either returns
-    /// `false`, the value may never be freed.
+    /// `heavy_fence` returns whether the fence could be executed. `pause` is called while a
+    /// borrower is giving the value back, and returns whether to continue to wait for it. If either
+    /// returns `false`, the value may never be freed.
     pub fn abandon(&self, heavy_fence: impl FnOnce() -> bool, mut pause: impl FnMut() -> bool) -> bool {
         if matches!(self.state.load(Ordering::Acquire), TAKEN | FREE) {
             return true;

@@ -1,4 +1,4 @@
-//! How a side of a ring waits for the other one.
+//! How one side of a ring waits for the other side.
 //!
 //! A ring has two waiters, one for each direction, and uses each through two methods:
 //! [`Wait::wait_until`] returns once a condition holds, and [`Wait::notify`] is called after each

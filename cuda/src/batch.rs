@@ -53,11 +53,12 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
             if slot.is_lost() {
-                // In a forked process, a thread that does not exist there may be inside the
-                // channel, and dropping the last end would wait for it.
+                // At the fork, another thread of the parent may have been inside the channel. That
+                // thread does not exist in this process, and dropping the channel's last end would
+                // wait for it.
                 return std::mem::forget(self.back.clone());
             }
-            // Without a loader, the slot is dropped here.
+            // If the loader was dropped, nothing receives the slot, and it is dropped here.
             let _ = self.back.send(slot);
         }
     }

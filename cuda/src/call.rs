@@ -1,10 +1,10 @@
 //! Calls of the driver, and the context that is current during a call.
 //!
-//! The effect of a call on events and on streams other than the default ones depends only on those
-//! handles, regardless of the current context: copies, queries, waits and records succeed in any
-//! context (Programming Guide, "Stream and event behavior"). So such calls are made directly, at no
-//! additional cost. If the driver reports that the thread has no context, the device's context is
-//! made current and the call is repeated.
+//! The effect of a call on events and on streams other than the default ones depends only on the
+//! handles of these events and streams, regardless of the current context: copies, queries, waits
+//! and records succeed in any context (Programming Guide, "Stream and event behavior"). So such
+//! calls are made directly, at no additional cost. If the driver reports that the thread has no
+//! context, the device's context is made current and the call is repeated.
 //!
 //! Calls that create and destroy objects depend on the current context. So do calls with the
 //! handles of the default streams, which refer to the current context's streams. Such calls are
@@ -46,8 +46,8 @@ impl Device {
         }
         let mut entered = self.enter()?;
         if entered.former.is_some_and(|former| former.is_null()) {
-            // If there was no context, this one stays current, so that the next call does not have
-            // to be repeated.
+            // If the thread had no context, the device's context stays current, so that the next
+            // call does not have to be repeated.
             entered.former = None;
         }
         Ok(call())
@@ -85,7 +85,7 @@ impl Device {
 #[must_use]
 pub(crate) struct Entered<'a> {
     device: &'a Device,
-    /// The context to restore; `None` if the current context is to stay.
+    /// The context to restore; `None` to leave the current context in place.
     former: Option<CUcontext>,
 }
 

@@ -7,8 +7,8 @@
 //! written. With `h` for the host slot of a batch and `d` for its device slot:
 //!
 //! 1. *h is not written while it is copied.* The [`Copying`] entry holds the host's batch, the
-//!    lease on `h`, until `copied` was observed to be reached. The ring does not give `h` to a
-//!    worker before that.
+//!    lease on `h`, until the event `copied`, the end of the copy, was observed to be reached. The
+//!    ring does not give `h` to a worker before that.
 //! 2. *d is not written while it is read.* Before the copy into `d`, the copy stream waits for the
 //!    `consumed` events of the previous batch in `d`, one for each stream that used it
 //!    ([`Slot::wait_on`]). They were recorded when that batch was released, and `d` is returned
@@ -20,8 +20,9 @@
 //!
 //! Two copies into the same `d` are ordered because all copies are on one stream, so a batch that
 //! was never made ready needs no `consumed` event. A `copied` event belongs to the batch, not to a
-//! slot: it is recorded again only when neither an entry nor a device slot refers to it. The host
-//! waits only for `copied` events, and only if too many copies would be in progress otherwise.
+//! slot: it is recorded again only when neither a `Copying` entry nor a device slot refers to it.
+//! The host waits only for `copied` events, and only if too many copies would be in progress
+//! otherwise.
 //!
 //! # When the driver fails
 //!
@@ -447,8 +448,9 @@ impl Copier {
 impl Drop for Copier {
     fn drop(&mut self) {
         if self.device.is_lost() {
-            // In a forked process, a thread that does not exist there may be inside the channel,
-            // and dropping either end would wait for it.
+            // At the fork, another thread of the parent may have been inside the channel. That
+            // thread does not exist in this process, and dropping either end of the channel would
+            // wait for it.
             let (_, nothing) = sync_channel(0);
             return mem::forget((self.back.clone(), mem::replace(&mut self.returned, nothing)));
         }

@@ -88,7 +88,7 @@ impl Device {
     }
 
     /// Returns the device of a context of cudarc, such as the one of a program's own streams and
-    /// memory. The device does not need the context any longer.
+    /// memory. The context may be dropped afterwards.
     ///
     /// # Errors
     ///

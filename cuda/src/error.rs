@@ -33,7 +33,7 @@ pub enum Error {
     #[error(transparent)]
     Loader(#[from] slotline::Error),
     /// The batches of the host's loader are not in page-locked memory, so the device cannot copy
-    /// from it directly.
+    /// them directly.
     #[error("the loader's batches are not in page-locked memory; build it with memory(device.pinned())")]
     NotPageLocked,
     /// The host's loader was replaced after the device slots were made for it.
@@ -51,7 +51,8 @@ pub enum Error {
         /// The driver's error.
         r#source: DriverError,
     },
-    /// A field of a batch spilled to the heap, so it is not in page-locked memory.
+    /// A field of a batch was larger than the memory reserved for it and spilled to the heap, so it
+    /// is not in page-locked memory.
     #[error(
         "field {field} of batch {task} has more items than it has room for, and cannot be copied from the heap; give \
          the field more room, and build the loader without on_overflow(Spill)"
@@ -112,9 +113,9 @@ pub enum Error {
         "a stream of device {stream} cannot use a batch on device {batch}; copy it, or use a stream of that device"
     )]
     WrongDevice {
-        /// The stream's device.
+        /// The number of the stream's device.
         stream: usize,
-        /// The batch's device.
+        /// The number of the batch's device.
         batch: usize,
     },
     /// A batch was made ready on too many streams.
@@ -133,7 +134,7 @@ pub enum Error {
          returned"
     )]
     NotPrimary {
-        /// The device.
+        /// The number of the device.
         device: usize,
     },
     /// A batch has no such field.
@@ -149,7 +150,7 @@ pub enum Error {
     DType {
         /// The name of the field.
         field: String,
-        /// The type of its elements.
+        /// The type of the field's elements.
         has: DType,
         /// The requested type.
         requested: DType,
@@ -219,11 +220,11 @@ pub enum Unavailable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverError {
-    /// The driver function.
+    /// The name of the driver function.
     pub call: &'static str,
     /// The returned `CUresult`; `u32::MAX` if a panic interrupted the call.
     pub code: u32,
-    /// The name of the code.
+    /// The name of the `CUresult`.
     pub name: String,
     /// The driver's description of the code.
     pub text: String,

@@ -119,12 +119,12 @@ impl TimedEvent {
         Ok(self.0.synchronize()?)
     }
 
-    /// Returns the time from the other event to this one, with a resolution of about half a
-    /// microsecond; zero if this one was reached first.
+    /// Returns the time from `earlier` to this event, with a resolution of about half a
+    /// microsecond; zero if this event was reached first.
     ///
     /// # Errors
     ///
-    /// Returns `CUDA_ERROR_NOT_READY` if one of them is not reached yet, and
+    /// Returns `CUDA_ERROR_NOT_READY` if one of the two events is not reached yet, and
     /// `CUDA_ERROR_INVALID_HANDLE` if one was never recorded or they belong to different devices.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration, Error> {
         let mut milliseconds = 0.0_f32;

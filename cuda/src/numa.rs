@@ -28,12 +28,12 @@ fn node_in(devices: &Path, address: &str) -> Option<u32> {
 /// Pages that were already touched stay where they are. Returns `false` if the system refuses.
 #[cfg(target_os = "linux")]
 pub(crate) fn prefer(start: std::ptr::NonNull<u8>, len: usize, node: u32) -> bool {
-    /// The constant of `linux/mempolicy.h`.
+    /// The memory policy that prefers a node, from `linux/mempolicy.h`.
     const MPOL_PREFERRED: libc::c_int = 1;
     const BITS: usize = libc::c_ulong::BITS as usize;
     let mut nodes = vec![0 as libc::c_ulong; node as usize / BITS + 1];
     nodes[node as usize / BITS] = 1 << (node as usize % BITS);
-    // The kernel reads one bit less than the given number.
+    // Of the mask, `mbind` reads one bit less than the number of bits that it is given.
     let bits = nodes.len() * BITS + 1;
     // SAFETY: a memory policy changes no contents, regardless of the address, and the mask has as
     // many bits as the kernel reads.

@@ -17,14 +17,15 @@ use crate::error::{DriverError, Error};
 use crate::leak;
 use crate::numa;
 
-/// The maximum size of one registration, in bytes. Drivers have refused larger ones.
+/// The maximum number of bytes to register with the driver in one call. Drivers have refused larger
+/// ones.
 const PIECE: usize = 64 << 30;
 /// The maximum number of mappings to try, if the driver reports that their addresses are registered
 /// already.
 const TRIES: usize = 4;
 const REGISTER: &str = "cuMemHostRegister";
-/// The minimum number of bytes per thread when pages are populated. It takes about 10 ms to
-/// populate, and tens of microseconds to start a thread.
+/// The minimum number of bytes per thread when pages are populated. Populating this many takes
+/// about 10 ms; starting a thread takes tens of microseconds.
 const SHARE: usize = 64 << 20;
 /// The maximum number of threads that populate pages; more are not faster.
 const THREADS: usize = 8;
@@ -122,8 +123,8 @@ impl Pinned {
     }
 
     /// Like [`registered`](Self::registered), but the memory is shared with processes that are
-    /// forked from this one. Those can read and write it, but do not own it: dropping it there does
-    /// nothing.
+    /// forked from this one. The forked processes can read and write the memory, but do not own it:
+    /// dropping this value there does nothing.
     ///
     /// # Errors
     ///
@@ -291,8 +292,8 @@ fn map(device: &Device, bytes: usize, kind: Kind) -> std::io::Result<Pages> {
         // SAFETY: the call only gives advice about pages that this function owns.
         unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_NOHUGEPAGE) };
     }
-    // Otherwise a forked child would get a copy of all of it, or (before Linux 5.9) the device
-    // would continue to read pages that no longer belong to this process.
+    // Without `MADV_DONTFORK`, a forked child would get a copy of all of the memory, or (before
+    // Linux 5.9) the device would continue to read pages that no longer belong to this process.
     #[cfg(target_os = "linux")]
     if kind != Kind::Shared {
         // SAFETY: this function owns the pages, and a child does not need them: it cannot use the

@@ -209,8 +209,8 @@ impl Slot {
         if uses.has(stream) { Ok(()) } else { uses.settle_end(|uses| uses.note(device, stream)) }
     }
 
-    /// Records that only `stream` uses the slot; its work comes after the work of the other
-    /// streams.
+    /// Records that only `stream` uses the slot. The caller ensures that the work of this stream
+    /// comes after the work of the other streams that use the slot.
     pub(crate) fn used_by(&mut self, stream: &Stream) {
         let streams = &mut self.uses().streams;
         streams.iter_mut().for_each(|used| used.stream = None);

@@ -58,8 +58,8 @@ impl DeviceBatch {
     /// A view can be used on another stream of the context, like any view of cudarc. While cudarc
     /// tracks events (its default once there are two streams), the other stream waits for this one,
     /// and dropping the [`Views`] makes this stream wait for the other one. As everywhere in
-    /// cudarc, it waits only for the last of several other streams, so call `views` for each stream
-    /// if you use several. The events take 18 driver calls. After
+    /// cudarc, this stream waits only for the last of several other streams, so call `views` for
+    /// each stream if you use several. The events take 18 driver calls. After
     /// `CudaContext::disable_event_tracking` they take none, but then you must order the streams
     /// yourself.
     ///

@@ -18,7 +18,7 @@ pub(crate) struct Digits {
     images: Array<u8>,
     labels: Array<i64>,
     chosen: Vec<u32>,
-    /// Whether images are shifted at random, with each sample's random numbers.
+    /// Whether images are shifted at random, each by its sample's own random generator.
     augmented: bool,
 }
 

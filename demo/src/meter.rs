@@ -21,7 +21,7 @@ pub struct Tally {
     pub samples: u64,
     /// The size of all fields in bytes, without the indices.
     pub bytes: u64,
-    /// The time of the passes.
+    /// The total time of the passes.
     pub time: Duration,
     /// The part of `time` that was spent inside the loader.
     pub waited: Duration,

@@ -96,7 +96,7 @@ impl Score {
         self.correct as f64 / self.samples.max(1) as f64
     }
 
-    /// Adds another score.
+    /// Adds the samples of another score.
     pub(crate) fn add(&mut self, other: &Self) {
         self.loss += other.loss;
         self.correct += other.correct;

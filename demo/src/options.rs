@@ -13,11 +13,11 @@ use crate::output::print_error_line;
 /// The defaults that differ between commands. All other defaults are the same for every command.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
-    /// `--num-workers`.
+    /// The default of `--num-workers`.
     pub num_workers: usize,
-    /// `--epochs`.
+    /// The default of `--epochs`.
     pub epochs: u32,
-    /// `--seed`.
+    /// The default of `--seed`.
     ///
     /// `None`: the process's default generator, which is seeded differently in each run.
     pub seed: Option<u64>,

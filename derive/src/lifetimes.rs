@@ -1,9 +1,9 @@
 //! Removes the lifetimes of a struct from its types.
 //!
-//! A batch borrows from its slot, and not from what its samples borrowed. So its type must not
-//! mention the lifetimes of the sample, although it is derived from the types of the sample's
-//! fields, which do. Therefore `'static` replaces the lifetimes in these types; the type of a batch
-//! does not depend on what a field borrows.
+//! A batch borrows from the loader's memory for it, and not from what its samples borrowed. So its
+//! type must not mention the lifetimes of the sample, although it is derived from the types of the
+//! sample's fields, which do. Therefore `'static` replaces the lifetimes in these types; the type
+//! of a batch does not depend on what a field borrows.
 
 use proc_macro2::{Group, Ident, Spacing, Span, TokenStream, TokenTree};
 use quote::ToTokens;

@@ -29,7 +29,8 @@ pub fn default_collate<V: Into<Value>>(samples: impl IntoIterator<Item = V>) -> 
     Collator::new().collate(samples)
 }
 
-/// The collation of one place in the samples. A collate function uses it to collate the values inside its own values.
+/// The collation of the values at one place (one key or index) in the samples of a batch. A collate
+/// function uses it to collate the values inside its own values.
 #[derive(Debug)]
 pub struct Collation<'a> {
     collator: &'a Collator,

@@ -44,7 +44,7 @@ impl Collator {
     /// Collates with `function` wherever the first sample of the batch has a value of this kind.
     ///
     /// Only the first value is certain to be of this kind. Use [`Collation::each`] to return an
-    /// error if the others are not.
+    /// error if another value of the batch is not.
     pub fn with_kind(
         mut self,
         kind: Kind,

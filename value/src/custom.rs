@@ -42,8 +42,8 @@ pub trait CustomValue: Any + Send + Sync + fmt::Debug + Sized {
     ///
     /// # Errors
     ///
-    /// Any error becomes the source of a [`CollateError::Custom`] that names the place. The default implementation returns
-    /// [`CollateError::Unsupported`].
+    /// Any error becomes the source of a [`CollateError::Custom`] that names the path to the value.
+    /// The default implementation returns [`CollateError::Unsupported`].
     fn collate(batch: &[&Self], collation: &Collation<'_>) -> Result<Value, BoxError> {
         let _ = batch;
         Err(collation.unsupported(type_name::<Self>()).into())
@@ -53,7 +53,7 @@ pub trait CustomValue: Any + Send + Sync + fmt::Debug + Sized {
     ///
     /// # Errors
     ///
-    /// Any error becomes the source of a [`CollateError::Custom`] that names the place.
+    /// Any error becomes the source of a [`CollateError::Custom`] that names the path to the value.
     fn convert(self: Arc<Self>) -> Result<Value, BoxError> {
         Ok(self.into())
     }
@@ -62,7 +62,7 @@ pub trait CustomValue: Any + Send + Sync + fmt::Debug + Sized {
     ///
     /// # Errors
     ///
-    /// Any error becomes the source of a [`PinError::Custom`](crate::PinError::Custom) that names the place.
+    /// Any error becomes the source of a [`PinError::Custom`](crate::PinError::Custom) that names the path to the value.
     fn pin_memory(self: Arc<Self>) -> Result<Value, BoxError> {
         Ok(self.into())
     }

@@ -10,7 +10,7 @@ use crate::{MAX_DEPTH, Path};
 
 /// An error that occurs when samples are collated into a batch, or when a sample is converted.
 ///
-/// `sample` is the index of the sample within the batch; `path` is the place in the sample.
+/// `sample` is the index of the sample within the batch; `path` leads to the value in the sample.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollateError {
@@ -23,7 +23,7 @@ pub enum CollateError {
         at(path)
     )]
     Unsupported {
-        /// The place in the sample.
+        /// The path to the value in the sample.
         path: Path,
         /// The type of the value.
         found: String,
@@ -31,7 +31,7 @@ pub enum CollateError {
     /// A sample has a different kind of value than the first sample.
     #[error("{}: expected {expected}, as in element 0, found {found}; the samples of a batch must be alike", place(*sample, path))]
     Mixed {
-        /// The place in the sample.
+        /// The path to the value in the sample.
         path: Path,
         /// The index of the sample in the batch.
         sample: usize,
@@ -46,7 +46,7 @@ pub enum CollateError {
         place(*sample, path)
     )]
     Shape {
-        /// The place in the sample.
+        /// The path to the value in the sample.
         path: Path,
         /// The index of the sample in the batch.
         sample: usize,
@@ -61,7 +61,7 @@ pub enum CollateError {
         place(*sample, path)
     )]
     DType {
-        /// The place in the sample.
+        /// The path to the value in the sample.
         path: Path,
         /// The index of the sample in the batch.
         sample: usize,
@@ -76,7 +76,7 @@ pub enum CollateError {
         place(*sample, path)
     )]
     MissingKey {
-        /// The place of the map in the sample.
+        /// The path to the map in the sample.
         path: Path,
         /// The index of the sample in the batch.
         sample: usize,
@@ -89,7 +89,7 @@ pub enum CollateError {
         place(*sample, path)
     )]
     Length {
-        /// The place in the sample.
+        /// The path to the value in the sample.
         path: Path,
         /// The index of the sample in the batch.
         sample: usize,
@@ -101,7 +101,7 @@ pub enum CollateError {
     /// The batch would have an invalid shape.
     #[error("the tensors{} cannot be stacked", at(path))]
     Stack {
-        /// The place in the sample.
+        /// The path to the value in the sample.
         path: Path,
         /// The reason.
         source: ShapeError,
@@ -112,7 +112,7 @@ pub enum CollateError {
         at(path)
     )]
     Memory {
-        /// The place in the sample.
+        /// The path to the value in the sample.
         path: Path,
         /// The number of tensors.
         samples: usize,
@@ -122,13 +122,13 @@ pub enum CollateError {
     /// Values are nested, or collate functions call each other, deeper than [`MAX_DEPTH`].
     #[error("the sample is nested more than {MAX_DEPTH} deep; flatten it")]
     TooDeep {
-        /// The place where the limit was reached.
+        /// The path at which the limit was reached.
         path: Path,
     },
     /// A user's function or a custom value's method failed.
     #[error("{what}{} could not be collated or converted: {}", at(path), with_causes(&**source))]
     Custom {
-        /// The place in the sample.
+        /// The path to the value in the sample.
         path: Path,
         /// The type or kind of the value.
         what: String,
@@ -144,7 +144,7 @@ pub enum PinError {
     /// The memory for a tensor could not be allocated or locked.
     #[error("the tensor{} could not be pinned: {}", at(path), with_causes(source))]
     Tensor {
-        /// The place in the value.
+        /// The path within the value.
         path: Path,
         /// The reason.
         r#source: PinMemoryError,
@@ -152,7 +152,7 @@ pub enum PinError {
     /// A custom value's method failed.
     #[error("{what}{} could not be pinned: {}", at(path), with_causes(&**source))]
     Custom {
-        /// The place in the value.
+        /// The path within the value.
         path: Path,
         /// The type of the value.
         what: String,
@@ -162,7 +162,7 @@ pub enum PinError {
     /// The value is nested deeper than [`MAX_DEPTH`].
     #[error("the value is nested more than {MAX_DEPTH} deep; flatten it")]
     TooDeep {
-        /// The place where the limit was reached.
+        /// The path at which the limit was reached.
         path: Path,
     },
 }

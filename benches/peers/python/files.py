@@ -1,4 +1,4 @@
-"""The readers of files in Python, on the workloads about files, whose files make_files.py makes.
+"""Python readers of files, as peers of the sections about files. make_files.py makes the files.
 
 Use: files.py --peer PEER --workload W --workers N --data DIR
 
@@ -9,7 +9,7 @@ Use: files.py --peer PEER --workload W --workers N --data DIR
     wids            tars: samples by index in a DataLoader
     litdata         bucket: StreamingDataset in its StreamingDataLoader, with an empty cache in each pass
     memmap          token-files: NumPy as in nanoGPT's get_batch, which maps the file for each batch
-    memmap-once     the same with one map
+    memmap-once     the same, with one map for all batches
     megatron        token-files: GPTDataset in a DataLoader
     datasets        tables: Hugging Face's Dataset with NumPy's format, by lists of indices
     datasets-rows   the same without a format by __getitems__, which a DataLoader calls: dicts of Python's objects
@@ -19,7 +19,8 @@ Use: files.py --peer PEER --workload W --workers N --data DIR
     tensordataset   tables, the whole table shuffled: torch's TensorDataset of the columns, by lists of indices
     tarfile         tar-index: Python's tarfile
 
-The checksum of a pass is the number of bytes, in token-files of tokens, in tables of rows, and in tar-index of samples.
+The checksum of a pass is the number of tokens in token-files, of rows in tables, of samples in tar-index, and otherwise
+of bytes.
 """
 
 import atexit
@@ -45,7 +46,7 @@ CROP, CROPS = 1_024, 500  # batches in a pass of token-files
 
 
 class Reader(Loader):
-    """A reader, which also checks its batches. A pass has this many samples."""
+    """A reader of files that also checks its batches. A pass has ``samples`` samples."""
 
     def __init__(self, samples, plan):
         self.samples, self.plan = samples, plan
@@ -59,7 +60,7 @@ class Reader(Loader):
 
 
 class Bytes(Reader):
-    """Batches that are lists of bytes, and their contents."""
+    """A reader whose batches are lists of bytes, and which knows the contents of all samples."""
 
     def __init__(self, args, samples=SAMPLES):
         super().__init__(samples, Plan(BATCH, shuffle=True))
@@ -78,7 +79,7 @@ class Bytes(Reader):
         return sum(map(len, batch))
 
     def read_by(self, dataset, **more):
-        """Reads with a DataLoader, which is the same for each pass."""
+        """Makes the DataLoader with which every pass reads."""
         more |= {"batch_size": BATCH, "shuffle": True, "num_workers": self.workers}
         self.loader = torch.utils.data.DataLoader(dataset, persistent_workers=self.workers > 0, **more)
 
@@ -87,7 +88,7 @@ class Bytes(Reader):
 
 
 class Torchvision(Bytes):
-    """folders"""
+    """Section folders: torchvision's DatasetFolder in a DataLoader."""
 
     def __init__(self, args):
         from torchvision.datasets import DatasetFolder
@@ -101,7 +102,7 @@ class Torchvision(Bytes):
 
 
 class Spdl(Bytes):
-    """folders: a pipeline with threads, which start in each pass."""
+    """Section folders: a pipeline of SPDL, whose threads are started in each pass."""
 
     THREADS = 16
 
@@ -121,7 +122,7 @@ class Spdl(Bytes):
 
 
 class WebDataset(Bytes):
-    """tars: the shards are split among the workers."""
+    """Section tars: webdataset, which splits the shards among the workers."""
 
     def __init__(self, args):
         import webdataset
@@ -138,7 +139,7 @@ class WebDataset(Bytes):
 
 
 class Webshart(Bytes):
-    """tars: samples by index, with webshart's index."""
+    """Section tars: samples by index, with the index that webshart made."""
 
     def __init__(self, args):
         super().__init__(args)
@@ -146,7 +147,7 @@ class Webshart(Bytes):
 
 
 class Wids(Bytes):
-    """tars: samples by index, with all shards open, as a random order over them needs."""
+    """Section tars: samples by index. All shards stay open, since a random order reads all of them in turn."""
 
     def __init__(self, args):
         import wids
@@ -180,7 +181,7 @@ class Shards:
 
 
 def index_of(data):
-    """Returns the folder of webshart's index, and makes it if it does not exist."""
+    """Returns the folder of webshart's index, and makes the index if it does not exist."""
     folder = data / "webshart"
     if not folder.exists():
         extract(data, data / "new-webshart")
@@ -197,7 +198,7 @@ def extract(data, to):
 
 
 class LitData(Bytes):
-    """bucket: chunks in the bucket, fetched into a cache on the disk that is empty when a pass begins."""
+    """Section bucket: chunks of LitData, fetched into a cache on the disk that is empty when a pass begins."""
 
     def __init__(self, args):
         import litdata
@@ -226,7 +227,7 @@ class LitData(Bytes):
 
 
 class Tokens(Reader):
-    """token-files: x and y are 1,024 tokens as i64, y shifted by one."""
+    """Section token-files: x and y are 1,024 tokens each, as i64. y begins one token after x."""
 
     def __init__(self, consecutive):
         super().__init__(16 * CROPS, Plan(16))
@@ -296,7 +297,7 @@ class Megatron(Tokens):
 
 
 class Rows(Reader):
-    """tables: rows of a table, as an Arrow table or as dicts. Batches have the numbers of random rows."""
+    """Section tables: random rows of a table, which are read by their numbers, as an Arrow table or as dicts."""
 
     def __init__(self, args):
         import pyarrow
@@ -351,7 +352,7 @@ class Rows(Reader):
 
 
 class Whole(Reader):
-    """tables: all rows of a table as a list of columns, or as one array of numbers. A pass in order opens the file."""
+    """Section tables: all rows of a table, as a list of columns or as one array. A pass in order opens the file."""
 
     def __init__(self, args):
         self.path, self.peer = args.data / "whole.parquet", args.peer
@@ -424,7 +425,7 @@ def pyarrow_table(path):
 
 
 class Index(Reader):
-    """tar-index: where the samples of the tars are."""
+    """Section tar-index: finds the samples in the tars."""
 
     def __init__(self, args):
         super().__init__(SAMPLES, Plan(1))

@@ -1,4 +1,4 @@
-"""The loaders of Python, on data in memory and files of pictures.
+"""Loaders for Python, as peers of the sections with data in memory and with files of pictures.
 
 Use: loader.py --peer PEER --workload W --workers N --data DIR
 
@@ -44,7 +44,7 @@ PEERS = {name: name for name in ("slotline", "torch", "torch-bulk", "torchdata",
     "calls": "bare calls",
     "decoding": "decoding alone",
 }
-# With threads, there is no context that starts processes.
+# slotline's options by peer. Worker threads need no context that starts processes.
 OPTIONS = {
     "threads": {"worker_method": "thread", "multiprocessing_context": None},
     "any-worker": {"round_robin": False},
@@ -74,7 +74,7 @@ class BulkTokens(Tokens):
 
 
 def with_torchvision(file, crop=False):
-    """Decodes a JPEG in memory, and resizes it, or resizes it to 256 and crops it."""
+    """Decodes a JPEG in memory, and resizes it to 224 × 224, or with `crop` to 256 on its short side and crops that."""
     import torch  # in processes of Grain, too
     from torchvision.io import ImageReadMode, decode_jpeg
     from torchvision.transforms.v2 import functional
@@ -127,7 +127,7 @@ def file_with_pillow(path):
 
 
 def jpeg_files(args):
-    """python-jpegs: pictures that a dataset of Python decodes."""
+    """Returns the dataset of python-jpegs, which decodes pictures in Python code."""
     if args.workload == "python-jpegs-torchvision":
         import torchvision  # noqa: F401
     decode = file_with_torchvision if args.workload == "python-jpegs-torchvision" else file_with_pillow
@@ -139,7 +139,8 @@ def half(image):
 
 
 def torchvision_dataset(args, lifted):
-    """Returns a dataset of torchvision, or one of Python that opens files for its transforms, which may be lifted."""
+    """Returns torchvision's dataset of a workload, or one in Python that opens files and applies torchvision's
+    transforms. If ``lifted`` is set, these transforms are replaced by slotline's ``lift`` of them."""
     from PIL import Image
     from torchvision import datasets, transforms
 
@@ -158,7 +159,7 @@ def torchvision_dataset(args, lifted):
         return dataset
     files = photos(args.data)
     if case != "own-dataset":
-        # Without a transform, it returns decoded pictures.
+        # Without a transform, ImageFolder returns decoded pictures.
         return datasets.ImageFolder(args.data / "photos", None if args.peer == "decoding" else transform)
     if lifted:
         from slotline.torch import lift
@@ -173,7 +174,7 @@ def torchvision_dataset(args, lifted):
 
 
 class LikeTorch:
-    """Checks that batches have the bits that those of torch's loader have, after the same seed."""
+    """Checks that batches are bit by bit those that torch's loader makes from the same seed."""
 
     def __init__(self, dataset, workers, plan):
         self.size = len(dataset)
@@ -197,7 +198,7 @@ class LikeTorch:
 
 
 def images(args, shape, kind=Images, dtype=None):
-    """Returns images for Grain, in a mapped file, or for torch."""
+    """Returns a dataset of images: in a mapped file for Grain, and in torch's tensors for other peers."""
     if args.peer == "grain":
         return MappedImages(args.data / f"images-{shape[0]}.u8", shape)
     pixels = torch.from_numpy(np.resize(image_bytes(), shape)).to(dtype or torch.uint8)
@@ -233,7 +234,8 @@ def workload(args):
 
 
 def python_workload(args):
-    """Returns the dataset that the loader reads, one that checks its batches, and the plan, for a workload of Python."""
+    """Returns, for a workload of Python, the dataset that the loader reads, the dataset that checks its batches, and the
+    plan."""
     name = args.workload
     if name in ("python-empty-items", "python-slow-samples"):
         slow = name == "python-slow-samples"
@@ -257,14 +259,14 @@ def python_workload(args):
     if args.peer == "grain":
         return rows, rows, plan
     if name.startswith("python-indexed") or name == "python-first-batch-python":
-        # Labels are Python's integers here.
+        # In these workloads, labels are Python's integers.
         rows = Images(rows.images.numpy() if name.endswith("numpy") else rows.images, rows.labels.tolist())
         return rows, rows, plan
     return torch.utils.data.TensorDataset(rows.images, rows.labels), rows, plan
 
 
 def python_loader(args, dataset, plan):
-    """Returns the loader of the peer, for a workload of Python."""
+    """Returns the peer's loader for a workload of Python."""
     from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
     peer, workers = args.peer, args.workers
@@ -295,7 +297,7 @@ def plain_loader(args, dataset, plan):
 
 
 def spdl_pipeline(args, dataset, plan):
-    """Follows SPDL's documentation: stages of functions that release the GIL where they can, in threads."""
+    """Returns a pipeline as SPDL's documentation recommends: threads, with functions that mostly release the GIL."""
     from torch.utils.data import TensorDataset, default_collate
 
     workers = args.workers
@@ -322,7 +324,7 @@ def make(args):
     package = packages.get(args.peer, args.peer.split("-")[0])
     __import__(package)
     release = version(package)
-    # Processes of Grain read NumPy's arrays.
+    # Grain's processes read arrays of NumPy, so the program does not import torch for them.
     if args.peer != "grain" or is_python:
         import torch
 
@@ -333,7 +335,7 @@ def make(args):
         return release, plain_loader(args, dataset, plan), dataset, plan
     dataset, checks, plan = python_workload(args)
     loader = python_loader(args, dataset, plan)
-    # Calls without a loader make lists of samples, which are counted.
+    # Calls without a loader make lists of samples, whose checksum is their number, and which are not checked.
     is_bare = isinstance(loader, loaders.Calls)
     return (release, loader, loader, None) if is_bare else (release, loader, Counted(checks), plan)
 

@@ -1,4 +1,4 @@
-"""The loaders of the peers."""
+"""The loaders that several Python peers of the comparison use."""
 
 import itertools
 import multiprocessing
@@ -13,9 +13,9 @@ def whole(samples):
 
 
 class Torch(Loader):
-    """A DataLoader: torch's, or another class with its arguments.
+    """torch's DataLoader, or another class with the same arguments.
 
-    Its workers persist from pass to pass, except if a pass is only the first batch.
+    Its workers persist from pass to pass. If a pass is only the first batch, each pass starts new workers.
     """
 
     def __init__(self, kind, workers, dataset, plan, **more):
@@ -39,7 +39,7 @@ class Torch(Loader):
 
 
 class Spdl(Loader):
-    """A pipeline with threads, which starts anew for each pass: its ``make`` returns it."""
+    """A pipeline of SPDL with threads. ``make`` returns a new pipeline for each pass."""
 
     def __init__(self, make, plan):
         self.make = make
@@ -56,7 +56,7 @@ class Spdl(Loader):
 
 
 def spdl_builder(source, function, workers):
-    """Begins a pipeline of SPDL with a stage of threads, in order."""
+    """Returns the builder of an SPDL pipeline with one stage: threads that call ``function`` and keep the order."""
     from spdl.pipeline import PipelineBuilder
 
     return PipelineBuilder().add_source(source).pipe(function, concurrency=workers, output_order="input")
@@ -71,7 +71,7 @@ def spdl_of_samples(order, get, workers, batch_size):
 
 
 class Grain(Loader):
-    """A pipeline that repeats forever, so that its processes persist. A pass is as many batches as the dataset has."""
+    """A pipeline of Grain that repeats the dataset forever, so that its processes persist from pass to pass."""
 
     def __init__(self, workers, dataset, plan):
         import grain
@@ -81,8 +81,8 @@ class Grain(Loader):
             pipeline = pipeline.shuffle(seed=0)
         pipeline = pipeline.batch(plan.batch_size, drop_remainder=plan.drop_last)
         self.limit = 1 if plan.first_batch else len(pipeline)
-        # The order is the same in every pass, so that any run of that many batches has each sample once. Without reading
-        # threads, as documented for data in memory.
+        # The order is the same in every pass, so that any `len(pipeline)` batches in a row have each sample once.
+        # Grain's documentation recommends no reading threads for data in memory.
         pipeline = pipeline.repeat(reseed_each_epoch=False)
         pipeline = pipeline.to_iter_dataset(grain.ReadOptions(num_threads=0))
         self.pipeline = pipeline.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
@@ -105,7 +105,7 @@ class Grain(Loader):
             self.running.close()
 
     def quit(self):
-        """Closing the processes sometimes takes 25 seconds, so they are killed after two."""
+        """Closes Grain's processes. This sometimes takes 25 seconds, so they are killed after two."""
         closing = threading.Thread(target=self.running.close, daemon=True)
         closing.start()
         closing.join(2)
@@ -115,7 +115,7 @@ class Grain(Loader):
 
 
 class Calls(Loader):
-    """Calls of the dataset without a loader. A batch is a list of samples, which is thrown away."""
+    """Calls of the dataset without a loader, to measure these alone. A batch is a list of samples, which is dropped."""
 
     def __init__(self, dataset, plan):
         import torch

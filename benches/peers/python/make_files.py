@@ -1,9 +1,9 @@
-"""Makes the files of the workloads about files that do not exist yet, about 6 GB, with the programs that usually write them.
+"""Makes the missing files of the sections about files, 6 GB in all, with the packages that usually write such files.
 
 Use: make_files.py --data DIR
 
-A sample of folders, tars and bucket and of the binaries of tables is its index and the place of its bytes in `block.u8`, as two little-endian
-u32, and then bytes from that place on, so that a reader can check every byte.
+A sample of folders, tars, bucket and the binaries of tables begins with two little-endian u32: its index, and an offset
+into `block.u8`. The bytes of `block.u8` from that offset on follow, so that a reader can check every byte.
 
     block.u8                          4 MiB of random bytes
     folder/00 to folder/19            20,000 files of 50 to 150 KB (folders)
@@ -14,7 +14,7 @@ u32, and then bytes from that place on, so that a reader can check every byte.
     whole.parquet                     1,000,000 rows of 20 columns of int32: row r has 20 r + c in column c (tables)
     binaries.arrow, binaries.parquet  10,000 rows of 20,000 bytes (tables)
 
-What needs a package that is not installed is left out.
+Files that need a package that is not installed are left out.
 """
 
 import argparse
@@ -35,7 +35,7 @@ WHOLE, WHOLE_COLUMNS = 1_000_000, 20
 
 
 class Samples:
-    """The samples, from one seed."""
+    """The contents of all samples, which are generated from one seed."""
 
     def __init__(self, folder):
         path = folder / "block.u8"

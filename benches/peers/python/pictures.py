@@ -53,7 +53,7 @@ def check(batch, take):
 
 
 def transforms(workload, tensors):
-    """Returns torchvision's transforms, of tensors or of PIL's pictures."""
+    """Returns torchvision's transforms of a workload, for tensors or for PIL's pictures."""
     from torchvision.transforms import v2
 
     size = [SIDE, SIDE]
@@ -83,7 +83,7 @@ def with_pillow(workload):
 
 
 class Dali(Loader):
-    """A pipeline of DALI, whose threads persist. The reader of the files is a source of batches."""
+    """A pipeline of DALI, whose threads persist. It gets the files of each batch from ``batch``."""
 
     def __init__(self, dataset, workload, workers):
         from nvidia.dali import fn, pipeline_def, types
@@ -112,7 +112,7 @@ class Dali(Loader):
         self.pipeline.build()
 
     def batch(self):
-        # All numbers of batches are whole, so that passes can follow each other.
+        # The number of files is a multiple of BATCH, so every pass begins with the first file.
         first = self.next % len(self.files)
         self.next += BATCH
         rows = range(first, first + BATCH)
@@ -129,7 +129,7 @@ class Dali(Loader):
 
 
 class Ffcv(Loader):
-    """FFCV's loader, whose threads start anew for each pass."""
+    """FFCV's loader, which starts new threads in each pass."""
 
     def __init__(self, dataset, folder, workers):
         from ffcv.fields import IntField, RGBImageField

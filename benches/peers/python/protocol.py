@@ -1,9 +1,9 @@
-"""What the Python programs of the comparison share: see benches/src/protocol.rs.
+"""Code that the Python programs of the comparison share. benches/src/protocol.rs describes their protocol.
 
-A program makes a loader, whose ``batches()`` is a pass, and a dataset that checks batches: ``verify(batch, take)``
-checks every byte, and calls ``take`` with the number of each sample, and ``check(batch)`` returns its part of the
-checksum. For wrong content, it ends with a message on stderr. If the peer is not installed or does not support the
-workload, it says why.
+A program makes a loader and a dataset. ``batches()`` of the loader iterates over the batches of one pass. The dataset
+checks batches: ``verify(batch, take)`` checks every byte and calls ``take`` with the number of each sample, and
+``check(batch)`` returns the batch's part of the checksum. If the content is wrong, the program ends with a message on
+stderr. If the peer is not installed or does not support the workload, the program prints the reason as its reply.
 """
 
 import argparse
@@ -17,20 +17,20 @@ from pathlib import Path
 
 
 class Absent(Exception):
-    """The peer does not support the workload."""
+    """The error for a workload that the peer does not support."""
 
 
 @dataclass
 class Plan:
-    """How a workload is read."""
+    """The options with which a loader reads a workload."""
 
     batch_size: int
     shuffle: bool = False
     drop_last: bool = False
     in_order: bool = True
-    prefetch: int | None = None  # batches made ahead by each worker, or None for the default
+    prefetch: int | None = None  # batches made ahead by each worker; None for the loader's default
     first_batch: bool = False  # each pass builds a loader and takes one batch
-    limit: int | None = None  # the samples of a pass, or None for all
+    limit: int | None = None  # the number of samples of a pass; None for all samples of the dataset
 
     def samples(self, size):
         if self.first_batch:
@@ -39,20 +39,20 @@ class Plan:
 
 
 class Loader:
-    """A loader of a peer. By default, nothing is made ahead of a pass, and nothing is left of it."""
+    """A peer's loader. The methods here are for one that makes no batches before a pass and leaves none after it."""
 
     def settle(self):
-        """Takes the batches that were made ahead, so that the timed pass only has batches made during it."""
+        """Takes the batches that were made before a pass, so that only batches made during the pass are timed."""
 
     def end(self):
-        """Ends a pass."""
+        """Frees what the loader keeps of a pass that has ended."""
 
     def quit(self):
-        """Ends the program."""
+        """Stops the loader's workers before the program ends."""
 
 
 class Ledger:
-    """Checks the labels of a pass: each at most once and, if the order is kept, in order."""
+    """Checks that each label occurs at most once in a pass and, if `ordered` is set, that labels count up from 0."""
 
     def __init__(self, size, ordered):
         self.seen, self.ordered, self.count = bytearray(size), ordered, 0
@@ -69,9 +69,10 @@ def reply(answer):
 
 
 def check(loader, dataset, plan):
-    """Runs a pass, and checks every byte."""
+    """Runs a pass, and checks every byte of its batches."""
     if plan.first_batch:
-        # A program's first batch gets fresh pages, so the threshold for them (M_MMAP_THRESHOLD) must not rise.
+        # In a real program, the first batch is in new pages. glibc would raise the size from which allocations get new
+        # pages (M_MMAP_THRESHOLD), so it is fixed here.
         ctypes.CDLL(None).mallopt(-3, 128 * 1024)
     take = Ledger(len(dataset), not plan.shuffle and plan.in_order)
     for batch in loader.batches():
@@ -101,16 +102,16 @@ def timed_pass(loader, dataset):
 
 
 def main(peers, make):
-    """Runs a program. ``peers`` has the names of the peers in the report, and ``make`` returns the version of the peer of its
-    arguments, its loader, its dataset, and its plan, which is None if no pass is to be checked."""
+    """Runs a program. ``peers`` maps the values of ``--peer`` to the names in the report. ``make`` takes the parsed
+    arguments, and returns the peer's version, loader, dataset and plan. If the plan is None, no pass is checked."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", required=True, choices=list(peers))
     for name, kind in (("--workload", str), ("--workers", int), ("--data", Path)):
         parser.add_argument(name, required=True, type=kind)
     args = parser.parse_args()
-    # In the processes of all peers.
+    # Worker processes of the peers inherit this.
     os.environ["OMP_NUM_THREADS"] = "1"
-    # Some packages print to stdout, where only answers must be.
+    # Some packages print to stdout, which must contain only replies, so their output goes to stderr.
     sys.stdout = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
@@ -130,7 +131,7 @@ def main(peers, make):
 
 
 def torch_release():
-    """Has torch use one thread, and returns its version."""
+    """Makes torch use one thread, and returns torch's version."""
     import torch
 
     torch.set_num_threads(1)

@@ -14,7 +14,7 @@ MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 class Numbers:
-    """empty-items and slow-samples: the sample is its index, after a sleep in slow-samples."""
+    """The dataset of empty-items and slow-samples. A sample is its index; in slow-samples it is returned after a sleep."""
 
     def __init__(self, count, sleeps):
         self.count, self.sleeps = count, sleeps
@@ -36,7 +36,7 @@ class Numbers:
 
 
 class Images:
-    """small-images, large-images and first-batch: images and labels in memory, as numpy arrays or as tensors."""
+    """The dataset of small-images, large-images and first-batch: images and labels in memory, as arrays or tensors."""
 
     def __init__(self, images, labels):
         self.images, self.labels = images, labels
@@ -150,7 +150,7 @@ class Counted:
 
 
 def photos(data):
-    """Returns 512 JPEG files in the folders of 16 classes. Two at a time are the same. The first program makes them."""
+    """Returns 512 JPEG files of 16 classes, and makes them if they are missing. Each picture is in two files."""
     files = [data / "photos" / f"{number % 16:02}" / f"{number:03}.jpg" for number in range(512)]
     if not files[-1].exists():
         from PIL import Image

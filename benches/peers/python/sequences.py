@@ -1,4 +1,4 @@
-"""What packs documents and pads sequences in Python: peers of the sections packing and padding.
+"""Python packages that pack documents and pad sequences, as peers of the sections packing and padding.
 
 Use: sequences.py --peer PEER --workload W --workers N --data DIR
 
@@ -22,7 +22,7 @@ CAPACITY, BATCH, GROUP = 8192, 64, 50
 
 
 class Trl(Loader):
-    """A pass is one batch: the packed table."""
+    """TRL's packing of all documents. A pass is one batch: the packed table."""
 
     def __init__(self, args):
         import pyarrow
@@ -41,7 +41,7 @@ class Trl(Loader):
 
 
 class Sequences:
-    """Sequence i has the tokens i, i + 1, i + 2, …"""
+    """Sequences in memory. Sequence i has the tokens i, i + 1, i + 2, …"""
 
     def __init__(self, lengths):
         self.starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).tolist()
@@ -71,7 +71,7 @@ class Sequences:
 
 
 class Grouped:
-    """Permutes the sequences, and sorts groups of 50 batches by length."""
+    """A sampler that permutes the sequences, and sorts each group of 50 batches by length."""
 
     def __init__(self, lengths):
         self.lengths = torch.from_numpy(lengths.astype(np.int64))
@@ -94,7 +94,7 @@ def collate(sequences):
 def make(args):
     if args.peer == "trl":
         trl = Trl(args)
-        # Without a pass to warm up: it takes a minute.
+        # There is no pass to warm up, since a pass takes a minute.
         return version("trl"), trl, trl, None
     global torch
     import torch

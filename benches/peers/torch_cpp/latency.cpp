@@ -1,5 +1,5 @@
-// Measures how long the loop waits for each batch: the distribution of `next()`, beside that of libtorch's DataLoader if its
-// headers are there. The section "latency" of the report builds and runs it.
+// Measures how long the loop waits for each batch: the distribution of the time of `next()`. If libtorch's headers are
+// installed, measures libtorch's DataLoader, too. The section "latency" of the report builds and runs this program.
 //
 // To build it by hand, in this folder, after `cargo build --release -p slotline-c`:
 //
@@ -51,7 +51,7 @@
 
 using Clock = std::chrono::steady_clock;
 
-// Where the threads run.
+// The cores on which the loop's thread and the workers run; see the table above.
 enum class Place { any, spread, apart, real_time };
 
 struct Contender {
@@ -83,7 +83,7 @@ void require(bool done, const char* what) {
 
 int last_core() { return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) - 1; }
 
-// Has the calling thread, and the threads that it starts, run on the cores from `first` to `last`.
+// Pins the calling thread, and the threads that it starts later, to the cores from `first` to `last`.
 void run_on(int first, int last) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -91,7 +91,8 @@ void run_on(int first, int last) {
   require(sched_setaffinity(0, sizeof cores, &cores) == 0, "the loop's thread cannot be pinned");
 }
 
-// The loop's thread, where a contender wants it; afterwards it is as it was, even if it cannot be placed there.
+// A guard that gives the loop's thread the core and the priority of a contender's place. The destructor undoes this, also
+// if the constructor failed.
 struct Placed {
   Placed() = default;
   explicit Placed(Place place) : Placed() {
@@ -115,7 +116,7 @@ struct Placed {
   }
 };
 
-// The waits of a pass, in nanoseconds. The memory is touched beforehand.
+// The waits of a pass, in nanoseconds. All of the memory is written before the pass, so that no page is new in it.
 struct Waits {
   explicit Waits(std::size_t batches) : of(batches, 1) {}
   std::vector<std::uint32_t> of;
@@ -200,7 +201,7 @@ void pass(const Contender& contender, const std::shared_ptr<Rows>& rows, Waits& 
     loader.epoch();
     std::optional<slotline::batch> batch;
     while (waits.time([&] {
-      batch = loader.next();  // this also frees the batch before
+      batch = loader.next();  // this also frees the previous batch
       return batch.has_value();
     }))
       sum += batch->field<std::int64_t>(1)[0];

@@ -59,7 +59,7 @@ struct Options {
 
 [[noreturn]] void wrong(const std::string& what) { throw std::runtime_error(what); }
 
-// Checks the labels of a pass: each at most once and, if the order is kept, in order.
+// Checks that each label occurs at most once in a pass and, if the order is kept, that labels count up from 0.
 class Ledger {
  public:
   Ledger(size_t size, bool ordered) : seen_(size), ordered_(ordered) {}
@@ -85,7 +85,7 @@ class Ledger {
   size_t count_ = 0;
 };
 
-// empty-items and slow-samples: the sample is its index, after a sleep in slow-samples.
+// The dataset of empty-items and slow-samples. A sample is its index; in slow-samples it is returned after a sleep.
 
 constexpr size_t NUMBERS = 200000;
 constexpr size_t SLEEPERS = 200;
@@ -282,7 +282,8 @@ void serve(const Options& options, data::DataLoaderOptions loading, bool first_b
     return batches;
   };
 
-  // The first batch of a program gets fresh pages. Keep glibc from raising the threshold for them.
+  // In a real program, the first batch is in new pages. glibc would raise the size from which allocations get new
+  // pages, so it is fixed here.
   if (first_batch) mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   Ledger ledger(size, std::is_same_v<Sampler, Sequential> && loading.enforce_ordering());
   walk([&](auto& batch) { verify(batch, ledger); });

@@ -1,5 +1,5 @@
 //! The structure of torch's loader in Rust: channels of index lists, worker threads, and a map for
-//! early batches.
+//! batches that are finished before their turn.
 //!
 //! Either each worker has its own queue and batches are assigned to the workers in turn, two ahead,
 //! or all workers share one queue. Each batch is made in newly allocated memory. Without workers,

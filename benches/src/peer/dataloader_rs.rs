@@ -31,7 +31,7 @@ impl<S: Source> Collator<S::Item> for Items<S> {
     }
 }
 
-/// A sampler of either order behind one type.
+/// A sampler of dataloader-rs, sequential or random, behind one type.
 struct Either(Box<dyn Sampler>);
 
 impl Sampler for Either {

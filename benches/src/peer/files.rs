@@ -323,7 +323,8 @@ fn threads(request: &Request, threads: usize) -> Reader {
 /// Fetches parts of tars in a bucket, 64 at a time, with object_store alone.
 fn ranges(request: &Request) -> Reader {
     let places = places(&request.data)?;
-    // This fails if another part of the program has installed a provider, which is fine.
+    // This fails if another part of the program has installed a cryptography provider, which is
+    // fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let store = AmazonS3Builder::from_env().with_bucket_name("bucket").build()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -20,11 +20,11 @@ enum Start {
     Libtorch,
     /// `peers/torch_cpp/latency.cpp`, which is compiled.
     Latency,
-    /// A file of `peers/python`.
+    /// A script: its file name in `peers/python`.
     Script(&'static str),
-    /// A file of `peers/python` that needs slotline's wheel.
+    /// A script of `peers/python` that needs slotline's wheel.
     Ours(&'static str),
-    /// This program itself.
+    /// This program itself, with the command `files`.
     Files,
 }
 use Start::{Cargo, Files, Libtorch, Ours, Script};
@@ -76,7 +76,8 @@ const PYTHON: &[&str] = &[
 const BULK: &[&str] = PYTHON.split_at(3).0;
 const CALLED: &[&str] = PYTHON.split_at(4).1;
 const CALLS: &[&str] = CALLED.split_at(4).0;
-/// The workloads with torchvision's pictures. The last one has the loaders for which a program must be rewritten.
+/// The workloads with torchvision's pictures. The last one measures the loaders for which a training program must be
+/// rewritten.
 const LIFTED: &[&str] = &[
     "python-torchvision-folder",
     "python-torchvision-rand-augment",

@@ -81,7 +81,7 @@ pub fn draw(sheet: &Sheet, section: &str) -> Result<String, std::fmt::Error> {
     Ok(svg(top, &panels))
 }
 
-/// Draws one panel that shows how many times as fast slotline is as the others.
+/// Draws one panel that shows how many times as fast slotline is as the fastest other loader.
 pub fn ratios(title: &str, rows: &[(&str, Spread)]) -> Result<String, std::fmt::Error> {
     let axis = Axis { low: 0.5, ..Axis::of(rows.iter().map(|(_, spread)| *spread)) };
     let rows: Vec<_> = rows.iter().map(|(name, spread)| (*name, color(Kind::Ours), *spread)).collect();

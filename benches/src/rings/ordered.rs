@@ -27,7 +27,7 @@ pub(super) const IN_RUNS: Bench = Bench {
 /// The number of tasks that a producer claims at once in the benchmark of consecutive tasks.
 const RUN: usize = 32;
 
-/// Runs two producers on one core and the consumer on the other one. A thread that cannot continue
+/// Runs two producers on one core and the consumer on another core. A thread that cannot continue
 /// backs off, so that the others can run.
 ///
 /// `produce` is everything that a producer does. `take(next)` takes some tasks, of which `next`

@@ -25,7 +25,7 @@ use crate::workload::Setup;
 const WORK: [u64; 6] = [0, 250, 500, 1_000, 5_000, 20_000];
 /// The numbers of threads for which the model is evaluated. The first one is measured, too.
 const THREADS: [usize; 4] = [2, 16, 64, 256];
-/// The number of slots. In each fill, all of them are filled.
+/// The number of slots of the ring. A fill claims and publishes all of them.
 const SLOTS: usize = 512;
 /// The number of fills in a round.
 const FILLS: usize = 40;

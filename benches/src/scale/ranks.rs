@@ -25,8 +25,8 @@ const SIZES: [usize; 2] = [1_000_000_000, 1_000_000_000_000];
 const BATCH: usize = 64;
 /// The maximum number of batches of a pass that are measured.
 const BATCHES: usize = 2_000;
-/// The maximum number of batches for an iterator that all ranks read. Each of its batches costs as
-/// much as those of all ranks.
+/// The maximum number of batches for an iterator that all ranks read. Such an iterator makes the
+/// batches of all ranks, so a batch of one rank costs as much as a batch of every rank.
 const BATCHES_OF_ITERATOR: usize = 10;
 /// The numbers of shards with their names: one is smaller and one is larger than the largest number
 /// of ranks.

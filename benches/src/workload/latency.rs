@@ -21,7 +21,7 @@ use crate::rounds::Recorder;
 const BATCHES: usize = 300_000;
 /// The number of batches of the warm-up pass before it.
 const WARM: usize = 1000;
-/// The pause before a contender, in which the threads of the last one end.
+/// The pause before a contender, in which the threads of the previous contender end.
 const PAUSE: Duration = Duration::from_millis(2);
 /// The percentiles that are recorded, with their names. The last one is the maximum.
 const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("maximum", 1.0)];
@@ -214,7 +214,7 @@ fn measure_cpp(words: &[OsString], rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
-/// A row of the program's table.
+/// A row of the table that the C++ program prints.
 #[derive(Debug, PartialEq)]
 struct Row {
     peer: String,
@@ -222,7 +222,7 @@ struct Row {
     values: Values,
 }
 
-/// Parses the table that the program prints. It has a header, and rows such as
+/// Parses the table that the C++ program prints. The table has a header, and rows such as
 /// `slotline, 2, spread 90 120 300 900 12000`.
 fn parse(text: &str) -> Result<Vec<Row>> {
     let mut lines = text.lines();

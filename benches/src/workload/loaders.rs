@@ -13,7 +13,7 @@ use crate::peer::{channel, dataloader_rs, external, limits, rust_peers};
 use crate::record::{Kind, Unit};
 use crate::rounds::{Contender, Entry, Pass, Recorder};
 
-/// A comparison of a workload.
+/// A comparison of all contenders on a workload, with one number of workers.
 struct Heat<'a> {
     setup: &'a Setup,
     /// The variant of the section.
@@ -136,7 +136,7 @@ pub fn jpegs(setup: &Setup, to: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// Records why the section is absent in a build without the feature.
+/// Records that the section is absent from a build without the feature `jpeg`.
 #[cfg(not(feature = "jpeg"))]
 pub fn jpegs(_: &Setup, to: &mut Recorder) -> Result<()> {
     let why = anyhow::anyhow!("built without the feature `jpeg`, which needs CMake and NASM");
@@ -177,7 +177,7 @@ pub fn augmented(setup: &Setup, to: &mut Recorder, workloads: &[&str]) -> Result
     Ok(())
 }
 
-/// Records why the sections are absent in a build without the feature.
+/// Records that the sections are absent from a build without the feature `jpeg`.
 #[cfg(not(feature = "jpeg"))]
 pub fn augmented(setup: &Setup, to: &mut Recorder, _: &[&str]) -> Result<()> {
     jpegs(setup, to)

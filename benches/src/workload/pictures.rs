@@ -185,7 +185,7 @@ fn pipeline(transforms: Transforms) -> Result<Pipeline> {
     Ok(builder.then(Normalize::imagenet()).build()?)
 }
 
-/// Returns the crop and the flip of a draw.
+/// Returns the crop and the flip among the steps that a pipeline drew for a picture.
 fn steps(drawn: &[Step]) -> Steps {
     let mut steps = Steps::default();
     for step in drawn {

@@ -52,9 +52,9 @@ struct Case {
 /// The checksum of a pass.
 #[derive(Clone, Copy)]
 enum Check {
-    /// The number of samples, which is this.
+    /// The checksum is the number of samples: this number.
     Count(usize),
-    /// The number of bytes of this many samples.
+    /// The checksum is the number of bytes of this many samples.
     Bytes(usize),
 }
 
@@ -164,9 +164,9 @@ fn run(setup: &Setup, to: &mut Recorder, unit: Unit, data: &Path, programs: &[Pr
                 let folder = data.join(if section == "folders" { "folder" } else { "tars" });
                 entries = entries.into_iter().map(|entry| cold(entry, &folder)).collect();
                 evict(&folder)?;
-                // Reads all files once, as a disk has its own cache. Otherwise the first contender
-                // would fill it for the others; on a virtual machine, its pass took seven times as
-                // long.
+                // Reads all files once, since a disk has a cache of its own, which the first
+                // contender would otherwise fill for the others. On a virtual machine, the first
+                // pass took seven times as long.
                 each_file(&folder, &mut |mut file| {
                     std::io::copy(&mut file, &mut std::io::sink())?;
                     Ok(())
@@ -174,7 +174,7 @@ fn run(setup: &Setup, to: &mut Recorder, unit: Unit, data: &Path, programs: &[Pr
             }
             to.heat(case, workers, unit, entries);
             // Memory is measured for contenders that keep batches, and not for those with cold
-            // files, as it is the same.
+            // files, whose memory is the same.
             for program in programs.iter().filter(|program| program.kind != Kind::Limit && case != "cold") {
                 memory(to, case, workload, workers, data, program);
             }

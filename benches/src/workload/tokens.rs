@@ -16,7 +16,7 @@ use super::Source;
 
 /// The number of tokens in the file, which is 400 MB long.
 const TOKENS: usize = 200_000_000;
-/// The number of tokens in the x of a crop, and in its y.
+/// The number of tokens in x and in y of a crop. y begins one token after x.
 pub const CROP: usize = 1_024;
 /// The number of crops in a pass.
 const CROPS: usize = 16_000;

@@ -1,4 +1,5 @@
-//! Arrival mode: the next ticket takes any free slot, and the consumer takes any finished slot.
+//! Arrival mode ([`Delivery::Arrival`](super::Delivery::Arrival)): the next ticket takes any free
+//! slot, and the consumer takes any finished slot.
 
 use super::claim::{ClaimError, Spot};
 use super::position::{CLOSED, FLAG_BITS};
@@ -18,7 +19,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.join(max).map_or_else(|| self.open_slot(max), Ok)
     }
 
-    /// Claims parts of a slot that has some left.
+    /// Claims up to `max` parts of an open slot that has unclaimed parts.
     fn join(&self, max: usize) -> Option<Spot> {
         if self.shape.parts == 1 {
             return None;
@@ -55,8 +56,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 }
                 Err(error) => {
                     slot.claims.store(UNOPENED, Ordering::Release);
-                    // A worker that found no free slot while this one was taken may have gone to
-                    // sleep.
+                    // A worker that found no free slot while this slot was being opened may have
+                    // gone to sleep.
                     self.wake_all();
                     Err(error)
                 }

@@ -1,4 +1,4 @@
-//! The workers' side: claim, write in place, publish.
+//! The workers' side of the ordered ring: claim, write in place, publish.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -17,7 +17,7 @@ use crate::wait::{Deadline, Never, Wait};
 pub enum ClaimError {
     /// No slot is free, or, from a waiting method, none was free before the deadline passed.
     Full,
-    /// The run has no more tickets.
+    /// The [run](super#runs) has no more tickets.
     Ended,
     /// The ring was closed.
     Closed,
@@ -35,7 +35,7 @@ impl fmt::Display for ClaimError {
 
 impl core::error::Error for ClaimError {}
 
-/// A worker on a ring, which may have any number of them.
+/// A worker of a ring. A ring may have any number of workers.
 #[derive(Clone, Debug)]
 pub struct Worker<R>(R);
 
@@ -45,7 +45,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         Self(ring)
     }
 
-    /// Claims up to `max` parts of one slot, if any are available now.
+    /// Claims up to `max` [parts](super::Config::parts) of one slot, if any are available now.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         }
     }
 
-    /// Claims up to `max` parts of one slot, waiting until a slot is free.
+    /// Claims up to `max` [parts](super::Config::parts) of one slot, waiting until a slot is free.
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         ring.wait_for_space(&Never, || ring.try_claim_many(max)).map(|row| Claims::new(&*self.0, row))
     }
 
-    /// Waits, after [`ClaimError::Ended`], until there may be something to claim again: in the next
-    /// run, or parts of a ticket that was begun in this one.
+    /// Waits, after [`ClaimError::Ended`], until there may be something to claim again: tickets of
+    /// the next run, or parts of a ticket that was begun in the ended run.
     ///
     /// Such parts exist only with [`Delivery::Arrival`], where a claim may skip a ticket that
     /// another worker is about to begin. See [`Ring::wake_all`].
@@ -241,8 +241,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 return Err(ClaimError::Ended);
             }
             if !self.is_free(cursor) {
-                // Another worker may have claimed this slot since then, and the next slot may still
-                // be free.
+                // Another worker may have claimed this slot since the cursor was read, and the next
+                // slot may still be free.
                 match look() {
                     now if now == cursor => return Err(ClaimError::Full),
                     now => cursor = now,
@@ -251,8 +251,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
             }
             let (much, next) = plan(cursor, limit);
             // Release: a worker that continues from the new cursor sees everything that this worker
-            // saw of the `open` call (through the limit). Acquire: the value may be equal to the
-            // one loaded and still belong to a later run.
+            // saw of the `open` call (through the limit). Acquire: the cursor may be equal to the
+            // value loaded before and still belong to a later run.
             match self.cursor.compare_exchange_weak(cursor, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.tell_if_last(next);
@@ -282,7 +282,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     }
 }
 
-/// The right to write some parts of one slot, which its holder must then publish.
+/// The right to write some [parts](super::Config::parts) of one slot, which its holder must then
+/// publish.
 ///
 /// If a claim is dropped without [`publish`](Self::publish), its parts count as failed, and the
 /// consumer gets [`NextError::Failed`](super::NextError::Failed) in place of this ticket.
@@ -293,9 +294,8 @@ pub struct Claim<'a, G: AnyRing> {
 }
 
 impl<G: AnyRing> Claim<'_, G> {
-    /// Returns the number of the task in this run, from 0. In an endless run it wraps with the
-    /// position: on a 64-bit machine after 2⁴⁶ tickets or more, or after fewer if a slot has more
-    /// than 256 parts.
+    /// Returns the number of the task in this run, from 0. In an endless run it wraps: on a 64-bit
+    /// machine after 2⁴⁶ tickets or more, or after fewer if a slot has more than 256 parts.
     #[inline]
     pub fn ticket(&self) -> usize {
         self.spot.ticket
@@ -319,9 +319,9 @@ impl<G: AnyRing> Claim<'_, G> {
     where
         G::Value: Sync,
     {
-        // SAFETY: while a part is claimed, only claims access the value (see the module's proof). A
-        // claim gives out `&mut` only if it is the slot's only claim, and then this borrow of the
-        // claim excludes that.
+        // SAFETY: while a part is claimed, only claims access the value (see the proof in `super`).
+        // A claim gives out `&mut` only if it is the slot's only claim, and only while the claim is
+        // borrowed mutably, which this shared borrow excludes.
         unsafe { &*self.ring.ring().slot(self.spot.slot).value.read_ptr() }
     }
 
@@ -329,8 +329,8 @@ impl<G: AnyRing> Claim<'_, G> {
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut G::Value> {
         let ring = self.ring.ring();
-        // SAFETY: this claim has every part, so no other claim of the slot exists (see the module's
-        // proof), and this borrow of the claim is exclusive.
+        // SAFETY: this claim has every part, so no other claim of the slot exists (see the proof in
+        // `super`), and this borrow of the claim is exclusive.
         (self.spot.count == ring.shape.parts).then(|| unsafe { &mut *ring.slot(self.spot.slot).value.write_ptr() })
     }
 

@@ -10,8 +10,8 @@ use super::{AnyRing, Delivery, Ring, Slot};
 use crate::storage::Storage;
 use crate::wait::Wait;
 
-/// Several claims in a row, by the place of the next one, its first part, and how many are left
-/// including it.
+/// Several claims in a row: the place (ticket and slot) of the next claim, its first part, and how
+/// many claims are left, including the next one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     next: Place,

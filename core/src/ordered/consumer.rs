@@ -54,7 +54,8 @@ impl core::error::Error for NextError {}
 pub enum OpenError {
     /// The previous run has not ended, or not all of its tickets were taken.
     Busy,
-    /// The run has more tickets than half a turn of the position can count.
+    /// The run has more tickets than the ring can count: more than half of all positions, which
+    /// wrap.
     TooMany,
     /// The ring was closed.
     Closed,
@@ -72,13 +73,14 @@ impl fmt::Display for OpenError {
 
 impl core::error::Error for OpenError {}
 
-/// The consumer of a ring, which has only one.
+/// The consumer of a ring. A ring has only one consumer.
 pub struct Consumer<R: Handle<Target: AnyRing>> {
     ring: R,
-    /// In order: the next ticket to take. Unused in arrival mode.
+    /// With in-order delivery, the next ticket to take. Unused in arrival mode
+    /// ([`Delivery::Arrival`]).
     head: Place,
     /// Arrival mode: how many tickets of this run were taken, wrapping as the cursor does. Unused
-    /// in order.
+    /// with in-order delivery.
     taken: usize,
     /// The ring's `ends` when this run was opened.
     ends: usize,
@@ -234,9 +236,10 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     /// Like [`wait`](Self::wait), for a consumer whose thread also works: it also returns once
     /// there is something to claim that may be the next ticket.
     ///
-    /// In order, the next ticket is usually claimed already when the consumer waits. The exception:
-    /// an attempt to claim it found its slot [held](crate::ordered::ClaimError::Full), and another
-    /// thread released the slot before [`try_next`](Self::try_next).
+    /// With in-order delivery, the next ticket is usually claimed already when the consumer waits.
+    /// The exception is a ticket whose slot was still [held](crate::ordered::ClaimError::Full) when
+    /// a worker tried to claim it, and was released by another thread before
+    /// [`try_next`](Self::try_next).
     pub fn wait_or_work(&mut self, deadline: &impl Deadline) -> bool {
         self.wait_until(deadline, || {
             let ring = self.ring.ring();
@@ -278,8 +281,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         ring.space.notify(|| !ring.is_over(ring.cursor.load(Ordering::Relaxed)));
     }
 
-    /// Opens the next run with `tickets` tickets. With `None` the run is endless until it is
-    /// [sealed](super::Ring::seal).
+    /// Opens the next [run](super#runs) with `tickets` tickets. With `None` the run is endless
+    /// until it is [sealed](super::Ring::seal).
     ///
     /// The claims of the new run see everything that was written before this call. Leases of
     /// earlier runs may still be held.
@@ -291,7 +294,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     pub fn open(&mut self, tickets: Option<usize>) -> Result<(), OpenError> {
         let ring = self.ring.ring();
         // Acquire, and before the cursor is read: a seal that is counted here is a seal of the run
-        // that ends (see the module's proof).
+        // that ends (see the proof in `super`).
         let ends = ring.ends.load(Ordering::Acquire);
         let cursor = ring.cursor.load(Ordering::Acquire);
         if cursor & CLOSED != 0 {
@@ -308,7 +311,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         ring.start.store(start, Ordering::Relaxed);
         ring.limit.store(limit, Ordering::Release);
         // Only this method changes the run number. A seal that happens concurrently applies to the
-        // new run. A run without tickets is sealed from the start (see the module's proof).
+        // new run. A run without tickets is sealed from the start (see the proof in `super`).
         let change = match tickets {
             Some(0) => to_next_run(ring.cursor.fetch_or(SEALED, Ordering::Relaxed)) & !SEALED,
             _ => to_next_run(cursor),
@@ -455,7 +458,7 @@ impl<R: Handle<Target: AnyRing>> Deref for Lease<R> {
     #[inline]
     fn deref(&self) -> &Self::Target {
         // SAFETY: while the state is `Ready`, until the release, only the lease accesses the value
-        // (see the module's proof).
+        // (see the proof in `super`).
         unsafe { &*self.ring.ring().slot(self.slot).value.read_ptr() }
     }
 }

@@ -61,7 +61,7 @@
 //!   claim while exactly 2²⁸ parts are claimed does not notice that time has passed.
 //! - The run number wraps. A worker that is suspended within a claim of [many](Worker::claim_many)
 //!   tickets while exactly four runs are opened (256 on 64-bit machines) and nothing is claimed in
-//!   them does not notice. It could claim beyond the end of the last one.
+//!   them does not notice. It could claim beyond the end of the last of these runs.
 //! - The number of seals wraps. A consumer does not notice the end of a run that was sealed while
 //!   exactly 2³² seals (2⁶⁴ on 64-bit machines) took place in it.
 //!
@@ -120,12 +120,12 @@
 //! from the limit, and acquires the writes through the cursor.
 //!
 //! A consumer that finds its slot unfinished must know whether the run has ended. Workers write the
-//! cursor all the time, so reading it would cost them a transfer of its cache line. In order, the
-//! consumer reads the cursor only when it is at the limit itself, or when `ends` has changed since
-//! the run was opened: a seal or a close sets its flag first and then increments `ends`, before it
-//! wakes the consumer. `open` reads `ends` (acquire) before the cursor. So each seal that is
-//! included in the number that `open` keeps has set its flag (release) before `open` read the
-//! cursor, and belongs to the old run. Any seal of the new run changes `ends` after that.
+//! cursor all the time, so reading it would cost them a transfer of its cache line. With in-order
+//! delivery, the consumer reads the cursor only when it is at the limit itself, or when `ends` has
+//! changed since the run was opened: a seal or a close sets its flag first and then increments
+//! `ends`, before it wakes the consumer. `open` reads `ends` (acquire) before the cursor. So each
+//! seal that is included in the number that `open` keeps has set its flag (release) before `open`
+//! read the cursor, and belongs to the old run. Any seal of the new run changes `ends` after that.
 //!
 //! *Waiting.* Workers wait for a free slot at the cursor, and the consumer waits for its next slot.
 //! Each side notifies the other after each change, by the protocol of [`crate::wait`]. A publisher
@@ -133,9 +133,9 @@
 //! does not wake workers while few slots are free; instead the consumer wakes them before it waits
 //! itself. In arrival mode, where the ticket that the consumer waits for may not even be claimed
 //! yet, a release also wakes the consumer, which then wakes the workers or claims the slot itself.
-//! In order, a consumer that also works may be the only thread that can claim the ticket it waits
-//! for, if the ticket's slot was held when the consumer last tried. So such a consumer never waits
-//! for an unclaimed ticket.
+//! With in-order delivery, a consumer that also works may be the only thread that can claim the
+//! ticket it waits for, if the ticket's slot was held when the consumer last tried. So such a
+//! consumer never waits for an unclaimed ticket.
 //!
 //! *Arrival mode.* Each slot has its own word, `claims`, from which its parts are claimed. A worker
 //! opens a free slot by moving this word from `UNOPENED` to `OPENING`, and then draws a ticket from
@@ -206,7 +206,7 @@ impl Config {
     }
 
     /// Sets how many slots must be free before a release wakes sleeping workers; the default is
-    /// half of them. Set fewer for a ring whose consumer holds many slots for a long time.
+    /// half of all slots. Set fewer for a ring whose consumer holds many slots for a long time.
     pub const fn wake_at(self, free: usize) -> Self {
         Self { wake_at: Some(free), ..self }
     }
@@ -246,12 +246,12 @@ pub struct Ring<B, W = Backoff> {
     wake_at: usize,
     /// The layout of positions in the slots. The cursor uses `cursor_shape`.
     shape: Geometry,
-    /// The layout of the cursor: the same as `shape` in order; in arrival mode the cursor only
-    /// counts tickets.
+    /// The layout of the cursor: the same as `shape` with in-order delivery; in arrival mode the
+    /// cursor only counts tickets.
     cursor_shape: Geometry,
-    /// The consumer waits here.
+    /// Where the consumer waits for finished slots.
     items: W,
-    /// Workers wait here.
+    /// Where workers wait for free slots.
     space: W,
     slots: B,
 }
@@ -301,8 +301,7 @@ impl<T, const N: usize, W: Wait> Ring<[Slot<T>; N], W> {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
-    /// Creates a ring over these slots, one per ticket in the window. Its sides wait by
-    /// [`Backoff`].
+    /// Creates a ring over these slots. Its sides wait by [`Backoff`].
     ///
     /// # Panics
     ///
@@ -362,8 +361,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         }
     }
 
-    /// Ends the run: no new tickets can be claimed. A ticket of which some parts are claimed can
-    /// still be finished.
+    /// Ends the [run](self#runs): no new tickets can be claimed. A ticket of which some parts are
+    /// claimed can still be finished.
     ///
     /// Returns at once. Workers get [`ClaimError::Ended`]; the consumer gets what was claimed, and
     /// then [`NextError::Ended`]. A run that has already ended stays as it is. A thread that gets
@@ -412,8 +411,8 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.shape.parts
     }
 
-    /// Returns how many tickets of this run have been begun. Unless the run has ended, the number
-    /// may be out of date at once.
+    /// Returns how many tickets of this [run](self#runs) have been claimed, in whole or in part.
+    /// Unless the run has ended, the number may be out of date at once.
     pub fn claimed(&self) -> usize {
         let cursor = self.cursor.load(Ordering::Relaxed);
         self.tickets_before(if self.cursor_shape.part(cursor) > 0 {
@@ -479,8 +478,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         let free = slot.state.load(Ordering::Relaxed);
         let status = if failed { Status::Failed } else { Status::Ready };
         slot.state.store(free | status as usize, Ordering::Release);
-        // In order, only the awaited slot can end the consumer's sleep, and the thread that
-        // finishes the last part of that slot notifies here. In arrival mode any slot can end it.
+        // With in-order delivery, only the awaited slot can end the consumer's sleep, and the
+        // thread that finishes the last part of that slot notifies here. In arrival mode any slot
+        // can end it.
         self.items.notify(|| self.delivery == Delivery::Arrival || self.awaited.load(Ordering::Relaxed) == index);
     }
 

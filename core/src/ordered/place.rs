@@ -1,4 +1,4 @@
-//! The place of a ticket: its slot, and the words that the slot's state can be while it has the
+//! The place of a ticket: its slot, and the values of the slot's state word while the slot has the
 //! ticket.
 
 use super::slot::{Status, state};

@@ -5,16 +5,16 @@
 //! ```
 //!
 //! The part counts up to `parts` and carries into the slot, which counts up to `depth` and carries
-//! into the lap. Neither has to be a power of two, and counting needs no division. The lap may
-//! wrap, since positions are only compared for equality.
+//! into the lap. Neither `parts` nor `depth` has to be a power of two, and counting needs no
+//! division. The lap may wrap, since positions are only compared for equality.
 //!
 //! This word is the only one that workers compete for. Because the flags are in it, every claim
 //! comes either before or after a seal. Because the run number is in it (a few bits that change
 //! when a run is opened), a claim that was begun in one run does not succeed in another.
 
-/// The run gets no new tickets.
+/// Flag: the run gets no new tickets.
 pub(super) const SEALED: usize = 1;
-/// The ring is closed.
+/// Flag: the ring is closed.
 pub(super) const CLOSED: usize = 2;
 /// The number of bits of the run number, which distinguishes a run from those before and after it.
 /// The loom models use a single bit, so that they see run numbers repeat.

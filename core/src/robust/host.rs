@@ -13,7 +13,7 @@ use crate::wait::{Deadline, Wait};
 /// The state in which the host finds a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// Some parts are not finished.
+    /// Some [parts](super::Shape::parts) of the slot are not finished.
     Pending,
     /// All parts were published.
     Ready,
@@ -25,12 +25,12 @@ pub enum Look {
     Corrupt,
 }
 
-/// The action for a part whose owner has ended.
+/// The action for a part whose worker has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// Another worker can claim it.
+    /// Another worker can claim the part.
     Redo,
-    /// It counts as failed.
+    /// The part counts as failed.
     Fail,
 }
 
@@ -169,8 +169,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         self.set_hint(|_| ticket);
     }
 
-    /// Changes the hint and increments its generation number, so that no worker that read the hint
-    /// before can move it.
+    /// Changes the hint (the ticket from which workers look for free parts) and increments its
+    /// generation number, so that no worker that read the hint before can move it.
     fn set_hint(&self, change: impl Fn(u64) -> u64) {
         let mut hint = self.words[HINT].load(Ordering::Relaxed);
         loop {
@@ -240,8 +240,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     }
 }
 
-/// A guard that sets the hint back and wakes both sides at the end of a recovery, also if a closure
-/// of the caller panics.
+/// A guard that sets the hint (the ticket from which workers look for free parts) back and wakes
+/// both sides at the end of a recovery, also if a closure of the caller panics.
 struct Freed<'r, M: Deref<Target = [Word]>, W: Wait> {
     ring: &'r Ring<M, W>,
     /// The lowest ticket with a part that was freed.

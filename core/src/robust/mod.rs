@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The ring is a slice of 64-bit [words](Word), without pointers: all words zero is a new ring, and
-//! each process makes its own [`Ring`] over the same words. It holds only the protocol. The
+//! each process makes its own [`Ring`] over the same words. The ring holds only the protocol. The
 //! contents of the slots are stored elsewhere, and a [`Claim`] says which slot and which parts of
 //! it may be written.
 //!
@@ -44,9 +44,10 @@
 //! - A part has at most one owner, and the part's word names the owner. A part is claimed only
 //!   while the host has assigned its slot.
 //! - The host never depends on where a worker stopped. If a word is impossible for its ticket, the
-//!   result is [`Look::Corrupt`]. A faulty worker that overwrites the hint, the flags, the waiters,
-//!   or a word with a plausible value can stall or close the ring, so the host should wait with a
-//!   deadline. It cannot make an operation panic or loop.
+//!   result is [`Look::Corrupt`]. A faulty worker can stall or close the ring by overwriting the
+//!   hint (the ticket from which workers look for work), the flags, the waiters, or a word with a
+//!   plausible value, so the host should wait with a deadline. Such a worker cannot make an
+//!   operation panic or loop.
 //! - No operation allocates or takes a lock. Claiming is lock-free.
 //! - Tickets are numbered below 2⁴⁸ and never start again; a ring has at most 4,096 workers at a
 //!   time.
@@ -83,16 +84,16 @@
 //!
 //! *Finding work in order.* `hint` is a ticket; no ticket before it has a free part. A worker looks
 //! from there, ticket by ticket, and stops where a word names an earlier ticket or is idle, since
-//! the host has not assigned this one. The worker then moves the hint past tickets without a free
-//! part, by compare-and-swap. If another thread has changed the hint, the worker leaves it: a hint
-//! that is too low costs time, but is not wrong. The invariant (no ticket before the hint has a
-//! free part) holds, because:
+//! the host has not assigned the ticket that the worker looks for. The worker then moves the hint
+//! past tickets without a free part, by compare-and-swap. If another thread has changed the hint,
+//! the worker leaves it: a hint that is too low costs time, but is not wrong. The invariant (no
+//! ticket before the hint has a free part) holds, because:
 //!
 //! - A: a ticket is assigned before any worker can pass it, because workers stop at it until then.
 //!   A worker may look while the host assigns the parts one by one, and claim some of them; it
 //!   passes the ticket only if it saw that none of the others is still to be assigned.
 //! - A slot whose word names a later ticket: the host takes tickets in order, so all tickets up to
-//!   the one that this slot had before are done, and the worker goes on after them.
+//!   the slot's previous ticket are done, and the worker goes on after them.
 //! - D makes a part free that the hint may have passed. The host changes the word first, and then
 //!   sets the hint back, with the next generation number. A worker that read the hint before fails
 //!   to move it, as the generation differs; one that reads it later (acquire, while the host
@@ -137,7 +138,7 @@ pub type Word = AtomicU64;
 
 /// The distance in words between words that different threads write, such as two control words or
 /// two slots. It is 128 bytes, so that no two of them share a cache line or a pair of lines, if the
-/// first word is aligned to that.
+/// first word is aligned to 128 bytes.
 const LINE: usize = 16;
 /// The index of the word with the hint: a generation number above a ticket.
 const HINT: usize = 0;
@@ -195,9 +196,9 @@ pub struct Ring<M, W> {
     words: M,
     shape: Shape,
     delivery: Delivery,
-    /// The host waits here.
+    /// Where the host waits for finished slots.
     items: W,
-    /// Workers wait here.
+    /// Where workers wait for free parts.
     space: W,
 }
 

@@ -21,7 +21,7 @@ struct Spot {
 
 /// The result of trying to claim parts of a ticket.
 enum Found {
-    /// Some parts were claimed. The flag says whether no other part of the ticket is free or about
+    /// Some parts were claimed. The `bool` is true if no other part of the ticket is free or about
     /// to be assigned.
     Claimed(Spot, bool),
     /// All parts have owners, or the host has assigned the slot to this later ticket.
@@ -94,8 +94,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
                     self.pass(hint, position + u64::from(all));
                     return Some(spot);
                 }
-                // The host takes tickets in order. When it assigns a slot, all tickets up to the
-                // slot's previous one are done.
+                // The host takes tickets in order. When the host assigns a slot, all tickets up to
+                // the slot's previous ticket are done.
                 Found::Taken(_) if position == POSITION => return None,
                 Found::Taken(ticket) => position = (position + 1).max((ticket + 1).saturating_sub(depth)),
                 Found::NotYet => {
@@ -106,7 +106,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         }
     }
 
-    /// Moves the hint on to a ticket, unless it has changed.
+    /// Moves the hint (the ticket from which workers look for free parts) from `hint` on to `to`,
+    /// unless another thread has changed it.
     #[inline]
     fn pass(&self, hint: u64, to: u64) {
         let new = hint & !POSITION | to.min(POSITION);
@@ -181,7 +182,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     }
 }
 
-/// The right to write some parts of a slot, which its holder must then publish.
+/// The right to write some [parts](super::Shape::parts) of a slot, which its holder must then
+/// publish.
 ///
 /// If a claim is dropped without [`publish`](Self::publish), its parts count as failed. If its
 /// process vanishes, they stay claimed until the host [recovers](Ring::recover) them.

@@ -1,4 +1,5 @@
-//! What the producer has claimed and not published yet: [`Claim`] and [`ClaimChunk`].
+//! What the producer has claimed and not published yet: [`Claim`] and [`ClaimChunk`]. The safety
+//! comments refer to the invariants I1 to I5 in the documentation of [`super`].
 
 use core::fmt;
 use core::marker::PhantomData;

@@ -1,4 +1,5 @@
-//! The consumer: the side that reads.
+//! The consumer: the side that reads. The comments refer to the invariants I1 to I5 in the
+//! documentation of [`super`].
 
 use core::fmt;
 
@@ -42,8 +43,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         if !ring.take(CONSUMER_TAKEN) {
             return None;
         }
-        // The position has not moved since the ring was started, and `take` has acquired that
-        // store.
+        // The position has not moved since the ring was started, and `take` has acquired the store
+        // that set it.
         let cursor = Cursor::new(ring.head.load(Ordering::Relaxed), ring.capacity());
         let pace = Pace::new(cursor.ticket(), cursor.capacity());
         Some(Self { handle, cursor, pace, _alone: CachePadded::new(()) })
@@ -191,7 +192,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     #[cold]
     fn wait(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, NextError> {
         let Self { handle, cursor, pace, .. } = self;
-        // Chunks move few cache lines without pausing.
+        // Chunks move few cache lines even without a pause.
         if max == 1 {
             pace.pause(cursor.ticket());
         }
@@ -210,11 +211,11 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         let head = self.cursor.advance(n);
         let capacity = self.cursor.capacity();
         let ring = ring(&self.handle);
-        // By I3 of the module's proof, the consumer's accesses to the values come before this
+        // By I3 of the proof in `super`, the consumer's accesses to the values come before this
         // store.
         ring.head.store(head, Ordering::Release);
-        // The producer can sleep only while the ring is full ("No lost wake-up" in the module's
-        // proof).
+        // The producer can sleep only while the ring is full ("No lost wake-up" in the proof in
+        // `super`).
         ring.space.notify(|| ring.tail.load(Ordering::Relaxed).wrapping_sub(first) == capacity);
     }
 }

@@ -1,4 +1,5 @@
-//! A side's private position: which item is next, in which slot, and how far the side may go.
+//! The private position of one side (producer or consumer): which item is next, in which slot, and
+//! how far the side may go.
 
 use core::ops::Range;
 
@@ -6,11 +7,11 @@ use core::ops::Range;
 #[derive(Debug)]
 pub(super) struct Cursor {
     /// The number of this side's next item. Any value, wrapping. It is equal to the position that
-    /// the side shares with the other one.
+    /// the side shares with the other side.
     number: usize,
     /// The number of the item in slot 0 of this lap, `0 .. capacity` behind `number`. The slot is
-    /// computed as a difference, which saves storing it for each item; a store more matters while
-    /// the stores to a slot wait for its cache line.
+    /// computed as a difference, which saves storing it for each item. One more store per item
+    /// takes time while the stores to a slot wait for its cache line.
     lap: usize,
     /// The first number that this side cannot use yet, `0 ..= capacity` ahead of `number`. May be
     /// out of date: the other side may have advanced.

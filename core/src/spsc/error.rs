@@ -1,4 +1,4 @@
-//! The errors of the two sides: why there is no slot or no item.
+//! The errors of the producer and the consumer: why there is no slot or no item.
 
 use core::error::Error;
 use core::fmt;

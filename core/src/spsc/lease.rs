@@ -1,4 +1,5 @@
-//! What the consumer has leased and not released yet: [`Lease`] and [`LeaseChunk`].
+//! What the consumer has leased and not released yet: [`Lease`] and [`LeaseChunk`]. The safety
+//! comments refer to the invariants I1 to I5 in the documentation of [`super`].
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -93,7 +94,7 @@ impl<R: Handle<Target: AnyRing>> fmt::Debug for Lease<'_, R> {
 #[must_use = "dropping a chunk releases its items unread"]
 pub struct LeaseChunk<'a, R: Handle<Target: AnyRing>> {
     consumer: &'a mut Consumer<R>,
-    /// The number of items to release on drop, in `0 ..= available`.
+    /// The number of items to release on drop, at most the cursor's `available`.
     len: usize,
     /// Makes the chunk `Send` and `Sync`; see the same field of [`Lease`].
     items: PhantomData<&'a mut [Item<R>]>,

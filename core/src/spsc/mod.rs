@@ -35,7 +35,7 @@
 //!
 //! # Waiting
 //!
-//! Each side remembers the position of the other one, and reads it again only when it has used up
+//! Each side remembers the position of the other side, and reads it again only when it has used up
 //! the items or slots that it knows of. So in a stream of items, few cache lines move between the
 //! two. A side that waits for single items in such a stream also pauses when it has caught up, for
 //! up to a microsecond or two, so that it finds many items at once afterwards. A side that waits
@@ -91,8 +91,9 @@
 //!
 //! **Restart**: each side sets its GONE bit by `fetch_or` (AcqRel) when it is dropped. The side
 //! that finds the other's bit set comes after everything the other side did. As a dropped side
-//! cannot be taken, it has exclusive access to the ring. It resets the positions and then clears
-//! `state` (Release), which the next `fetch_or` (Acquire) that takes a side sees.
+//! cannot be taken, the side that came second has exclusive access to the ring. It resets the
+//! positions and then clears `state` (Release), which the next `fetch_or` (Acquire) that takes a
+//! side sees.
 //!
 //! **No lost wake-up**: see [`wait`](crate::wait) for the event count. Both sides' conditions
 //! change only by a store of a position or of a bit in `state`, and `notify` follows each of these

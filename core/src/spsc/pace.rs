@@ -1,8 +1,9 @@
-//! How long a side that has caught up pauses before it looks at the other one's position again.
+//! How long a side (producer or consumer) that has caught up with the other side pauses before it
+//! reads the other side's position again.
 
 use crate::sync::spin_hint;
 
-/// The state from which a side decides how long to pause when it has caught up with the other one.
+/// The state from which a side decides how long to pause when it has caught up with the other side.
 ///
 /// Reading the other side's position takes its cache line, which the other side must fetch back
 /// before its next write. In a stream of items that take nanoseconds each, a side that looks again
@@ -28,7 +29,7 @@ impl Pace {
         Self { caught_up: number, spins: 0, longest: (capacity / 16).min(64) }
     }
 
-    /// Records that the side has caught up with the other one at item `number`, and pauses in a
+    /// Records that the side has caught up with the other side at item `number`, and pauses in a
     /// stream.
     pub(super) fn pause(&mut self, number: usize) {
         let stream = number.wrapping_sub(self.caught_up) >= Self::STREAM;

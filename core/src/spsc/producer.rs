@@ -1,4 +1,5 @@
-//! The producer: the side that writes.
+//! The producer: the side that writes. The comments refer to the invariants I1 to I5 in the
+//! documentation of [`super`].
 
 use core::fmt;
 
@@ -42,8 +43,8 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         if !ring.take(PRODUCER_TAKEN) {
             return None;
         }
-        // The position has not moved since the ring was started, and `take` has acquired that
-        // store.
+        // The position has not moved since the ring was started, and `take` has acquired the store
+        // that set it.
         let cursor = Cursor::new(ring.tail.load(Ordering::Relaxed), ring.capacity());
         let pace = Pace::new(cursor.ticket(), cursor.capacity());
         Some(Self { handle, cursor, pace, _alone: CachePadded::new(()) })
@@ -200,7 +201,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
     #[cold]
     fn wait(&mut self, max: usize, deadline: &impl Deadline) -> Result<usize, ClaimError> {
         let Self { handle, cursor, pace, .. } = self;
-        // Chunks move few cache lines without pausing.
+        // Chunks move few cache lines even without a pause.
         if max == 1 {
             pace.pause(cursor.ticket());
         }
@@ -218,11 +219,11 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
         let first = self.cursor.ticket();
         let tail = self.cursor.advance(n);
         let ring = ring(&self.handle);
-        // By I3 of the module's proof, the producer's accesses to the values come before this
+        // By I3 of the proof in `super`, the producer's accesses to the values come before this
         // store.
         ring.tail.store(tail, Ordering::Release);
-        // The consumer can sleep only while the ring is empty ("No lost wake-up" in the module's
-        // proof).
+        // The consumer can sleep only while the ring is empty ("No lost wake-up" in the proof in
+        // `super`).
         ring.items.notify(|| ring.head.load(Ordering::Relaxed) == first);
     }
 }

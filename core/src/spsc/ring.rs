@@ -10,15 +10,15 @@ use crate::storage::Storage;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, const_unless_modelled};
 use crate::wait::{Backoff, Wait};
 
-/// The producer was taken.
+/// Bit of `state`: the producer was taken.
 pub(super) const PRODUCER_TAKEN: u32 = 1;
-/// The producer was dropped: `tail` is final.
+/// Bit of `state`: the producer was dropped, so `tail` is final.
 pub(super) const PRODUCER_GONE: u32 = 1 << 1;
-/// The consumer was taken.
+/// Bit of `state`: the consumer was taken.
 pub(super) const CONSUMER_TAKEN: u32 = 1 << 2;
-/// The consumer was dropped.
+/// Bit of `state`: the consumer was dropped.
 pub(super) const CONSUMER_GONE: u32 = 1 << 3;
-/// [`Ring::close`] was called.
+/// Bit of `state`: [`Ring::close`] was called.
 pub(super) const CLOSED: u32 = 1 << 4;
 
 /// A place for one item.
@@ -31,8 +31,8 @@ pub struct Slot<T>(UnsafeCell<T>);
 /// shared::<slotline_core::spsc::Slot<std::rc::Rc<u8>>>();
 /// ```
 // SAFETY: a shared slot gives access to its value only through a ring, which gives it to one thread
-// at a time (I2, I3 of the module's proof). This only sends the value between threads, so `T: Send`
-// is enough.
+// at a time (I2, I3 of the proof in `super`). This only sends the value between threads, so `T:
+// Send` is enough.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
@@ -74,7 +74,8 @@ pub struct Ring<B, W = Backoff> {
     pub(super) items: CachePadded<W>,
     /// Where the producer waits for space.
     pub(super) space: CachePadded<W>,
-    /// The slots. They share no cache line with the fields above, all of which fill theirs.
+    /// The slots. They share no cache line with the fields above, each of which fills whole cache
+    /// lines.
     storage: B,
     /// Represents the slots' values where loom checks for races, as slices cannot consist of loom's
     /// cells.
@@ -177,7 +178,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Takes the side whose bit is `taken`. Returns `false` if that side was taken before.
     pub(super) fn take(&self, taken: u32) -> bool {
         assert!(self.capacity() > 0, "a ring needs at least one slot");
-        // A ring of zero-sized slots can have more of them.
+        // Only zero-sized slots can be more than `isize::MAX`.
         assert!(isize::try_from(self.capacity()).is_ok(), "a ring has at most isize::MAX slots");
         self.state.fetch_or(taken, Ordering::Acquire) & taken == 0
     }
@@ -185,7 +186,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Marks the side whose bit is `gone` as dropped; `other` is the bit of the other side.
     pub(super) fn leave(&self, gone: u32, other: u32) {
         if self.state.fetch_or(gone, Ordering::AcqRel) & other != 0 {
-            // See "Restart" in the module's proof.
+            // See "Restart" in the proof in `super`.
             self.restart();
         } else {
             self.items.notify(|| true);
@@ -252,8 +253,8 @@ mod sealed {
     impl<B, W> Sealed for super::Ring<B, W> {}
 }
 
-/// Every [`Ring`], with any storage and any way of waiting. With this trait, a side has to name
-/// only its [`Handle`].
+/// Every [`Ring`], with any storage and any way of waiting. With this trait, the type of a side
+/// needs only one parameter, its [`Handle`].
 pub trait AnyRing: sealed::Sealed {
     /// The type of a slot's value.
     type Item;

@@ -5,8 +5,8 @@
 //! nothing. Three build configurations replace them with [watched](self::watched) ones, whose
 //! operations can be intercepted:
 //!
-//! - `--cfg loom`: loom's atomics, so that the models in `tests/` explore their interleavings, and
-//!   each mutant weakens one ordering;
+//! - `--cfg loom`: loom's atomics, so that the models in `tests/` explore their interleavings, also
+//!   with one ordering weakened at a time (`mutants`);
 //! - `--cfg shuttle`: shuttle's atomics, for random schedules of whole loaders;
 //! - `--cfg delays`: those of `core`, with a random delay before each operation.
 

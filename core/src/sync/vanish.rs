@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 loom::thread_local! {
     /// The number of operations that this thread still executes before it vanishes; `None` if it
-    /// does not.
+    /// does not vanish.
     static LEFT: Cell<Option<usize>> = Cell::new(None);
     static VANISHED: Cell<bool> = Cell::new(false);
 }
@@ -16,7 +16,7 @@ loom::thread_local! {
 struct Vanished;
 
 /// Runs `worker` on this thread, until it has executed this many operations. Returns whether it
-/// vanished. Destructors run while it unwinds; those of claims do nothing.
+/// vanished. Destructors run while the thread unwinds, but the destructors of claims do nothing.
 pub fn vanish_after(operations: usize, worker: impl FnOnce()) -> bool {
     LEFT.with(|left| left.set(Some(operations)));
     let outcome = catch_unwind(AssertUnwindSafe(worker));
@@ -33,7 +33,7 @@ pub fn has_vanished() -> bool {
     VANISHED.with(Cell::get)
 }
 
-/// Counts an operation, and unwinds the thread if it is the one to vanish at.
+/// Counts an operation, and unwinds the thread if it is to vanish at this operation.
 pub(super) fn step() {
     LEFT.with(|left| match left.get() {
         None => {}

@@ -11,7 +11,8 @@ use slotline_cuda_fake::Fake;
 
 use crate::gpu::Gpu;
 
-/// The number of samples in a batch, in all checks and measurements for which it does not matter.
+/// The number of samples in a batch, in all checks and measurements whose results do not depend on
+/// it.
 pub(crate) const ROWS: usize = 64;
 
 /// The device and the sizes of the checks and measurements.
@@ -43,7 +44,7 @@ impl Bench {
     }
 }
 
-/// The amount of work.
+/// The amounts of work of the checks and measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Scale {
     /// The number of worker threads.

@@ -223,18 +223,21 @@ impl Fake {
         (self.controls().fail)(u64::MAX, 0, false);
     }
 
-    /// Disables these gates of the overlap protocol, and enables all others.
+    /// Disables these gates of the overlap protocol (the waits and records that keep copies and
+    /// kernels apart), and enables all others.
     pub fn skip(&self, gates: &[Skip]) {
         (self.controls().skip)(gates.iter().fold(0, |all, &gate| all | gate as u32));
     }
 
     /// Sets whether streams are held. While they are held, no stream makes a step: queries of
-    /// pending work return "not ready", and calls that would wait for pending work fail with 702.
+    /// pending work return "not ready", and calls that would wait for pending work fail with 702
+    /// (`CUDA_ERROR_LAUNCH_TIMEOUT`).
     pub fn hold(&self, held: bool) {
         (self.controls().hold)(held);
     }
 
-    /// Makes `steps` steps, or fewer if no stream can make one. Returns the number of steps made.
+    /// Makes streams do `steps` steps of their work, or fewer if no stream has work that it can do.
+    /// Returns the number of steps made.
     pub fn advance(&self, steps: u64) -> u64 {
         (self.controls().advance)(steps)
     }

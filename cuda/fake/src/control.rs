@@ -121,7 +121,8 @@ pub struct Live {
     pub host_alloc_bytes: usize,
 }
 
-/// A gate of the overlap protocol that the driver can disable by returning wrong answers.
+/// A gate of the overlap protocol: a wait or a record that keeps copies and kernels apart. The fake
+/// driver can disable it by returning wrong answers.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
@@ -139,7 +140,8 @@ pub enum Skip {
 /// The host function of a kernel. Its arguments are the user's pointer, the addresses of the
 /// parameters and their number, the grid, and the block.
 pub(crate) type HostKernel = extern "C" fn(*mut c_void, *const *mut c_void, usize, *const u32, *const u32);
-/// Receives one line of text.
+/// A function that receives one line of text: a pointer of the caller, and the text's address and
+/// length.
 pub(crate) type Sink = extern "C" fn(*mut c_void, *const u8, usize);
 
 /// A number that the driver reports.

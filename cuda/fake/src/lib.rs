@@ -26,10 +26,10 @@
 //! Contexts, streams, events, memory and modules are checked as a real driver checks them, with the
 //! same error codes. Misuse that a real driver accepts is recorded as a violation. Where drivers
 //! differ or the documentation is silent, the fake driver is strict. An invalid handle or memory
-//! that is not mapped is refused (400 or 1), where a real driver may crash the process. Which calls
-//! need a current context (201) depends on [`Options::driver_version`]. Each device has only its
-//! primary context. The code of kernels is not run: [`Fake::kernel`] registers a host function to
-//! run instead.
+//! that is not mapped is refused (with code 400 or 1), where a real driver may crash the process.
+//! Which calls need a current context (and return 201 without one) depends on
+//! [`Options::driver_version`]. Each device has only its primary context. The code of kernels is
+//! not run: [`Fake::kernel`] registers a host function to run instead.
 //!
 //! Many of these rules were compared with a real driver (580.159.04, CUDA 13.0) on an H200, on 26
 //! November 2026. It confirmed these rules:

@@ -28,7 +28,7 @@ fn data_is_the_batchs_memory() -> Result<(), BoxError> {
         let expected = [rows.as_slice().as_ptr().addr(), labels.as_slice().as_ptr().addr()];
         let made: [TensorData; 2] = tensors(batch, &Device::flex())?.into_array()?;
         assert_eq!(made.each_ref().map(|data| data.bytes().as_ptr().addr()), expected);
-        // The same is true after it was a tensor of the backend Flex.
+        // Tensors of the backend Flex use the same memory, too.
         let [rows, labels] = made;
         let rows = Tensor::<2>::from_data(rows, &Device::flex());
         let labels = Tensor::<1, Int>::from_data(labels, (&Device::flex(), DType::I64));
@@ -42,7 +42,8 @@ fn data_is_the_batchs_memory() -> Result<(), BoxError> {
 fn a_batch_is_kept_until_the_last_view_is_dropped() -> Result<(), BoxError> {
     let device = Device::flex();
     let mut loader = Loader::builder(numbers(40)).batch_size(2).num_workers(1).hold(2).build()?;
-    // While a view exists, the loader uses all of its memory many times, but not that of the view.
+    // While a tensor uses the memory of a batch, the loader reuses its other memory many times, but
+    // not this batch's.
     let [rows, labels] = tensors(loader.epoch()?.next().expect("a batch")?, &device)?.into_array()?;
     let view = Tensor::<2>::from_data(rows, &device).narrow(0, 1, 1);
     drop(labels);
@@ -50,7 +51,7 @@ fn a_batch_is_kept_until_the_last_view_is_dropped() -> Result<(), BoxError> {
         loader.epoch()?.try_for_each(|batch| batch.map(drop))?;
     }
     assert_eq!(view.into_data().try_to_vec::<f32>()?, [1.0; 3]);
-    // After views are dropped, the loader needs no memory for more batches than at first.
+    // After such tensors are dropped, the loader needs no memory for more batches than at first.
     for _ in 0..3 {
         for batch in loader.epoch()? {
             let [rows, _] = tensors(batch?, &device)?.into_array()?;

@@ -1,4 +1,4 @@
-//! A collate function with which workers make tensors.
+//! A function, for a loader's option `collate`, with which workers make tensors.
 
 use std::mem::take;
 
@@ -18,7 +18,7 @@ use crate::{Error, Tensors};
 /// batches.
 ///
 /// A worker copies each sample into the memory of the tensors. A sample that cannot be decoded, or
-/// that has other fields than the first one of its batch, is a bad sample
+/// that has other fields than the first sample of its batch, is a bad sample
 /// ([`OnError`](slotline::loader::OnError)). For the limits of collate functions see
 /// [`Builder::collate`](slotline::loader::Builder::collate).
 ///

@@ -10,7 +10,8 @@ use slotline::sample::{Lazy, Packed, PaddedToLongest, PaddedToMax};
 use slotline::{BoxError, Dataset, Loader, Sample};
 use slotline_candle::{Error, Tensors, collate, tensors};
 
-/// Loads a dataset as one batch with both functions, and checks that the results agree.
+/// Loads a dataset as one batch with `tensors` and with `collate`, and checks that the results
+/// agree.
 fn both<D: Dataset>(make: impl Fn() -> D) -> Result<Tensors<Tensor>, BoxError> {
     let len = make().len();
     let mut loader = Loader::builder(make()).batch_size(len).build()?;
@@ -143,7 +144,7 @@ fn a_single_sample_has_the_shape_of_its_fields() -> Result<(), BoxError> {
 
 #[test]
 fn what_a_stack_leaves_out_collate_leaves_out() -> Result<(), BoxError> {
-    // The first sample of a batch is a bad one, too.
+    // The bad samples include the first one of a batch.
     let pictures = || {
         from_fn(20, |index, _| {
             let picture = Lazy::new([2], move |row: &mut [f32]| {

@@ -48,7 +48,8 @@ fn bad_samples_are_left_out() -> Result<(), BoxError> {
 #[test]
 fn a_batch_is_kept_until_the_last_view_is_dropped() -> Result<(), BoxError> {
     let mut loader = Loader::builder(numbers(40)).batch_size(2).num_workers(1).hold(2).build()?;
-    // While a view exists, the loader uses all of its memory many times, but not that of the view.
+    // While a tensor uses the memory of a batch, the loader reuses its other memory many times, but
+    // not this batch's.
     let [rows, labels] = tensors(loader.epoch()?.next().expect("a batch")?)?.into_array()?;
     let view = rows.get(1);
     drop((rows, labels));
@@ -57,7 +58,7 @@ fn a_batch_is_kept_until_the_last_view_is_dropped() -> Result<(), BoxError> {
     }
     assert_eq!(Vec::<f32>::try_from(&view)?, [1.0; 3]);
     drop(view);
-    // After views are dropped, the loader needs no memory for more batches than at first.
+    // After such tensors are dropped, the loader needs no memory for more batches than at first.
     for _ in 0..3 {
         for batch in loader.epoch()? {
             let [rows, _] = tensors(batch?)?.into_array()?;

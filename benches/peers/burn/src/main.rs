@@ -16,7 +16,7 @@ use slotline_benches::workload::{Plan, Source, Visit, visit};
 /// The version of burn-core in Cargo.toml.
 const VERSION: &str = "0.22.1";
 
-/// A source as a dataset and as a batcher.
+/// The source of a workload as burn's dataset and batcher.
 #[derive(Clone)]
 struct Items<S>(S);
 

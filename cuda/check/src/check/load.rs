@@ -96,8 +96,8 @@ fn feed(bench: &Bench, streams: &[&Training<'_>], slots: usize, workers: usize, 
     Ok(batches)
 }
 
-/// Samples whose batches have the second batch size of the bench, with labels. The last batch is
-/// not full.
+/// Returns images with labels, whose batches have the second of the sizes in `Scale::batches`. The
+/// last batch is not full.
 fn images(bench: &Bench) -> impl Dataset + use<> {
     let bytes = bench.scale.batches.get(1).map_or(1024, |bytes| bytes / ROWS);
     from_fn(bench.scale.checked * ROWS - ROWS / 2, move |i, _| Ok((vec![i as u8 ^ (i >> 8) as u8; bytes], i as i64)))

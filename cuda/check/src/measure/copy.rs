@@ -94,8 +94,8 @@ impl<'a> Link<'a> {
                     self.begin.record(&self.training.seen)?;
                 }
                 let from = &source[copy % places * bytes..][..bytes];
-                // SAFETY: both live until the stream has reached this point, which `synchronize`
-                // below waits for.
+                // SAFETY: `from` and `self.to` live until the stream has reached this point, which
+                // `synchronize` below waits for.
                 unsafe { self.training.copy(from, &self.to) }?;
             }
             Ok(self.end.record(&self.training.seen)?)

@@ -40,7 +40,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Feed>> {
     let scale = &bench.scale;
     let most = scale.batches.iter().copied().max().unwrap_or_default();
     let link = Link::new(bench, &training, most)?;
-    // As many batches as a loader has, so that as little of the memory is in the CPU's caches.
+    // The memory has as many batches as a loader's, so that as little of it is in the CPU's caches.
     let source = Pinned::registered(&bench.gpu.device, 8 * most)?;
     let mut figures = Vec::new();
     for &batch_bytes in &scale.batches {

@@ -115,7 +115,8 @@ impl Watch {
         self.waited(training)
     }
 
-    /// Returns that fraction for the same steps without a loader.
+    /// Returns the fraction of the time in which the stream runs no step, for the same steps
+    /// without a loader.
     fn floor(&self, training: &Training<'_>, step: Duration) -> Result<f64> {
         self.0.iter().try_for_each(|events| take(training, events, step))?;
         self.waited(training)

@@ -1,5 +1,5 @@
-//! The error codes of CUDA 13.0, with the names and descriptions that a real driver gives
-//! (580.159).
+//! The error codes of CUDA 13.0, with the names and descriptions that a real driver of version
+//! 580.159 gives.
 
 use std::ffi::CStr;
 

@@ -1,5 +1,5 @@
-//! Modules and kernels. Their parameters are those declared in the PTX, host functions run in place
-//! of device code, and the memory that kernels read is checked.
+//! Modules and kernels. A kernel's parameters are those that its PTX declares. Host functions run
+//! in place of device code, and the memory that kernels read is checked.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;

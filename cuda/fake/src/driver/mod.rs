@@ -1,6 +1,6 @@
 //! The state of the driver, behind one lock. Work progresses only in steps, and only driver calls
-//! (and the ticker, if enabled) make steps. So the schedule is determined by the seed and the
-//! program's calls.
+//! (and the ticker, a thread, if it is enabled) make steps. So the schedule is determined by the
+//! seed and the program's calls.
 
 mod code;
 mod controls;
@@ -25,12 +25,12 @@ use code::Outcome;
 /// dereferenced.
 type Handle = usize;
 
-/// The handle of device 0's primary context. The handles of the other devices follow with a
-/// difference of this number.
+/// The handle of device 0's primary context, and the difference between the handles of consecutive
+/// devices.
 const FIRST_CONTEXT: Handle = 0xc0_0000;
 const CONTEXTS: Handle = 0x100;
 /// The version from which on some calls need no current context. It is not known which version was
-/// the first; `cuda.h` specifies that these calls return 201.
+/// the first; `cuda.h` specifies that these calls return 201 (`CUDA_ERROR_INVALID_CONTEXT`).
 const NEEDS_NO_CONTEXT: i32 = 13_000;
 /// The maximum number of violations that are kept.
 const MAX_VIOLATIONS: usize = 1000;
@@ -38,7 +38,7 @@ const MAX_VIOLATIONS: usize = 1000;
 pub(crate) struct Driver {
     options: Options,
     random: Random,
-    /// The number from which the stream is derived that currently makes most of the steps.
+    /// A number that determines which stream currently makes most of the steps.
     ahead: u32,
     /// The number of the last reset. A ticker that was started before it exits.
     round: u64,

@@ -14,7 +14,7 @@ pub(super) struct Stream {
     device: usize,
     name: String,
     kind: Kind,
-    /// Whether its handle was destroyed. Work that is already in the queue is still done.
+    /// Whether the stream's handle was destroyed. Work that is already in the queue is still done.
     destroyed: bool,
     /// Whether a copy to the device was ever enqueued.
     carries_copies: bool,
@@ -36,7 +36,7 @@ pub(super) struct Job {
     /// The position in the order in which the jobs of all streams were enqueued, from 1.
     number: u64,
     stream: String,
-    /// The number of its stream's turns that pass before it starts.
+    /// The number of turns of the job's stream that pass before the job starts.
     late: u32,
     started: bool,
     work: Work,
@@ -327,7 +327,7 @@ impl Driver {
             Work::Wait(_) => true,
             Work::Kernel(run) => self.run_kernel(run, place, first),
             Work::Free(start, _) => {
-                // If it fails, a violation was recorded; no caller waits for the result.
+                // If freeing fails, a violation was recorded; no caller waits for the result.
                 let _ = self.free_now(*start);
                 true
             }
