@@ -724,7 +724,7 @@ fn a_command_that_never_works_is_a_timeout() {
             assert!(begun.elapsed() < Duration::from_secs(10));
         };
     }
-    // The second program closes its socket.
+    // The second program closes its standard input, which is the socket to the loader.
     for line in ["exec sleep 1000", "exec sleep 1000 < /dev/null"] {
         check!(RUN.over(items(RUN.len, sleeping_sometimes)), line);
         check!(RUN.over(items(RUN.len, sleeping_sometimes)).round_robin(true), line);
