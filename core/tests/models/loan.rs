@@ -98,8 +98,9 @@ fn a_thing_that_came_back_is_lent_again() {
     });
 }
 
-/// The other models only check that exactly one side frees the value. In this model, the owner also
-/// writes a note after it has lent the value, and the side that frees the value must see the note.
+/// Without the fences, it may happen that neither side frees the value, but never that both do. In
+/// this model, the owner also writes a note after it has lent the value, which the borrower must
+/// see if it frees the value.
 #[test]
 fn without_fences_a_thing_may_be_lost_but_is_not_freed_early_or_twice() {
     explore(4, || {
