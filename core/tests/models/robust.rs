@@ -231,8 +231,8 @@ fn a_recovery_wakes_the_host() {
     });
 }
 
-/// Checks that the host sees what a worker wrote before it published, and that the worker sees what
-/// the host wrote before it assigned the slot.
+/// A third thread closes the ring. This must wake the sleeping worker and the sleeping host, and
+/// both must see what the third thread wrote before.
 #[test]
 fn closing_wakes_both_sides() {
     explore(3, || {
