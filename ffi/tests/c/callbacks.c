@@ -126,8 +126,8 @@ static void samples_are_the_same_with_any_workers(void) {
   CHECK(sums[0] != 0 && sums[0] == sums[1] && sums[0] == sums[2]);
 }
 
-/* Makes the sample fail with a payload. This function and those after it are the ways in which a read
- * callback can fail. */
+/* Makes the sample fail with a payload. This function and those after it are the ways in which a
+ * read callback can fail. */
 static int32_t fail(struct state *state, slotline_sample *sample) {
   atomic_fetch_add(&state->payloads, 2);
   slotline_sample_fail_with(sample, "replaced", state, "state", drop_payload);
@@ -138,7 +138,7 @@ static int32_t fail_without_message(struct state *state, slotline_sample *sample
   (void)state, (void)sample;
   return -3;
 }
-/* Returns the code for the end of a stream, which is invalid for a dataset that is read by index. */
+/* Returns the code for the end of a stream, which is invalid for a dataset read by index. */
 static int32_t end(struct state *state, slotline_sample *sample) {
   (void)state;
   write_from(sample, 1, 0);

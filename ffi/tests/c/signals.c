@@ -18,8 +18,8 @@ static _Atomic(slotline_loader *) target;
 static atomic_int handled;
 
 #ifdef __GLIBC__
-/* These functions replace the C library's, to check that the signal handler neither allocates nor frees
- * memory: it may have interrupted malloc. */
+/* These functions replace the C library's, to check that the signal handler neither allocates nor
+ * frees memory: it may have interrupted malloc. */
 void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
 void __libc_free(void *);
 static void outside(void) {

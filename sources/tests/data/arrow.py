@@ -219,7 +219,7 @@ def main():
     }, features=features)
     datasets.disable_progress_bars()
     saved.save_to_disk(FOLDER / "saved", num_shards=2)
-    # Rows that are selected in another order, and saved by `Dataset.save_to_disk` in that order.
+    # Selects rows in another order, and saves them with Hugging Face's `save_to_disk`, which keeps that order.
     saved.select([3, 1, 2]).save_to_disk(FOLDER / "selected")
     expected = {
         "versions": {of.__name__: of.__version__ for of in [pa, pd, pl, datasets]},
