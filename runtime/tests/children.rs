@@ -157,8 +157,8 @@ impl Drop for Killer {
 }
 
 /// While workers are killed at random, the test keeps batches, leaves passes early and reads
-/// statistics. It runs for some seconds, and until `SLOTLINE_KILLS` workers were killed (by default
-/// 0).
+/// statistics. It runs for some seconds, and until `SLOTLINE_KILLS` workers were killed (0 by
+/// default).
 #[test]
 fn workers_killed_at_random_change_no_batch() {
     let _alone = alone();

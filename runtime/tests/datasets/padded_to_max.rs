@@ -12,8 +12,8 @@ use slotline::{BoxError, Loader};
 use crate::samples::Dishonest;
 use crate::support::{chain, sleep_sometimes};
 
-/// The capacity that a packed field declares (its room): the average number of items per sample for
-/// which a batch has memory.
+/// A number of items per sample. Packed fields declare multiples of this number as their room, the
+/// average number of items per sample for which a batch has memory.
 const ROOM: usize = 6;
 
 /// A dataset of samples with 0 to 11 items, each of which encodes the sample's index. One sample in four is empty.
