@@ -12,13 +12,13 @@ use slotline::{Batch, BoxError, Error, Loader, WorkerInfo};
 
 use crate::support::{HAS_PROCESSES, InProcesses, chain, from_fn, worker_kinds};
 
-/// The size of a sample in bytes. A batch has `ROWS` samples, which are 1 MiB.
+/// The size of a sample in bytes. A batch has `ROWS` samples, 1 MiB together.
 const BYTES: usize = 64 << 10;
 const ROWS: usize = 16;
 
-/// Runs a body with a loader of each kind (shared ring, `round_robin`, iterable) over `$len`
-/// samples. `$calls` are additional calls on its builder. Each byte of a sample is the sample's
-/// index modulo 256.
+/// Runs a body with a loader of each kind over `$len` samples: a shared ring with threads or with
+/// processes, `round_robin`, and an iterable dataset. `$calls` are additional calls on its builder.
+/// Each byte of a sample is the sample's index modulo 256.
 macro_rules! each {
     ($len:expr, $workers:expr, [$($calls:tt)*], |$loader:ident, $ordered:ident| $body:block) => {{
         let map = || Loader::builder(from_fn($len, |index, _| Ok([index as u8; BYTES]))).batch_size(ROWS);
