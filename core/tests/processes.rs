@@ -150,7 +150,8 @@ fn killed_workers_lose_and_repeat_nothing() {
             let (which, pause) = ((random >> 60) as usize % 2, Duration::from_nanos((random >> 32) % 200_000));
             let begun = Instant::now();
             while begun.elapsed() < pause {
-                // In order, only the slot of the next ticket can be taken; otherwise any slot can.
+                // With delivery in order, only the slot of the next ticket can be taken; in order
+                // of arrival, any slot can.
                 let slot = match delivery {
                     Delivery::InOrder => (next % 4) as usize,
                     Delivery::Arrival => (random >> 40) as usize % 4,
@@ -228,7 +229,7 @@ fn a_worker_can_vanish_after_any_instruction() {
             assert_eq!(stepped, 0, "{}", std::io::Error::last_os_error());
             steps += 1;
         }
-        // Stops must have happened before, within and after each claim.
+        // The worker must have been stopped before, within and after each claim.
         let all: std::collections::BTreeSet<_> = match max {
             1 => (0..4).flat_map(|done| [(done, 0), (done, 1)]).chain([(4, 0)]).collect(),
             _ => [0, 2]

@@ -1,4 +1,4 @@
-//! The current context of the caller's thread.
+//! Tests that calls to a device leave the CUDA context of the caller's thread as it was.
 
 use std::ptr;
 
@@ -127,7 +127,8 @@ fn make_each_call_without_a_context(options: Options) {
     let [first, second] = [(); 2].map(|()| TimedEvent::new(&device).unwrap());
     let stream = Stream::new(&device).unwrap();
     let expected = context_of(&device).addr();
-    // Some drivers need a context for some of these calls, and then the thread keeps the device's.
+    // Some drivers need a context for some of these calls. The thread then keeps the device's
+    // context.
     let each: [&(dyn Fn() + Sync); 6] = [
         &|| first.record(&stream).unwrap(),
         &|| second.record(&stream).unwrap(),

@@ -1,4 +1,4 @@
-//! Batches on a device match those of the host's loader.
+//! Tests that batches on a device equal those of the loader on the host.
 
 mod support;
 
@@ -97,7 +97,7 @@ fn a_batch_takes_few_driver_calls_in_addition_to_its_copy() {
     let mut calls = Vec::new();
     let mut pass = loader.epoch().unwrap();
     loop {
-        // A step that takes longer than the copy.
+        // The training step takes longer than the copy.
         fake.advance(1000);
         let before = fake.calls();
         let Some(batch) = pass.next() else { break };
@@ -109,7 +109,7 @@ fn a_batch_takes_few_driver_calls_in_addition_to_its_copy() {
         calls.push((loaded - before, fake.calls() - loaded));
     }
     assert_eq!(calls.len(), 50);
-    // If the next batch is not ready in time, its calls come one `next` later.
+    // If the next batch is not ready in time, its driver calls are made in the `next` after that.
     let next: u64 = calls[4..46].iter().map(|calls| calls.0).sum();
     let callers: u64 = calls[4..46].iter().map(|calls| calls.1).sum();
     assert!(next <= 4 * 42 + 4, "{calls:?}");
@@ -118,7 +118,8 @@ fn a_batch_takes_few_driver_calls_in_addition_to_its_copy() {
     assert!((50..=51).contains(&fake.count("cuMemcpyHtoDAsync_v2")));
 }
 
-/// Otherwise the copy into a slot waits for the step that was started last, and nothing overlaps.
+/// If slots were not used in turn, the copy into a slot would wait for the training step that was
+/// started last, and copies would not overlap with steps.
 #[test]
 fn slots_are_used_in_turn_even_if_the_loop_is_ahead_of_the_device() {
     for slots in 2..5 {
@@ -143,7 +144,8 @@ fn slots_are_used_in_turn_even_if_the_loop_is_ahead_of_the_device() {
     }
 }
 
-/// Otherwise each batch is copied only when it is asked for, and a loop that waits for its steps waits for each copy too.
+/// If copies did not get ahead again, each batch would be copied only when it is requested, and a
+/// loop that waits for its training steps would wait for each copy, too.
 #[test]
 fn copies_get_ahead_again_after_they_were_late() {
     for slots in 2..5 {
@@ -153,7 +155,7 @@ fn copies_get_ahead_again_after_they_were_late() {
         let mut loader = loader(&device, 400, 1, slots);
         loader.begin_epoch().unwrap();
         for task in 0..40 {
-            // The copies of the first batches end only after these were delivered.
+            // The copies of the first batches end only after these batches were delivered.
             fake.hold(task < slots);
             fake.advance(u64::MAX);
             while !loader.loader().is_ready() {

@@ -1,4 +1,4 @@
-//! Runs in which each driver call fails in turn.
+//! Tests in which the driver calls of a run fail, one in each run.
 
 mod support;
 

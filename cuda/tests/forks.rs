@@ -1,4 +1,4 @@
-//! Forking a process that uses a device.
+//! Tests of forking a process that uses a device.
 #![cfg(target_os = "linux")]
 
 mod support;

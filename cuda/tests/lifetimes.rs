@@ -1,4 +1,4 @@
-//! Batches, passes, loaders, streams and devices are dropped in any order.
+//! Tests of dropping batches, passes, loaders, streams and devices in any order.
 
 mod support;
 

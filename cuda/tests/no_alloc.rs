@@ -1,5 +1,5 @@
-//! A pass to the device allocates nothing after the first round of slots. This test is alone in its process, since it
-//! counts all allocations.
+//! Tests that a pass to the device allocates nothing after each slot was used once. This test is
+//! alone in its process, since it counts all allocations.
 
 #[path = "../../runtime/tests/support/counting.rs"]
 mod counting;

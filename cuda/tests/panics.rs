@@ -1,5 +1,5 @@
-//! A subscriber that panics on a warning unwinds through the loader. Memory that the device may still use must not be
-//! freed by this.
+//! Tests of `tracing` subscribers that panic on a warning, which unwinds through the loader. The
+//! unwinding must not free memory that the device may still use.
 
 mod support;
 
@@ -162,7 +162,7 @@ fn a_panic_while_a_batch_waits_for_its_copy_leaks_it() {
     let mut loader = loader(&device, 64, 0, 2);
     fake.hold(true);
     let batch = loader.epoch().unwrap().next().unwrap().unwrap();
-    // The loader gives up the copy, but not the batch's memory.
+    // The loader stops waiting for the copy, but does not free the batch's memory.
     drop(loader);
     let without_batch = leaked().device_bytes;
     panics_in_the_first_call(|| drop(batch));

@@ -1,4 +1,4 @@
-//! Page-locked memory.
+//! Tests of page-locked memory for batches.
 
 #[path = "../../runtime/tests/support/warnings.rs"]
 mod warnings;

@@ -1,4 +1,4 @@
-//! What a driver reports about itself and its devices.
+//! Tests of what is reported about a driver and its devices.
 
 use cudarc::driver::sys;
 use slotline_cuda::{Device, Error, Unavailable, probe};
@@ -68,7 +68,7 @@ fn a_probe_handles_the_failure_of_every_call() {
                 failed.push(error.call);
             }
             Err(other) => panic!("{other}"),
-            // The device has no address, and so no node, or it has no UUID.
+            // The device has no PCI address, and so no NUMA node is known, or it has no UUID.
             Ok(driver) => {
                 let info = &driver.devices[0];
                 assert!(info.pci_address.is_none() && info.numa_node.is_none() || info.uuid.is_none());

@@ -1,4 +1,6 @@
-//! The overlap protocol under seeded schedules, with all gates and without each of them.
+//! Tests of the protocol by which copies overlap with kernels, under seeded schedules of a fake
+//! driver. Each *gate* makes one side wait for the other; without any one of them, the tests must
+//! detect an error.
 
 mod support;
 

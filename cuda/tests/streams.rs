@@ -1,4 +1,4 @@
-//! Owned and borrowed streams, and times.
+//! Tests of owned and borrowed CUDA streams, and of measured times.
 
 mod support;
 

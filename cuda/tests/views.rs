@@ -1,4 +1,4 @@
-//! Batches as views of cudarc.
+//! Tests of batches as views of the crate cudarc.
 
 mod support;
 

@@ -1,8 +1,9 @@
-//! Runs every function of a loader handle concurrently with every other function, and with `free`.
+//! Runs every function that takes a loader concurrently with every other such function, and with
+//! `slotline_loader_free`.
 //!
-//! Meant for AddressSanitizer with `--cfg delays`: `proof/sanitizers delays`. A hook, not a timer,
-//! holds a call at the point where it has entered the loader, or where it is about to leave. Random
-//! delays before each atomic operation vary the rest of the timing.
+//! `proof/sanitizers delays` runs these tests with AddressSanitizer and `--cfg delays`. A hook in
+//! the library holds a call at the point where it has entered the loader, or where it is about to
+//! leave it. Random delays before each atomic operation vary the rest of the timing.
 #![cfg(delays)]
 
 mod support;
@@ -33,7 +34,7 @@ type Gave = Option<slotline_status>;
 /// A function that takes a loader, wrapped so that all of them have the same signature.
 struct Row {
     name: &'static str,
-    /// Whether the function is rejected while another exclusive function is inside the loader.
+    /// Whether the library rejects the function while another exclusive function uses the loader.
     exclusive: bool,
     call: fn(*mut slotline_loader, &[u8]) -> Gave,
 }
@@ -311,7 +312,7 @@ fn cross(make: Make) {
             let refused = first.exclusive && second.exclusive;
             assert_eq!((one.inside, two.inside), (true, !refused), "{what}");
             free(loader);
-            // Only a call that uses the loader keeps it alive.
+            // Only a call that uses the loader exclusively keeps it alive.
             let kept = first.exclusive || second.exclusive;
             assert_eq!(drops.count(), usize::from(!kept), "{what}");
             let gave = if round % 4 < 2 { [one.end(), two.end()] } else { [two.end(), one.end()] };

@@ -1,4 +1,4 @@
-//! Loaders that deliver batches on a device, with a fake driver.
+//! Tests of loaders that deliver batches on a device, with a fake driver.
 
 #[path = "../../cuda/tests/support/reads.rs"]
 mod reads;
@@ -440,7 +440,7 @@ fn nulls_short_structs_and_missing_fields_are_errors() {
     let (status, message) = DeviceLoader::new(&shuffled(0), &short).err().unwrap();
     assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_ERROR_INVALID, true), "{message}");
     let mut later = on_device(|_| ());
-    // A later version may have a field at this offset.
+    // A later version of the struct may have a field at this offset.
     // SAFETY: the offset is within the struct.
     unsafe { (&raw mut later).cast::<u8>().add(offset_of!(slotline_device_options, resumable) + 1).write(1) };
     let (status, message) = DeviceLoader::new(&shuffled(0), &later).err().expect("an unknown field is refused");

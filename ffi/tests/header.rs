@@ -1,4 +1,4 @@
-//! `include/slotline.h` must be what cbindgen generates from the sources.
+//! Tests that `include/slotline.h` is what cbindgen generates from the sources.
 //!
 //! After a change of the interface, run `SLOTLINE_WRITE_HEADER=1 cargo test -p slotline-ffi --test header`.
 

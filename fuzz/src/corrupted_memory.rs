@@ -13,7 +13,7 @@ use crate::choices::Choices;
 const SAMPLES: usize = 24;
 const ROWS: usize = 3;
 const WORKERS: usize = 2;
-/// More results than a pass can have, including errors and timeouts.
+/// A number that is larger than the number of results of any pass, including errors and timeouts.
 const MANY: usize = 40;
 /// A run that takes longer than this counts as hanging.
 const LONG: Duration = Duration::from_secs(30);
@@ -38,8 +38,8 @@ enum How {
 
 impl Write {
     fn choose(choices: &mut Choices<'_>) -> Self {
-        // Usually choose a word in the first pages of a mapping: the control memory begins there,
-        // and the batches are small.
+        // Usually choose a word in the first pages of a mapping: the shared control data of the
+        // loader begins there, and the batches are small.
         let word = choices.of(&[64, 512, 4096, usize::MAX]);
         let word = choices.word() as usize % word;
         let how = match choices.below(9) {
@@ -47,7 +47,8 @@ impl Write {
             1 => How::Set(u64::MAX),
             2 => How::Set(0),
             3 => How::Set(choices.below(16) as u64),
-            // The state word of a part: a ticket, an owner and a status.
+            // A number like the state of a part (consecutive rows of a batch): a ticket, the worker
+            // that owns the part, and a status.
             4 => How::Set((choices.below(16) << 16 | choices.below(4) << 4 | choices.below(6)) as u64),
             5 | 6 => How::Flip(choices.below(64) as u32),
             7 => How::Add(choices.of(&[1, 1 << 16, u64::MAX])),
@@ -78,8 +79,8 @@ impl Write {
     }
 }
 
-/// Lets worker processes end silently: they are copies of this process, with the signal handlers of
-/// a fuzzer.
+/// Restores the default actions of signals, so that worker processes end silently. They are forks
+/// of this process, and would otherwise have the signal handlers of libFuzzer.
 fn be_mortal() {
     for signal in [libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGTRAP] {
         // SAFETY: restores the default action.

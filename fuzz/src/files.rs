@@ -50,8 +50,8 @@ fn fits(dtype: DType, shape: &[usize], len: usize) -> bool {
     elements.and_then(|elements| elements.checked_mul(dtype.size())) == Some(len)
 }
 
-/// Returns the bytes, with the bytes of each number reversed if `turn` is set. A complex element
-/// consists of two numbers.
+/// Returns `bytes`, with the bytes of each number reversed if `turn` is set. A complex element
+/// consists of two numbers, which are reversed separately.
 fn byte_swapped(bytes: &[u8], dtype: DType, turn: bool) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if turn {
@@ -113,7 +113,7 @@ pub fn npy(data: &[u8]) {
     }
 }
 
-/// The dtypes that NumPy also has.
+/// The dtypes that NumPy has, too.
 const NUMPY: [DType; 14] = {
     use DType::*;
     [Bool, U8, I8, U16, I16, U32, I32, U64, I64, F32, F64, F16, Complex64, Complex128]

@@ -8,7 +8,8 @@ use slotline_image::{ImageError, Pipeline, Seed};
 /// The most pixels to decode. Larger pictures take long and reach no other code.
 const MAX_PIXELS: usize = 1 << 12;
 
-/// The side of pictures that fill more memory than the decoded ones.
+/// The width and height of the pictures of [`fill_memory`], which need more memory than the
+/// pictures of the inputs.
 const SIDE: usize = 72;
 
 /// The pipelines, except one that resizes to any size.
@@ -65,8 +66,9 @@ pub fn pictures(data: &[u8]) {
     }
 }
 
-/// Decodes valid pictures of the largest size whose bytes have this value: a BMP, and a GIF whose
-/// indices have it. For one value also a JPEG, for the decoder's tables.
+/// Fills the memory that a thread keeps between pictures: decodes a BMP and a GIF of [`SIDE`] by
+/// `SIDE` pixels, in which every byte or palette index has this value. If the value is not 0, also
+/// decodes a JPEG, which fills the decoder's tables.
 fn fill_memory(value: u8) {
     static JPEG: &[u8] = include_bytes!("../corpus/pictures/jpeg-grey");
     static FILES: LazyLock<[[Vec<u8>; 2]; 2]> = LazyLock::new(|| [0, 255].map(|value| [bmp(value), gif(value)]));

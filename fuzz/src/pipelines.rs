@@ -8,8 +8,8 @@ use slotline_image::{Image, ImageError, Pipeline, PipelineBuilder, Seed};
 /// The most pixels in a result. Larger ones take long and reach no other code.
 const LARGEST: usize = 1 << 14;
 
-/// Parses a pipeline and draws its transforms. Two bytes choose the size of the picture, a third
-/// one the random numbers; the rest is the text.
+/// Parses a pipeline and draws its transforms. The first two bytes choose the size of the picture,
+/// and the third the random numbers. The rest is the text.
 pub fn pipelines(data: &[u8]) {
     let [height, width, seed, text @ ..] = data else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };

@@ -153,8 +153,8 @@ fn two(folder: &Path, index: &[u8], shard: &str, bytes: &[u8]) {
     fs::write(folder.join(shard), bytes).expect("a file in memory");
 }
 
-/// Reads the first and the last samples. Values that are not decoded must occur in one of `files`,
-/// if there are any.
+/// Reads the first and the last samples. Unless `files` is empty, each value that is not decoded
+/// must occur in one of the files.
 fn check<F: Format + ?Sized>(opened: Result<Records<F>, Error>, files: &[&[u8]]) -> Option<Records<F>> {
     let records = match opened {
         Ok(records) => records,
@@ -241,7 +241,7 @@ impl<R: Read> Read for Slow<R> {
     }
 }
 
-/// Opens a file whose saved index is replaced with other contents that have a valid checksum.
+/// Opens a file after its saved index was replaced with other contents that have a valid checksum.
 fn with_saved_index<F: Format>(
     path: &Path,
     index: &[u8],
@@ -259,7 +259,7 @@ fn with_saved_index<F: Format>(
     let version = u32::from_le_bytes(bytes[16..20].try_into().expect("four bytes")) as usize;
     let head = &bytes[..20 + version];
     let own = &bytes[head.len()..bytes.len() - 4];
-    // Either changes to the right index, or another index.
+    // The first byte of `index` selects changes to the correct index (0), or another index.
     let index: Vec<u8> = match index.split_first() {
         Some((0, changes)) => {
             let mut own = own.to_vec();

@@ -11,7 +11,7 @@ use crate::ordered::Now;
 
 type TheRing = Ring<Box<[Slot<u32>]>, Spin>;
 
-/// Runs the operations that `data` encodes on a small ring, also where its numbers wrap around.
+/// Runs the operations that `data` encodes on a small ring, also where its item numbers wrap to 0.
 /// Checks that each operation returns what the model returns.
 pub fn spsc(data: &[u8]) {
     let mut choices = Choices::new(data);
@@ -49,8 +49,8 @@ pub fn spsc(data: &[u8]) {
     }
 }
 
-/// The ring with its two sides, and the expected content. In pairs, the first element is the
-/// producer's.
+/// The ring with its producer and consumer, and the expected content. In each array of two, the
+/// first element is the producer's and the second the consumer's.
 struct Run<'a> {
     ring: &'a TheRing,
     producer: Option<Producer<&'a TheRing>>,
@@ -61,12 +61,13 @@ struct Run<'a> {
     items: VecDeque<u32>,
     /// The number of the next item to be released.
     number: usize,
-    /// The slot of that item.
+    /// The slot of the item `number`.
     at: usize,
     taken: [bool; 2],
     dropped: [bool; 2],
     closed: bool,
-    /// The number of slots or items that each side has used since it could have seen the end.
+    /// The number of slots that the producer has filled since the ring was closed or the consumer
+    /// was dropped, and the number of items that the consumer has read since the ring was closed.
     late: [usize; 2],
     stamp: u32,
 }

@@ -120,7 +120,7 @@ fn load(value: Value, workers: usize) -> bool {
     true
 }
 
-/// Returns the number of a batch and its samples.
+/// Returns the number of a batch, and the index and the random number of each of its samples.
 fn seen<S>(batch: &Batch<S>) -> (usize, Vec<(i64, u64)>) {
     let columns = batch.columns();
     let numbers = columns.get(0).and_then(|it| it.typed::<i64>()).expect("numbers").as_slice().to_vec();

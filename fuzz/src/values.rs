@@ -18,7 +18,8 @@ enum Plain {
     Numbers(DType, Option<Vec<usize>>, Vec<u8>),
     Text(String),
     Bytes(Vec<u8>),
-    /// A container. A map and a named tuple have as many keys as items.
+    /// A container: its kind, its keys and its items. A map and a named tuple have as many keys as
+    /// items; other containers have no keys.
     Tree(Kind, Vec<String>, Vec<Plain>),
 }
 
@@ -30,8 +31,8 @@ enum Kind {
     Named(String),
 }
 
-/// Creates samples that `data` encodes, alike except for some differences, and collates and
-/// converts them.
+/// Creates the similar samples that `data` encodes, collates and converts them, and compares the
+/// results with the rules.
 pub fn values(data: &[u8]) {
     let mut choices = Choices::new(data);
     let len = choices.below(5);
@@ -63,7 +64,7 @@ pub fn values(data: &[u8]) {
     }
 }
 
-/// Returns a number of 8 bytes.
+/// Returns a number that is stored in 8 bytes.
 fn number(dtype: DType, choices: &mut Choices<'_>) -> Plain {
     Plain::Numbers(dtype, None, choices.word().to_ne_bytes().into())
 }

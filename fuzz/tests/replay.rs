@@ -1,7 +1,7 @@
 //! Runs every target over its corpus and its regressions, and then over random inputs: half of them
 //! generated from scratch, half mutated from the corpus. `SLOTLINE_FUZZ_RUNS` is the number of
 //! random inputs for each target (default: 1000); `corrupted_memory`, whose inputs each start
-//! processes, gets a twentieth of it.
+//! processes, gets a twentieth of that number.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Checks that exact pipelines give bit for bit the results of torchvision's transforms of PIL
-//! images. `exact/make.py` wrote digests of those.
+//! Checks that exact pipelines give, bit for bit, the results of torchvision's transforms of PIL
+//! images. `exact/make.py` wrote the digests of torchvision's results to `exact/cases.txt`.
 
 use slotline_image::{ImageError, Pipeline};
 

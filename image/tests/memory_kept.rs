@@ -81,7 +81,7 @@ fn a_thread_keeps_no_more_than_is_stated() {
             let pipeline = pipeline.exif(exif);
             for (height, width, bytes) in &files {
                 let stated = pipeline.memory(*height, *width).unwrap() as isize;
-                // Uses a thread for each case, since a thread keeps the memory that earlier
+                // Each case has its own thread, since a thread keeps the memory that earlier
                 // pictures needed.
                 let kept = std::thread::scope(|scope| {
                     let decode = || {

@@ -69,7 +69,7 @@ fn no_option_of_a_loader_ends_the_process() {
         let stream = || Loader::iterable(iter_fn(|_| Ok((0..10_i64).map(Ok)))).num_workers(workers);
         each("batch_size of a stream", |size| load!(stream().batch_size(size)));
         each("hold of a stream", |size| load!(stream().batch_size(2).hold(size)));
-        // The batches need no memory, but their lists of indices do.
+        // Samples without bytes: the batches need no memory, but their lists of indices do.
         let hollow = || Loader::builder(from_fn(9, |_, _| Ok([0_u8; 0]))).batch_size(1).num_workers(workers);
         each("max_batch_size", |size| load!(hollow().batch_sampler_iter(size, || [[0_usize, 1]])));
         let collate = |samples: &mut Samples<'_, Numbers>| {

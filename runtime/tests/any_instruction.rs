@@ -1,8 +1,8 @@
 //! Tests of whole loaders whose worker processes are killed after any of their instructions.
 //!
-//! A worker is stopped at a *moment*, which is a certain point in its work, then executed
-//! instruction by instruction towards the next moment, and killed after a certain number of
-//! instructions. Each number is tried with a new loader.
+//! A *moment* is a certain point in the work of a worker. The worker is stopped at a moment, then
+//! executes a given number of instructions one at a time, and is killed. Each number of
+//! instructions is tried with a new loader.
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(any(shuttle, delays))))]
 
 mod support;
@@ -18,8 +18,8 @@ use slotline::loader::{Batch, By, Error};
 use crate::support::{Delivered, OneByOne, Run, alone, chain, items, shared, until};
 
 const RUN: Run = Run { len: 3, batch_size: 2, drop_last: false, shuffle: false, seed: 7 };
-/// The number of moments: the worker's `worker_init`, and the reading of each sample. The last one
-/// lasts until the worker ends.
+/// The number of moments: the start of the worker's `worker_init`, and of the reading of each
+/// sample. After the last moment, instructions are counted until the worker ends.
 const MOMENTS: usize = 1 + RUN.len;
 
 /// The state that the worker and the test share.
@@ -30,7 +30,7 @@ struct Scene {
     /// The id of the process that waits; 0 if none does.
     worker: AtomicI32,
     is_traced: AtomicBool,
-    /// The moment that was reached last.
+    /// The last moment that a worker has reached.
     reached: AtomicUsize,
 }
 
@@ -114,8 +114,8 @@ impl Traced<'_> {
     /// Kills the worker before instruction `number` of those in `all`.
     fn kill(&self, all: &[(u64, bool)], number: usize) -> Option<()> {
         const BREAKPOINT: u64 = 0xcc;
-        // The worker runs to the last instruction up to that one that is executed for the first
-        // time, and is stepped from there.
+        // Most of the way is not stepped: the worker runs to a breakpoint at an address that it
+        // reaches there for the first time, the last such address up to instruction `number`.
         let (begin, &(address, _)) = all[..=number].iter().enumerate().rfind(|(_, at)| at.1)?;
         let code = self.ask(libc::PTRACE_PEEKTEXT, address, 0)? as u64;
         self.ask(libc::PTRACE_POKETEXT, address, code & !0xff | BREAKPOINT)?;
@@ -133,8 +133,9 @@ impl Traced<'_> {
 /// The offset of the next instruction's address in the registers of a traced process.
 const RIP: u64 = std::mem::offset_of!(libc::user_regs_struct, rip) as u64;
 
-/// Kills the only worker of loaders after each `SLOTLINE_STEPS`th of its instructions. By default,
-/// after each 1,499th instruction from one of the moments on.
+/// Kills the only worker of a loader after each n-th of its instructions, in a new loader each
+/// time. `SLOTLINE_STEPS` sets n. By default n is 1,499, and only the instructions after one
+/// moment, chosen at random, are counted.
 fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> Loader<Batch<S>> + Sync) {
     let random = RandomState::new().hash_one(0) as usize;
     let (every, moments) = match std::env::var("SLOTLINE_STEPS") {
@@ -176,8 +177,8 @@ fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> 
                 errors.extend(batch.as_ref().err().map(|error| chain(error)));
             }
             if kind == ARRIVAL {
-                // The first task may also be out of order, if it was assigned while the worker was
-                // checking.
+                // Tasks may be delivered in another order, if one was assigned while the worker was
+                // looking for work.
                 tasks.sort_unstable();
                 assert!(tasks.is_sorted_by(|one, next| one < next), "{context}");
             } else {

@@ -156,8 +156,9 @@ impl Drop for Killer {
     }
 }
 
-/// Also keeps batches, leaves passes early, and reads statistics meanwhile. Runs for some seconds,
-/// and until `SLOTLINE_KILLS` workers were killed (none by default).
+/// While workers are killed at random, the test keeps batches, leaves passes early and reads
+/// statistics. It runs for some seconds, and until `SLOTLINE_KILLS` workers were killed (0 by
+/// default).
 #[test]
 fn workers_killed_at_random_change_no_batch() {
     let _alone = alone();
@@ -204,7 +205,7 @@ fn fork(child: impl FnOnce()) {
     }
 }
 
-/// The forked process also shares the memory of the worker processes.
+/// A forked process shares the memory of the loader's worker processes, and must not change it.
 #[test]
 fn a_forked_process_does_not_disturb_its_parents_loader() {
     let _alone = alone();
@@ -236,7 +237,7 @@ fn a_forked_process_does_not_disturb_its_parents_loader() {
     }
 }
 
-/// The program that is killed is this test, started again.
+/// The test starts its own program again, with this test selected, and kills that process.
 #[test]
 fn workers_end_with_a_program_that_is_killed() {
     let _alone = alone();

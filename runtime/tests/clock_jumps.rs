@@ -12,8 +12,8 @@ use slotline::loader::{Error, Stats};
 use slotline::{Loader, WaitStrategy};
 use support::{Delivered, Latch, Run, items, sleeping_sometimes};
 
-/// The offset of the monotonic clock, in nanoseconds. `REALTIME` is that of the wall clock, and
-/// `READS` the number of times that a clock was read.
+/// The offset that is added to the monotonic clock, in nanoseconds. `REALTIME` is the offset of the
+/// wall clock, and `READS` the number of times that a clock was read.
 static MONOTONIC: AtomicI64 = AtomicI64::new(0);
 static REALTIME: AtomicI64 = AtomicI64::new(0);
 static READS: AtomicU64 = AtomicU64::new(0);
@@ -144,8 +144,8 @@ fn forward_clock_jumps_cause_only_timeouts() {
         check_figures(stats, begun.elapsed());
     }
     println!("timeouts: {:?}", outcomes.iter().map(|(late, _)| *late).collect::<Vec<_>>());
-    // With a timeout, the number of timeouts depends on the schedule. Loaders without one must not
-    // report any.
+    // In loaders with a timeout, the number of timeouts depends on the schedule. The first two
+    // loaders have no timeout and must report none.
     assert_eq!(outcomes[0].0 + outcomes[1].0, 0);
 }
 
@@ -156,8 +156,8 @@ fn a_clock_that_runs_backwards_counts_as_standing_still() {
     MONOTONIC.fetch_add(200 * HOUR, SeqCst);
     let (begun, ahead) = (Instant::now(), AHEAD.load(SeqCst));
     let outcomes = passes_while(&MONOTONIC, &[50_000_000, -50_000_000]);
-    // The time that would have passed if the clock had never gone back, plus one jump, by which the
-    // clock may be behind now.
+    // The time that would have passed if the clock had never gone back, plus one jump of 50 ms,
+    // since the clock may be behind by that much.
     let most = begun.elapsed() + Duration::from_nanos((AHEAD.load(SeqCst) - ahead) as u64 + 50_000_000);
     for (late, stats) in &outcomes {
         assert_eq!(*late, 0);
@@ -181,7 +181,7 @@ fn a_timeout_that_a_jump_skips_names_the_awaited_batch() {
     let mut pass = loader.epoch().unwrap();
     assert_eq!(pass.next().unwrap().unwrap().batch_index(), 0);
     latch.until_waiting(1);
-    // As after the machine was suspended: time passes without a wake-up.
+    // Time passes without a wake-up, as it does while a machine is suspended.
     MONOTONIC.fetch_add(8 * HOUR, SeqCst);
     let error = pass.next().unwrap().err().unwrap();
     assert!(matches!(&error, Error::Timeout { task: 1, busy, .. } if busy[..] == [(0, 2)]), "{error}");

@@ -28,8 +28,8 @@ fn a_loader_takes_its_ceiling_at_once_and_no_more_later() {
         let ceiling = loader.memory_ceiling();
         assert!(ceiling >= loader.depth() * 80 * 100_000);
         let is_touched = || status("VmRSS") - before + ON_TOP >= ceiling;
-        // Workers make the system allocate the rest of the memory during the pass, but not with a
-        // timeout.
+        // With workers and without a timeout, the workers touch the rest of the memory during the
+        // pass, which makes the system allocate it.
         assert!(workers > 0 && timeout.is_zero() || is_touched(), "not all memory was touched before the first batch");
         let begun = Instant::now();
         while !is_touched() {

@@ -57,11 +57,11 @@ fn after_the_first_lap_nothing_is_allocated_on_any_thread() {
                     let (first, rest) = allocations(depth, pass);
                     assert_eq!(first, 0, "{how:?} in_order {in_order} shuffle {shuffle}");
                     let before = ALLOCATIONS.load(SeqCst);
-                    // Count from the first batch on: even the order is written into the memory of
-                    // the previous order.
+                    // Count from the first batch on: a pass writes even its order into the memory
+                    // of the previous pass's order.
                     let whole = loader.epoch().unwrap().map(|b| b.unwrap().tensors().0.len()).sum::<usize>();
-                    // A pass that is dropped early, and the next one, which must discard its
-                    // batches.
+                    // Drop a pass early. The pass after that must discard the batches that are
+                    // left.
                     assert_eq!(loader.epoch().unwrap().take(7).map(|b| b.unwrap().len()).sum::<usize>(), 7 * 16);
                     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 500);
                     let later = ALLOCATIONS.load(SeqCst) - before;

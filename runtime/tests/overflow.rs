@@ -1,5 +1,5 @@
-//! Tests of packed samples that exceed the room of their batch and spill to the heap. They must be
-//! delivered correctly, counted and freed.
+//! Tests of batches whose packed samples need more memory than the batch has. Such a batch
+//! *spills*: it takes more memory from the heap. It must be delivered correctly, counted and freed.
 //!
 //! They are a separate program, because they observe all allocations.
 
@@ -115,8 +115,8 @@ impl Runs {
         Ok((Packed::new(numbers, self.room), index as i64, pairs, text, PaddedToMax::new(&[1, 2, 3][..index % 4], 3)))
     }
 
-    /// Returns how many of the given batches of a loader with `rows` rows spill, and the number of
-    /// bytes that they spill.
+    /// Returns how many of the given batches spill in a loader with `rows` samples per batch, and
+    /// the number of bytes that they take from the heap.
     fn spilled<'a>(&self, batches: impl IntoIterator<Item = &'a [usize]>, rows: usize) -> (u64, u64) {
         let (mut count, mut bytes) = (0, 0);
         for batch in batches {

@@ -11,8 +11,8 @@ use slotline::dataset::{Dataset, from_fn};
 use slotline::sample::{Packed, PaddedToMax};
 use support::OneByOne;
 
-/// The memory in addition to the ceiling that the docs of `Loader::memory_ceiling` allow, in bytes:
-/// for each loader, and for each worker.
+/// The memory, in bytes, that the docs of `Loader::memory_ceiling` allow in addition to that
+/// ceiling: for the loader, and for each worker.
 const ON_TOP: [usize; 2] = [1 << 20, 128 << 10];
 
 /// The number of samples in the dataset. `ROWS` is the number of samples in a batch.
@@ -37,7 +37,7 @@ fn length(index: usize) -> usize {
 /// The elements that all samples share.
 static NUMBERS: [f32; 1_000] = [0.5; 1_000];
 
-// The following datasets take no memory.
+// None of the following datasets allocates memory, so the tests measure the loader alone.
 
 fn fixed() -> impl Dataset {
     from_fn(LEN, |index, _| Ok(([index as f32; 500], index as i64)))

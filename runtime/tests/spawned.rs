@@ -29,8 +29,8 @@ use crate::support::{
 const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
 const NUMBERS: [i64; 5] = [3, 1, 4, 1, 5];
 
-/// Returns the command that runs the test `worker` with this name, which selects an arm of its
-/// `match`.
+/// Returns the command that runs the test [`worker`] in a new process. `name` selects an arm of the
+/// `match` in that test.
 fn this(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "worker", name, "--ignored", "--nocapture"]).stdout(Stdio::null());
@@ -103,7 +103,7 @@ impl<D: Dataset> IterableDataset for Wordy<D> {
     }
 }
 
-/// Collates numbers into their sum and their number.
+/// Collates numbers into their sum and their count.
 fn summed<D>(samples: &mut Samples<'_, D>) -> Result<(i64, u8), BoxError>
 where
     for<'a> D: Loadable<Item<'a> = i64>,
@@ -121,8 +121,8 @@ fn ninth_missing() -> impl Dataset<Sample<'static> = i64> + for<'a> crate::suppo
 
 static INITS: AtomicI64 = AtomicI64::new(0);
 
-/// Returns a dataset whose samples are the number of times that `init` has run in their process,
-/// and the worker.
+/// Returns a dataset whose samples are the number of times that [`init`] has run in the process
+/// that reads them, and the index of the worker.
 fn inits() -> impl Dataset<Sample<'static> = (i64, i64)> + for<'a> crate::support::DatasetOf<'a, (i64, i64)> {
     from_fn(30, |_, _| Ok((INITS.load(Ordering::Relaxed), worker_info().map_or(-1, |info| info.id() as i64))))
 }
@@ -589,7 +589,7 @@ fn workers_of_another_kind_are_refused() {
     check!(streamed(), "worker_that_collates_a_stream", "its builder has a collate function,");
     check!(streamed().collate(summed), "worker_of_a_stream", "its builder has no collate function,");
     check!(plain().round_robin(true), "worker_with_an_init", "its builder has a worker_init, and the loader's has no");
-    // A dataset of the same kind, with other samples.
+    // The workers' dataset is of the same kind as the loader's, but has other samples.
     check!(streamed(), "worker_of_a_stream", "its dataset has the fields (0: i64 [], 1: u8 [2, 3], 2: u64 []), and");
     check!(plain().round_robin(true), "worker", "its dataset has the fields (0: i64 [], 1: u8 [2, 3], 2: u64 []), and");
     let counts = |samples: &mut Samples<'_, _>| Ok(samples.next().is_some());
@@ -724,7 +724,7 @@ fn a_command_that_never_works_is_a_timeout() {
             assert!(begun.elapsed() < Duration::from_secs(10));
         };
     }
-    // The second program closes its socket.
+    // The second program closes its standard input, which is the socket to the loader.
     for line in ["exec sleep 1000", "exec sleep 1000 < /dev/null"] {
         check!(RUN.over(items(RUN.len, sleeping_sometimes)), line);
         check!(RUN.over(items(RUN.len, sleeping_sometimes)).round_robin(true), line);
@@ -804,7 +804,7 @@ fn workers_of_a_stream_end_with_a_program_that_is_killed() {
     kill_again("workers_of_a_stream_end_with_a_program_that_is_killed", libc::SIGKILL, false, Duration::from_secs(5));
 }
 
-/// The program that is killed is this test, started again.
+/// The test starts its own program again, with this test selected, and kills that process.
 #[test]
 fn workers_end_with_a_program_that_is_killed() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! Tests the verdict on workers that have to share a core with other threads. This is a separate
-//! program, since it takes a core from tests that run at the same time.
+//! Tests what the statistics name as the bottleneck (the *verdict*) if workers have to share a core
+//! with other threads. This is a separate program, since its threads would slow down other tests.
 #![cfg(target_os = "linux")]
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -24,7 +24,7 @@ use support::{LONG, Latch, OneByOne, items};
 use tracing::span;
 use tracing::subscriber::Interest;
 
-/// The calls of a subscriber.
+/// The methods of a subscriber that can panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Enabled,
@@ -41,7 +41,7 @@ enum Call {
 static TARGET: Mutex<Option<(&str, Call, usize)>> = Mutex::new(None);
 
 thread_local! {
-    /// The span and the call at which the subscriber panics once in this thread.
+    /// The span and the call at which the subscriber panics in this thread, once.
     static HERE: Cell<Option<(&'static str, Call)>> = const { Cell::new(None) };
 }
 
@@ -145,7 +145,7 @@ const ROWS: usize = 3;
 fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Result<Vec<i64>, Error>> {
     let numbers = |batch: Batch<_>| batch.columns().get(0).unwrap().typed().unwrap().as_slice().to_vec();
     let pass = loader.epoch().unwrap().map(|batch| batch.map(numbers));
-    // Limit the number of batches, in case the pass never ends.
+    // Limits the number of batches, in case the pass never ends.
     pass.take(100).collect()
 }
 

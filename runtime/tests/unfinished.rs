@@ -1,5 +1,5 @@
-//! Tests that statistics include what has not ended: a thread that hangs in a sample is busy, and
-//! the verdict names the sample.
+//! Tests that statistics include work that has not ended: a thread that hangs in a sample counts as
+//! busy, and the verdict (what the statistics name as the bottleneck) names the sample.
 
 mod support;
 
@@ -24,8 +24,8 @@ fn while_it_hangs(reader: &StatsReader, latch: &Latch, pass: impl FnOnce() + Sen
         let begun = Instant::now();
         scope.spawn(pass);
         latch.until_waiting(1);
-        // Wait until the sample has taken more than half of the time, however long everything
-        // before it took.
+        // Wait until the sample has taken more than half of the pass's time so far, however long
+        // the samples before it took.
         sleep((begun.elapsed() * 3).max(100 * MILLISECOND));
         let outcome = catch_unwind(AssertUnwindSafe(|| check(&reader.stats())));
         latch.open();
@@ -48,7 +48,7 @@ fn is_stuck_at(stats: &Stats, index: usize, loading: bool) {
     assert_eq!(slow.by == By::Consumer, loading, "{verdict}");
     assert!(verdict.to_string().contains(&format!("at sample {index} for ")), "{verdict}");
     let threads = || stats.workers.iter().chain([&stats.consumer]);
-    // The time counts as reading.
+    // The time in which the sample hangs counts as reading.
     let reading: Duration = threads().map(|thread| thread.reading).sum();
     assert!(reading >= slow.time && reading > stats.elapsed / 2, "{stats:?}");
     assert!(threads().all(|thread| thread.busy() <= stats.elapsed * 2), "{stats:?}");
@@ -56,8 +56,8 @@ fn is_stuck_at(stats: &Stats, index: usize, loading: bool) {
 
 #[test]
 fn a_sample_that_hangs_is_reading_and_is_named() {
-    // The sample is in the first batch (of which `build` reads sample 0), or comes after many quick
-    // ones.
+    // The sample that hangs is in the first batch (but is not sample 0, which `build` reads), in
+    // the fourth, or after many quick ones.
     for (len, stuck) in [(40, 1), (40, 13), (8_000, 6_001)] {
         for workers in [0, 1, 2] {
             for round_robin in [false, true] {

@@ -1,5 +1,5 @@
-//! Tests of verdicts on loops with a known bottleneck, which each verdict must name. A bottleneck
-//! takes many times as long as everything else.
+//! Tests of verdicts: the bottleneck that a loader's statistics name. Each loop here has one known
+//! bottleneck, which takes many times as long as everything else.
 
 mod support;
 
@@ -65,7 +65,7 @@ fn a_slow_disk_network_decoder_and_copy_are_told_apart() {
     for in_get in [false, true] {
         checked(|| fetching(|| sleep(SLOW)), |verdict| matches!(verdict, Verdict::Disk(_)), in_get, false);
         checked(|| downloading(|| sleep(SLOW)), |verdict| matches!(verdict, Verdict::Network(_)), in_get, false);
-        // Bytes are downloaded inside the code that decodes them.
+        // The code that decodes also downloads, so the download is timed within the decoding.
         let decode = || {
             decoding(|| {
                 downloading(|| sleep(MILLISECOND));
@@ -215,7 +215,7 @@ fn any_thread_can_read_statistics_during_and_after_a_pass() {
             scope.spawn(iterate);
             latch.until_waiting(1);
             let clone = reader.clone();
-            // The loop waits in `next`, and the statistics include the time of this wait.
+            // The statistics include the wait in `next` that the loop is in.
             until(&clone, |stats| stats.batches == 2 && stats.waiting >= 5 * MILLISECOND);
             let stats = clone.stats();
             assert!(stats.elapsed >= 5 * MILLISECOND && stats.samples == 4, "{stats:?}");
@@ -288,7 +288,7 @@ fn copies_of_many_bytes_are_writing() {
             let stats = loader.stats();
             (stats.verdict(), stats)
         };
-        // On a busy machine, any one of the copies may take most of the time.
+        // On a busy machine, one of the copies may take so long that the verdict names its sample.
         let is_one = |verdict: &Verdict| !matches!(verdict, Verdict::Writing(_) | Verdict::Starved { .. });
         let (verdict, stats) = (0..4).map(|_| pass()).find(|(verdict, _)| !is_one(verdict)).unwrap_or_else(pass);
         assert!(!is_one(&verdict), "{verdict} {stats:?}");

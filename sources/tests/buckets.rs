@@ -134,7 +134,7 @@ fn saved_indexes_belong_to_one_version_of_an_object() {
     let saved = || indexes.path().read_dir().unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap());
     let before: Vec<_> = saved().collect();
     assert_eq!((before.len(), open().format().key(0) == first.format().key(0)), (1, true));
-    // Replaces the shard by another one, whose first sample has another key.
+    // Replaces a shard of the bucket by another shard, whose first sample has another key.
     let other = std::fs::read(copies.folder.path().join("tar/shard-000001.tar")).unwrap();
     copies.put("indexes/tar/shard-000000.tar", other);
     assert_ne!(open().format().key(0), first.format().key(0));

@@ -114,15 +114,15 @@ fn many_requests_are_under_way_at_a_time() {
     sometimes(|| {
         let server = Server::start(&[], Answer::Late(20));
         assert_eq!(pass(numbers(&server), 0, false), Ok(expected()));
-        // The first number may be read before it was asked for.
+        // The first number may be read before it was requested in advance.
         let requests = server.requests.load(Ordering::SeqCst);
         assert!((COUNT..COUNT + 4).contains(&requests), "each range is fetched once, and not {requests} in all");
         server.most_at_a_time.load(Ordering::SeqCst) > 32
     });
 }
 
-/// Checks that something is true in at least one of several attempts. Other programs may use the
-/// cores during the others.
+/// Checks that `attempt` returns true in at least one of several attempts. It may return false if
+/// other programs use the cores.
 fn sometimes(attempt: impl FnMut() -> bool) {
     assert!(std::iter::repeat_with(attempt).take(5).any(|fulfilled| fulfilled));
 }
@@ -220,7 +220,7 @@ fn objects_with_weak_tags_are_read() {
 #[test]
 fn what_was_read_before_it_was_asked_for_is_fetched_once() {
     let server = Server::start(&[], Answer::Late(5));
-    // Eight workers read more than the 40 numbers that may be asked for in advance.
+    // Eight workers read more than the 40 numbers that may be requested in advance.
     let numbers = numbers(&server).read_ahead(320);
     assert_eq!(pass(numbers, 8, false), Ok(expected()));
     let requests = server.requests.load(Ordering::SeqCst);
@@ -229,7 +229,7 @@ fn what_was_read_before_it_was_asked_for_is_fetched_once() {
 
 #[test]
 fn ranges_that_nobody_reads_are_let_go() {
-    /// Numbers for each of which the following bytes are asked for, too.
+    /// A format of numbers that declares, for each number, that the bytes after it are needed, too.
     #[derive(Debug)]
     struct More(Numbers);
 
@@ -301,7 +301,7 @@ fn a_server_with_a_short_queue_is_not_flooded() {
         let server = Server::small(Duration::from_millis(2), usize::MAX, Answer::Right);
         let begun = Instant::now();
         assert_eq!(pass(numbers(&server), 0, false), Ok(expected()));
-        // If 128 requests were made from the beginning, it would take half a minute.
+        // If the client began with 128 requests at once, the pass would take half a minute.
         begun.elapsed() < Duration::from_secs(15)
     });
 }

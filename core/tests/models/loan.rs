@@ -1,5 +1,6 @@
-//! Models of [`Loan`] alone. The lent value is a counter whose accesses loom checks. Freeing it is
-//! represented by a write.
+//! Models of [`Loan`] alone: a value that an owner lends to a borrower, and that the last of the
+//! two frees. Here the value is a counter whose accesses loom checks, and a write stands for
+//! freeing it.
 
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ impl Thing {
         self.free_if(self.loan.give_back(|| self.fences.light_fence()));
     }
 
-    /// Acts as the owner that goes away.
+    /// Acts as an owner that gives up the value while it is lent.
     fn abandon(&self) {
         let fence = || {
             self.fences.heavy_fence();
@@ -97,8 +98,9 @@ fn a_thing_that_came_back_is_lent_again() {
     });
 }
 
-/// The fences only ensure that one side frees the value. In this model, the owner also writes a
-/// note after it has lent the value, which the side that frees the value must see.
+/// Without the fences, it may happen that neither side frees the value, but never that both do. In
+/// this model, the owner also writes a note after it has lent the value, which the borrower must
+/// see if it frees the value.
 #[test]
 fn without_fences_a_thing_may_be_lost_but_is_not_freed_early_or_twice() {
     explore(4, || {

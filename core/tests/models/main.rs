@@ -1,5 +1,9 @@
-//! Models of the rings under loom: every interleaving of a few threads, up to a bound of
-//! preemptions. There are also mutants of the rings, each of which must be caught by a model.
+//! Models of the rings: tests with a few threads, of which loom explores every interleaving, up to
+//! a bound of preemptions. There are also mutants of the rings (weakened sources), each of which
+//! must make a model fail.
+//!
+//! The words of the rings (run, part, claim, lease, lap, arrival mode) are defined in
+//! `ARCHITECTURE.md`.
 //!
 //! `proof/loom` and `proof/mutants` run them. To run them by hand:
 //!

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-/// The maximum time for a model to catch its mutant. It is far longer than needed.
+/// The maximum time that a model may take to catch its mutant, far longer than any takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An operation that a model executes.
@@ -37,8 +37,8 @@ struct Site {
     ordering: String,
 }
 
-/// A mutant as the list names it: without line numbers, which may change. It may refer to several
-/// sites.
+/// A mutant as the list names it: without line numbers, which may change. It may stand for several
+/// sites (places in the sources with an operation).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name {
     file: String,
@@ -226,8 +226,8 @@ fn sites() -> BTreeMap<Site, Vec<String>> {
                 operation: operation.to_owned(),
                 ordering: ordering.to_owned(),
             };
-            // Calls in the models themselves are not part of the rings. The fences of the models'
-            // `Futex` count, as they represent those of any `Futex`.
+            // Operations in the models themselves are left out, except the fences of the models'
+            // `Futex`, which stand for those of any implementation of `Futex`.
             if !site.file.starts_with("core/src") && !operation.ends_with("fence") {
                 continue;
             }

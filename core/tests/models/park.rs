@@ -10,8 +10,8 @@ use slotline_core::wait::{Never, Wait};
 
 use super::support::{Looks, Parking, explore};
 
-/// The conditions that are waited for, and which of them the sleeping thread wants. All accesses
-/// are relaxed, so that the model depends only on `Park`'s own orderings.
+/// Two conditions that a thread can wait for, and which of them the sleeping thread waits for. All
+/// accesses are relaxed, so that the model depends only on `Park`'s own orderings.
 #[derive(Default)]
 struct Shared {
     park: Parking,
@@ -56,7 +56,8 @@ fn one_change_wakes_every_sleeper() {
     });
 }
 
-/// Two threads make one change each, and wake the sleeping thread only if it wants that change.
+/// Two threads make one condition true each, and wake the sleeping thread only if it waits for that
+/// condition.
 #[test]
 fn a_notifier_that_declines_sees_what_the_sleeper_wants() {
     explore(3, || {

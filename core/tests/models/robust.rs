@@ -219,7 +219,7 @@ fn a_recovery_wakes_the_host() {
         let reaper = thread::spawn(move || {
             let vanished = worker.join().unwrap();
             reaper.ring.recover(ONE, [(0, 0)], |_, _| Recovery::Fail);
-            // Works on the parts that the vanished worker did not claim.
+            // This thread then works on the parts that the vanished worker did not claim.
             reaper.try_work(TWO, 1);
             vanished
         });
@@ -231,7 +231,8 @@ fn a_recovery_wakes_the_host() {
     });
 }
 
-/// Checks that both sides see what the other one wrote before.
+/// A third thread closes the ring. This must wake the sleeping worker and the sleeping host, and
+/// both must see what the third thread wrote before.
 #[test]
 fn closing_wakes_both_sides() {
     explore(3, || {
@@ -282,8 +283,8 @@ fn a_part_assigned_during_a_look_is_found() {
     });
 }
 
-/// The host withdraws one slot after the other while it waits, so the second one only after it has
-/// looked once.
+/// The host withdraws the parts of two slots while it waits, one slot each time that it checks its
+/// condition. So it withdraws the second slot only after it has checked once.
 #[test]
 fn a_publisher_wakes_a_host_that_withdraws() {
     explore(2, || {

@@ -162,8 +162,8 @@ fn closing_wakes_the_producer() {
     });
 }
 
-/// The last side that is dropped restarts the ring; a side that is taken then finds it in its
-/// initial state.
+/// When both sides were dropped, the ring is restarted. A side that is taken after that finds the
+/// ring in its initial state.
 #[test]
 fn a_ring_that_both_sides_left_can_be_taken_again() {
     explore(3, || {
@@ -262,7 +262,8 @@ fn a_consumer_that_gets_the_end_sees_earlier_writes() {
     }
 }
 
-/// Chunks that are published and released in part.
+/// The producer publishes only a part of a claimed chunk, and the consumer releases only a part of
+/// a leased one.
 #[test]
 fn the_rest_of_a_chunk_is_returned_again() {
     explore(2, || {

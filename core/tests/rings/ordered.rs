@@ -54,7 +54,8 @@ fn wait_for_run_returns_while_parts_are_left() {
     let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
     worker.try_claim(1).unwrap().publish();
     ring.seal();
-    // Parts are left, so this must return at once. (Otherwise it would spin forever.)
+    // Some parts are not claimed yet, so this wait must return at once. Otherwise it would spin
+    // forever.
     assert_eq!(worker.wait_for_run(), Ok(()));
     worker.try_claim(1).unwrap().publish();
     assert!(consumer.try_next().is_ok());
@@ -63,7 +64,8 @@ fn wait_for_run_returns_while_parts_are_left() {
 
 #[test]
 fn claim_many_takes_free_slots_up_to_the_limit_of_the_run() {
-    // Two laps before the wrap of the position, so that the test crosses it.
+    // Begin two laps (turns around the ring) before the position wraps, so that the test crosses
+    // the wrap.
     let slots = [const { Slot::new(0) }; 4];
     let ring = Ring::near_the_wrap(slots, Config::new(), Spin, Spin, 2);
     let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());

@@ -243,8 +243,8 @@ fn sequence(seed: u64, depth: usize, parts: usize, delivery: Delivery, base: u64
     counts
 }
 
-/// Workers die, also several at once and with numbers that were used before; runs are withdrawn;
-/// tickets are close to the last possible one.
+/// In the random sequences, workers die, also several at once, and workers with the numbers of dead
+/// ones start; runs are withdrawn; and ticket numbers are close to the largest possible one.
 #[test]
 fn random_sequences_match_a_model() {
     const LAST: u64 = (1 << 48) - 1;

@@ -90,7 +90,8 @@ pub(crate) fn download(from: u64, bytes: usize, stream: &Stream) -> Vec<u8> {
     to
 }
 
-/// Returns the seeds of this many schedules; of few if the driver is a real one, where a seed determines no schedule.
+/// Returns the seeds of `most` schedules, or of a few if the driver is a real one, whose schedule
+/// no seed determines.
 pub(crate) fn seeds(most: u64) -> std::ops::Range<u64> {
     0..if Fake::load().is_absent() { most.min(20) } else { most }
 }
@@ -105,7 +106,7 @@ pub(crate) fn check(batch: &DeviceBatch, stream: &Stream) {
     check_samples(batch, stream, &indices);
 }
 
-/// Does the same for samples that have other indices, or none.
+/// Works like [`check`], for samples that have other indices than the batch's, or none.
 pub(crate) fn check_samples(batch: &DeviceBatch, stream: &Stream, samples: &[usize]) {
     batch.ready_on(stream).unwrap();
     let rows = samples.len();
@@ -140,7 +141,8 @@ pub(crate) fn loader(device: &Device, samples: usize, workers: usize, slots: usi
     loader_closed_within(GRACE, device, samples, workers, slots)
 }
 
-/// Creates a loader that waits no longer than this for the device when it is dropped.
+/// Creates a loader like [`loader`] with this `close_timeout`, the longest time that its drop waits
+/// for the device.
 pub(crate) fn loader_closed_within(
     time: Duration,
     device: &Device,

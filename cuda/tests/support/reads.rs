@@ -23,11 +23,12 @@ macro_rules! cu {
     };
 }
 
-/// Launches kernels that read device memory, and checks that the bytes do not change while a kernel runs: the fake
-/// driver does it (see [`Fake::read_on`]), and on a real device they are read at the start and at the end.
+/// Launches kernels that read device memory, and checks that the bytes do not change while a kernel
+/// runs. With the fake driver, the driver checks this (see [`Fake::read_on`]). On a real device,
+/// each kernel sums the bytes at its start and at its end.
 pub(crate) struct Reads<'a> {
     fake: &'a Fake,
-    /// Two sums for each read, if the driver is a real one.
+    /// The address of two sums for each read, on a real device; `None` with the fake driver.
     sums: Option<CUdeviceptr>,
     made: Cell<usize>,
 }

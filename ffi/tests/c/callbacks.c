@@ -126,8 +126,8 @@ static void samples_are_the_same_with_any_workers(void) {
   CHECK(sums[0] != 0 && sums[0] == sums[1] && sums[0] == sums[2]);
 }
 
-/* Makes the sample fail with a payload. This is the first of the ways in which a read callback can
- * fail. */
+/* Makes the sample fail with a payload. This function and those after it are the ways in which a
+ * read callback can fail. */
 static int32_t fail(struct state *state, slotline_sample *sample) {
   atomic_fetch_add(&state->payloads, 2);
   slotline_sample_fail_with(sample, "replaced", state, "state", drop_payload);
@@ -138,7 +138,7 @@ static int32_t fail_without_message(struct state *state, slotline_sample *sample
   (void)state, (void)sample;
   return -3;
 }
-/* Returns the code for the end of a stream, which is invalid for this dataset. */
+/* Returns the code for the end of a stream, which is invalid for a dataset read by index. */
 static int32_t end(struct state *state, slotline_sample *sample) {
   (void)state;
   write_from(sample, 1, 0);
@@ -278,7 +278,7 @@ static int32_t copy_rows_to_themselves(struct state *state, slotline_sample *sam
   uint8_t *odd = slotline_sample_row(sample, 3, NULL);
   *odd = 1;
   CHECK(slotline_sample_write(sample, 3, odd, 1) == SLOTLINE_OK);
-  /* The memory of another field is accepted, too. */
+  /* The row of another field is accepted as the source, too. */
   CHECK(slotline_sample_write(sample, 1, odd, 1) == SLOTLINE_OK);
   CHECK(slotline_sample_write(sample, 0, row, 3) == SLOTLINE_ERROR_INVALID);
   CHECK(slotline_sample_write(sample, 0, row, 4) == SLOTLINE_OK);

@@ -7,8 +7,8 @@
 
 enum { LEN = 10 };
 
-/* Returns whether both parts are equal. (`a + b * I` is not used, since some compilers round the
- * product.) */
+/* Returns whether the complex number at `at` has these real and imaginary parts. (`a + b * I` is
+ * not used, since some compilers round the product.) */
 static int same(const void *at, double real, double imaginary, int is_double) {
   if (is_double) {
     const double _Complex number = *(const double _Complex *)at;

@@ -1,5 +1,5 @@
 /* Tests how long `slotline_loader_free` waits for a callback, and the warning about threads that
- * are still in callbacks then. */
+ * are still in callbacks after that time. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* Frees a loader or a batch twice, or uses it after that, which must be reported. The argument
- * selects the mistake. */
+/* Frees a loader or a batch twice, or uses it after it was freed, which must be reported. The
+ * program's argument selects the mistake. */
 
 #include "proof.h"
 

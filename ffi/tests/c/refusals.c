@@ -30,7 +30,7 @@ static void *sized(size_t size) {
   return memory;
 }
 
-/* Makes a call with each struct size that is too short; it must fail. */
+/* Makes a call with a struct of each size that is too short. Each call must fail. */
 #define REFUSED_WHEN_SHORT(type, word, call)                                 \
   do {                                                                       \
     const size_t sizes[] = {0, 1, sizeof(size_t), sizeof(type) - 1};         \
@@ -605,7 +605,7 @@ static void sampler_from_callback(void) {
 static void sampler_seed(void) { slotline_sampler_seed(NULL, 1); }
 static void sampler_set_epoch(void) {
   slotline_sampler_set_epoch(NULL, 1);
-  /* Has no effect on this sampler. */
+  /* The epoch has no effect on this kind of sampler. */
   slotline_sampler_set_epoch(sampler, 1);
 }
 static void sampler_free(void) { slotline_sampler_free(NULL); }

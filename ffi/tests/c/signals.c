@@ -18,8 +18,8 @@ static _Atomic(slotline_loader *) target;
 static atomic_int handled;
 
 #ifdef __GLIBC__
-/* Checks that memory is not allocated or freed in the handler, which may have interrupted malloc.
- * */
+/* These functions replace the C library's, to check that the signal handler neither allocates nor
+ * frees memory: it may have interrupted malloc. */
 void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
 void __libc_free(void *);
 static void outside(void) {
@@ -54,7 +54,7 @@ static void handler(int signal) {
   atomic_fetch_add(&handled, 1);
 }
 
-/* The number of the callback's call in which it raises the signal in its own thread; SIZE_MAX:
+/* The number of the call in which the callback raises the signal in its own thread; SIZE_MAX for
  * none. */
 static atomic_size_t raises_at;
 static atomic_size_t calls;

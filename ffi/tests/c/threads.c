@@ -179,7 +179,7 @@ static pthread_t fill(struct waiting *waiting, slotline_batch **held, size_t *le
   *len = options.hold + 1;
   for (size_t i = 0; i < *len; ++i) OK(slotline_loader_next(waiting->loader, &held[i], &error));
   const pthread_t thread = start(wait_in_next, waiting);
-  /* The function returns 0 while the loader is in use, and 1 afterwards. */
+  /* slotline_loader_next_epoch returns 0 while another call uses the loader, and 1 otherwise. */
   while (slotline_loader_next_epoch(waiting->loader) != 0) sched_yield();
   return thread;
 }
@@ -214,7 +214,7 @@ static void a_loader_in_use_can_be_freed(size_t workers) {
   GIVES(SLOTLINE_ERROR_INVALID, slotline_loader_next(waiting.loader, &batch, &error));
   GIVES(SLOTLINE_ERROR_INVALID, slotline_loader_epoch(waiting.loader, &error));
   CHECK(batch == NULL && slotline_loader_len(waiting.loader) == (SAMPLES + 15) / 16);
-  /* This stops the loader, which is destroyed when the call in it returns. */
+  /* This stops the loader, which is destroyed when the other thread's call returns. */
   slotline_loader_free(waiting.loader);
   CHECK(pthread_join(thread, NULL) == 0);
   CHECK(waiting.gave == SLOTLINE_ERROR_STOPPED && waiting.batch == NULL);

@@ -92,7 +92,7 @@ void random_splits() {
   CHECK(parts.size() == 2);
   CHECK(pass<std::int64_t>(parts[0], 0) == Numbers({2, 6, 1}));
   CHECK(pass<std::int64_t>(parts[1], 0) == Numbers({8, 4, 5, 0, 9, 3, 7}));
-  // The generator continues, so the parts are different.
+  // The generator has advanced, so the parts are other ones.
   CHECK(pass<std::int64_t>(ten.random_split({3, 7}, generator)[0], 0) != Numbers({2, 6, 1}));
   parts = ten.random_split(std::vector<double>{0.33, 0.33, 0.34}, slotline::generator(42));
   CHECK(parts[0].size() == 4 && parts[1].size() == 3 && parts[2].size() == 3);
@@ -136,7 +136,7 @@ void stacks() {
     }
     CHECK(batch.field<float>("level")[19] == 0.5f);
   }
-  // Names that are only positions are renamed; other names must be unique.
+  // Fields whose names are only their positions are renamed; other names must be unique.
   const auto digits = dataset::open("digits");
   const dataset twice = dataset::stack({digits, digits});
   const slotline::batch renamed = twice.get(0);
@@ -176,13 +176,12 @@ void maps() {
   const dataset deep = dataset::concat({halves.subset({1, 2}).map(doubled, twice).map(doubled, twice),
                                         halves.map(doubled, twice).subset({4})});
   CHECK(pass<double>(deep, 0, 2) == std::vector<double>({2, 4, 4}));
-  // The function exists as long as the datasets.
+  // The function that was passed to `map` exists as long as the datasets that call it.
   CHECK(owned.use_count() == 2);
   halves = dataset::open("digits");
   CHECK(owned.use_count() == 2);
 }
 
-/// Tensors that a map's function exports keep their memory, as the next sample is then read to other memory.
 /// A stream of the numbers from `first` to `end`, divided among the workers.
 struct counting {
   std::int64_t first, end;
@@ -537,7 +536,7 @@ void generators() {
   const auto seeded = two_passes(slotline::options().shuffle().seed(42));
   slotline::generator generator(42);
   CHECK(two_passes(slotline::options().shuffle().generator(generator)) == seeded);
-  // The generator has advanced, also for its copies.
+  // Copies of a generator share its state, so they have advanced, too.
   const slotline::generator copy = generator;
   CHECK(two_passes(slotline::options().shuffle().generator(copy)) != seeded);
 
@@ -551,7 +550,7 @@ void generators() {
   CHECK(error.code() == slotline::code::invalid && has(error.what(), "exclude each other"));
 }
 
-/// Tests that batches are in memory from the user, which is freed once, after the last of them.
+/// Tests that batches are in memory from the user, which is freed once, after the last batch in it.
 void memory() {
   struct block {
     std::size_t size;
@@ -585,7 +584,7 @@ void memory() {
       CHECK(within && number[0] == std::int64_t(4 * (held.size() - 1)));
     }
   }
-  // Blocks without a batch are freed with the loader.
+  // Blocks of memory that no batch uses are freed with the loader.
   CHECK(held.size() == 25 && block::alive() > 1 && block::alive() <= int(blocks->size()));
   for (std::size_t i = 0; i < held.size(); ++i) {
     const auto number = held[i].field<std::int64_t>(0);

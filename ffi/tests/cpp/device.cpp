@@ -1,4 +1,5 @@
-// Uses every function for batches on a device. Without a device it prints the reason.
+// Uses every function for batches on a device. Without a device, the program prints why there is
+// none.
 
 #include <slotline.hpp>
 

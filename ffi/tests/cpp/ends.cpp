@@ -1,5 +1,5 @@
-// Tests how long a loader's destructor waits for the dataset's code, and the warning about threads
-// that are still in it then.
+// Tests how long a loader's destructor waits for threads that run the dataset's code, and the
+// warning about threads that still run it after that time.
 
 #include <slotline.hpp>
 
@@ -41,15 +41,15 @@ struct slow {
   }
 };
 
-/// The observations while a loader was destroyed.
+/// What was observed while a loader was destroyed.
 struct end {
   bool done;
   std::vector<std::string> left_behind;
   std::chrono::nanoseconds took;
 };
 
-/// Destroys a loader while its worker is reading sample 1, which may go on after `time` (never if
-/// that is zero).
+/// Destroys a loader while its worker is reading sample 1, which waits for `time`, or forever if
+/// `time` is zero.
 end destroy_busy(std::chrono::nanoseconds close_timeout, std::chrono::milliseconds time) {
   auto shared = std::make_shared<state>();
   end result{};

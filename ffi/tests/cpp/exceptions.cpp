@@ -34,7 +34,7 @@ struct silent : std::runtime_error {
   ~silent() override { --alive; }
 };
 
-/// The user code that throws.
+/// The place in the user code that throws.
 enum class place { nowhere, read, open, next, collate, worker_init, sampler, batch_sampler };
 
 /// Throws `silent(7)`, nested in an exception of another type if `nested`.
@@ -47,7 +47,7 @@ enum class place { nowhere, read, open, next, collate, worker_init, sampler, bat
   }
 }
 
-/// A dataset of ten numbers, of which 5 fails if `fails` says so.
+/// A dataset of ten numbers, of which the number 5 fails if `fails` is set.
 struct numbers {
   place fails = place::nowhere;
   bool nested = false;
@@ -80,7 +80,7 @@ struct stream {
   }
 };
 
-/// Makes a loader of batches of two in which the code throws at `where`.
+/// Makes a loader with batches of two in which the user code at `where` throws.
 slotline::loader failing(place where, std::size_t workers, Options options = Options()) {
   options.num_workers(workers);
   if (where == place::batch_sampler) {

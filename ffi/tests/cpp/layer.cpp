@@ -66,8 +66,8 @@ constexpr bool starts_passes<Loader, std::void_t<decltype(std::declval<Loader>()
 // Starting a pass of a temporary loader does not compile.
 static_assert(starts_passes<slotline::loader&> && !starts_passes<slotline::loader>);
 
-// A read-only span can be made from a temporary; a writable one cannot.
-// A view of a temporary batch would dangle immediately.
+// A view of a temporary batch would dangle immediately, so making one does not compile. (The
+// assertions about spans below say that only a read-only span can be made from a temporary.)
 template <class Batch, class = void>
 inline constexpr bool has_views = false;
 template <class Batch>
@@ -214,7 +214,7 @@ void batches_outlive_loaders_and_datasets() {
   std::thread([kept = std::move(kept)]() mutable { kept.erase(kept.begin()); }).join();
   CHECK(watched.expired());
   CHECK(thrown([] { slotline::dataset::open("nothing:x"); }).what() != nullptr);
-  // Five elements with a shape of six.
+  // Five elements do not fit a shape of six elements.
   CHECK(throws<std::invalid_argument>([] { slotline::array("x", std::vector<float>(5), {2, 3}); }));
 }
 
@@ -498,8 +498,8 @@ void any_thread_can_stop_a_loader() {
 }
 
 #ifdef __unix__
-/// Tests that datasets can be cancelled: each worker waits until the loader says that its sample is
-/// no longer needed.
+/// Tests that datasets can be cancelled: each worker waits in a sample until the loader tells it
+/// that the sample is not needed any more.
 void datasets_that_ask_are_told_to_stop() {
   std::atomic<int> waiting{0}, stopped{0};
   {

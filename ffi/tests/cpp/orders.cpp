@@ -1,5 +1,5 @@
-// Prints digests of orders and data, one line for each line of options on the standard input. orders.rs computes the
-// same.
+// Prints digests of orders and data, one line for each line of options on the standard input.
+// orders.rs computes the same digests.
 
 #include <slotline.hpp>
 

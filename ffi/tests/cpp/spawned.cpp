@@ -17,7 +17,7 @@
 
 struct multiples {
   std::int64_t of;
-  /// The sample that is never finished.
+  /// The index of a sample that is never finished; SIZE_MAX for none.
   std::size_t late = SIZE_MAX;
 
   std::size_t size() const { return 10; }

@@ -9,7 +9,7 @@ use slotline_ffi::*;
 use crate::support::datasets::{Drops, dropped, fail_init, map_loader, numbers};
 use crate::support::{Digits, Loader, call, options};
 
-/// The number of sums that were created and not dropped.
+/// The number of sums that were created and not dropped yet.
 static SUMS: AtomicUsize = AtomicUsize::new(0);
 
 fn empty() -> slotline_tensor {

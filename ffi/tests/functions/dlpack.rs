@@ -1,4 +1,4 @@
-//! Fields exported as DLPack tensors: their contents and their lifetimes.
+//! Tests of fields exported as DLPack tensors: their contents and their lifetimes.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -80,7 +80,8 @@ fn tensors_are_writable_in_both_forms() {
     }
 }
 
-/// Requests the row without writing it, so that it keeps the bytes of an earlier batch.
+/// A callback that requests the row without writing it, so that the row keeps the bytes of an
+/// earlier batch.
 unsafe extern "C" fn leave(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
     // SAFETY: the sample is valid during this callback.
     i32::from(unsafe { slotline_sample_row(sample, 0, null_mut()) }.is_null())
@@ -135,7 +136,7 @@ fn invalid_bools_of_an_importer_are_normalised() {
                 assert!(bytes.iter().all(|&byte| byte <= 1), "{bytes:?}");
                 trues += bytes.iter().filter(|&&byte| byte == 1).count();
                 bytes.copy_from_slice(&[0, 1, 2, 3, 128, 255]);
-                // Either of the two may be dropped last.
+                // Drop the tensor or the batch last.
                 if trues % 2 == 0 { drop((tensor, batch)) } else { drop((batch, tensor)) }
             }
         }

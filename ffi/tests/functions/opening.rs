@@ -1,4 +1,5 @@
-//! Datasets that this build cannot open: the errors name the CMake option that is needed.
+//! Tests of datasets that this build cannot open: the errors must name the CMake option that is
+//! needed.
 
 use std::ffi::CString;
 use std::ptr::null_mut;

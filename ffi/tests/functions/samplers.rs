@@ -1,4 +1,4 @@
-//! Samplers and batch samplers deliver the same orders as those of the Rust crate.
+//! Tests that samplers and batch samplers deliver the same orders as those of the Rust crate.
 
 use std::ffi::c_void;
 use std::mem::take;

@@ -1,5 +1,5 @@
-//! A user's program compiled for AddressSanitizer, with a library that is not: views that outlive
-//! their batches are reported, and nothing else.
+//! Tests of a user's program that is compiled for AddressSanitizer, with a library that is not.
+//! Accesses through views that outlive their batches must be reported, and nothing else.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

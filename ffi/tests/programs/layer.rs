@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::native::{compile, here, run, scratch, tool};
 use crate::readme::programs;
 
-/// With ranges: loaders and passes satisfy the concepts of C++20.
+/// Tests C++20, where loaders and passes must satisfy the concepts of ranges.
 #[test]
 fn the_cpp_layer_compiles_as_cpp20() {
     let Some(cxx) = tool("CXX", "g++") else { return };
@@ -80,7 +80,8 @@ fn accepts(cxx: &str, standard: &str, source: &Path) {
     run(command.arg(source));
 }
 
-/// Such a stream would silently be read again from its start.
+/// Without this error, a stream whose `resume` cannot be called would silently be read again from
+/// its start when a loader resumes.
 #[test]
 fn a_stream_with_save_but_no_resume_does_not_compile() {
     let Some(cxx) = tool("CXX", "g++") else { return };
@@ -109,7 +110,7 @@ slotline::dataset made() { return stream{}; }
     assert!(compile("-DQUALIFIER=").contains("a stream that can be resumed has both"));
 }
 
-/// A number would silently be converted to `true`.
+/// Without this error, a number would silently be converted to `true`.
 #[test]
 fn numbers_for_flags_do_not_compile() {
     let good = [
@@ -229,7 +230,7 @@ fn the_device_layer_runs_over_the_fake_driver() {
     assert_eq!(printed, "1 devices\nthe loader was stopped; to continue, build a new one and load the state\n");
 }
 
-/// Each header is self-contained, and the C header is C99.
+/// Tests that each header compiles by itself, and that the C header is C99.
 #[test]
 fn headers_are_self_contained() {
     let (Some(cc), Some(cxx)) = (tool("CC", "gcc"), tool("CXX", "g++")) else { return };
@@ -280,8 +281,8 @@ fn the_cpp_layer_works_without_exceptions_and_rtti() {
     }
 }
 
-/// Copying a base would silently lose what a derived class adds, and a raw pointer does not say how
-/// long the object exists.
+/// A dataset that is passed as its base class would be copied without the members of the derived
+/// class, and a raw pointer does not say how long the object exists.
 #[test]
 fn what_a_dataset_cannot_hold_is_one_clear_error() {
     let Some(cxx) = tool("CXX", "g++") else { return };

@@ -1,4 +1,4 @@
-//! With the same options, C, C++ and Rust deliver the same samples in the same order.
+//! Tests that C, C++ and Rust deliver the same samples in the same order, with the same options.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The three ways to use slotline in a project: an installed CMake package, pkg-config, and the sources.
+//! Tests of the three ways to use slotline in a project: an installed CMake package, pkg-config,
+//! and the sources.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -270,8 +271,8 @@ fn projects_build_with_each_kind_of_package() {
     build(&cmake, &folder.join("sources"), &folder.join("sources/build"), &profile);
     assert_eq!(run(&mut Command::new(folder.join("sources/build/main"))), "1797 samples\n");
 
-    // The README's own lines, but with the sources of this checkout instead of the branch that they
-    // name.
+    // The lines are the README's, except that they use the sources of this checkout instead of the
+    // branch that the README names.
     let readme = std::fs::read_to_string(here().join("README.md")).unwrap();
     let fetch =
         readme.split("```").find_map(|block| block.strip_prefix("cmake\n")).expect("the README has lines for CMake");
@@ -312,7 +313,8 @@ fn by_pkg_config(folder: &Path, libraries: &Path, cxx: &str) {
     }
 }
 
-/// This must also work if CMake finds a linker other than GNU's, which it prefers for clang.
+/// For clang, CMake prefers the linker lld if it finds one. slotline must build even if that lld
+/// fails, as the one in this test does.
 #[test]
 fn slotline_builds_with_clang() {
     let (Some(cmake), Some(cc)) = (tool("CMAKE", "cmake"), tool("CLANG", "clang")) else { return };

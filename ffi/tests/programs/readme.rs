@@ -1,4 +1,4 @@
-//! The README for C++ programmers: every C++ and C block compiles and runs.
+//! Tests that every C++ and C block of this crate's README compiles and runs.
 
 use std::path::Path;
 use std::process::Command;
@@ -33,8 +33,8 @@ fn the_readme_cpp_blocks_compile_and_run() {
     compile_and_run(&cxx, &folder.join("snippets.cpp"), &snippets);
 }
 
-/// Returns the README's programs, and one program that contains all of its snippets, since
-/// compiling it takes a quarter of the time.
+/// Returns the README's programs, and one program that contains all of its snippets: compiling them
+/// together takes a quarter of the time.
 pub(crate) fn programs() -> (Vec<String>, String) {
     let blocks = blocks(&readme(), "cpp");
     assert!(blocks.len() > 5 && blocks[0].contains("int main()") && blocks[0].lines().count() <= 20);

@@ -1,5 +1,5 @@
-//! A user's program compiled for ThreadSanitizer, with a library that is not: there are no false
-//! reports, and the user's own races are reported.
+//! Tests of a user's program that is compiled for ThreadSanitizer, with a library that is not.
+//! There must be no false reports, and races in the user's code must be reported.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -32,7 +32,7 @@ int main() {
 }
 "#;
 
-/// A program without that counter, which uses all other ways to pass data between threads.
+/// A program without races, which passes data between threads in all other ways.
 const NO_RACE: &str = r#"
 #include <slotline.hpp>
 #include <stdexcept>

@@ -57,7 +57,7 @@ pub(crate) fn map(len: usize, fields: &[slotline_field], read: slotline_read, dr
     }
 }
 
-/// Creates a loader over a dataset, which is then freed.
+/// Creates a loader over a dataset, and then frees the dataset's handle.
 pub(crate) fn loader_of(
     make: impl FnOnce(*mut *mut slotline_dataset, *mut *mut slotline_error) -> slotline_status,
     options: &slotline_options,

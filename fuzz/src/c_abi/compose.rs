@@ -43,7 +43,8 @@ impl World {
         self.keep(made, Content { samples, ..Content::default() });
     }
 
-    /// Splits a dataset into three parts, one of which is kept. Its order is unknown.
+    /// Splits a dataset at random into three parts, and keeps one of them. Its content is not
+    /// checked, since the order of its samples is unknown.
     fn split(&mut self, choices: &mut Choices<'_>) {
         let (dataset, _) = self.one(choices);
         // SAFETY: a valid dataset or NULL.

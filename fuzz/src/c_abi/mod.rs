@@ -66,7 +66,7 @@ struct World {
     states: Vec<Vec<u8>>,
 }
 
-/// Returns the pointer of one of the handles, or NULL. If there are no handles, it is always NULL.
+/// Returns the pointer of one of the handles, or NULL. If there are no handles, returns NULL.
 fn any<T>(all: &[Handle<T>], choices: &mut Choices<'_>) -> *mut T {
     if all.is_empty() || choices.one_in(16) { null_mut() } else { all[choices.below(all.len())].pointer }
 }

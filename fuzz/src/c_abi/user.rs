@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 
 use slotline_ffi::*;
 
-/// The number of user pointers that were passed to the library and not dropped yet.
+/// A counter of the user pointers that were passed to the library and not dropped yet.
 pub(crate) type Ledger = Arc<AtomicIsize>;
 
 /// An additional action of a callback when it writes a sample.
@@ -17,7 +17,7 @@ type Act = Box<dyn Fn(*mut slotline_sample) + Send + Sync>;
 /// The user data that a user pointer points to.
 pub(crate) struct User {
     pub(crate) ledger: Ledger,
-    /// Selects how the callbacks behave.
+    /// A number that selects how the callbacks behave.
     pub(crate) way: usize,
     /// The fields of a dataset: the dtype, the size of an element, and the number of elements of a sample.
     pub(crate) fields: Vec<(slotline_dtype, usize, usize)>,
@@ -87,12 +87,13 @@ unsafe fn user<'a>(user: *mut c_void) -> &'a User {
     unsafe { &*user.cast::<User>() }
 }
 
-/// Returns the byte that fills sample `index`; for a bool, the last bit of that byte.
+/// Returns the byte that fills sample `index`: the lowest byte of the index or, for a bool, its
+/// lowest bit.
 pub(super) fn content(dtype: slotline_dtype, index: usize) -> u8 {
     if dtype == SLOTLINE_BOOL { index as u8 & 1 } else { index as u8 }
 }
 
-/// Writes a sample correctly, or misbehaves.
+/// Writes a sample, correctly or not, as the user data selects. Returns the callback's status.
 ///
 /// # Safety
 ///
@@ -251,7 +252,7 @@ pub(super) unsafe extern "C" fn resume(
     0
 }
 
-/// Takes some or all of the samples, and returns a new user pointer as the batch.
+/// Takes some or all of the samples, and sets the batch to a new user pointer.
 pub(super) unsafe extern "C" fn collate(
     pointer: *mut c_void,
     samples: *mut slotline_samples,

@@ -1,9 +1,13 @@
-//! Enforces the contract of a C program: no call begins after `free` has begun, and all earlier
-//! calls have entered the loader before `free` is called.
+//! Enforces the contract of `slotline_loader_free`: a C program may free a loader while calls to it
+//! are running, but only once each of these calls has entered the loader, and it must begin no call
+//! after that.
 //!
-//! A call has certainly entered the loader if a callback runs in its thread. A stop has certainly
-//! entered if it is the only one and another call has reported it. [`Gate::close`] waits for all
-//! other calls to return.
+//! A call has entered the loader once it runs inside the library's function, so that the library
+//! counts it. There are two proofs of this. If a callback runs in the thread of a call, the library
+//! runs it within that call. If only one call of `slotline_loader_stop` has begun and another call
+//! has returned `SLOTLINE_ERROR_STOPPED`, that stop has had its effect. [`Gate::close`] lets no
+//! further call begin, and waits until each call of other threads has returned or is known to have
+//! entered.
 
 use std::cell::Cell;
 use std::ptr::null_mut;
@@ -15,11 +19,11 @@ use slotline_ffi::*;
 /// The kind of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Uses the loader. It is rejected while another call uses it.
+    /// A call that uses the loader exclusively. The library rejects it during another such call.
     Use,
-    /// Reads a constant of the loader.
+    /// A call that reads a constant of the loader.
     Ask,
-    /// Stops the loader.
+    /// A call of `slotline_loader_stop`.
     Stop,
 }
 
@@ -34,7 +38,7 @@ struct Calls {
     loader: *mut slotline_loader,
     now: Vec<Call>,
     next: usize,
-    /// The number of stops that have begun.
+    /// The number of calls of `slotline_loader_stop` that have begun.
     stops: usize,
     /// Whether a call has reported that the loader was stopped.
     stop_reported: bool,
@@ -55,12 +59,12 @@ struct Call {
     kind: Kind,
     /// Whether the call is known to have entered the loader.
     inside: bool,
-    /// Whether another call used the loader at the same time.
+    /// Whether another call of [`Kind::Use`] ran at the same time.
     met: bool,
 }
 
 thread_local! {
-    /// The current call of this thread that uses the loader.
+    /// The number of the innermost call of [`Kind::Use`] that this thread is making.
     static USING: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -146,7 +150,7 @@ impl Inside<'_> {
         self.loader
     }
 
-    /// Returns whether another call has used the loader at the same time.
+    /// Returns whether another call of [`Kind::Use`] has run at the same time.
     pub(super) fn met(&self) -> bool {
         self.gate.lock().now.iter().any(|call| call.number == self.number && call.met)
     }

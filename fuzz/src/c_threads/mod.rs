@@ -16,9 +16,9 @@ use self::gate::{Gate, Kind};
 use crate::c_abi::{Export, Handle, Ledger, checked, default_options, made, text};
 use crate::choices::Choices;
 
-/// Makes the calls that `data` encodes from several threads. Checks that each call returns what is
-/// allowed, that batches and tensors contain the numbers of their samples, and that every user
-/// pointer was dropped exactly once at the end.
+/// Makes the calls that `data` encodes from several threads. Checks that each call returns a result
+/// that the calls of the other threads allow, that batches and tensors contain the numbers of their
+/// samples, and that every user pointer was dropped exactly once at the end.
 pub fn c_threads(data: &[u8]) {
     let mut choices = Choices::new(data);
     let world = Arc::new(World::default());
@@ -83,7 +83,7 @@ fn options(choices: &mut Choices<'_>) -> slotline_options {
 #[derive(Default)]
 struct World {
     gate: Gate,
-    /// Whether a stop has returned.
+    /// Whether a call of `slotline_loader_stop` has returned.
     stopped: AtomicBool,
     batches: Mutex<Vec<Arc<Batch>>>,
     tensors: Mutex<Vec<Export>>,

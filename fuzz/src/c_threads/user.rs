@@ -61,8 +61,8 @@ pub(super) fn dataset(user: User, stream: bool) -> *mut slotline_dataset {
 }
 
 impl World {
-    /// Uses the loader from a callback. `worker` is the index of the worker that runs it; negative
-    /// for the consumer's thread.
+    /// Uses the loader from a callback. `worker` is the index of the worker that runs the callback,
+    /// or negative if the consumer's thread runs it.
     fn act(&self, does: Does, worker: i64) {
         match does {
             Does::Nothing => {}

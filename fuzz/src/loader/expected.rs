@@ -83,7 +83,8 @@ impl Pass<'_> {
         Sample { index, word: self.seeds.word(position) }
     }
 
-    /// Returns the index that is tried instead of a bad one after `attempt` other substitutes.
+    /// Returns the index that replaces the bad sample at `position` after `attempt` other
+    /// substitutes were bad, too.
     fn substitute(&self, position: usize, attempt: usize) -> usize {
         let key = SampleRng::new(self.seeds.base, 0, u64::MAX - 1).next_u64();
         let mut rng = SampleRng::new(key, self.seeds.epoch, position as u64);
@@ -137,8 +138,8 @@ impl Pass<'_> {
         let (mut lane, mut last) = (Vec::new(), false);
         while !last {
             let mut batch = received::Expected { samples: Vec::new(), bads: Vec::new(), failure: None, dropped: false };
-            // Without a budget, a dataset that only returns errors would keep a worker busy
-            // forever.
+            // The loop ends when the batch has more bad samples than the budget allows, as a worker
+            // does.
             while batch.samples.len() < size && batch.bads.len() <= self.budget {
                 let Some((position, index)) = left.next() else {
                     last = true;

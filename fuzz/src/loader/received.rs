@@ -46,7 +46,8 @@ pub(super) enum Fault {
     Panic,
 }
 
-/// Fails in the way of `fault`. A panic bypasses the panic hook, which would end a fuzzer.
+/// Returns an error or panics, as `fault` says. The panic bypasses the panic hook, which would end
+/// a fuzzer.
 fn fail(fault: Fault) -> BoxError {
     match fault {
         Fault::Error => "bad".into(),
@@ -60,7 +61,7 @@ pub(super) fn fields() -> Fields {
     Fields::of(&any)
 }
 
-/// Returns a sample, or fails if `faults` says so or `index` is beyond its end.
+/// Returns the sample at `index`. Fails if `faults` has a fault at `index`, or is not that long.
 pub(super) fn item(faults: &[Option<Fault>], index: usize, cx: &mut Context) -> Result<Item<'static>, BoxError> {
     match faults.get(index).copied().unwrap_or(Some(Fault::Error)) {
         Some(fault) => Err(fail(fault)),
@@ -246,7 +247,7 @@ fn failed(error: &Error) -> Option<(usize, Failed)> {
 /// Holds batches for a while, together with their content at the time when they were received.
 struct Holder {
     held: VecDeque<Held>,
-    /// The number of batches to hold.
+    /// The maximum number of batches that are held.
     keep: usize,
     /// The loader's option `hold`.
     hold: usize,
@@ -273,8 +274,9 @@ impl Holder {
         Self { held: VecDeque::new(), keep: choices.below(hold + 1) + more, hold, on_held }
     }
 
-    /// Takes up to `most` results of a pass: batches, or errors in place of batches. `indices` says
-    /// whether a batch's indices are those of the dataset.
+    /// Takes up to `most` results of a pass: batches, or errors in place of batches. If `indices`
+    /// is set, checks that [`Batch::indices`] returns the dataset's indices, which streams do not
+    /// have.
     fn take(
         &mut self,
         pass: &mut impl Iterator<Item = Result<Batch<Schema>, Error>>,

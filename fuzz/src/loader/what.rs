@@ -19,9 +19,9 @@ pub(crate) struct Items {
     pub(super) faults: Vec<Option<Fault>>,
     declares_fields: bool,
     reads_many: bool,
-    /// Whether a stream reports its length.
+    /// Whether the dataset, read as a stream, reports its length.
     reports_len: bool,
-    /// Whether a stream saves its position.
+    /// Whether the dataset, read as a stream, saves its position.
     saves: bool,
 }
 
@@ -30,7 +30,7 @@ impl Items {
         Self { faults, declares_fields: true, reads_many: false, reports_len: true, saves: false }
     }
 
-    /// Returns `len` good samples of a stream.
+    /// Returns a dataset of `len` good samples, to be read as a stream.
     pub(crate) fn good(len: usize, saves: bool) -> Self {
         Self { saves, ..Self::new(vec![None; len]) }
     }
@@ -146,7 +146,7 @@ impl What {
         let bad = choices.of(&[0, 0, 0, 12, 3, 1]);
         let mut items = Items::new(faults(choices, bad, &[Fault::Error, Fault::Panic]));
         let len = items.faults.len();
-        // Without samples, the fields cannot be taken from a sample.
+        // `build` takes undeclared fields from the first sample, which must exist and be good.
         items.declares_fields = bad > 0 || len == 0 || choices.one_in(2);
         items.reads_many = choices.one_in(4);
         let index = |choices: &mut Choices<'_>| choices.below(len + 1);
@@ -164,7 +164,8 @@ impl What {
         let unordered = choices.one_in(4);
         let feed = matches!(from, From::Indices(_) | From::Lists(_));
         let budget = match choices.below(3) {
-            // Out of order, the first batch beyond a budget would depend on the order of arrival.
+            // With delivery out of order, the order of arrival would determine the batch at which
+            // the budget is exceeded.
             _ if unordered => Budget::Samples(usize::MAX),
             0 => Budget::Samples(usize::MAX),
             1 if !feed => Budget::Share(f64::from(choices.byte()) / 255.0),

@@ -43,7 +43,7 @@ impl CustomValue for Odd {
     fn collate(batch: &[&Self], collation: &Collation<'_>) -> Result<Value, BoxError> {
         let script = &batch[0].0.script;
         match script.ask(Site::Collate, 3) {
-            // Collates an empty batch, or values of another place.
+            // Collates an empty batch, or other values, whose errors then name the key `a`.
             1 => Ok(default_collate::<Value>([])?),
             2 => Ok(collation.at_key("a").collate(&[&Value::Int(1), &Value::Bool(true)])?),
             _ => batch[batch.len() - 1].misbehave(),

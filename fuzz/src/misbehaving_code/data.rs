@@ -234,7 +234,7 @@ pub(super) struct Faulty {
     pub(super) tracked: Tracked,
 }
 
-/// A user's value that is dropped together with its thread.
+/// A user's value in a thread-local, which is dropped when its thread ends.
 struct Kept(#[allow(dead_code)] Tracked);
 
 thread_local! {
@@ -280,7 +280,7 @@ impl Faulty {
 
     fn read(&self, index: usize, cx: &mut Context) -> Result<FaultySample, BoxError> {
         if cx.worker().is_some() {
-            // Only in a worker, since the fuzzer's own thread does not end.
+            // Workers only: the fuzzer's own thread does not end, so it would never drop the value.
             KEPT.with_borrow_mut(|kept| _ = kept.get_or_insert_with(|| Kept(self.script().quiet())));
         }
         match self.script().fault(Site::Get, 5)? {

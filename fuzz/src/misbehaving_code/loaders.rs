@@ -132,7 +132,7 @@ fn run(script: &Arc<Script>, how: &How<'_>, turns: &[usize]) {
         Source::Items => run.items(faulty()),
         Source::Subset => wrapped!(Subset::new(faulty(), 0..len)),
         Source::Concat => {
-            // The second dataset's sample ids start at 0 again; see `Run::check`.
+            // The sample ids of each of the two datasets start at 0; see `Run::check`.
             let (first, mut second) = (faulty(), faulty());
             second.before = first.reported.clone();
             wrapped!(ConcatDataset::new([first, second]))
@@ -144,8 +144,8 @@ fn run(script: &Arc<Script>, how: &How<'_>, turns: &[usize]) {
 struct Run<'w> {
     script: &'w Arc<Script>,
     how: &'w How<'w>,
-    /// How far each pass runs, and what is done between passes. Empty for a run in which everything
-    /// is correct.
+    /// Numbers that encode how many batches each pass delivers before it is left, and what is done
+    /// between passes. Empty for a run in which everything is correct.
     turns: &'w [usize],
     /// The number of faults before the loader was built.
     faults_before: usize,
@@ -221,7 +221,8 @@ impl Run<'_> {
             begun += 1;
             let mut ids = Vec::new();
             for number in 0.. {
-                // Some datasets query a length only once, so a wrong length stays forever.
+                // A wrong length that was reported during `build` stays in effect, since some
+                // datasets query it only once.
                 if number == 1000 && !built_correctly {
                     break;
                 }
@@ -315,7 +316,8 @@ impl Run<'_> {
         if how.has_sizes() {
             builder = builder.batch_size(how.batch_size).drop_last(how.drop_last);
         }
-        // Correct samples either fit, or spill.
+        // A packed field with room for 4 elements per sample always has enough memory; with less
+        // room, a batch may need additional memory from the heap (it spills), and must not fail.
         let fails = how.room == Some(4) && others.one_in(2);
         builder = builder.on_overflow(if fails { Overflow::Error } else { Overflow::Spill });
         if parallel {

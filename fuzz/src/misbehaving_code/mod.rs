@@ -58,26 +58,28 @@ enum Site {
     Futex,
 }
 
-/// Decides when and how code misbehaves. All threads query it.
+/// The faults that an input plans. Each place in the code that can misbehave asks the script
+/// whether to do so, on any thread.
 #[derive(Debug)]
 struct Script {
     tape: Vec<u8>,
-    /// The number of queries.
+    /// The number of times that the script was asked.
     asked: AtomicUsize,
     /// The number of faults that are left.
     left: AtomicIsize,
     /// The number of faults so far.
     faults: AtomicUsize,
-    /// On average, one in `rate` queries returns a fault.
+    /// On average, one of `rate` answers is a fault.
     rate: usize,
     /// The enabled sites, as bits.
     sites: u64,
-    /// The locations where the user's values were created that have not been dropped yet, by their
-    /// numbers.
+    /// The user's values that have not been dropped yet: the number of each, and the location in
+    /// the source where it was created.
     alive: Mutex<BTreeMap<usize, &'static Location<'static>>>,
-    /// The number of user's values made so far.
+    /// The number of user's values that were created so far.
     made: AtomicUsize,
-    /// Whether claims of a ring may have been lost.
+    /// Whether claims of a ring may have been made but not returned, so that their tickets never
+    /// arrive.
     lost: AtomicBool,
     /// The numbers of the samples that were not written as declared.
     dirty: Mutex<HashSet<i64>>,
@@ -235,8 +237,8 @@ impl Drop for Tracked {
 /// The payload of a user's panic.
 struct Payload(#[allow(dead_code)] Tracked);
 
-/// The payload of a panic in a drop. It contains no tracked value, since slotline forgets the
-/// second of two payloads.
+/// The payload of a panic in a drop. It contains no tracked value: if dropping a payload panics,
+/// slotline leaks the payload of that second panic.
 struct Last;
 
 /// An error whose message and source misbehave.

@@ -120,7 +120,7 @@ impl Iterator for Indices {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // The fault after these wrong values counts as none.
+        // The first two hints are wrong. The last one is correct, so that this fault does nothing.
         let wrong = [(usize::MAX, None), (usize::MAX, Some(0)), (0, None)];
         self.tracked.script.pick(Site::Indices, (0, None), &wrong)
     }

@@ -1,4 +1,5 @@
-//! Target for rings whose sides wait in faulty ways, and whose slots come from other rings.
+//! Target for rings whose workers and consumer wait in faulty ways, and whose slots were used by
+//! other rings before.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,14 +18,14 @@ use crate::ordered::written;
 const SLOTS: usize = 4;
 const MAX_PARTS: usize = 3;
 
-/// The value of a slot: a word for each part, which identifies the part's owner, or what was
-/// published.
+/// The value of a slot: a word for each part, which identifies the claim or lease that owns the
+/// part, or is the number that was published.
 struct Value {
     marks: [AtomicU64; MAX_PARTS],
     tracked: Tracked,
 }
 
-/// A wait strategy that breaks its contract, or one that sleeps on a futex that does.
+/// A wait strategy that breaks its contract, or `Park` with a futex that breaks its own.
 enum FaultyWait {
     Plain(Arc<Script>),
     Park(Park<FaultyFutex>),
@@ -40,8 +41,8 @@ impl FaultyWait {
     }
 }
 
-/// The number of checks of a correct wait. More are pointless, since no other thread can change the
-/// ring.
+/// The number of times that a correct wait checks its condition. More checks would not help, since
+/// no other thread can change the ring.
 const LOOKS: usize = 5;
 
 impl Wait for FaultyWait {
@@ -199,7 +200,7 @@ fn many(script: &Arc<Script>, choices: &mut Choices<'_>) {
     }
     let (config, parts, delivery) = config(choices);
     let form = choices.below(6);
-    // The last ring may have faulty sides too.
+    // The workers and the consumer of the last ring may be faulty, too.
     if form % 2 == 1 {
         script.stop();
     }
@@ -376,7 +377,8 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
                 }
             }
         }
-        // Finish all claims and leases. Then every claimed ticket must be received.
+        // Publish or drop all claims, and release all leases. Then every claimed ticket must be
+        // received.
         while let Some(row) = self.rows.pop() {
             self.call(|| drop(row));
         }

@@ -157,7 +157,7 @@ for (name, size), (kind, magnitudes) in itertools.product(pictures.items(), (MOV
 for kind, magnitudes in (MOVES | COLOURS).items():
     for magnitude, mode in zip(magnitudes, itertools.cycle(["nearest", "bilinear"])):
         policy(PHOTOGRAPH, (375, 500), (kind, magnitude, mode, 124, 116, 104))
-# Coordinates above 32,768 are not computed in fixed point, which would round these up.
+# Pillow computes coordinates above 32,768 in floating point. Its fixed-point numbers, which it uses below, would round these up.
 for kind in ["ShearX", "ShearY"]:
     policy(PHOTOGRAPH, (375, 500), (kind, 89 - 1e-7, "nearest", 1, 2, 3))
 for i in range(60):

@@ -17,7 +17,8 @@ fn pipeline(transforms: impl IntoIterator<Item = Transform>) -> PipelineBuilder 
     transforms.into_iter().fold(Pipeline::builder(), PipelineBuilder::then)
 }
 
-/// Draws the last step of a pipeline that begins with a crop, many times.
+/// Draws many times the operations of a pipeline that begins with a crop, and returns its last
+/// steps.
 fn steps(transform: impl Into<Transform>) -> Vec<Operations> {
     let pipeline: Pipeline = pipeline([CenterCrop::new([60, 80]).into(), transform.into()]).build().unwrap();
     let draw = |seed| match pipeline.draw(&mut SampleRng::new(seed, 0, 0), 90, 120).unwrap().steps() {

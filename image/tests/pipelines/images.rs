@@ -58,8 +58,8 @@ fn pixels(jpeg: &[u8]) -> ([usize; 2], Vec<u8>) {
     ([image.height, image.width], image.pixels)
 }
 
-/// Returns the height and width, and the pixels at full size, which `pillow.rs` compares with
-/// Pillow's.
+/// Returns the height and width, and the pixels at full size. They are those of slotline's decoder,
+/// which `pillow.rs` compares with Pillow's.
 #[cfg(not(feature = "turbo"))]
 fn pixels(jpeg: &[u8]) -> ([usize; 2], Vec<u8>) {
     let size @ [height, width] = Pipeline::bytes(1, 1).unwrap().size_of(jpeg).unwrap();
@@ -232,7 +232,7 @@ fn rgb_and_cmyk_jpegs_decode_to_rgb() {
     inks.chunks_exact_mut(4).for_each(|pixel| pixel[3] = 255);
     let rgb: Vec<u8> = inks.chunks_exact(4).flat_map(|pixel| pixel[..3].to_vec()).collect();
     let same = decoded(&pipeline, &compressed(&rgb, width, ColorType::Rgb, |_| ()));
-    // Inverted here, since the encoder inverts them again.
+    // The inks are inverted here, since the encoder inverts them again.
     inks.iter_mut().for_each(|ink| *ink = 255 - *ink);
     for (colours, sampling) in [
         (ColorType::Cmyk, SamplingFactor::F_1_1),
@@ -366,7 +366,8 @@ fn stray_bytes_and_a_last_restart_marker_behind_scans_change_nothing() {
     }
 }
 
-/// Returns where the coefficients of scans end: at markers after the first scan.
+/// Returns the positions at which the coefficients of each scan end: at markers after the first
+/// scan.
 fn ends(jpeg: &[u8]) -> Vec<usize> {
     let scan = |at: &usize| jpeg[*at..].starts_with(&[0xff, 0xda]);
     let first = (0..jpeg.len()).find(scan).unwrap();

@@ -207,8 +207,8 @@ fn of_scans(side: u16, scans: usize) -> Vec<u8> {
     segment(&mut jpeg, 0xdb, &[&[0][..], &[1; 64]].concat());
     let [high, low] = side.to_be_bytes();
     segment(&mut jpeg, 0xc2, &[8, high, low, high, low, 1, 1, 0x11, 0]);
-    // There is one code for DC coefficients. For AC coefficients, there are codes for a run of 2^14
-    // and more empty blocks, and for the end of a block.
+    // Define one code for DC coefficients. For AC coefficients, define a code for a run of 2^14 or
+    // more empty blocks, and one for the end of a block.
     segment(&mut jpeg, 0xc4, &[&[0, 1][..], &[0; 15], &[0]].concat());
     segment(&mut jpeg, 0xc4, &[&[0x10, 1, 1][..], &[0; 14], &[0xe0, 0]].concat());
     let blocks = usize::from(side).div_ceil(8).pow(2);

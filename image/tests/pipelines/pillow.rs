@@ -221,7 +221,7 @@ fn lossless_jpegs_have_the_pixels_that_were_compressed() {
     }
 }
 
-/// The mean difference of a picture, and the largest difference of a value.
+/// Two differences from Pillow: the mean of a picture, and the largest of a value.
 #[cfg(feature = "jpeg")]
 type Difference = (f64, u8);
 

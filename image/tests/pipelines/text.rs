@@ -1,4 +1,4 @@
-//! Pipelines as text.
+//! Tests of pipelines that are parsed from text.
 
 use slotline_image::transform::{
     AutoAugment, AutoAugmentPolicy, CenterCrop, ColorJitter, GaussianBlur, Normalize, RandAugment, RandomApply,

@@ -51,7 +51,7 @@ impl Folder {
     }
 }
 
-/// Returns a folder's entries sorted by name: systems list them in any order.
+/// Returns a folder's entries sorted by name, since the system may list them in any order.
 fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
@@ -68,7 +68,7 @@ impl Dataset for Folder {
 
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
         let (path, class) = &self.files[index];
-        // Before the bytes are borrowed from the context.
+        // Drawn before the bytes are borrowed from the context.
         let seed = Seed::from(cx.rng());
         let bytes = cx.local::<Vec<u8>>();
         bytes.clear();
@@ -79,14 +79,14 @@ impl Dataset for Folder {
     }
 }
 
-/// Who loads the samples.
+/// The kind of the workers that load the samples.
 #[derive(Clone, Copy, Debug)]
 pub enum WorkerKind {
     Threads(usize),
     Processes(usize),
 }
 
-/// The seed of the order, and of the augmentation.
+/// The seed of the sample order and of the augmentation.
 const SEED: u64 = 42;
 
 /// A loader of one rank, whose passes are shuffled.
@@ -98,7 +98,7 @@ pub struct Shuffled {
 impl Shuffled {
     /// Builds the loader of one of `ranks` ranks, which together have batches of `batch_size` samples.
     pub fn new(folder: &Folder, batch_size: usize, kind: WorkerKind, [rank, ranks]: [usize; 2]) -> Result<Self> {
-        // Equally many for each rank, and whole batches only.
+        // Each rank gets the same number of samples, and only whole batches.
         let sampler = DistributedSampler::new(folder.len(), ranks, rank)?.seed(SEED).drop_last(true);
         let epoch = sampler.epoch();
         let builder = Loader::builder(folder.clone()).batch_size(batch_size / ranks).sampler(sampler);

@@ -65,7 +65,7 @@ fn main() -> Result<()> {
     let mut loader = Shuffled::new(&train, BATCH, WorkerKind::Threads(1), [0, 1])?;
     let begun = Instant::now();
     for epoch in 0..epochs {
-        // From the full rate to almost nothing.
+        // The learning rate falls from its full value to almost 0 along a cosine.
         let rate = 3e-3 * 0.5 * (1.0 + (std::f64::consts::PI * epoch as f64 / epochs as f64).cos());
         optimizer.set_learning_rate(rate);
         let (mut total, mut batches) = (0.0, 0);

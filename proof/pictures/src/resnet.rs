@@ -15,11 +15,11 @@ pub struct ResNet {
     head: Linear,
 }
 
-/// Two convolutions, and what they are added to.
+/// A residual block: two convolutions, and the shortcut to which their result is added.
 struct Block {
     convolutions: [Conv2d; 2],
     norms: [BatchNorm; 2],
-    /// Where the shape changes.
+    /// The convolution of the shortcut, if the block changes the shape; `None` otherwise.
     shortcut: Option<Conv2d>,
 }
 

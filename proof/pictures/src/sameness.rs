@@ -42,7 +42,7 @@ pub fn check(folder: &Folder, batch_size: usize) -> Result<()> {
     let load = |kind, rank| passes(Shuffled::new(folder, batch_size, kind, rank)?);
     let expected = load(WorkerKind::Threads(0), ALONE)?;
     let all: std::collections::HashSet<u64> = expected.iter().flatten().copied().collect();
-    // A part without detail may become all white twice.
+    // The digests of two samples may be equal: crops without detail may both become white.
     let twice = expected.len() * batch_size - all.len();
     ensure!(twice <= all.len() / 100, "{twice} pictures look the same as another one: nothing was drawn");
     let same = |what: &str, found: Vec<Digests>| {
@@ -55,11 +55,11 @@ pub fn check(folder: &Folder, batch_size: usize) -> Result<()> {
 
     let [first, second] = [load(WorkerKind::Threads(1), [0, 2])?, load(WorkerKind::Threads(2), [1, 2])?];
     ensure!(first.len() == second.len(), "one of two ranks has more batches");
-    // Samples are dealt out to the ranks in turn.
+    // The ranks take the samples in turn, so their batches are merged in turn.
     let union = |(first, second): (Digests, Digests)| first.into_iter().zip(second).flat_map(|(a, b)| [a, b]).collect();
     same("two ranks together", first.into_iter().zip(second).map(union).collect())?;
 
-    // In the middle of the second pass, and with other workers.
+    // Interrupt in the middle of the second pass, and resume with other workers.
     let stop = expected.len() * 3 / 4;
     let mut found = Vec::new();
     let state = {

@@ -191,7 +191,7 @@ fn long_headers_and_unknown_versions_are_errors() {
     refused(NPY, b"\x93NUMPY\x04\0\x02\0{}", FormatErrorKind::Header, &["1.0, 2.0 or 3.0", "4.0"]);
 }
 
-/// Returns the CPU time of this thread, which other programs on the machine do not affect.
+/// Returns the CPU time that this thread has used. Other programs on the machine do not affect it.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call only writes to `time`, which outlives it.

@@ -80,8 +80,8 @@ fn collate_for_each_reads_in_bulk_only_with_batches() {
     assert_eq!(bulk.asked.all().len(), 1);
 }
 
-/// A dataset of texts in memory of the thread, which draws a random number for each; text 4 cannot
-/// be read.
+/// A dataset that writes texts into the thread's context, and draws a random number for each. Text
+/// 4 cannot be read.
 struct Texts;
 
 impl Dataset for Texts {
@@ -145,7 +145,8 @@ fn a_stack_reads_its_first_dataset_that_can_in_bulk() {
         first.sort();
         if on_error == OnError::Raise {
             assert_eq!(first, ["[0, 1, 2]", "[3, 4, 5]", "[6, 7, 8]", "[9]"]);
-            // Text 4 is bad, which is read on its own, and sample 7 of the bulk read.
+            // Two samples are bad: text 4, since texts are read one at a time, and sample 7 of the
+            // dataset with bulk reads.
             let ok: Vec<_> = want.iter().map(Result::is_ok).collect();
             assert_eq!(ok, [true, false, false, true]);
             assert_eq!(want[1], Err("sample 4 of batch 1: four".into()));
@@ -177,7 +178,7 @@ fn a_stack_reports_a_bulk_read_of_too_few_or_too_many_samples() {
     }
 }
 
-/// A dataset of numbers, flags and texts that are stored by field.
+/// A dataset of numbers, flags and texts, which writes several rows field by field.
 #[derive(Clone)]
 struct Fielded {
     /// The number of a row that can't be written together with others.
@@ -269,7 +270,7 @@ fn samples_that_are_written_by_field_are_those_that_are_read() {
 
 type Lie = fn(&[usize], &mut RowsMut<'_>) -> Result<(), BoxError>;
 
-/// A dataset whose `write_many` is the given function.
+/// A dataset whose `write_many` is the given function, which breaks its contract.
 struct Lying(Lie);
 
 impl Dataset for Lying {

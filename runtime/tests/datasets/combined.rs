@@ -36,7 +36,7 @@ fn each_pass<D: Dataset>(make: impl Fn() -> D, mut look: impl FnMut(&BatchOf<D>)
     }
 }
 
-/// Asserts that sample `index` of a batch is [item](Item) `of(index)`.
+/// Asserts that the sample at each index of a batch is the [`Item`] with the number `of(index)`.
 #[track_caller]
 fn items_are<S>(batch: &Batch<S>, of: impl Fn(usize) -> usize) {
     let columns = batch.columns();
@@ -234,7 +234,8 @@ fn stacked_datasets_draw_independent_random_numbers() {
     words.sort_unstable();
     words.dedup();
     assert_eq!(words.len(), 2 * 50 * 4);
-    // Subsets and concatenated datasets use the random numbers of the position in the pass.
+    // In subsets and concatenated datasets, too, a sample's random numbers depend only on its
+    // position in the pass.
     let seed = Generator::from_seed(9).random_i64() as u64;
     let of = Subset::new(noise(), 10..12).unwrap().concat(noise()).unwrap();
     let mut loader = Loader::builder(of).batch_size(4).seed(9).build().unwrap();

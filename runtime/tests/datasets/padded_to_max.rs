@@ -12,7 +12,8 @@ use slotline::{BoxError, Loader};
 use crate::samples::Dishonest;
 use crate::support::{chain, sleep_sometimes};
 
-/// The unit of the `room` that packed fields declare.
+/// A number of items per sample. Packed fields declare multiples of this number as their room, the
+/// average number of items per sample for which a batch has memory.
 const ROOM: usize = 6;
 
 /// A dataset of samples with 0 to 11 items, each of which encodes the sample's index. One sample in four is empty.
@@ -170,8 +171,8 @@ impl Dataset for Runs {
 #[test]
 fn packed_samples_share_the_room_of_their_batch() {
     for workers in [0, 1, 2] {
-        // A batch has room for 3 × 4 elements. The second and the fourth batch need more. The last
-        // batch has only two samples, but the same room.
+        // A batch of three samples has room for 3 × 4 elements. The second and the fourth batch
+        // need more. The last batch has only two samples, but the same room.
         let lengths = vec![12, 0, 0, 0, 0, 0, 7, 6, 1, 2, 3, 4, 13, 0, 0, 0, 11, 1];
         let mut loader = Loader::builder(Runs(lengths, &[])).batch_size(4).num_workers(workers).build().unwrap();
         for _ in 0..3 {

@@ -68,8 +68,8 @@ impl Dataset for Samples {
     }
 }
 
-/// Returns the product of the dimensions; zeros are left out unless `zeros` is set. It is capped at
-/// a value above all valid sizes.
+/// Returns the product of the dimensions, capped at a value above all valid sizes. Dimensions of 0
+/// are left out unless `zeros` is set.
 fn product(dims: &[usize], zeros: bool) -> u128 {
     if zeros && dims.contains(&0) {
         return 0;
@@ -188,7 +188,8 @@ proptest! {
         prop_assert_eq!(shape.elements().map(|n| n as u128), countable.then(|| product(&dims, true)));
         if let Ok(none) = none {
             let any = AnyArray::from(none.clone());
-            // Take the last row of the last row, and so on, down to single numbers.
+            // Take the array's last row, then the last row of that row, and so on, down to one
+            // number.
             let (mut typed, mut view) = (none.view(), any.view());
             while !typed.is_empty() && !typed.shape().is_empty() {
                 prop_assert_eq!(typed.strides(), view.strides());

@@ -1,4 +1,5 @@
-//! Tests that a dataset that reads ahead receives the order of each pass before the pass begins.
+//! Tests that a dataset that reads ahead is told the order of each pass before the pass begins. The
+//! call that tells it is an *announcement*.
 
 use std::sync::{Arc, Mutex};
 
@@ -161,7 +162,8 @@ fn a_dataset_can_let_its_samples_spill() {
         assert_eq!(lengths, [0, 10, 20, 30, 40, 50]);
         assert_eq!(loader.stats().spilled_batches, 2);
     }
-    // Worker processes cannot spill.
+    // Worker processes cannot spill, that is, take memory from the heap for a batch that is too
+    // long.
     let mut loader = Loader::builder(Growing).batch_size(3).num_workers(1).processes().build().unwrap();
     let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
     assert!(error.to_string().contains("sample"), "{error}");

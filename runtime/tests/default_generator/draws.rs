@@ -81,8 +81,8 @@ fn a_pass_draws_a_base_seed_and_then_its_order() {
         4279532810384561223,
     );
 
-    // Two loaders whose passes run at the same time draw one after the other, as torch's loaders
-    // with workers do.
+    // Two loaders draw from the same generator, each when its pass begins, even if their passes
+    // overlap, as torch's loaders with workers do.
     manual_seed(42);
     let mut loaders = [0, 1].map(|_| ten().batch_size(None).shuffle(true).num_workers(1).build().unwrap());
     let passes = loaders.each_mut().map(|loader| loader.epoch().unwrap());
@@ -90,7 +90,7 @@ fn a_pass_draws_a_base_seed_and_then_its_order() {
     assert_eq!(orders, [[8, 0, 9, 1, 4, 5, 6, 3, 2, 7], [4, 6, 9, 3, 7, 5, 2, 0, 1, 8]]);
 }
 
-/// Returns the indices of each part.
+/// Returns the indices of each part of a split.
 fn indices<D>(parts: &[Subset<Arc<D>>]) -> Vec<Vec<usize>> {
     parts.iter().map(|part| part.indices().collect()).collect()
 }

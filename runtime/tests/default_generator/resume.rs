@@ -92,7 +92,7 @@ fn a_loader_without_a_generator_resumes_with_a_private_one() {
     assert_eq!(passes(&mut second, 3), rest, "a later state must replace the seed of an earlier one");
     assert_eq!(default_generator().drawn(), 0);
 
-    // Two loaders that draw from one generator in turn resume in the same way.
+    // Two loaders that draw from one generator in turn both resume correctly.
     let turns = |load: Option<[&State; 2]>, from: u32| {
         let shared = slotline::rng::SharedGenerator::from(Generator::from_seed(6));
         let build = || ten().shuffle(true).generator(shared.clone()).build().unwrap();

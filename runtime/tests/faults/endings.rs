@@ -15,7 +15,7 @@ use crate::child;
 use crate::support::{DropGuard, Dropped, Latch, from_fn};
 use crate::warnings::Warnings;
 
-/// A loader that any thread can drop.
+/// The loader of the current case, where any thread can take and drop it.
 static LOADER: Mutex<Option<Box<dyn Any + Send>>> = Mutex::new(None);
 
 /// Drops the loader, and returns whether there was one.
@@ -102,8 +102,8 @@ pub(crate) fn drop_in_worker(words: &[&str]) {
     let (latch, dropped) = (Latch::default(), Dropped::default());
     let (blocked, samples) = (latch.clone(), Arc::new(AtomicUsize::new(0)));
     let work = move |_| {
-        // The caller takes the first sample as a batch. The worker must begin the second one before
-        // the pass is dropped, since it would not begin it afterwards.
+        // The caller takes the first sample as a batch. The worker must begin the second sample
+        // before the caller drops the pass, since after that it begins no further sample.
         if samples.fetch_add(1, SeqCst) == 1 {
             blocked.wait();
             assert!(drop_loader());
@@ -153,7 +153,8 @@ pub(crate) fn slow_locals(words: &[&str]) {
     ended.until();
 }
 
-/// The warning of a watchdog goes to a subscriber that never returns.
+/// The thread of the watchdog, which looks for stuck samples, sends a warning to a `tracing`
+/// subscriber that never returns.
 pub(crate) fn slow_watchdog(_: &[&str]) {
     let (latch, returned) = (Latch::default(), Dropped::default());
     let once = Mutex::new(Some((latch.clone(), returned.guard())));

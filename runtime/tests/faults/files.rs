@@ -89,7 +89,7 @@ pub(crate) fn cut(words: &[&str]) {
 }
 
 /// Changes the file in the middle of a pass. Arguments: how it changes, and the number of workers.
-/// Rows must be the old ones, or the new ones if the file is overwritten.
+/// Each row must have its old bytes or, only if the file is overwritten in place, its new ones.
 pub(crate) fn changed(words: &[&str]) {
     let workers = words[1].parse().unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -189,8 +189,8 @@ impl Drop for NotInherited {
     }
 }
 
-/// Maps other memory in the child at the address that the memory has in the parent. Nothing is
-/// mapped there in the child before.
+/// Maps `len` bytes at the address `start` in the child. In the parent, memory that is not
+/// inherited is mapped there; in the child, nothing is.
 fn occupy(start: usize, len: usize) {
     let (place, protection) = (std::ptr::without_provenance_mut(start), libc::PROT_READ | libc::PROT_WRITE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
@@ -201,7 +201,7 @@ fn occupy(start: usize, len: usize) {
     unsafe { mapped.cast::<u8>().write_bytes(0x41, len) };
 }
 
-/// Returns a dataset in which each batch spills.
+/// Returns a dataset in which each batch spills: its packed samples need memory from the heap.
 fn spilling() -> impl Dataset {
     static ITEMS: [i64; 64] = [7; 64];
     from_fn(RUN.len, |index, _| Ok((index as i64, Packed::new(&ITEMS[..8 + index % 50], 1))))
@@ -238,7 +238,7 @@ fn drops<S>(build: impl Fn() -> Loader<Batch<S>>, workers: usize, given: bool, o
         drop(pass);
         stopper.stop();
         assert!(matches!(loader.epoch().map(drop), Err(Error::Forked | Error::Stopped)));
-        // The last owner of the ring is either a batch or the loader.
+        // Drop either the batches or the loader last, since the last owner frees the ring.
         if occupied {
             drop(loader);
             drop(first);

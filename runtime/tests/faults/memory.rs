@@ -54,8 +54,9 @@ fn build_reports_what_the_refused_memory_was_for() {
     for more in [0, 1 << 10, (BATCHES >> 10) - 1] {
         assert_eq!(outcome(more), "no memory", "{more} KiB");
     }
-    // Enough for the batches, and for half of the first or of the second thread's stack. (If the
-    // stack can be allocated, but not the additional page that std needs, std aborts the process.)
+    // Enough for the batches and for half of a stack, of the first or the second thread. (With just
+    // enough for a whole stack, but not for the additional page that std needs, std would abort the
+    // process.)
     let enough = (BATCHES >> 10) + 2048;
     for worker in 0..2 {
         let outcome = outcome(enough + 1024 + worker * 2048);

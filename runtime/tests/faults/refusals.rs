@@ -49,7 +49,7 @@ pub(crate) fn refused(words: &[&str]) {
     }
 }
 
-/// Refuses `membarrier` after threads already rely on it.
+/// Refuses the system call `membarrier` after threads already rely on it.
 pub(crate) fn late(_: &[&str]) {
     // Sleep long enough for the consumer to park, even on a busy machine. The pass need not end.
     let slow = items(2, |index, _| {

@@ -65,7 +65,7 @@ pub(crate) fn storm(_: &[&str]) {
     assert!(times > 1000, "too few interruptions: {times}");
 }
 
-/// Whether threads that handle the signal remain halted.
+/// While this is set, a thread that handles the signal stays halted in the handler.
 static HALT: AtomicBool = AtomicBool::new(false);
 /// The number of threads that are halted.
 static HALTED: AtomicUsize = AtomicUsize::new(0);
@@ -85,7 +85,7 @@ extern "C" fn stay_halted(_: i32) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Halts a worker, whichever code it runs.
+/// Halts a worker by a signal, whichever code it runs, and waits until it is halted.
 fn halt(thread: libc::pid_t) {
     HALT.store(true, SeqCst);
     signal(thread, libc::SIGUSR1);

@@ -37,7 +37,7 @@ pub(crate) fn refuse(calls: &[(libc::c_long, i32)]) -> bool {
     // The number of the call is the first word of the filter's input.
     let mut filter = vec![libc::sock_filter { code: load as _, jt: 0, jf: 0, k: 0 }];
     for &(call, error) in calls {
-        // The next instruction is skipped if it is another call.
+        // If the number is not that of `call`, skip the next instruction, which returns the error.
         filter.push(instruction((equal | libc::BPF_K) as _, call as _, 0));
         filter.push(libc::sock_filter { code: give as _, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | error as u32 });
     }

@@ -98,8 +98,8 @@ fn a_dataset_of_any_length_can_be_read_in_sequence() {
     assert_eq!(pass.remaining(), Some(usize::MAX.div_ceil(4096)));
     assert!(pass.next().unwrap().unwrap().tensors().as_slice().iter().copied().eq(0..4096));
     drop(pass);
-    // Each sample is a batch, and there are more batches than a ring can count. Without workers
-    // there is no ring.
+    // Each sample is a batch, and there are more batches than a ring can count. A loader without
+    // workers has no ring, so it has no such limit.
     let numbers = |workers| {
         Loader::builder(from_fn(usize::MAX, |index, _| Ok(index as u64))).num_workers(workers).build().unwrap()
     };

@@ -25,8 +25,8 @@ fn parts(error: &Error) -> (usize, usize, usize, By, String) {
     }
 }
 
-/// Runs two passes in which the samples for which `bad` returns true fail by `fail`, and checks
-/// each batch and each error.
+/// Runs two passes and checks each batch and each error. The samples for which `bad` returns true
+/// fail: `fail` returns an error, or panics if `panics` is set.
 fn check(bad: fn(usize) -> bool, fail: fn(usize) -> Result<(), BoxError>, panics: bool) {
     for (workers, part_size, in_order, processes, round_robin) in [
         (0, None, true, false, false),
@@ -161,7 +161,7 @@ fn a_sample_that_differs_from_its_declaration_is_an_error() {
         ),
         (|_| Ok(()), "2 fields were declared, but the sample wrote 0"),
         (|_| Err("it would not decode".into()), "it would not decode"),
-        // Errors of the row that the sample ignores.
+        // The sample ignores the errors of its row, which must still fail the batch.
         (
             |row| {
                 assert!(row.write(&[1_i32, 2], &[3]).is_err());

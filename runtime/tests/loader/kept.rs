@@ -12,12 +12,13 @@ use slotline::{Batch, BoxError, Error, Loader, WorkerInfo};
 
 use crate::support::{HAS_PROCESSES, InProcesses, chain, from_fn, worker_kinds};
 
-/// The size of a sample in bytes. A batch has `ROWS` samples, which are 1 MiB.
+/// The size of a sample in bytes. A batch has `ROWS` samples, 1 MiB together.
 const BYTES: usize = 64 << 10;
 const ROWS: usize = 16;
 
-/// Runs a body with a loader of each backend over `$len` samples. `$calls` are additional calls on
-/// its builder. Each byte of a sample is its index, modulo 256.
+/// Runs a body with a loader of each kind over `$len` samples: a shared ring with threads or with
+/// processes, `round_robin`, and an iterable dataset. `$calls` are additional calls on its builder.
+/// Each byte of a sample is the sample's index modulo 256.
 macro_rules! each {
     ($len:expr, $workers:expr, [$($calls:tt)*], |$loader:ident, $ordered:ident| $body:block) => {{
         let map = || Loader::builder(from_fn($len, |index, _| Ok([index as u8; BYTES]))).batch_size(ROWS);
@@ -85,7 +86,7 @@ fn ten_kept_batches_do_not_change() {
             assert!(stats.extra_bytes >= stats.extra_batches * (ROWS * BYTES) as u64);
             let warnings = loader.warnings().iter().filter(|warning| matches!(warning, Warning::Kept { .. })).count();
             assert_eq!(warnings, 1);
-            // The extra memory is used again after the batches are dropped.
+            // After the batches are dropped, the next pass uses their memory again.
             drop(kept);
             let again: Vec<_> = loader.epoch().unwrap().take(8).map(Result::unwrap).collect();
             assert_eq!(loader.stats().extra_batches, stats.extra_batches);
@@ -154,7 +155,7 @@ fn thousands_of_small_batches_can_be_kept() {
             assert!(loader.stats().extra_batches <= len as u64, "round {round}");
         }
         // Every seventh batch is kept and the others are dropped, so that the loader must find the
-        // free cells among those in use.
+        // cells (the memory of one batch each) that are free among those in use.
         let before = loader.stats().extra_batches;
         let mut kept: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
         let mut task = 0;
@@ -171,7 +172,7 @@ fn thousands_of_small_batches_can_be_kept() {
 fn memory_limit_holds_until_any_batch_is_dropped() {
     for workers in [0, 2] {
         for which in [0, 3] {
-            // The limit leaves memory for some extra batches in each backend.
+            // The limit leaves memory for some extra batches in each kind of loader.
             each!(256, workers, [memory_limit(9 << 20)], |loader, _ordered| {
                 let mut seen = Vec::new();
                 let mut pass = loader.epoch().unwrap();

@@ -46,9 +46,9 @@ fn layer(root: &Path, path: &Path) -> String {
     inside.iter().next().expect("a name").to_string_lossy().into_owned()
 }
 
-/// Returns the imports of a file from layers: its own layer, the imported layer, and the file.
-/// Imports in tests and documentation links are ignored. An import by a public name counts as one
-/// from the highest layer, because only that layer knows all names.
+/// Returns the imports of a file that is in the layer `from`. Each import is the file's layer, the
+/// imported layer, and the file. Imports in tests and documentation links are ignored. An import by
+/// a public name counts as one from the highest layer, because only that layer exports all names.
 fn of_file(path: &PathBuf, from: &str) -> Vec<(String, String, PathBuf)> {
     let text = fs::read_to_string(path).expect("a source file");
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();

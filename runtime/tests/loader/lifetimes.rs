@@ -39,7 +39,7 @@ fn batches_outlive_their_pass_and_loader_on_any_thread() {
     }
 }
 
-/// Pages with a counter of the instances that exist.
+/// Memory for batches, with a counter of the instances that exist.
 #[derive(Debug)]
 struct CountedPages(Pages, Arc<AtomicUsize>);
 
@@ -60,8 +60,8 @@ impl Drop for CountedPages {
     }
 }
 
-/// The last owner, the loader or one of the batches, must free the memory, even if they are dropped
-/// at the same moment.
+/// The loader and its batches own the memory together. The last of them must free it, even if they
+/// are dropped at the same moment.
 #[test]
 fn batches_dropped_at_the_same_moment_as_their_loader_free_its_memory() {
     let exist = Arc::new(AtomicUsize::new(0));

@@ -92,7 +92,7 @@ const SIZES: [Size; 6] = [
     Size { workers: 2, prefetch: None, batch_size: 300, hold: 1 },
 ];
 
-/// Returns limits to test for a loader that takes `whole` bytes without a limit.
+/// Returns the limits to test for a loader that takes `whole` bytes if it has no limit.
 fn limits(whole: usize) -> impl Iterator<Item = usize> {
     let shares = (0..12).map(move |i| whole * i / 11);
     shares.chain([1, whole - 1, whole + 1, usize::MAX]).chain([whole - whole / 7, whole / 40, whole / 100])
@@ -195,7 +195,7 @@ fn the_error_names_the_limit_and_what_would_fit() {
 
 #[test]
 fn advice_keeps_the_workers_that_an_option_requires() {
-    // A cell takes 16 KiB, or 8 KiB with one sample per batch.
+    // A cell (the memory of one batch) takes 16 KiB, or 8 KiB with one sample per batch.
     let refused = |persistent, limit| {
         let dataset = from_fn(100, |index, _| Ok([index as u8; 4_000]));
         let builder = Loader::builder(dataset).batch_size(4).num_workers(2).persistent_workers(persistent);

@@ -82,8 +82,8 @@ fn an_index_out_of_range_is_an_error_with_the_length() {
             Ok(self.0[index])
         }
     }
-    // The first two datasets check the index themselves, although the function of the second
-    // accepts any index. The third does not check it.
+    // The first two datasets check the index themselves, also before the second calls its function,
+    // which accepts any index. The third dataset does not check the index.
     check(|| TensorDataset::new((vec![1_i64, 2, 3, 4, 5], vec![0_u8; 5])).unwrap());
     check(|| from_fn(5, |index, _| Ok(index as i64)));
     check(|| Unchecked([1, 2, 3, 4, 5]));
@@ -123,7 +123,8 @@ impl std::error::Error for Scratched {
     }
 }
 
-/// Fails at three of four indices: with an error that has a source, a panic, or a long message.
+/// Reads a sample. Of four indices, three fail: with an error that has a source, with a panic, and
+/// with a long message.
 fn fault(index: usize) -> Result<i64, BoxError> {
     match index % 4 {
         0 => Ok(index as i64),

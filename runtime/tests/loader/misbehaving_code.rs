@@ -28,7 +28,7 @@ use slotline::{BoxError, Loader};
 
 const LEN: usize = 12;
 
-/// A value that panics when it is dropped, if the flag is set.
+/// A value whose drop panics if the flag is set.
 #[derive(Debug)]
 pub(crate) struct Bomb(pub(crate) bool);
 

@@ -147,7 +147,7 @@ fn out_of_order_a_straggler_delays_only_its_batch() {
 }
 
 /// The consumer sleeps because no batch is finished, and the idle worker sleeps because no slot is
-/// free. When another thread releases a slot, one of them must wake up.
+/// free. When another thread releases a slot, the consumer or the worker must wake up.
 #[test]
 fn out_of_order_a_slot_freed_by_another_thread_is_used() {
     for kind @ Workers { workers, .. } in worker_kinds([1, 2]).filter(|kind| !kind.processes || kind.workers > 1) {

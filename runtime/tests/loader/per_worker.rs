@@ -1,6 +1,6 @@
-//! Tests of loaders with two rings per worker in case of failures: collate functions and cursors
-//! with errors and panics, values that panic when they are dropped, and batch numbers that must not
-//! depend on the prefetch factor.
+//! Tests of failures in loaders that have two rings for each worker (`round_robin` and iterable
+//! datasets): errors and panics of collate functions and cursors, values that panic when they are
+//! dropped, and batch numbers, which must not depend on the prefetch factor.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -163,7 +163,7 @@ fn a_worker_survives_a_last_batch_that_panics_on_drop() {
 #[test]
 fn a_worker_survives_a_second_error_that_panics_on_drop() {
     for workers in [0, 1, 2] {
-        // The function fails before it takes the bad sample, so the batch has two errors.
+        // The collate function fails before it takes the bad sample, so the batch has two errors.
         let armed = || misbehaving_code::Bomb(true);
         let dataset = iter_fn(move |_| Ok((0..4_i64).map(move |i| if i == 1 { Err(armed().into()) } else { Ok(i) })));
         let builder = prefetch(Loader::iterable(dataset).batch_size(2), workers, 2);
@@ -225,7 +225,7 @@ fn a_huge_batch_size_gives_one_batch_per_worker() {
     }
 }
 
-/// See `torch::iterable` for the warning with iterable datasets.
+/// The module `torch::iterable` tests the same warning with iterable datasets.
 #[test]
 fn a_sampler_that_draws_more_in_each_pass_gets_no_warning() {
     let mut len = 3;

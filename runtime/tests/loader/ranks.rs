@@ -39,7 +39,7 @@ struct What {
     len: usize,
     batch_size: usize,
     drop_last: bool,
-    /// One in this many samples is bad, and skipped; none if 0.
+    /// One in this many samples is bad, and skipped. If 0, none is bad.
     bad: usize,
 }
 
@@ -150,8 +150,8 @@ proptest! {
         }
     }
 
-    /// A pass that some ranks began must be continued by another number of ranks, as must later
-    /// passes.
+    /// Another number of ranks must be able to continue a pass that was interrupted, and to run the
+    /// passes after it.
     #[test]
     fn other_ranks_resume(
         source in 0usize..4, len in 1usize..80, batch_size in 1usize..5, before in 1usize..9, after in 1usize..13,
@@ -280,8 +280,8 @@ fn a_generator_of_the_users_seeds_the_order() {
     assert_ne!(indices(Generator::from_seed(8)), indices(Generator::from_seed(9)));
 }
 
-/// Runs streams of 3, 5 and 1 batches in threads that reduce values as a collective library does:
-/// each call waits for all ranks.
+/// Each of three threads is a rank, with a stream of 3, 5 or 1 batches. The threads reduce values
+/// as a library for collective operations does: each call waits for all ranks.
 #[test]
 fn streams_are_repeated_until_the_longest_has_ended() {
     let lens = [3_usize, 5, 1];

@@ -150,7 +150,8 @@ fn a_sample_slow_on_several_workers_is_listed_once() {
         std::thread::sleep(Duration::from_millis(1));
         Ok(index as i64)
     });
-    // Each pass has one batch per worker. The order determines which worker reads which sample.
+    // Each pass has one batch for each worker. The order of the pass determines which worker reads
+    // which sample.
     let mut loader = Loader::builder(dataset).shuffle(true).seed(3).num_workers(2).round_robin(true).build().unwrap();
     (0..10).for_each(|_| loader.epoch().unwrap().for_each(drop));
     let mut slowest: Vec<_> = loader.stats().slowest.iter().map(|slow| slow.index).collect();
@@ -269,7 +270,7 @@ fn the_watchdog_reports_a_stuck_sample_once() {
                 assert!(begun.elapsed() < LONG, "nothing was reported");
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // Wait long enough for the sample to be reported again.
+            // Wait so long that the watchdog could report the stuck sample a second time.
             std::thread::sleep(Duration::from_millis(50));
             let reported = stats().stuck;
             let found = reported.iter().filter(|stuck| stuck.index == 5).count();
@@ -293,7 +294,7 @@ fn the_watchdog_reports_a_stream_that_does_not_start() {
     let stuck = latch.clone();
     let calls = AtomicUsize::new(0);
     let dataset = iter_fn(move |_| {
-        // `build` makes the first call.
+        // The first call is made by `build`, to learn the fields.
         if calls.fetch_add(1, Relaxed) > 0 {
             stuck.wait();
         }

@@ -166,8 +166,8 @@ fn a_consumer_that_waits_for_a_batch_to_be_dropped_returns() {
             let (stopper, (taken, takes)) = (loader.stopper(), mpsc::channel());
             let helper = thread::spawn(move || {
                 takes.recv().expect("a first batch");
-                // The loader usually waits at this point. If it does not wait yet, the stop must
-                // still end the pass.
+                // By the end of this loop, the loader usually waits for a free slot. If it does not
+                // wait yet, the stop must still end the pass.
                 while takes.recv_timeout(Duration::from_millis(30)).is_ok() {}
                 stopper.stop();
             });
@@ -178,7 +178,7 @@ fn a_consumer_that_waits_for_a_batch_to_be_dropped_returns() {
                     Ok(batch) => held.push(batch),
                     Err(other) => error = Some(other),
                 }
-                // The receiver does not exist after the loader was stopped.
+                // Sending fails after the loader was stopped, since the receiver was dropped.
                 let _ = taken.send(());
             }
             assert!(matches!(error, Some(Error::Stopped)));
@@ -291,9 +291,9 @@ fn a_stopper_does_not_keep_its_dataset_alive() {
     }
 }
 
-/// Returns a dataset of a hundred samples, of which workers read the first one at once. The others
-/// would never be read if the loader did not tell workers to stop. Workers wait for the stop
-/// token's file descriptor, or check the token, in turn.
+/// Returns a dataset of a hundred samples, of which workers read the first one at once. Reading any
+/// other sample waits until the loader tells the workers to stop: samples in turn wait for the stop
+/// token's file descriptor, and check the token repeatedly.
 fn waiting_for_a_server(latch: &Latch) -> impl Dataset + for<'a> DatasetOf<'a, Item> + use<> {
     let latch = latch.clone();
     items(100, move |index, cx| {

@@ -69,7 +69,7 @@ fn a_caller_that_helps_looks_at_the_time_between_samples() {
     loader.begin_epoch().unwrap();
     latch.until_waiting(1);
     assert!(matches!(loader.help_within(Duration::from_millis(15)), Some(Err(Error::Timeout { task: 0, .. }))));
-    // The worker is stuck at one sample, and the caller has not loaded all of the others.
+    // The worker is stuck at one sample, and the caller has loaded only some of the other samples.
     let loaded = own.load(SeqCst);
     assert!((1..11).contains(&loaded), "{loaded}");
     assert_eq!(loader.remaining(), Some(1));
@@ -82,7 +82,7 @@ fn a_caller_that_helps_looks_at_the_time_between_samples() {
 fn a_caller_with_little_time_loads_nothing_itself() {
     let begun = Arc::new(AtomicBool::new(false));
     let is_begun = begun.clone();
-    // Except one sample that is read for its fields when the loader is built.
+    // No sample is read in the calling thread, except one that `build` reads for its fields.
     let dataset = items(6, move |_, cx| {
         assert!(cx.worker().is_some() || !is_begun.load(SeqCst), "the caller loads");
         std::thread::sleep(Duration::from_millis(20));

@@ -204,8 +204,7 @@ fn a_sample_that_kills_every_worker_is_named() {
     assert_eq!(all.len(), 3);
 }
 
-/// An error whose formatting takes longer than the time in which the loader checks its workers
-/// twice.
+/// An error whose formatting takes so long that the loader checks its workers twice in that time.
 #[derive(Debug)]
 struct Slow;
 

@@ -60,7 +60,7 @@ fn bad_samples_are_passed_over() {
             loader.stats().bad_causes
         );
     }
-    // All samples of some batches are bad, which have several parts or only one.
+    // All samples of some batches are bad. Batches have several parts, or only one.
     let odd = || from_fn(40, |index, _| if index / 8 % 2 == 1 { Err("odd".into()) } else { Ok(index as i64) });
     both!(Loader::builder(odd()).batch_size(8).on_error(OnError::Skip(Budget::Samples(100))));
     both!(Loader::builder(odd()).batch_size(8).part_size(8).on_error(OnError::Skip(Budget::Samples(100))));

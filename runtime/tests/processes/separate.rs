@@ -1,5 +1,5 @@
-//! Tests of worker processes that each have their own rings, for iterable datasets and with
-//! `round_robin`, and of what they have in common with those that share one ring.
+//! Tests of worker processes that each have their own rings (iterable datasets and `round_robin`),
+//! and of the behaviour that they share with worker processes that use one ring together.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -150,7 +150,8 @@ fn a_long_text_comes_whole() {
         };
     }
     check!(Loader::builder(dataset()), 3);
-    // An iterable dataset continues after the sample, and not after the batch.
+    // After a bad sample, an iterable dataset continues with the next sample, and a dataset by
+    // index with the next batch. So four samples are errors here, and three batches above.
     check!(Loader::iterable(OneByOne(dataset())), 4);
 }
 
@@ -344,8 +345,8 @@ fn a_replacement_runs_worker_init_and_is_counted() {
                     got.sort_unstable();
                     assert_eq!(got, (0..60).collect::<Vec<i64>>());
                     let ran = std::fs::read(&inits).unwrap().len();
-                    // If other workers make its batch, a replacement that starts when a pass ends
-                    // may begin with the next pass.
+                    // A worker that replaces another one may start only when the pass ends, if
+                    // other workers make all batches. It then begins with the next pass.
                     let is_late = kind == 2 && ran == 2 * passes;
                     assert!(is_late || ran == 2 * passes + 1, "{ran} after {passes} passes");
                 }
@@ -420,8 +421,8 @@ fn a_sample_that_takes_too_long_is_an_error() {
         let text = chain(first[2].as_ref().unwrap_err());
         assert!(text.contains("was killed, since the sample took longer than 300ms"), "{text}");
         let rest: Vec<i64> = first.iter().flatten().flat_map(|batch| batch.tensors().as_slice().to_vec()).collect();
-        // An iterable dataset continues after the sample, and the batches of a dataset by index are
-        // unchanged.
+        // After the sample that took too long, an iterable dataset continues with the next sample.
+        // In a dataset by index, the whole batch is lost and the other batches are unchanged.
         let after = if kind == 2 { 15 } else { 14 };
         assert_eq!(rest, (0..10).chain(after..40).collect::<Vec<i64>>());
         assert_eq!(second, (0..40).collect::<Vec<i64>>());
@@ -531,7 +532,8 @@ fn no_process_outlives_its_loader() {
         };
     }
     check!(Loader::iterable(OneByOne(from_fn(100, sample))));
-    // Orders the samples so that each worker gets the batches of its part in turn.
+    // Orders the samples so that the batches of the two workers, which read one half each,
+    // alternate.
     let index_of = |at: usize| at / 4 * 2 + at % 2 + if at % 4 < 2 { 0 } else { 50 };
     check!(Loader::builder(from_fn(100, move |at, cx| sample(index_of(at), cx))).round_robin(true));
 }
@@ -569,7 +571,8 @@ fn a_timeout_names_what_the_workers_read() {
     let folder = tempfile::tempdir().unwrap();
     macro_rules! check {
         ($name:expr, $builder:expr) => {
-            // The worker waits for a file, since it is another process.
+            // The sample waits until a file exists, since a worker process shares no latch with the
+            // test.
             let go = folder.path().join($name);
             let awaited = go.clone();
             let dataset = from_fn(10, move |index, _| {

@@ -1,6 +1,6 @@
-//! Tests that loaders with bad samples resume as if they had not been interrupted: samples are
-//! skipped or replaced in the same way before and after a state, and the budget covers the whole
-//! pass.
+//! Tests that loaders with bad samples resume as if they had not been interrupted: bad samples are
+//! skipped or replaced in the same way, and the limit on their number counts the whole pass,
+//! including the bad samples before the interruption.
 
 use proptest::prelude::*;
 use slotline::dataset::{Context, Dataset};
@@ -128,7 +128,8 @@ fn over(bad: &Bad) -> impl Fn(&What, &How) -> Loader<BatchOf<Sheets>> + use<> {
         let (sleeps, many) = (!how.in_order, how.prefetch == 2);
         let builder = Loader::builder(Sheets { len: what.len, bad: bad.clone(), sleeps, many }).on_error(bad.on_error);
         let builder = if bad.spill { builder.on_overflow(Overflow::Spill) } else { builder };
-        // Worker processes cannot spill.
+        // Worker processes cannot spill, that is, take memory from the heap for a batch that is too
+        // long.
         let processes = how.processes && !bad.spill;
         let part_size = how.part_size.filter(|_| !bad.packed);
         build_from(builder, what, &How { part_size, processes, ..how.clone() })

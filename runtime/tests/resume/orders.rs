@@ -83,7 +83,8 @@ impl From {
         matches!(self, Self::Iterator | Self::IteratorShared | Self::Lists)
     }
 
-    /// Gives a builder this source. The loader draws from `shared`.
+    /// Sets this source of indices on a builder. `shared` is the generator from which the loader
+    /// draws.
     pub(crate) fn set<D: Dataset>(self, builder: Builder<D>, what: &What, shared: SharedGenerator) -> Builder<D> {
         let n = what.len;
         let own = || Generator::from_seed(9);

@@ -1,6 +1,6 @@
-//! Tests that a pass shared by replicas can resume with another number of replicas. No sample may
-//! be repeated, except those that make the shares equal, and none may be lost, except those that
-//! `drop_last` drops.
+//! Tests that a pass that replicas (ranks) share can resume with another number of replicas. No
+//! sample may be repeated, except those that make the shares equally long, and none may be lost,
+//! except those that `drop_last` drops.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,7 +18,8 @@ struct What {
     shuffle: bool,
     drop_last: bool,
     epoch: u64,
-    /// Whether the order of another sampler is distributed, instead of a permutation.
+    /// Whether the replicas share the order of another sampler. Otherwise they share a random
+    /// permutation.
     over: bool,
 }
 
@@ -39,8 +40,9 @@ fn loader(what: &What, replicas: usize, rank: usize) -> Loader<Batch<Delivered>>
 /// A delivered sample: its index, and the random number that it drew.
 type Delivered = (i64, u64);
 
-/// Runs at most `most` batches of a pass on each of `replicas` replicas, from the start or from a
-/// state. Returns the samples of each replica, and the state of replica `of` modulo `replicas`.
+/// Runs at most `most` batches of a pass on each of `replicas` replicas, from the state `from`, or
+/// from the start if it is `None`. Returns the samples of each replica, and the state of the
+/// replica with the number `of % replicas`.
 fn part(what: &What, replicas: usize, from: Option<&State>, most: usize, of: usize) -> (Vec<Vec<Delivered>>, State) {
     let mut state = None;
     let shares = (0..replicas).map(|rank| {
@@ -69,7 +71,7 @@ fn part(what: &What, replicas: usize, from: Option<&State>, most: usize, of: usi
     (shares, state.unwrap())
 }
 
-/// Returns the samples of all shares in the order of the list that was distributed.
+/// Merges the shares: returns their samples in the order of the list from which they were taken.
 fn in_list_order(shares: &[Vec<Delivered>]) -> Vec<Delivered> {
     (0..shares[0].len()).flat_map(|position| shares.iter().map(move |share| share[position])).collect()
 }
@@ -102,8 +104,8 @@ proptest! {
         let (whole, _) = part(&What { drop_last: false, ..what.clone() }, 1, None, usize::MAX, 0);
         let want = whole[0].iter().map(|&(index, _)| index).cycle().take(list.len());
         prop_assert!(list.iter().map(|&(index, _)| index).eq(want), "{list:?}");
-        // A random number depends on the place in the list. Repeated samples have places of their
-        // own.
+        // A random number depends on the sample's place in the list that is shared. A sample that
+        // is repeated has a second place.
         prop_assert!(list.iter().zip(&whole[0]).all(|(delivered, want)| delivered == want), "{list:?}, {whole:?}");
         if what.drop_last {
             prop_assert!(list.len() <= what.len && what.len - list.len() < 8, "{} of {}", list.len(), what.len);

@@ -15,8 +15,8 @@ use slotline::{BoxError, Error, Loader, WorkerInfo};
 use crate::damage::damage;
 use crate::support::prefetch;
 
-/// An iterable dataset of numbers from `from` on, of which each worker reads its share. Some
-/// numbers fail with an error or a panic. If `from` is 300, worker 1 cannot start.
+/// An iterable dataset of the numbers from `from` on, of which each worker reads its share. Some
+/// numbers fail with an error or a panic. If `from` is 300, worker 1 cannot open its cursor.
 #[derive(Clone, Debug)]
 struct Numbers {
     from: usize,
@@ -109,8 +109,8 @@ impl Outcome {
     }
 }
 
-/// Runs loaders in sequence, each of which resumes from the previous one. Each part consists of a
-/// prefetch factor and a number of batches.
+/// Runs loaders in sequence, each of which resumes where the previous one stopped. Each element of
+/// `parts` is the prefetch factor of a loader, and the number of batches after which it stops.
 fn run(what: &What, parts: &[(usize, usize)]) -> Vec<Outcome> {
     let (mut delivered, mut state) = (Vec::new(), None::<State>);
     let mut task = 0;

@@ -8,13 +8,13 @@ use slotline::loader::{Batch, OnHeld, Output, Pass, State};
 use crate::dataset::{Rows, Words, give_way, step};
 use crate::scenario::{Scenario, below, one_in};
 
-/// The result of a batch in a pass.
+/// The result that a pass returns for a batch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     /// The batch's number (`None` if a collate function made it) and its samples.
     Batch(Option<usize>, Vec<Words>),
-    /// What failed, followed by the batch's number, the sample's index, its position, and the
-    /// number of bad samples if the budget was exceeded.
+    /// The kind of the failure; and the batch's number, the index and the position of the sample,
+    /// and the number of bad samples if their budget was exceeded.
     Failed(&'static str, [usize; 4]),
 }
 

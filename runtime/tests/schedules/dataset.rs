@@ -24,8 +24,9 @@ pub(crate) fn step() {
 }
 
 /// Takes a step after which another thread runs, if one can. A caller that retries after timeouts
-/// must call this. A timeout can pass before the ring is checked for the first time, and with
-/// schedules by priority no other thread would run between the retries.
+/// must call this function: a timeout can pass before the ring is checked for the first time, so if
+/// the schedule gives the caller the highest priority, no other thread would run between the
+/// retries.
 pub(crate) fn give_way() {
     thread::yield_now();
 }

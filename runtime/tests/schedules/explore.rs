@@ -16,7 +16,7 @@ use crate::check;
 use crate::dataset::step;
 use crate::scenario::{About, Scenario, one_in};
 
-/// The payload of a panic that a model makes on purpose.
+/// The payload of a panic that a scenario plans.
 struct Planned;
 
 /// Panics like a user's code.
@@ -24,7 +24,8 @@ pub(crate) fn planned_panic() -> ! {
     panic::panic_any(Planned);
 }
 
-/// Makes the loop of a worker panic at random times, if the current model is about that.
+/// Panics at random in the loader's own code, in the loop of a worker, if the current test is about
+/// such panics.
 fn fault_point() {
     if WORKER_PANICS.get() && one_in(6) {
         planned_panic();
@@ -42,7 +43,7 @@ thread_local! {
 fn report_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Shuttle installs its own hook at its first run.
+        // At its first run, shuttle installs a panic hook of its own, which the hook below calls.
         shuttle::check_dfs(|| (), Some(1));
         let shuttles = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {

@@ -5,15 +5,16 @@
 //! drawn from shuttle's random numbers, so the schedule that a failure prints determines all of
 //! them. A deadline can pass whenever it is checked. A thread that is never woken up is a deadlock,
 //! which shuttle reports. At the end, everything that a loader owned must have been dropped.
-//! Atomics are sequentially consistent under shuttle; the loom models of the rings check the memory
-//! orderings.
+//! Atomics are sequentially consistent under shuttle. Memory orderings are checked separately, by
+//! the models of the rings under loom in `core/tests/models`.
 //!
 //! ```text
 //! RUSTFLAGS='--cfg shuttle' cargo test -p slotline --test schedules
 //! ```
 //!
-//! `SLOTLINE_SCHEDULES` is the number of schedules that each model runs, and `SLOTLINE_SEED` the first seed. `SLOTLINE_SCHEDULE`
-//! names a file with the schedule that a failure printed, to run only that schedule.
+//! `SLOTLINE_SCHEDULES` is the number of schedules that each test runs, and `SLOTLINE_SEED` the
+//! first seed. `SLOTLINE_SCHEDULE` names a file with the schedule that a failure printed, to run
+//! only that schedule.
 #![cfg(shuttle)]
 
 mod caller;
@@ -43,8 +44,8 @@ pub(crate) fn check(scenario: &Scenario) {
     let leaked = with_builder!(scenario, scenario.items(&rows, &life), None, life, |build| {
         check_loader(scenario, &rows, build, &reference)
     });
-    // A worker that did not end in time returns later and drops what the loader owned. Only leaked
-    // batches of a collate function remain.
+    // A worker that did not end before its loader was dropped drops the loader's objects later.
+    // Then only leaked batches of a collate function keep a reference to `life`.
     let remaining = if scenario.collates.is_some() { leaked } else { 0 };
     while Arc::strong_count(&life) > 1 + remaining {
         thread::yield_now();
@@ -101,8 +102,8 @@ fn check_loader<B: Output<Item: Made>>(
                 assert!(matches!(loader.epoch(), Err(Error::Stopped)));
                 let state = loader.state();
                 if state.epoch() + 1 == epoch {
-                    // The loader was stopped before the rest of the previous pass, which was left
-                    // early, was discarded. Its state is still in that pass.
+                    // The previous pass was left early, and the loader was stopped before it had
+                    // discarded the rest of that pass. Its state is still in that pass.
                     epoch -= 1;
                     outcomes.clone_from(&left);
                 }
@@ -114,7 +115,7 @@ fn check_loader<B: Output<Item: Made>>(
                 if current.kind != Kind::Iterable && current.init.is_none() && current.workers > 0 {
                     current.workers = 1 + below(3);
                 }
-                // The stop applied to the previous loader only.
+                // Only the previous loader was to be stopped.
                 current.caller.stop = None;
                 loader = build(&current);
                 loader.load_state(&state).expect("a state of an equal loader");
@@ -136,7 +137,9 @@ fn check_loader<B: Output<Item: Made>>(
     hands.leaked
 }
 
-/// Defines the models for each kind of loader.
+/// Defines each of these tests once for each kind of loader, in a module that is named after the
+/// kind. A test explores random schedules of scenarios in which the events after its colon can
+/// occur: the fields of [`About`] that it sets to true.
 macro_rules! models {
     ($($name:ident: $($what:ident),*;)*) => {
         models!(@ shared, Shared, $($name: [$($what: true),*];)*);

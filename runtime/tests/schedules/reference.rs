@@ -1,4 +1,4 @@
-//! The outcomes of a single thread, with which those of a loader are compared.
+//! The outcomes that a single thread has, with which the outcomes of a loader are compared.
 
 use std::sync::Arc;
 
@@ -155,7 +155,7 @@ impl Reference {
     }
 }
 
-/// Returns the outcomes of the passes of a loader, none of which ends early.
+/// Returns the outcomes of all passes of a loader without workers, which runs each to its end.
 fn passes(alone: &Scenario, part: Option<std::ops::Range<usize>>, life: &Arc<()>) -> Vec<Vec<Outcome>> {
     let items = alone.items(&Rows::default(), life);
     with_builder!(alone, items, part, *life, |build| {

@@ -62,7 +62,7 @@ pub(crate) struct Caller {
     /// The number of steps of another thread after which the loader is stopped; `None` if it is not
     /// stopped.
     pub(crate) stop: Option<usize>,
-    /// Whether another loader resumes where one was left or stopped.
+    /// Whether another loader may resume a pass that was left or stopped.
     pub(crate) resumes: bool,
 }
 
@@ -76,8 +76,9 @@ pub(crate) struct Scenario {
     pub(crate) order: Order,
     pub(crate) seed: u64,
     pub(crate) on_error: OnError,
-    /// Whether a collate function makes the batches, and the batch at which it fails, if any: the
-    /// first index of that batch, and how it fails.
+    /// `None` if the loader stacks its batches. Otherwise a collate function makes them, which
+    /// fails at one batch if the inner value is `Some`: the first index of that batch, and how it
+    /// fails.
     pub(crate) collates: Option<Option<(usize, Fault)>>,
     pub(crate) workers: usize,
     pub(crate) prefetch: usize,
@@ -95,7 +96,8 @@ pub(crate) struct Scenario {
     pub(crate) caller: Caller,
 }
 
-/// The subject of a model. All other options are drawn at random.
+/// The events that a test explores: those whose fields are true can occur. The other options of a
+/// scenario are drawn at random.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About {
     pub(crate) kind: Kind,

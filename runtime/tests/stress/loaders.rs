@@ -59,8 +59,8 @@ enum Kind {
     Stream,
 }
 
-/// Returns a dataset whose samples take a random time. Of each `bad` samples one fails and one
-/// panics; none does if `bad` is 0.
+/// Returns a dataset whose samples take a random time. Of each `bad` consecutive samples, one fails
+/// and one panics. If `bad` is 0, all succeed.
 fn samples(len: usize, bad: usize, seed: u64) -> impl Dataset + for<'a> DatasetOf<'a, Item> {
     let calls = AtomicU64::new(seed);
     items(len, move |index, _| {
@@ -101,7 +101,8 @@ fn drop_late<S>(held: &Receiver<Held<S>>, dice: &mut Dice) {
     loop {
         match held.recv_timeout(Duration::from_micros(200)) {
             Ok(held) => own.push(held),
-            // Another thread may be waiting for one of the slots of these batches.
+            // No batch has come for a while: the loader may be waiting for the slots of these
+            // batches.
             Err(RecvTimeoutError::Timeout) => own.drain(..).for_each(check_and_drop),
             Err(RecvTimeoutError::Disconnected) => return own.drain(..).for_each(check_and_drop),
         }

@@ -2,8 +2,8 @@
 //! than cores, and exact checks.
 //!
 //! `proof/stress` runs this test. A seed determines a whole round: the loader or ring, what is done
-//! with it, and the delays. The system still schedules the threads, so the same seed makes a
-//! failure likely to occur again, but not certain.
+//! with it, and the delays. The system schedules the threads, so with the same seed a failure is
+//! likely, but not certain, to occur again.
 #![cfg(delays)]
 
 mod dice;

@@ -1,5 +1,5 @@
-//! Stress tests of the ordered ring: every ticket of a run must come once, complete and in order,
-//! published or failed.
+//! Stress tests of the ordered ring: every ticket of a run (the tickets of one pass) must come
+//! once, complete and in order, published or failed.
 
 use std::cell::UnsafeCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -83,8 +83,8 @@ impl Futex for Sleep {
 
 const PARTS: usize = 3;
 
-/// The contents of a ticket's slot. Each part has words that the thread that has claimed the part
-/// writes.
+/// The contents of a ticket's slot: the words of each part, which the thread that has claimed the
+/// part writes.
 #[derive(Default)]
 struct Row([UnsafeCell<[u64; 4]>; PARTS]);
 
@@ -123,7 +123,7 @@ struct Shared {
     /// The number of the current run. It is written before the run is opened, and read by threads
     /// that claim its tickets.
     run: AtomicUsize,
-    /// The tickets of this run of which a claim was dropped.
+    /// The tickets of the current run of which a claim was dropped unpublished.
     failed: Mutex<BTreeSet<usize>>,
 }
 
@@ -203,7 +203,8 @@ fn release_late(taken: &Receiver<Taken>, dice: &mut Dice) {
     loop {
         match taken.recv_timeout(Duration::from_micros(200)) {
             Ok(taken) => held.push(taken),
-            // Another thread may be waiting for one of the slots of these leases.
+            // No lease has come for a while: the workers may be waiting for the slots of these
+            // leases.
             Err(RecvTimeoutError::Timeout) => held.drain(..).for_each(Taken::release),
             Err(RecvTimeoutError::Disconnected) => return held.drain(..).for_each(Taken::release),
         }
@@ -260,7 +261,7 @@ struct Taker<'a> {
     own: Option<Worker<Arc<Ring>>>,
     in_order: bool,
     held: VecDeque<Taken>,
-    /// The average number of tickets after which the consumer releases a lease.
+    /// The average number of tickets for which the consumer keeps a lease.
     keeps: usize,
     releases: Sender<Taken>,
     dice: Dice,

@@ -33,7 +33,7 @@ pub(crate) fn round(mut dice: Dice) {
             let mut i = 0;
             while i < items {
                 let outcome = match own.below(4) {
-                    // The count is stored before the consumer can see the item.
+                    // The number of published items is stored before the consumer can see the item.
                     0 => producer.claim().map(|mut claim| {
                         *claim = value(i);
                         sent.store(i + 1, SeqCst);

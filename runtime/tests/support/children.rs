@@ -52,7 +52,8 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
 /// Returns the parent of a process; `None` if the process does not exist or is a zombie.
 pub(crate) fn parent_of(process: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The program's name, in parentheses, may contain anything. The state and the parent follow it.
+    // The line contains the program's name in parentheses, which may itself contain parentheses.
+    // The state and the parent's id follow the last one.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut rest = rest.split_whitespace();
     (rest.next()? != "Z").then_some(())?;

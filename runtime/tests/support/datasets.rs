@@ -28,8 +28,8 @@ pub(crate) fn pixels(index: usize) -> [[u8; 3]; 2] {
 /// Computes a sample from its index.
 type Get<S> = dyn Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync;
 
-/// Works like [`slotline::dataset::from_fn`], but all datasets whose samples have the same type
-/// have one type, so that the loader over them is compiled once.
+/// Works like [`slotline::dataset::from_fn`], but boxes the function: all datasets whose samples
+/// have the same type have one type, so that the loader over them is compiled once.
 pub(crate) fn from_fn<S: Sample + 'static>(
     len: usize,
     get: impl Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync + 'static,
@@ -56,7 +56,8 @@ pub(crate) fn items(
     })
 }
 
-/// A bound for datasets with samples of type `S`, which the compiler can resolve.
+/// A dataset with samples of type `S`. With this trait as a bound, the compiler infers the types
+/// that it does not infer from `Dataset<Sample<'a> = S>`.
 pub(crate) trait DatasetOf<'a, S>: Dataset<Sample<'a> = S> {}
 impl<'a, S, D: Dataset<Sample<'a> = S>> DatasetOf<'a, S> for D {}
 
@@ -125,7 +126,8 @@ impl<D: Dataset> Dataset for ReadsMany<D> {
     }
 }
 
-/// Returns a dataset in which the samples for which `waits` returns true wait at the latch.
+/// Returns a dataset that waits at the latch before it reads a sample for which `waits` returns
+/// true.
 pub(crate) fn stuck<F: Fn(usize, &Context) -> bool + Send + Sync + 'static>(
     len: usize,
     latch: &Latch,
@@ -159,7 +161,7 @@ impl<D: Dataset> Dataset for WithFields<D> {
     }
 }
 
-/// A sample with the fields of another sample, which a function writes.
+/// A sample that declares the fields of `S`, and that the function `F` writes.
 pub(crate) struct WrittenBy<S, F>(S, F);
 
 impl<S: Sample, F: FnOnce(S, &mut Row<'_>) -> Result<(), BoxError>> WrittenBy<S, F> {
@@ -180,16 +182,16 @@ impl<S: Sample, F: FnOnce(S, &mut Row<'_>) -> Result<(), BoxError>> Sample for W
     }
 }
 
-/// A dataset with bulk reads. A sample is its index and a random number. It records the indices of
-/// each read.
+/// A dataset with bulk reads, which records the indices of each read. A sample is its index and a
+/// random number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bulk {
     pub(crate) len: usize,
     pub(crate) asked: Notes,
-    /// The number of samples that a bulk read puts in addition to those requested; negative for
-    /// fewer.
+    /// The number of samples that a bulk read returns beyond those requested, or negative if it
+    /// returns fewer.
     pub(crate) off_by: isize,
-    /// The index of a sample that cannot be read.
+    /// The index of a sample that cannot be read; `None` if all can.
     pub(crate) bad: Option<usize>,
     /// Whether a bulk read fails after its last sample.
     pub(crate) late: bool,

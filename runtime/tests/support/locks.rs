@@ -1,5 +1,6 @@
-//! Helpers for tests of memory that the system refuses to lock. Each test runs the test `child` of
-//! its file in separate processes, since the limit and the amount of locked memory are per process.
+//! Helpers for tests of memory that the system refuses to lock (`mlock`). A test runs the test
+//! `child` of its file in separate processes, since the limit and the amount of locked memory are
+//! per process.
 
 use std::process::Command;
 

@@ -110,7 +110,7 @@ impl How {
         Workers { workers: self.workers, processes: self.processes }.build(self.set(builder))
     }
 
-    /// Sets these options on a builder, without [`processes`](Self::processes).
+    /// Sets these options on a builder, except [`processes`](Self::processes).
     pub(crate) fn set<D: Dataset, C>(&self, builder: Builder<D, C>) -> Builder<D, C> {
         let builder = prefetch(builder, self.workers, self.prefetch).hold(self.hold);
         let help = self.help && !self.processes;
@@ -248,8 +248,8 @@ pub(crate) fn until(is_true: impl Fn() -> bool, otherwise: &str) {
     panic!("{otherwise}");
 }
 
-/// Records whether a value was dropped. The value must own a [`DropGuard`], whose drop sets the
-/// record.
+/// A flag that says whether a value was dropped. The value must own a [`DropGuard`] of the flag,
+/// which sets it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dropped(Arc<AtomicBool>);
 

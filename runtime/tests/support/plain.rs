@@ -7,10 +7,12 @@ use std::ops::Range;
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 
-/// Makes the same draws from a generator as the passes of a loader, in the same order.
+/// A loop's random numbers: it makes the same draws from a generator as the passes of a loader, in
+/// the same order.
 pub(crate) struct Plain {
     generator: Generator,
-    /// The base seed of all passes if the workers are persistent. Set when the first pass begins.
+    /// The base seed of all passes if the workers are persistent, drawn when the first pass begins;
+    /// `None` until then.
     base: Option<u64>,
     persistent: bool,
     epoch: u32,
@@ -21,8 +23,8 @@ impl Plain {
         Self { generator: Generator::from_seed(seed), base: None, persistent, epoch: 0 }
     }
 
-    /// Makes a loop that begins with pass `epoch`, and with a generator from which `words` words
-    /// were drawn.
+    /// Returns a loop that begins with pass `epoch`, with a generator of this seed from which
+    /// `words` words were drawn before.
     pub(crate) fn after(seed: u64, words: u64, epoch: u32) -> Self {
         let mut plain = Self { epoch, ..Self::new(seed, false) };
         plain.generator.discard(words);
@@ -43,7 +45,7 @@ impl Plain {
     pub(crate) fn shuffled(&mut self, len: usize) -> Vec<usize> {
         let mut order = Vec::<u64>::new();
         self.generator.randperm_into(len, &mut order).expect("a small permutation");
-        // torch draws a second permutation, none of which is used by a full pass.
+        // torch draws a second permutation, of which a whole pass uses nothing.
         self.generator.randperm_into(len, &mut Vec::<u64>::new()).expect("a small permutation");
         order.into_iter().map(|index| index as usize).collect()
     }
@@ -73,8 +75,8 @@ pub(crate) fn batches<T: Clone>(samples: &[T], size: usize, drop_last: bool) -> 
     samples.chunks(size).filter(|batch| !drop_last || batch.len() == size).map(<[T]>::to_vec).collect()
 }
 
-/// Returns the range of an iterable dataset of `len` samples that a worker reads. Without workers,
-/// `workers` is 0.
+/// Returns the range that a worker reads of an iterable dataset of `len` samples. If `workers` is
+/// 0, the calling thread reads the whole range.
 pub(crate) fn share(worker: usize, workers: usize, len: usize) -> Range<usize> {
     let each = len.div_ceil(workers.max(1));
     len.min(worker * each)..len.min((worker + 1) * each)

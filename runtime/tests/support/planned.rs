@@ -1,4 +1,4 @@
-//! A sampler that plans its batches, which have different sizes.
+//! A sampler that decides where each batch ends, so that batches have different sizes.
 
 use std::ops::Range;
 use std::sync::Arc;

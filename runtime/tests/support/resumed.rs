@@ -1,5 +1,5 @@
 //! Loaders with many combinations of options that are interrupted and resumed. The sources of their
-//! indices are in a module `orders`, which each crate with samplers has.
+//! indices are in a module `orders`, of which each crate that has samplers has its own.
 #![allow(dead_code)] // Each test binary uses only a part of it.
 
 use proptest::collection::vec;
@@ -18,7 +18,7 @@ use crate::support::{HAS_PROCESSES, Workers, pixels, prefetch, sleep_sometimes};
 #[derive(Clone)]
 pub(crate) struct Items {
     pub(crate) len: usize,
-    /// Whether some samples take longer.
+    /// Whether reading some samples takes longer.
     pub(crate) sleeps: bool,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct How {
 }
 
 /// The point at which a loader is interrupted: after this number of batches or, if the flag is set,
-/// at the end of the pass that they belong to.
+/// at the end of the pass that contains the last of these batches.
 pub(crate) type Cut = (usize, bool);
 
 pub(crate) fn build(what: &What, how: &How) -> Loader<BatchOf<Items>> {
@@ -135,7 +135,8 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
     Workers { workers: how.workers, processes }.build(builder.round_robin(round_robin)).unwrap()
 }
 
-/// Runs a loader to its end, or to the cut, at which it returns the loader's state.
+/// Runs a loader to the end of its last pass, or to the cut if there is one. At the cut, returns
+/// the loader's state.
 pub(crate) fn run<S>(
     loader: &mut Loader<Batch<S>>,
     what: &What,
@@ -221,8 +222,8 @@ pub(crate) fn interrupted_by<S>(
     outcomes
 }
 
-/// Returns the state of a loader in the middle of its second pass, and the options of the loader.
-/// Its indices come from `from`.
+/// Returns the options of a loader whose indices come from `from`, and its state in the middle of
+/// its second pass.
 pub(crate) fn state_of(from: From) -> (What, State) {
     let what = What { len: 40, batch_size: Some(4), drop_last: false, from, persistent: false, epochs: 3 };
     let how =
@@ -261,8 +262,8 @@ pub(crate) fn parts(in_order: bool) -> impl Strategy<Value = Vec<(How, Cut)>> {
     vec((how(in_order), (0_usize..20, proptest::bool::weighted(0.2))), 1..5)
 }
 
-/// Damages a state, and checks that loading it fails, or that the loader then delivers at most one
-/// pass.
+/// Damages a state and loads it. Checks that the loader refuses the state, or then delivers at most
+/// one pass.
 pub(crate) fn refused_or_loaded(
     from: From,
     damages: &[(usize, usize)],

@@ -19,7 +19,8 @@ impl Default for Notes {
 impl Notes {
     /// Appends a note.
     pub(crate) fn push(&self, note: impl Debug) {
-        // The processes share the file's position, so notes are appended.
+        // Forked processes share the position in the file, so each note is written after the last
+        // one.
         (&*self.0).write_all(format!("{note:?}\n").as_bytes()).unwrap();
     }
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-/// The limit of this process's memory, in bytes. A loader only checks the available memory of the
-/// system, which is more.
+/// The limit of this process's memory, in bytes. It is below the system's available memory, which
+/// is all that a loader checks.
 const LIMIT: u64 = 1 << 30;
 /// The sizes to try. Tables with as many numbers as the first size exceed the limit, and
 /// computations with the last sizes overflow.

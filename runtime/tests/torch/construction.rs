@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{HAS_PROCESSES, InProcesses};
 use crate::{Loader, nothing, numbers, stream};
 
-/// The options that torch checks when it makes a loader. A flag says whether the option is given.
+/// The options that torch checks when it creates a loader. A flag says whether the option is given.
 #[derive(Clone, Copy, Debug)]
 struct Given {
     iterable: bool,

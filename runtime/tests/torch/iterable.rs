@@ -70,7 +70,7 @@ fn iter_is_called_once_per_pass_with_its_worker() {
             });
             let builder = Loader::iterable(dataset).num_workers(workers).seed(6);
             let mut loader = builder.persistent_workers(persistent && workers > 0).build().unwrap();
-            // The builder starts a cursor like that of the first worker, to determine the fields.
+            // To learn the fields, `build` opens a cursor like that of the first worker.
             let probes = std::mem::take(&mut *seen.lock().unwrap());
             assert!(matches!(&probes[..], [probe] if probe.map(|worker| worker.id()) == (workers > 0).then_some(0)));
             assert_eq!(worker_info(), None, "the calling thread is not a worker any more");

@@ -47,8 +47,8 @@ fn prefetch_factor_batches_per_worker_are_loaded_ahead() {
             // The number of numbers that were read, and the number of batches that were requested.
             let (read, asked) = (shared::<AtomicUsize>(), shared::<AtomicUsize>());
             let options = Options { len: 60, batch_size: 2, workers, prefetch, ..Options::default() };
-            // A shared ring has two more slots: one for the batch that is held, and one to make the
-            // number even.
+            // A shared ring has two slots in addition to those for prefetching: one for the batch
+            // that is held, and one to make the number even.
             let spare = if matches!(kind, Kind::Shared | Kind::Processes) { 2 } else { 0 };
             let mut loader = options.build(kind, move |_| {
                 if worker_info().is_some() {

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use self::checks::compare::pack;
 use self::checks::{Failure, Vectors, answers, check, describe, guarded};
 
-/// The kinds of cases and the number of each, to check that none is skipped.
+/// The kinds of cases in `vectors.json` and the number of cases of each, to check that none is
+/// skipped.
 const KINDS: [(&str, usize); 11] = [
     ("engine", 15),
     ("randperm", 15),

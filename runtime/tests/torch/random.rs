@@ -45,8 +45,8 @@ fn only_base_seeds_and_shuffles_draw_from_the_generator() {
     const PASSES: usize = 3;
     for (workers, persistent) in [(0, false), (2, false), (2, true)] {
         let options = Options { workers, persistent, ..Options::default() };
-        // A base seed takes two words. A shuffled pass takes two permutations, the second of which
-        // torch draws without using it.
+        // Drawing a base seed takes two words of the generator. A shuffled pass draws two
+        // permutations, of which torch does not use the second.
         let seeds = 2 * if persistent { 1 } else { PASSES };
         let permutations = PASSES * 2 * (options.len - 1);
         for (kind, shuffle, words) in [

@@ -15,7 +15,7 @@ fn with_slow_first(kind: Kind, len: usize, in_order: bool, latch: &Latch) -> Box
     let slow = latch.clone();
     let options = Options { len, batch_size: 1, in_order, ..Options::default() };
     options.build(kind, move |index| {
-        // It does not wait when the builder reads the sample to determine the fields.
+        // Only workers wait. `build`, which reads this sample to learn the fields, does not.
         if index == 0 && worker_info().is_some() {
             slow.wait();
         }
@@ -23,8 +23,8 @@ fn with_slow_first(kind: Kind, len: usize, in_order: bool, latch: &Latch) -> Box
     })
 }
 
-/// Returns the first `count` numbers, which are delivered while the latch is closed, and those
-/// after it was opened.
+/// Returns the first `count` numbers of a pass, which must be delivered while the latch is closed.
+/// Then opens the latch, and returns the other numbers.
 fn around(loader: &mut dyn Passes, count: usize, latch: &Latch) -> (Vec<i64>, Vec<i64>) {
     let mut pass = loader.pass().unwrap();
     let before = pass.by_ref().take(count).map(|batch| batch.unwrap()[0]).collect();

@@ -92,7 +92,7 @@ fn worker_info_is_set_only_in_worker_threads() {
 }
 
 thread_local! {
-    /// The worker of this thread for which `worker_init` ran last.
+    /// The `WorkerInfo` with which `worker_init` last ran in this thread; `None` if it has not run.
     static READY: Cell<Option<WorkerInfo>> = const { Cell::new(None) };
 }
 
@@ -102,8 +102,8 @@ fn worker_init_runs_in_each_worker_before_it_loads() {
         for workers in [1, 3] {
             for persistent in [false, true] {
                 let options = Options { workers, persistent, ..Options::default() };
-                // The infos of the workers for which `worker_init` has run. `early` is the number
-                // of samples that other threads have read.
+                // The `WorkerInfo`s with which `worker_init` has run. `early` is the number of
+                // samples that were read in threads in which it had not run.
                 let ready = Notes::default();
                 let early = shared::<AtomicUsize>();
                 let work = move |_: usize| {
@@ -148,7 +148,7 @@ fn worker_init_is_not_run_without_workers() {
     }
 }
 
-/// Returns the batches that are delivered if the workers in `bad`, of three, take no part.
+/// Returns the batches that are delivered if, of three workers, those in `bad` fail to start.
 fn without(bad: &[usize], kind: Kind, options: &Options) -> Vec<Vec<i64>> {
     let mut all = options.expected(kind);
     if bad.len() == 3 {

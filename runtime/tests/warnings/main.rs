@@ -36,7 +36,8 @@ fn each_bad_index_is_logged_once() {
     }
 }
 
-/// If the user does not set the epoch, all passes are shuffled in the same way.
+/// If the user does not set the sampler's epoch before each pass, passes are shuffled in the same
+/// way. One warning says so.
 #[test]
 fn shuffling_the_same_epoch_again_is_warned_about_once() {
     let _alone = alone();
@@ -73,8 +74,8 @@ fn shuffling_the_same_epoch_again_is_warned_about_once() {
     assert!(warnings.take().is_empty());
 }
 
-/// As in torch, a length of 0 is considered intended, but a fraction that rounds to no samples is
-/// not.
+/// As in torch, a split with a length of 0 is considered intended, and causes no warning. A
+/// fraction that rounds to 0 samples does.
 #[test]
 fn parts_that_fractions_leave_empty_are_warned_about() {
     let _alone = alone();

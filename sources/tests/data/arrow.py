@@ -166,7 +166,8 @@ def main():
 
     missing = pa.table({"number": pa.array([1, None, 3]), "text": pa.array(["a", "b", None]), "flag": [None, True, False],
                         "list": pa.array([[1], None, [2, None]], pa.list_(pa.int64())), "sound": [0, 1, 2],
-                        # Once without an index, and once with the index of a missing value.
+                        # The second value is missing: here it has no index, and in the next column the index
+                        # of a missing value.
                         "index": pa.array(["a", None, "a"]).dictionary_encode(),
                         "value": pa.DictionaryArray.from_arrays(pa.array([0, 1, 1]), pa.array(["a", None]))})
     feather.write_feather(missing, FOLDER / "missing.feather", compression="uncompressed")
@@ -218,7 +219,7 @@ def main():
     }, features=features)
     datasets.disable_progress_bars()
     saved.save_to_disk(FOLDER / "saved", num_shards=2)
-    # Saved after a selection in another order; the saved data has this order.
+    # Selects rows in another order, and saves them with Hugging Face's `save_to_disk`, which keeps that order.
     saved.select([3, 1, 2]).save_to_disk(FOLDER / "selected")
     expected = {
         "versions": {of.__name__: of.__version__ for of in [pa, pd, pl, datasets]},

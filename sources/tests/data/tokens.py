@@ -22,7 +22,7 @@ os.chdir(HERE)
 random = np.random.default_rng(5)
 expected = {"numpy": np.__version__, "megatron-core": megatron.core.__version__}
 
-# nanoGPT: tokens without a header. Its get_batch takes data[i : i + block_size] and the same shifted by one.
+# nanoGPT: tokens without a header. nanoGPT's get_batch takes data[i : i + block_size], and the same range shifted by one.
 expected["raw"] = {}
 for name, dtype, len_ in [("a16", np.uint16, 103), ("b16", np.uint16, 7), ("c16", np.uint16, 64), ("d32", np.uint32, 50)]:
     tokens = random.integers(0, np.iinfo(dtype).max, len_, dtype, endpoint=True)
@@ -44,7 +44,7 @@ for name, magic, version, dtype, len_ in [
         file.write(tokens.tobytes())
     expected["llmc"][name] = tokens.tolist()
 
-# Megatron: every type, empty sequences, several sequences in a document, modes.
+# Megatron: every dtype, empty sequences, documents of several sequences, and modes of sequences.
 expected["sequences"] = {}
 for code in DType:
     dtype = DType.dtype_from_code(code.value)
@@ -69,7 +69,7 @@ for code in DType:
             "modes": [int(item[1]) for item in items] if modes else [],
         }
 
-# GPTDataset.
+# The samples of megatron-core's GPTDataset.
 for name, count, most in [("corpus0", 40, 30), ("corpus1", 17, 60), ("corpus2", 9, 21)]:
     builder = IndexedDatasetBuilder(f"{name}.bin", dtype=np.uint16)
     for _ in range(count):
@@ -134,7 +134,7 @@ for name, sequences, samples, seed, length, extra in [
     }
     expected["gpt"].append(entry)
 
-# Blends.
+# Blends: datasets that megatron-core mixes by weight.
 expected["blends"] = []
 for weights, samples in [([0.3, 0.5, 0.2], 200), ([1.0, 1.0, 1.0], 100), ([5.0, 0.1, 3.3], 77), (None, None)]:
     names = ["corpus0", "corpus1", "corpus2"]

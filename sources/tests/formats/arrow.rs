@@ -27,7 +27,7 @@ fn expected(name: &str) -> Vec<Json> {
     all[name].as_array().unwrap().clone()
 }
 
-/// Opens a file in each of the three ways in which files are read.
+/// Opens a file in each of the three ways in which its contents are read.
 fn each_way(path: &Path) -> [Records<Table>; 3] {
     let options = TableOptions::new().decimals_as_f64(true);
     // SAFETY: nobody writes to the files.
@@ -167,7 +167,7 @@ fn columns_that_are_not_read_are_named() {
         TableOptions::new().columns(columns.iter().copied()).open([data("others.feather")]).map(|records| records.len())
     };
     assert_eq!(open(&["number"]).unwrap(), 1);
-    // The column is behind columns that are skipped.
+    // The chosen column follows columns that are skipped.
     let options = TableOptions::new().columns(["category", "after"]);
     let records = options.open([data("others.feather")]).unwrap();
     let mut cx = Context::default();

@@ -176,7 +176,7 @@ fn files_whose_bytes_are_no_column_are_not_read() {
     assert_eq!((record.text("split"), record.number::<i64>("label")), (Some("train"), Some(2)));
     for options in ["without_files", "without_files\ncolumns=file_name", "columns=file_name,label"] {
         let splits = options.parse::<OpenOptions>().unwrap().open(&path).unwrap();
-        // The manifest's own text is kept.
+        // The sample keeps the text that is in the manifest.
         assert_eq!(splits.get(1, &mut Context::default()).unwrap().text("file_name"), Some("gone.png"));
     }
 }
@@ -235,7 +235,7 @@ fn missing_values_are_zeros_if_that_is_asked_for() {
     let records = tfrecord(&[first, other, &[("i", 3, &[&[3]])]]);
     let rows = b"{\"i\": 1, \"x\": 9, \"ys\": [1, 2], \"z\": \"z\"}\n{\"i\": 2, \"ys\": [1, 2]}\n{\"i\": 3}\n";
     let folder = folder(&[("optional.tfrecord", &records), ("rows.jsonl", rows)]);
-    // With two values in every record, a feature is a tensor; and a list may be empty.
+    // A feature with two values in every record is a tensor, and a list may be empty.
     for (name, missing) in [("optional.tfrecord", 2), ("rows.jsonl", 0)] {
         let path = folder.path().join(name);
         fails(slotline_sources::open(&path), &["`missing_as_zero`"]);
@@ -314,8 +314,8 @@ fn an_option_that_the_format_does_not_have_is_an_error() {
     for (path, options, message) in cases {
         fails(options.parse::<OpenOptions>().unwrap().open(path), &[message, "leave it out"]);
     }
-    // Missing values are possible in the names of folders, and options about memory are accepted by
-    // all formats.
+    // Every format accepts these options, also if they have no effect on it: missing values can
+    // occur in folder names, and each format takes options about memory.
     let any = "memory_limit=1000000\nroom=2\nindex_files=none";
     for (path, options) in [(&copies.path().join("parts"), "missing_as_zero"), (&csv, any), (&parquet, any)] {
         let options: OpenOptions = options.parse().unwrap();

@@ -28,7 +28,7 @@ fn items_are_those_of_litdata() {
         // SAFETY: nobody writes to the files.
         same_bytes(&unsafe { LitDataOptions::new().mapped() }.open(data(name)).unwrap(), &expected[name]);
     }
-    // If there is memory for only one chunk, chunks are unpacked again and again.
+    // There is memory for only one decompressed chunk, so chunks are decompressed again and again.
     same_bytes(&LitDataOptions::new().memory_limit(300).open(data("zstd")).unwrap(), &expected["zstd"]);
 }
 

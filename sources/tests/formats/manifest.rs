@@ -111,7 +111,7 @@ fn rows_without_files_are_their_columns() {
 #[test]
 fn files_that_are_not_asked_for_are_not_read() {
     let options = ManifestOptions::new();
-    // These files do not exist, and the paths lead out of the folder.
+    // The manifest names files that do not exist, by paths that lead out of the folder.
     let csv = "n,file_name\n1,/gone.png\n2,../gone.png\n";
     assert_eq!(rows(csv, "csv", &options.clone().columns(["n"])), [json!({"n": 1}), json!({"n": 2})]);
     let names = options.clone().columns(["file_name", "n"]);

@@ -31,7 +31,7 @@ fn samples_are_those_of_mosaicml_streaming() {
         // SAFETY: nobody writes to the files.
         assert_as_expected(name, &unsafe { MdsOptions::new().mapped() }.open(data(name)).unwrap());
     }
-    // If there is memory for only one shard, shards are unpacked again and again.
+    // There is memory for only one decompressed shard, so shards are decompressed again and again.
     assert_as_expected("zstd", &MdsOptions::new().memory_limit(3000).open(data("zstd")).unwrap());
 }
 

@@ -53,7 +53,7 @@ fn a_mixture_is_the_same_with_any_workers_and_ranks_and_after_a_resume() {
         let (name, i) = if *index < 60 { ("short", *index) } else { ("long", *index - 60) };
         assert!(text[0] == name.as_bytes()[0], "{index}: {i}");
     }
-    // Three ranks for two batches, then four ranks.
+    // Three ranks read two batches each, and then four ranks continue.
     for workers in [0, 2] {
         let mut found = Vec::new();
         let mut state = None;

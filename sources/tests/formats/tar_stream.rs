@@ -19,7 +19,7 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tar").join(name)
 }
 
-/// Returns all bytes of a reader that compresses.
+/// Returns all bytes of a reader that compresses what it reads.
 fn packed(mut reader: impl Read) -> Vec<u8> {
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).unwrap();

@@ -123,7 +123,7 @@ pub(crate) fn resumes<F: Format + ?Sized>(open: impl Fn() -> Records<F>) {
     let (all, first, second) = (share(1, 0), share(2, 0), share(2, 1));
     assert_eq!(first.len(), second.len());
     let both: Vec<_> = first.into_iter().zip(second).flat_map(|(first, second)| [first, second]).collect();
-    // If their number is odd, one batch is repeated.
+    // If the number of batches is odd, one batch is repeated so that both ranks have equally many.
     assert_eq!(both[..all.len()], all);
 }
 

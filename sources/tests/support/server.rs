@@ -10,34 +10,34 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// The way in which the server answers a request for bytes.
+/// The way in which the server answers a request for a range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Answer {
     Right,
-    /// Correctly, but after this many milliseconds.
+    /// Answers correctly, but after this many milliseconds.
     Late(u64),
     Status(u16),
-    /// By closing the connection in the middle of the bytes.
+    /// Closes the connection in the middle of the bytes.
     Cut,
-    /// With status 206, but other bytes than those requested.
+    /// Returns status 206, but other bytes than those requested.
     Shifted,
-    /// With status 200 and all bytes.
+    /// Returns status 200 and all bytes.
     Whole,
-    /// With another version of the object.
+    /// Returns another version of the object.
     Replaced,
-    /// Without a version, and with a later modification time.
+    /// Returns no version (ETag), and a later modification time.
     Modified,
-    /// Without a version, and with a longer object.
+    /// Returns no version, and a longer object.
     Longer,
-    /// With a weak version, which does not satisfy a request for that version.
+    /// Returns a weak version, which does not satisfy a request for that version.
     Weak,
-    /// With bytes that never end.
+    /// Returns bytes that never end.
     Endless,
-    /// With an error status, and a text that never ends.
+    /// Returns this error status, and a text that never ends.
     Talks(u16),
-    /// With status 206, and the largest possible numbers in the headers.
+    /// Returns status 206, and the largest possible numbers in the headers.
     Huge,
-    /// With a redirect to this location.
+    /// Redirects to this location.
     To(&'static str),
 }
 
@@ -140,7 +140,8 @@ impl Server {
                                 requests.fetch_add(1, Ordering::SeqCst);
                                 script.lock().unwrap().pop_front().unwrap_or(always)
                             }
-                            // Whether the version is known is decided at the beginning.
+                            // The request without a range, which opens the object, decides whether
+                            // the client knows a version, so it gets the usual answer.
                             None if matches!(always, Answer::Weak | Answer::To(_)) => always,
                             // A signature is valid for one method only.
                             None if head.contains('?') => Answer::Status(403),
@@ -251,6 +252,7 @@ fn respond(
         return false;
     }
     let sent = if answer == Answer::Cut { &body[..body.len() / 2] } else { body };
-    // Sent in one piece, since a second piece would be delayed until the first one is acknowledged.
+    // The answer is sent in one piece, since the system would delay a second piece until the client
+    // has acknowledged the first.
     stream.write_all(&[text.as_bytes(), sent].concat()).is_ok() && answer != Answer::Cut && !ends
 }

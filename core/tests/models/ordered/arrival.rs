@@ -24,7 +24,7 @@ fn arrival_delivers_each_ticket_once() {
     });
 }
 
-/// Checks that a slow worker keeps its slot, and the other tickets pass through the other slot.
+/// Checks that a slow worker keeps its slot, while the other tickets use the second slot.
 #[test]
 fn a_straggler_does_not_stop_other_workers() {
     explore(2, || {
@@ -43,8 +43,8 @@ fn a_straggler_does_not_stop_other_workers() {
     });
 }
 
-/// All workers except a slow one sleep because no slot is free, and the consumer sleeps because
-/// nothing is finished. Then a release on another thread must resume the run.
+/// All workers except a slow one sleep because no slot is free, and the consumer sleeps because no
+/// ticket is finished. When another thread releases a slot, the run must continue.
 #[test]
 fn a_release_wakes_a_side_that_can_continue() {
     explore(2, || {
@@ -88,9 +88,9 @@ fn a_dropped_claim_arrives_as_a_failure() {
     });
 }
 
-/// A worker may find the run sealed only when it takes its ticket from the cursor. It then gets the
-/// end of the run, and sees what was written before the seal. No thread waits in this model, so no
-/// fence of `Park` provides the ordering.
+/// A worker may find out that the run was sealed only when it advances the cursor (the atomic word
+/// from which workers take tickets). It then gets the end of the run, and sees what was written
+/// before the seal. No thread waits in this model, so no fence of `Park` provides the ordering.
 #[test]
 fn a_claim_refused_by_a_seal_sees_writes_before_it() {
     explore(2, || {

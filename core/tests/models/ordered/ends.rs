@@ -10,8 +10,8 @@ use slotline_core::wait::Never;
 use super::*;
 use crate::support::{Note, Parking, explore};
 
-/// A third thread seals the run, against a worker that sleeps for space and a consumer that takes
-/// what was claimed.
+/// A third thread seals the run, so that no further ticket can be claimed. Meanwhile a worker
+/// sleeps until a slot is free, and the consumer takes the tickets that were claimed.
 fn a_seal_ends_the_run(preemptions: usize, delivery: Delivery) {
     explore(preemptions, move || {
         let ring = ring(1, Config::new().delivery(delivery));
@@ -49,7 +49,8 @@ fn in_arrival_mode_a_seal_ends_the_run_for_sleeping_sides() {
     a_seal_ends_the_run(1, Delivery::Arrival);
 }
 
-/// A close wakes a worker that sleeps for space (nothing is released here) and a sleeping consumer.
+/// Closing the ring wakes a worker that sleeps until a slot is free, which never happens in this
+/// model, and a sleeping consumer.
 fn a_close_ends_every_wait(delivery: Delivery) {
     explore(2, move || {
         let ring = ring(1, Config::new().delivery(delivery));
@@ -86,9 +87,9 @@ fn in_arrival_mode_a_close_wakes_all_sides() {
     a_close_ends_every_wait(Delivery::Arrival);
 }
 
-/// Writes a note and ends the run or the ring on another thread. If `gets_end` returns `true`, the
-/// note must be visible. Both deliveries are checked, each with the only slot taken and with it
-/// free.
+/// Another thread writes a note and then ends the run or the ring. If `gets_end` returns `true`,
+/// this thread has seen the end and must see the note. The model runs for both kinds of delivery,
+/// each with the only slot taken and with the slot free.
 fn end_orders_writes(
     gets_end: impl Fn(&Worker<Arc<Model>>, &mut Consumer<Arc<Model>>) -> bool + Copy + Send + Sync + 'static,
 ) {

@@ -53,7 +53,7 @@ fn two_workers_in_order_through_two_slots() {
     });
 }
 
-/// The position wraps in the middle of the run.
+/// The ring's position, which counts tickets, wraps in the middle of the run.
 #[test]
 fn the_lap_wraps() {
     explore(2, || {
@@ -66,7 +66,7 @@ fn the_lap_wraps() {
     });
 }
 
-/// A claim that is dropped unpublished arrives in its place, and the ring continues.
+/// A claim that is dropped unpublished arrives as a failure, in order, and the ring continues.
 #[test]
 fn a_dropped_claim_arrives_in_order_as_a_failure() {
     explore(2, || {
@@ -193,7 +193,8 @@ fn tickets_of_claim_many_are_published_or_failed() {
     });
 }
 
-/// Publishes rows of claims with the first ticket last, while the consumer sleeps.
+/// A worker claims several tickets at once and publishes the first of them last, while the consumer
+/// sleeps.
 #[test]
 fn rows_published_by_publish_each_come_in_order() {
     explore(2, || {

@@ -125,9 +125,9 @@ fn work_until_closed(worker: &Worker<Arc<Halves>>) {
     }
 }
 
-/// A worker claims once and stops. Meanwhile another worker skips the last ticket, which is just
-/// being opened, and waits for the next run. That worker must still claim the remaining parts of
-/// the ticket.
+/// One worker claims a part of the last ticket and stops. A second worker looks for work while the
+/// first one is opening that ticket, passes over it, and waits for the next run. The second worker
+/// must still claim the remaining parts of the ticket.
 #[test]
 fn parts_left_of_the_last_ticket_are_claimed() {
     explore(1, || {
@@ -145,8 +145,8 @@ fn parts_left_of_the_last_ticket_are_claimed() {
     });
 }
 
-/// Like the previous model, but in the middle of a run, where the worker waits for space and the
-/// consumer has woken it before.
+/// Like the previous model, but in the middle of a run, where the second worker waits for a free
+/// slot, and the consumer has woken it before.
 #[test]
 fn parts_left_are_claimed_by_a_waiting_worker() {
     explore(1, || {
@@ -167,8 +167,8 @@ fn parts_left_are_claimed_by_a_waiting_worker() {
     });
 }
 
-/// A worker claims once and stops, and another thread releases the only slot. The consumer, which
-/// also works, must claim the remaining parts.
+/// A worker claims one part and stops, while another thread releases the only slot. The consumer,
+/// which also works, must claim the remaining parts.
 #[test]
 fn parts_left_are_claimed_by_a_working_consumer() {
     explore(1, || {

@@ -8,8 +8,8 @@ use slotline_core::ordered::{ClaimError, Config, Consumer, Delivery, NextError, 
 use super::*;
 use crate::support::{Note, explore};
 
-/// A run is sealed half-way and drained, and the same worker continues with the next run on the
-/// same slots.
+/// A run is sealed half-way, and its remaining tickets are taken. Then the same worker continues
+/// with the next run on the same slots.
 #[test]
 fn a_run_starts_clean_after_a_sealed_one_is_drained() {
     explore(2, || {
@@ -63,8 +63,8 @@ fn a_seal_while_a_run_is_opened_is_not_lost() {
     });
 }
 
-/// A worker that has seen one run must not claim beyond the end of the next, shorter one, which
-/// starts at the position that the worker loaded.
+/// A worker loads the position of one run and continues in the next run, which is shorter and
+/// starts at that position. The worker must not claim beyond the end of the next run.
 fn claims_stay_in_their_run(delivery: Delivery, next_run: usize) {
     explore(3, move || {
         let ring = ring(2, Config::new().delivery(delivery));
@@ -97,9 +97,9 @@ fn in_arrival_mode_a_claim_cannot_overrun_the_next_run() {
     claims_stay_in_their_run(Delivery::Arrival, 1);
 }
 
-/// A worker was suspended within a claim until there is a run with the same number as the run that
-/// it saw, at the same position. Either it claims a ticket of that run and sees what was written
-/// before, or it does not claim.
+/// A worker is suspended within a claim until the number of the run has wrapped: a later run has
+/// the same number and the same position as the run that the worker saw. The worker must either
+/// claim a ticket of the later run and see what was written before that run, or claim nothing.
 fn claims_begun_long_ago(delivery: Delivery, next_run: usize) {
     explore(2, move || {
         let ring = ring(1, Config::new().delivery(delivery));
@@ -181,10 +181,11 @@ fn a_stale_row_has_the_tickets_of_its_new_run() {
     });
 }
 
-/// `open` writes the limit before it changes the cursor, so one worker may claim between the two.
-/// Another worker that continues from the resulting cursor must also see what the consumer wrote
-/// before `open`. With `had_a_limit`, the previous run reached its limit; otherwise it had none and
-/// was sealed, so that only the cursor shows the new run.
+/// `open` writes the limit of the new run before it changes the cursor (the word from which workers
+/// take tickets), so one worker may claim between these two writes. Another worker that continues
+/// from the cursor that this claim leaves must also see what the consumer wrote before `open`. With
+/// `had_a_limit`, the previous run reached its limit. Otherwise it had no limit and was sealed, so
+/// that only the cursor shows the new run.
 fn check_writes_before_open(delivery: Delivery, had_a_limit: bool, workers: usize) {
     explore(3, move || {
         let ring = ring(2, Config::new().delivery(delivery));

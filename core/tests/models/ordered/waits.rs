@@ -1,5 +1,5 @@
-//! Models of which side wakes which: consumers that also work, consumers that wait by other means,
-//! and waits with a deadline.
+//! Models of which thread wakes which: consumers that also work, consumers that wait outside of the
+//! ring, and waits with a deadline.
 
 use std::cell::Cell;
 
@@ -10,8 +10,8 @@ use super::*;
 use crate::support::{Looks, explore};
 
 /// A consumer alternates between working and waiting, while another thread releases the only slot.
-/// If the release happens after the consumer found nothing to claim, no other thread claims the
-/// slot.
+/// If the slot is released just after the consumer has found nothing to claim, the consumer must
+/// still notice it, since without workers no other thread claims the slot.
 fn a_consumer_that_works(preemptions: usize, delivery: Delivery, workers: usize) {
     explore(preemptions, move || {
         let ring = ring(1, Config::new().delivery(delivery));
@@ -48,8 +48,8 @@ fn in_arrival_mode_a_working_consumer_and_a_worker_share_a_run() {
     a_consumer_that_works(1, Delivery::Arrival, 1);
 }
 
-/// One free slot of two wakes no worker by itself. A thread that waits for the worker by other
-/// means must call it.
+/// With `wake_at(2)`, a release wakes workers only if two slots are free. A thread that waits for
+/// the worker outside of the ring must therefore wake it by `call_workers`.
 #[test]
 fn call_workers_wakes_a_worker_with_little_space() {
     explore(2, || {
@@ -63,7 +63,7 @@ fn call_workers_wakes_a_worker_with_little_space() {
     });
 }
 
-/// The consumer opens a run and then waits for the worker by other means.
+/// The consumer opens a run and then waits for the worker outside of the ring.
 #[test]
 fn opening_a_run_wakes_a_waiting_worker() {
     explore(3, || {

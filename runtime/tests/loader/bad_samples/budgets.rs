@@ -90,7 +90,7 @@ fn more_bad_samples_than_good_ones_are_an_error() {
         let (bad, of, source) = mostly(pass.next());
         assert!((1000..1016).contains(&of) && bad > of / 2 && bad < 1016, "{bad} of {of}");
         assert!(source.starts_with("sample 2"), "{source}");
-        // After the error, samples are counted from 0 again.
+        // After the error, bad samples are counted from 0 again.
         assert_eq!(mostly(pass.next()).1, 1008);
     }
     for workers in [0, 2] {

@@ -89,8 +89,8 @@ fn a_batch_collated_from_no_samples_is_discarded() {
     }
 }
 
-/// Writes each sample into separate memory, which fails in the same cases as writing it into a row.
-/// Returns the samples.
+/// Collates samples by writing each into separate memory, which fails in the same cases as writing
+/// it into a row of a batch. Returns the samples.
 pub(super) fn written<D>(samples: &mut Samples<'_, D>, each: bool) -> Result<Vec<Seen>, BoxError>
 where
     D: for<'a> Loadable<Item<'a> = Sheet<false>>,

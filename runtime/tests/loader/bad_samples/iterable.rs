@@ -1,4 +1,5 @@
-//! Tests of bad samples of iterable datasets, where the next sample replaces a bad one.
+//! Tests of bad samples of iterable datasets, in which the next sample of the stream takes the
+//! place of a bad one.
 
 use slotline::dataset::{IterFn, iter_fn};
 use slotline::loader::Samples;

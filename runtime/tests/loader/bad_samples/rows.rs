@@ -171,7 +171,7 @@ fn a_batch_after_a_skipped_one_uses_its_memory() {
     let (first, second) = (pass.next().unwrap().unwrap(), pass.next().unwrap().unwrap());
     assert!(matches!(pass.next(), Some(Err(Error::Held { .. }))));
     drop(first);
-    // Batch 2 is skipped because its only sample is bad, and batch 3 uses its memory.
+    // Batch 2 is skipped because its only sample is bad, and batch 3 uses the memory of batch 2.
     let third = pass.next().unwrap().unwrap();
     assert_eq!(third.batch_index(), 3);
     assert!(matches!(pass.next(), Some(Err(Error::Held { task: 1, .. }))));
