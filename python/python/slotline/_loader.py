@@ -328,7 +328,7 @@ class Loader:
         Rust, with an entry "dataset" that describes the dataset. If a ``sampler`` or
         ``batch_sampler`` has the methods ``state_dict`` and ``load_state_dict``, the entry
         "sampler" is its state from before the pass, when it had not chosen any indices of the pass.
-        Otherwise the entry is a digest of the indices that it chose.
+        Otherwise the state has a digest of the indices that the sampler chose.
         """
         state: dict[str, Any] = json.loads(self._engine.state())
         state["dataset"] = self._about()
