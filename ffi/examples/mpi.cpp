@@ -1,5 +1,6 @@
-// Loads the digits with two or more processes of MPI. Each loads its share; after 5 steps their states become one, from which
-// all of them, or any other number, continue. Checks that all take the same steps, and that no digit is missed.
+// Loads the digits with two or more processes of MPI, each of which loads its share. After 5 steps,
+// their states are merged into one, from which any number of processes can continue. Checks that all
+// processes take equally many steps, and that no digit is missed.
 //
 //     mpicxx -std=c++17 mpi.cpp -o mpi $(pkg-config --cflags --libs slotline) && mpirun -n 2 ./mpi
 
@@ -12,8 +13,9 @@
 
 namespace {
 
-/// Returns whether all processes have another batch. With loaders that divide their passes it is the same on all of them; for
-/// streams, which end at different times, this call is what keeps the others from waiting.
+/// Returns whether all processes have another batch. Loaders that divide a pass among ranks end at
+/// the same step. Streams may end at different steps, and without this call a process that still has
+/// a batch would wait for the others forever.
 bool all_have(bool one) {
   int mine = one, all = 0;
   MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);

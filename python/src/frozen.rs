@@ -1,12 +1,14 @@
 //! Objects of Python in memory that is never written again.
 //!
-//! To use an object, Python writes to it: it counts references. So worker processes that share a list of objects by `fork` soon
-//! have copies of all of it. [`freeze`] writes objects into a file without a name, which processes map: the records one after
-//! another, then the keys of dicts, each combination once, then where each record begins. [`Columns`] makes an object of a record
-//! whenever it is asked for it.
+//! Python writes to every object that it uses, to count references. So forked worker processes that
+//! share a list of objects soon have copies of it. [`freeze`] instead writes the objects into a file
+//! without a name, which processes map. The file contains one record for each object, then a table
+//! of the combinations of keys that dicts have, then the offset of each record. [`Columns`] makes a
+//! new object from a record on each access.
 //!
-//! A value is a tag and what the tag says: numbers as varints, lengths before contents. What Python makes of other types (paths,
-//! arrays) are tuples, by `split` and `join` of `slotline._frozen`.
+//! A value is a tag, followed by data that depends on the tag. Numbers are varints, and lengths come
+//! before contents. Objects of other types (paths, arrays) are stored as tuples: `split` and `join`
+//! of `slotline._frozen` convert them.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -30,7 +32,7 @@ const FALSE: u8 = 1;
 const TRUE: u8 = 2;
 /// An integer of 64 bits.
 const INT: u8 = 3;
-/// The bytes of a larger one, least first.
+/// A larger integer: its bytes, least significant first.
 const LONG: u8 = 4;
 const FLOAT: u8 = 5;
 const STR: u8 = 6;
@@ -39,25 +41,26 @@ const SURROGATES: u8 = 7;
 const BYTES: u8 = 8;
 const LIST: u8 = 9;
 const TUPLE: u8 = 10;
-/// The number of its keys in the table, and the values.
+/// A dict: the number of its combination of keys in the table, and the values.
 const DICT: u8 = 11;
-/// The keys, and the values, where the table is full.
+/// A dict whose keys are not in the table because it is full: the keys and the values.
 const KEYED: u8 = 12;
-/// A tuple that `join` makes an object of.
+/// An object of another type: the tuple from which `join` makes it.
 const OTHER: u8 = 13;
 
-/// How deep containers may be in each other.
+/// The maximum depth of nested containers.
 const DEEPEST: usize = 100;
-/// How many combinations of keys are in the table. All processes have them as objects.
+/// The most combinations of keys in the table. Each process keeps all of them as objects.
 const SHAPES: usize = 4096;
-/// How many bytes one of them may have there.
+/// The most bytes of a combination of keys in the table.
 const SHAPE: usize = 4096;
-/// How many bytes are written to the file at once.
+/// The number of bytes to write to the file at once.
 const CHUNK: usize = 1 << 20;
-/// The last numbers of the file: where the table and the offsets begin, and how many records there are.
+/// The size in bytes of the numbers at the end of the file: the starts of the table and of the
+/// offsets, and the number of records.
 const TAIL: usize = 24;
 
-/// Why objects cannot be frozen.
+/// The reason why objects cannot be frozen.
 enum Failure {
     /// One of them, with its place in the record.
     Refused(String, String),
@@ -82,14 +85,14 @@ impl From<PyErr> for Failure {
 struct Writer<'py> {
     py: Python<'py>,
     file: File,
-    /// How many bytes the file has.
+    /// The number of bytes written to the file so far.
     written: usize,
-    /// What follows them.
+    /// The bytes that follow and are not written yet.
     next: Vec<u8>,
     offsets: Vec<usize>,
     /// The numbers of combinations of keys.
     shapes: HashMap<Box<[u8]>, usize>,
-    /// These, in their order.
+    /// The combinations of keys, in the order of their numbers.
     table: Vec<u8>,
 }
 
@@ -261,12 +264,12 @@ impl<'py> Writer<'py> {
     }
 }
 
-/// How a key is called in a message.
+/// Returns the description of a key for a message.
 fn described(key: &Bound<'_, PyAny>) -> String {
     key.repr().map_or_else(|_| "...".to_owned(), |text| text.to_string_lossy().into_owned())
 }
 
-/// How many bytes an offset has if the records end there.
+/// Returns the number of bytes of each offset if the records end at `end`.
 fn width(end: usize) -> usize {
     if u32::try_from(end).is_ok() { 4 } else { 8 }
 }
@@ -288,7 +291,7 @@ pub(crate) fn freeze(py: Python<'_>, objects: &Bound<'_, PyAny>) -> PyResult<Raw
     Ok(writer.finish()?.into_raw_fd())
 }
 
-/// A list of objects, which are made when they are asked for.
+/// A list of frozen objects, which are made on each access.
 #[pyclass(module = "slotline._slotline", subclass, frozen)]
 pub(crate) struct Columns {
     file: File,
@@ -298,7 +301,7 @@ pub(crate) struct Columns {
     /// Where the offsets begin.
     offsets: usize,
     count: usize,
-    /// The keys of dicts.
+    /// The table of combinations of dict keys.
     shapes: Vec<Vec<Py<PyAny>>>,
 }
 
@@ -309,7 +312,7 @@ impl Columns {
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
             return Err(std::io::Error::last_os_error().into());
         }
-        // SAFETY: nobody can change the file any more, or make it shorter.
+        // SAFETY: the seals prevent all processes from changing or truncating the file.
         let map = unsafe { Mmap::map(&file)? };
         let numbers = map.last_chunk::<TAIL>().map(|tail| tail.as_chunks::<8>().0);
         let Some(&[end, offsets, count]) = numbers else { return Ok(None) };
@@ -328,7 +331,7 @@ impl Columns {
 }
 
 impl Columns {
-    /// Begins to read one of the objects.
+    /// Returns a reader of the record of an object.
     fn reader<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Reader<'_, 'py>> {
         let bytes = || {
             if index >= self.count {
@@ -365,7 +368,7 @@ impl Columns {
     /// Takes the descriptor of a file that `freeze` has made, which must not be used any more.
     #[new]
     fn new(py: Python<'_>, fd: RawFd) -> PyResult<Self> {
-        // SAFETY: the caller gives it away.
+        // SAFETY: the caller transfers ownership of the descriptor.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         Self::open(py, file.into())?.ok_or_else(|| damaged(py))
     }
@@ -374,7 +377,7 @@ impl Columns {
         self.count
     }
 
-    /// Makes one of the objects.
+    /// Makes the object at this index.
     fn get<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         self.reader(py, index)?.value(0)
     }
@@ -384,19 +387,19 @@ impl Columns {
         self.file.as_raw_fd()
     }
 
-    /// Returns the file.
+    /// Returns the contents of the file.
     fn contents<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.map)
     }
 
-    /// How many bytes it has.
+    /// The size of the file in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.map.len()
     }
 }
 
-/// Bytes that are left of a file.
+/// The bytes of a record that have not been read yet.
 struct Reader<'a, 'py> {
     py: Python<'py>,
     bytes: &'a [u8],
@@ -428,7 +431,7 @@ impl<'a, 'py> Reader<'a, 'py> {
     }
 
     fn length(&mut self) -> PyResult<usize> {
-        // Each of what is counted has at least a byte.
+        // Each counted item has at least one byte, so a larger count is invalid.
         usize::try_from(self.number()?).ok().filter(|&len| len <= self.bytes.len()).ok_or_else(|| damaged(self.py))
     }
 

@@ -256,8 +256,8 @@ pub(crate) fn file(name: &CStr) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
-/// Fails if the machine has less memory than that. A file gets its memory only when it is written, and a process that then
-/// wants too much is killed.
+/// Returns an error if the machine has less than `len` bytes of memory. A file gets its memory only
+/// when it is written, and the system kills a process that then needs too much.
 fn admit(len: usize) -> io::Result<()> {
     // SAFETY: the struct contains only numbers, for which zeros are valid.
     let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };

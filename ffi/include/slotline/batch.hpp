@@ -52,8 +52,8 @@ class tensor {
   dims strides() const noexcept { return {raw_.strides, raw_.ndim}; }
   const void* data() const noexcept { return raw_.data; }
   std::size_t bytes() const noexcept { return raw_.bytes; }
-  /// Padded field: the number of elements of each sample. Packed field: the offsets at which the items of each sample
-  /// begin, followed by the end of the last sample. Fixed field: empty.
+  /// Padded field: the number of elements of each sample. Packed field: the offsets at which the
+  /// items of each sample begin, followed by the end of the last sample. Fixed field: empty.
   span<const std::int64_t> ends() const noexcept { return {raw_.ends, raw_.num_ends}; }
 
  protected:

@@ -46,7 +46,7 @@ enum class on_held : std::uint32_t {
   fail = SLOTLINE_ON_HELD_FAIL,
 };
 
-/// The maximum number of bad samples in a pass.
+/// The maximum number of bad samples (samples that cannot be read) in a pass.
 class budget {
  public:
   /// Any number, but at most half of 1,000 samples in a row.

@@ -12,7 +12,7 @@
 
 namespace slotline {
 
-/// The place of this process in a distributed run: `options.ranks(slotline::ranks::from_env())`, or
+/// The rank of this process among the processes that train together: `options.ranks(slotline::ranks::from_env())`, or
 /// `options.ranks({2, 8})`.
 struct ranks {
   /// The index of this process, from 0.

@@ -19,13 +19,14 @@
 
 namespace slotline {
 
-/// The worker that runs a stream's code, or worker_init.
+/// The worker that calls a stream's `open` or `resume`, or the function of options::worker_init.
 class worker {
  public:
   explicit worker(const slotline_worker& raw, failure* failure = nullptr) noexcept : raw_(raw), failure_(failure) {}
   /// The index of the worker, from 0.
   std::size_t id() const noexcept { return raw_.id < 0 ? 0 : static_cast<std::size_t>(raw_.id); }
-  /// The number of threads that read. Without workers it is 1, the thread that requests batches.
+  /// The number of workers. 1 if there are none, since the thread that requests batches then reads
+  /// the samples.
   std::size_t num_workers() const noexcept { return raw_.num_workers == 0 ? 1 : raw_.num_workers; }
   /// Whether this is a worker rather than the thread that requests batches.
   bool is_thread() const noexcept { return raw_.id >= 0; }
@@ -33,8 +34,9 @@ class worker {
   /// a worker.
   std::uint64_t seed() const noexcept { return raw_.seed; }
 
-  /// Makes `open`, `resume` or worker_init fail with this message, like an exception; the cursor is
-  /// then not used. Call it before that function returns.
+  /// Makes the dataset's `open` or `resume`, or the worker_init function, fail with this message,
+  /// like an exception. Call it on the worker that the function received, before the function
+  /// returns. The cursor that `open` or `resume` returns is then ignored.
   void fail(const std::string& message) const noexcept {
     if (failure_) failure_->fail(message);
   }
@@ -229,7 +231,7 @@ struct stream_calls {
           const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
           return slotline_saved_append(saved, data, bytes.size()) == SLOTLINE_OK ? 0 : -1;
         },
-        // Without a saved position, a resumed pass is read again from its start.
+        // Without a saved position, a resumed pass reads the stream again from its start.
         static_cast<slotline_failure*>(nullptr));
   }
 
@@ -284,8 +286,8 @@ status callbacks(Own&& object, slotline_dataset*& out) {
   }
 }
 
-/// Creates a dataset from a user-defined class. A class that does not qualify causes a single,
-/// readable compiler error.
+/// Creates a dataset from a user-defined class. For a class that cannot be used, a
+/// static_assert fails with a message that says why.
 template <class Given>
 status own_dataset(Given&& given, slotline_dataset*& out) {
   using Own = std::decay_t<Given>;

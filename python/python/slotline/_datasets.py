@@ -30,16 +30,17 @@ class Field(NamedTuple):
 class Dataset:
     """A dataset that a :class:`slotline.Loader` can load.
 
-    Its samples have one or more fields. If these have names, a batch is a dict; otherwise it is a tuple. Make one with
-    :class:`Arrays`, :func:`open`, :func:`folder`, :func:`tokens`, :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine them
-    with :class:`Subset`, :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`, or by the methods, each of which returns
-    another dataset and reads nothing.
+    Its samples have one or more fields. If the fields have names, a batch is a dict; otherwise it
+    is a tuple. Create a dataset with :class:`Arrays`, :func:`open`, :func:`folder`, :func:`tokens`,
+    :func:`from_npy`, :func:`from_idx` or :func:`digits`. Combine datasets with :class:`Subset`,
+    :class:`ConcatDataset` (or ``+``), :class:`StackDataset` and :func:`mix`, or with the methods of
+    this class. Each method returns another dataset, and reads no samples unless it says so.
 
-    ``dataset[i]`` is one sample. It equals the one that a :class:`Loader` with ``batch_size=None``
-    and ``seed=0`` loads in its first pass, including random augmentations. ``dataset[i:j]`` is a
-    dataset of those samples, and a ``for`` loop yields the samples in order. A stream supports only
-    the loop. A :class:`Loader` is much faster. A dataset that has a length can also be passed to
-    torch's ``DataLoader``.
+    ``dataset[i]`` is one sample, the same that a :class:`Loader` with ``batch_size=None`` and
+    ``seed=0`` loads in its first pass, including random augmentations. ``dataset[i:j]`` is a
+    dataset of samples ``i`` to ``j - 1``, and a ``for`` loop yields the samples in order. A stream
+    supports only the ``for`` loop. A :class:`Loader` is much faster than reading sample by sample.
+    A dataset that has a length can also be passed to torch's ``DataLoader``.
 
     Datasets can be pickled: datasets of arrays with their contents, datasets of files with their
     paths only.
@@ -48,11 +49,12 @@ class Dataset:
     _source: _slotline.Source
     _names: tuple[str, ...] | None
     _make: Callable[[], Dataset]
-    # What the passes of a loader are made of, if not of the dataset in sequence or shuffled.
+    # How a loader makes its passes, for a mixture or batches by length; ``None``: the samples in
+    # order or shuffled.
     _plan: _slotline.Plan | None = None
-    # What they read, if not the dataset's own samples.
+    # The samples that a loader's passes read for a mixture; ``None``: those of ``_source``.
     _whole: _slotline.Source | None = None
-    # What its ``repr`` says besides the number of samples.
+    # What ``repr`` adds after the number of samples.
     _words = ""
 
     def __init__(self) -> None:
@@ -78,7 +80,7 @@ class Dataset:
         return self._loader._engine.sample(place % length)
 
     def __iter__(self) -> Iterator[Any]:
-        # A new loader, since a loader counts its passes and the first one is wanted.
+        # A new loader for each iteration, so that it is always the first pass.
         return iter(type(self._loader)(self, None, seed=0))
 
     @cached_property
@@ -104,10 +106,12 @@ class Dataset:
         return ConcatDataset([self, other])
 
     def select(self, *fields: str | int) -> Dataset:
-        """Returns the samples with only these fields, in this order: by name, or by number if they have no names.
+        """Returns the samples with only these fields, in this order. ``fields`` are names, or
+        numbers if the fields have no names.
 
-        The others are not written, and pictures among them not decoded. A part of a :class:`StackDataset` of which no field is
-        left is not read. Records of files are still read whole: ``columns`` of :func:`open` leaves more out.
+        The other fields are not written to batches, and their pictures are not decoded. A dataset
+        in a :class:`StackDataset` is not read if none of its fields is selected. Records in files
+        are still read as a whole; the option ``columns`` of :func:`open` avoids that.
         """
         known = range(len(self.fields)) if self._names is None else self._names
         for place, field in enumerate(fields):
@@ -122,9 +126,10 @@ class Dataset:
         return _Derived(source, names, partial(Dataset.select, self, *fields))
 
     def rename(self, *all: str, **names: str) -> Dataset:
-        """Returns the samples with other names of fields: ``rename(image="x")`` names field ``image`` ``x``.
+        """Returns the samples with renamed fields: ``rename(image="x")`` renames field ``image``
+        to ``x``.
 
-        ``rename("x", "y")`` names all fields, which may have had no names.
+        ``rename("x", "y")`` gives new names to all fields, even if they have no names yet.
         """
         old = self._names
         if all and (names or len(all) != len(self.fields)):
@@ -141,18 +146,19 @@ class Dataset:
         return self[: _count("count", count)]
 
     def shard(self, rank: int, world_size: int) -> Dataset:
-        """Returns the samples ``rank``, ``rank + world_size``, and so on. Together, the shards have each sample once, so they may
-        differ in length by one.
+        """Returns the samples ``rank``, ``rank + world_size``, and so on. The shards of all ranks
+        together have each sample once, so their lengths may differ by one.
 
-        For ranks that train together, pass ``rank`` and ``world_size`` to :class:`Loader` instead: it shuffles before it
-        divides, and gives all ranks equally many batches.
+        For ranks that train together, pass ``rank`` and ``world_size`` to :class:`Loader` instead.
+        A loader shuffles before it divides the samples, and gives all ranks equally many batches.
         """
         if _count("rank", rank) >= _count("world_size", world_size):
             raise DataError(f"rank is {rank}, but world_size is {world_size}; ranks count from 0")
         return self[rank::world_size]
 
     def repeat(self, times: int) -> Dataset:
-        """Returns the samples this many times, one pass after another. Random pictures differ from pass to pass."""
+        """Returns all samples ``times`` times, one repetition after another. Random augmentations
+        of pictures differ between repetitions."""
         length = len(_part(self))
         total = length * _count("times", times)
         if total >= 1 << 63:
@@ -168,18 +174,24 @@ class Dataset:
         padded: bool = True,
         limit: int | None = None,
     ) -> Batches:
-        """Returns these samples in batches of similar lengths, with as many samples in each as have ``budget`` tokens.
+        """Groups the samples into batches of similar lengths, each with as many samples as fit into
+        ``budget`` tokens.
 
-        For ``Loader(dataset.batch_by_tokens(8192), shuffle=True)``, which leaves out ``batch_size``. Each sample comes once, and
-        with ``shuffle`` the batches of each pass are others, in random order. Otherwise they go from the longest samples to the
-        shortest. All ranks get equally many batches.
+        Pass the result to a loader without ``batch_size``:
+        ``Loader(dataset.batch_by_tokens(8192), shuffle=True)``. Each sample comes once in a pass.
+        With ``shuffle``, each pass has different batches, in random order. Without it, the batches
+        are ordered from the longest samples to the shortest. All ranks get equally many batches.
 
         Args:
-            budget: The most tokens of a batch.
-            field: The field of any length whose elements count, or bytes of a text. ``None``: the only one there is.
-            lengths: The length of each sample, if it is known. ``None``: all samples of the field are read now.
-            padded: Whether each sample counts as the longest of its batch, as where they are padded to it.
-            limit: The most samples of a batch. It has memory for as many as the shortest samples would allow.
+            budget: The most tokens in a batch.
+            field: The field of varying length whose elements are counted as tokens; of a text, its
+                bytes. ``None``: the only field of varying length.
+            lengths: The number of tokens of each sample. ``None``: this call reads the field of all
+                samples.
+            padded: Whether each sample counts as many tokens as the longest sample of its batch,
+                for batches that are padded to that length.
+            limit: The most samples in a batch. Each batch has memory for the most samples that a
+                batch can have, which short samples make large unless there is a limit.
         """
         found = _lengths(self, field, lengths)
         plan = _slotline.Plan.token_budget(found.tobytes(), _count("budget", budget), padded, limit)
@@ -195,11 +207,14 @@ class Dataset:
         field: str | int | None = None,
         lengths: Iterable[int] | np.ndarray[Any, Any] | None = None,
     ) -> Batches:
-        """Returns these samples in batches from buckets of lengths, as TensorFlow's ``bucket_by_sequence_length`` does.
+        """Groups the samples into buckets by length, and makes each batch from one bucket, like
+        TensorFlow's ``bucket_by_sequence_length``.
 
-        Bucket i has the lengths from ``boundaries[i - 1]`` on, below ``boundaries[i]``, in batches of ``batch_sizes[i]``: there is
-        one batch size more than boundaries. The last batch of a bucket may be smaller. All else is as with
-        :meth:`batch_by_tokens`; without ``shuffle``, each bucket has the order of the dataset.
+        Bucket ``i`` has the samples with lengths from ``boundaries[i - 1]`` to ``boundaries[i] - 1``,
+        in batches of ``batch_sizes[i]`` samples. So there is one more batch size than boundaries. The
+        last batch of a bucket may be smaller. Without ``shuffle``, the samples of a bucket are in
+        the order of the dataset. ``field``, ``lengths`` and the rest are as for
+        :meth:`batch_by_tokens`.
         """
         edges, sizes = list(boundaries), list(batch_sizes)
         found = _lengths(self, field, lengths)
@@ -218,25 +233,36 @@ class Dataset:
         seed: int | None = None,
         padding: int | Sequence[int] = 0,
     ) -> Packed:
-        """Packs samples of any length into rows of one length, each written in place. Every row is a sample.
+        """Packs samples of varying length, called documents here, into rows of equal length. Each
+        row is one sample of the result.
 
-        A row has the field, of ``length`` elements; ``position_ids``, which count from 0 in each document, and ``document_ids``,
-        which are 1 for the first document of the row, 2 for the second, and 0 for the padding, both int32; and ``cu_seqlens``, where
-        documents begin and the last one ends, of any length. Attention within documents compares ``document_ids``.
+        A row has these fields:
 
-        Which documents are in which row depends on their lengths only, so batches, orders, ranks and states are as with any
-        dataset.
+        - the packed field, with ``length`` elements
+        - ``position_ids`` (int32), the position of each element in its document, from 0
+        - ``document_ids`` (int32), which are 1 for the first document of the row, 2 for the second,
+          and so on, and 0 for padding. Attention within documents compares them.
+        - ``cu_seqlens``, of varying length, the offsets at which the row's documents begin, and the
+          end of the last one
+
+        Which documents are in which row depends only on the lengths and these arguments. So batch
+        sizes, orders, ranks and states work as with any other dataset.
 
         Args:
-            length: The elements of a row.
-            field: The field of any length to pack, or several that have equal lengths in each sample, such as tokens and labels.
-                The other fields are left out. ``None``: the only one of any length.
-            lengths: The length of each sample, if it is known. ``None``: all samples of the field are read now.
-            documents: Whether documents stay whole, and each goes into the fullest row that has room for it; only those that are
-                longer than a row are cut. Otherwise they are concatenated and cut, and no element of a row is left empty.
-            drop_last: Whether to leave out the last row, if it is not full. For documents that are concatenated.
-            seed: Shuffles the documents before they are packed, and the rows after it. A loader shuffles rows only.
-            padding: The number that fills a row, or one for each field.
+            length: The number of elements in a row.
+            field: The field of varying length to pack, or several fields that have equal lengths in
+                each sample, such as tokens and labels. All other fields are left out. ``None``: the
+                only field of varying length.
+            lengths: The length of each document. ``None``: this call reads the field of all
+                samples.
+            documents: Whether to keep documents whole. Each document then goes into the fullest row
+                that has room for it, and only documents longer than a row are cut. With ``False``,
+                all documents are concatenated and cut into rows, so only the last row is padded.
+            drop_last: Whether to leave out the last row if it is not full. Only with
+                ``documents=False``.
+            seed: The seed for shuffling the documents before they are packed, and the rows
+                afterwards. ``None``: no shuffling here. A loader shuffles only rows.
+            padding: The number that fills the rest of a row, or one number for each field.
         """
         return Packed(self, length, field, lengths, documents, drop_last, seed, padding)
 
@@ -245,7 +271,8 @@ class Dataset:
         return ConcatDataset([self, *others])
 
     def zip(self, *others: Dataset) -> StackDataset:
-        """Returns samples with the fields of this dataset and of the others, which must be as long: a :class:`StackDataset`."""
+        """Returns a :class:`StackDataset`: its samples have the fields of this dataset and of the
+        others. All datasets must have the same length."""
         return StackDataset(self, *others)
 
     def __repr__(self) -> str:
@@ -287,7 +314,7 @@ class Arrays(Dataset):
 
 
 class _Derived(Dataset):
-    """A dataset in files, or one made of another by a method."""
+    """A dataset in files, or one that a method made from another dataset."""
 
     def __init__(self, source: _slotline.Source, names: tuple[str, ...] | None, make: Callable[[], Dataset]) -> None:
         self._source, self._names, self._make = source, names, make
@@ -337,7 +364,7 @@ class Subset(Dataset):
         length = len(_part(dataset))
         self._names = dataset._names
         if isinstance(indices, range) and indices and -length <= min(indices[0], indices[-1]):
-            # Nothing is stored for each index.
+            # For a range, no list of its indices is stored.
             least, most = sorted((indices[0], indices[-1]))
             if most < (length if least >= 0 else 0):
                 start = indices[0] if least >= 0 else indices[0] + length
@@ -443,38 +470,46 @@ def mix(
     even: bool = False,
     schedule: Iterable[Iterable[float]] | None = None,
 ) -> Mixture:
-    """Mixes several datasets by weight, whose fields must have the same names, types and shapes.
+    """Mixes several datasets by weight. Their fields must have the same names, types and shapes.
 
-    Weights are relative numbers of samples. A pass has as many samples of each dataset as its weight demands, exactly, and so
-    has each block of 256 samples, within which the datasets come in random order. No sample comes twice before all samples of
-    its dataset have come; a dataset that is used up within a pass begins again.
+    The numbers of samples that a pass has from each dataset are proportional to the weights. So are
+    those of each block of 256 samples; within a block, the datasets alternate in random order. A
+    sample is repeated only after all samples of its dataset have come once; a dataset that is
+    exhausted within a pass starts again.
 
-    A :class:`Loader` draws another mixture for each pass, from its seed: with ``shuffle=True`` each dataset is shuffled, and
-    otherwise read from first to last. Each pass begins with another part of a dataset only with ``shuffle``. Ranks share a
-    mixture, and any number of them can load the state of others. With ``include_index``, indices count the datasets' samples one
-    dataset after another.
+    A :class:`Loader` makes a new mixture for each pass, which depends on its seed. With
+    ``shuffle=True`` each dataset is shuffled; otherwise each pass reads each dataset from its first
+    sample on. With several ranks, each loads its share of one mixture, and a state can be loaded by
+    any number of ranks. With ``include_index``, a sample's index is its position in the
+    concatenation of the datasets.
 
-    As a part of other datasets, and for ``mixture[i]``, a mixture is what a ``for`` loop over it has: that of the first pass with
-    seed 0, not shuffled.
+    ``mixture[i]``, a ``for`` loop over the mixture, and a dataset that is made from it use the
+    samples of the first pass with seed 0, without shuffling.
 
     Args:
-        datasets: The datasets. Each may be one that is packed, or a part of another one.
-        weights: A number for each dataset; 0 leaves it out. ``None``: their lengths, so that each sample comes once.
-        stop: When a pass ends. ``"first_exhausted"``: when one dataset has been read to its end, so that no sample comes twice;
-            ``"all_exhausted"``: when each has been; ``"all_exhausted_without_replacement"``: when each sample of every dataset
-            has come once, where a dataset that ends leaves its turns to the others; a number: after so many samples. ``None``:
-            the first, or without weights the third.
-        even: Whether the datasets take turns as evenly as possible, instead of at random within blocks.
-        schedule: Weights for each epoch instead, of which the last ones go on: ``[[9, 1], [7, 3], [5, 5]]``. Needs ``stop`` as a
-            number, so that all passes are as long.
+        datasets: The datasets, which have a length. They may be packed or composed.
+        weights: A number for each dataset; 0 leaves the dataset out. ``None``: the lengths of the
+            datasets, so that each sample comes once.
+        stop: When a pass ends. ``"first_exhausted"``: when one dataset has been read to its end, so
+            that no sample comes twice. ``"all_exhausted"``: when each dataset has been read to its
+            end. ``"all_exhausted_without_replacement"``: when each sample of every dataset has come
+            once; an exhausted dataset gives its turns to the others. A number: after this many
+            samples. ``None``: ``"first_exhausted"``, or without ``weights``
+            ``"all_exhausted_without_replacement"``.
+        even: Whether the datasets alternate as evenly as possible, instead of in random order
+            within blocks.
+        schedule: A list of weights for each epoch, in place of ``weights``, such as
+            ``[[9, 1], [7, 3], [5, 5]]``. The last weights also apply to all later epochs. ``stop``
+            must then be a number, so that all passes are equally long.
     """
     return Mixture(datasets, weights, stop=stop, even=even, schedule=schedule)
 
 
 class Batches(Dataset):
-    """Samples in batches of similar lengths, by :meth:`Dataset.batch_by_tokens` or :meth:`Dataset.bucket`.
+    """Samples that a :class:`Loader` groups into batches of similar lengths, made by
+    :meth:`Dataset.batch_by_tokens` or :meth:`Dataset.bucket`.
 
-    A :class:`Loader` makes the batches. By index and in a ``for`` loop, it is its samples.
+    Indexing this object, and a ``for`` loop over it, give single samples, not batches.
     """
 
     dataset: Dataset
@@ -488,7 +523,7 @@ class Batches(Dataset):
 
     @property
     def max_batch_size(self) -> int:
-        """The most samples of a batch."""
+        """The most samples that a batch can have."""
         assert self._plan is not None
         return len(self._plan)
 
@@ -500,7 +535,7 @@ class Batches(Dataset):
 
 
 class Packed(Dataset):
-    """Samples of any length in rows of one length: see :meth:`Dataset.pack`."""
+    """Samples of varying length, packed into rows of equal length: see :meth:`Dataset.pack`."""
 
     def __init__(
         self,
@@ -540,7 +575,7 @@ class Packed(Dataset):
 
 
 def _ragged(dataset: Dataset, field: str | int | None) -> str | int:
-    """Returns a field of any length, or the only one there is."""
+    """Returns ``field`` if it has varying length; for ``None``, the only field that has."""
     about = _part(dataset).fields
     found = [place if f.name is None else f.name for place, f in enumerate(about) if f.shape == (None,)]
     if field is None:
@@ -556,7 +591,7 @@ def _ragged(dataset: Dataset, field: str | int | None) -> str | int:
 def _lengths(
     dataset: Dataset, field: str | int | None, lengths: Iterable[int] | np.ndarray[Any, Any] | None
 ) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Checks the lengths of all samples, or reads them from a field of any length."""
+    """Checks the given lengths of all samples, or reads them from a field of varying length."""
     count = len(_part(dataset))
     if lengths is None:
         from slotline._loader import Loader
@@ -602,7 +637,7 @@ def _arguments(what: str, values: tuple[Any, ...], named: dict[str, Any]) -> tup
 
 
 def _part(dataset: Any) -> Dataset:
-    """Checks a dataset that another one is made of."""
+    """Checks a dataset from which another dataset is made."""
     if isinstance(dataset, Batches):
         raise DataError("a dataset is in batches already; batch it last, after all else that is done with its samples")
     return _checked(dataset)
@@ -610,12 +645,12 @@ def _part(dataset: Any) -> Dataset:
 
 def _indexed(dataset: Any) -> Dataset:
     checked = _part(dataset)
-    len(checked)  # A stream has none, and says so.
+    len(checked)  # A stream has no length: this raises an error.
     return checked
 
 
 def _count(name: str, number: Any) -> int:
-    """Checks a number that counts something."""
+    """Checks an argument that must be a number of something: a non-negative integer."""
     try:
         if isinstance(number, (bool, np.bool_)):
             raise TypeError

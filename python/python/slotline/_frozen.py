@@ -17,12 +17,13 @@ from slotline import _slotline
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-# How long a list of a dataset is at least, so that freezing it pays.
+# The minimum length of a dataset's list for `freeze` to replace it.
 _LONG = 1000
 
 
 class _Columns(_slotline.Columns):
-    """A file of objects, which processes share where they are started, and copy otherwise."""
+    """A file of frozen objects. If it is pickled for a process that is being started, the process
+    shares the file; in any other pickle it is copied."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         from multiprocessing import reduction
@@ -33,7 +34,8 @@ class _Columns(_slotline.Columns):
 
 
 def _is_starting() -> bool:
-    """Whether what is pickled goes to a process that is being started."""
+    """Returns whether objects are being pickled for a process that ``multiprocessing`` is
+    starting."""
     context = sys.modules.get("multiprocessing.context")
     return context is not None and context.get_spawning_popen() is not None
 
@@ -52,8 +54,9 @@ def _copy(contents: bytes) -> _Columns:
 class FrozenList(Sequence[T_co]):
     """A list of objects that :func:`freeze` has made, or a slice of one.
 
-    It does not change. Each access makes a new object, so what is done to an object is not seen by the next access. A slice shares
-    the memory. A process that is started with it shares the memory, too; in other pickles, there is a copy of what it has.
+    The list cannot be changed. Each access makes a new object, so changes to an object do not affect
+    later accesses. A slice shares the list's memory, and so does a process that is started with the
+    list as an argument. Any other pickle contains a copy of the objects.
     """
 
     __slots__ = ("__weakref__", "_columns", "_places")
@@ -105,7 +108,8 @@ class FrozenList(Sequence[T_co]):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes of memory the list takes, or the list that this is a slice of: once for all processes."""
+        """The size of the memory in bytes, which all processes share. For a slice, the size of the
+        whole list."""
         return self._columns.nbytes
 
 
@@ -119,19 +123,22 @@ def freeze(objects: D) -> D: ...
 def freeze(objects: Any) -> Any:
     """Puts objects, or the long lists of a dataset, into memory that worker processes share.
 
-    Python writes to an object when it only uses it, to count references. So each worker process that is forked soon has a copy
-    of a list of a million paths or dicts. What is frozen is no object any more: a :class:`FrozenList` makes objects when it is
-    asked for them, with the types and values that they had.
+    Python writes to every object that it uses, to count references. So each forked worker process
+    soon has its own copy of a list of a million paths or dicts. A :class:`FrozenList` stores bytes
+    instead of objects. It makes a new object on each access, with the original's type and value.
 
-    ``objects`` is any iterable, also a generator, so that there never need be a list of all objects. They are ``None``, ``bool``,
-    ``int``, ``float``, ``complex``, ``str``, ``bytes``, lists, tuples and dicts of these, paths of ``pathlib``, and arrays and
-    scalars of NumPy other than those of objects. There is a ``TypeError`` for everything else, also for subclasses such as
-    named tuples, which names the place. An object that is in several places becomes several, arrays are contiguous and can be
-    written to, and up to 100 containers may be in each other.
+    ``objects`` is any iterable. If it is a generator, there is never a list of all objects. Objects
+    of these types are accepted: ``None``, ``bool``, ``int``, ``float``, ``complex``, ``str``,
+    ``bytes``, paths of ``pathlib``, arrays and scalars of NumPy except arrays of Python objects, and
+    lists, tuples and dicts of these. Any other type, including a subclass such as a named tuple,
+    raises a ``TypeError`` that says where the object is. An object that occurs several times is
+    copied each time. The arrays that an access makes are contiguous and writable. Containers may be
+    nested up to 100 deep.
 
-    If ``objects`` is a dataset, as torch's ``DataLoader`` takes it, its attributes that are lists or tuples of 1,000 or more such
-    objects become frozen lists, also in the datasets that it consists of. The dataset is returned. There is a warning that says
-    what was found if nothing can be frozen, or a long list cannot.
+    ``objects`` can also be a dataset for torch's ``DataLoader``. Its attributes that are lists or
+    tuples of 1,000 or more such objects become frozen lists, and so do those of the datasets that
+    it is made of, such as the one in a ``Subset``. The same dataset is returned. A warning is
+    issued if nothing can be frozen, or if a long list cannot be; it says what was found.
     """
     if isinstance(objects, FrozenList):
         return objects
@@ -154,7 +161,8 @@ def _is_dataset(value: Any) -> bool:
 
 
 def _freeze_dataset(dataset: D) -> D:
-    # By the identity of the lists, which are kept meanwhile: one list may be in several attributes.
+    # The key is the list's `id`, since several attributes may refer to one list. The value keeps
+    # the list alive, so that its `id` stays unique.
     frozen: dict[int, tuple[Any, Any]] = {}
     reasons, others, found = [], [], False
     for place, part in _parts("dataset", dataset, set()):
@@ -167,7 +175,7 @@ def _freeze_dataset(dataset: D) -> D:
                     except TypeError as error:
                         reasons.append(f"{place}.{name} cannot be frozen: {error}")
                         frozen[id(value)] = value, value
-                # Not by `setattr`, which classes may have changed.
+                # Not with `setattr`, since a class may define its own `__setattr__`.
                 attributes[name] = frozen[id(value)][1]
             elif not isinstance(value, FrozenList):
                 length = f" of {len(value)}" if isinstance(value, Sized) else ""
@@ -182,7 +190,8 @@ def _freeze_dataset(dataset: D) -> D:
 
 
 def _parts(place: str, dataset: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yields a dataset and those that it consists of, such as torch's ``Subset``, with the expressions that they are."""
+    """Yields a dataset and the datasets that it is made of, such as the one in torch's ``Subset``,
+    each with a Python expression that leads to it, for messages."""
     if id(dataset) in seen:
         return
     seen.add(id(dataset))
@@ -199,7 +208,7 @@ def _parts(place: str, dataset: Any, seen: set[int]) -> Iterator[tuple[str, Any]
                 yield from _parts(f"{place}.{name}{key}", part, seen)
 
 
-# Types that are made of a plain value, which `split` gives.
+# Types whose objects `join` makes from a plain value that `split` returns.
 _MADE: dict[type, Any] = {
     pathlib.PosixPath: str,
     pathlib.PurePosixPath: str,
@@ -213,7 +222,8 @@ _ARRAY, _SCALAR = len(_MAKERS), len(_MAKERS) + 1
 
 
 def split(value: Any) -> tuple[Any, ...]:
-    """Returns what an object is made of, for the extension, or raises a ``TypeError`` that says why it cannot be frozen."""
+    """Splits an object into plain values, which the extension module stores. Raises a ``TypeError``
+    that says why an object cannot be frozen."""
     kind = type(value)
     if kind in _MADE:
         return list(_MADE).index(kind), _MADE[kind](value)
@@ -232,7 +242,7 @@ _PLAIN = (bool, int, float, str, bytes, list, tuple, dict, np.ndarray, *_MADE)
 
 
 def join(parts: tuple[Any, ...]) -> Any:
-    """Makes the object that was :func:`split`."""
+    """Makes an object from the result of :func:`split`."""
     code, first, *rest = parts
     if code < _ARRAY:
         return _MAKERS[code](first)
@@ -241,7 +251,7 @@ def join(parts: tuple[Any, ...]) -> Any:
 
 
 def _describe(dtype: np.dtype[Any]) -> Any:
-    # Some types have the same description, such as those of C's long and long long.
+    # Some dtypes have the same string, such as those of C's long and long long.
     plain = dtype.kind in "biufc" and dtype.isnative
     try:
         if not dtype.hasobject:

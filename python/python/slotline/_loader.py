@@ -35,7 +35,7 @@ _STATE = {
 }
 # "fields" is the digest of the fields in older states, which have no "dataset".
 _OPTIONAL = {"missing": COUNTS, "bad_samples": COUNT, "streams": DICT, "fields": TEXT, "dataset": DICT, "sampler": ANYTHING}
-# What a state says about the dataset, and what it is in an error.
+# The entries of a state's description of the dataset, and the words for a difference in errors.
 _DATASET = {"format": "another format", "fields": "other fields", "lengths": "other lengths", "image": "another image pipeline"}
 # A Loader in Python seeds its own generators, which stay at position 0. To advance another
 # generator to a later position could take minutes.
@@ -68,35 +68,48 @@ class Loader:
         batch_size: The number of samples in a batch. ``None``: the loop gets single samples,
             without the first dimension.
         shuffle: Whether each pass has a new random order.
-        sampler: The indices of each pass, in place of ``shuffle``: a list, an array, or an object whose ``iter()`` makes an
-            iterator over integers, such as a sampler of torch. It is called when a pass begins, in the loop's thread, and read to
-            its end, or for ``num_samples``. Negative indices count from the end. Ranks share it out themselves.
-        batch_sampler: The same, of lists of indices, each a batch, in place of ``batch_size``, ``shuffle``, ``sampler`` and
-            ``drop_last``.
-        output: What a field of a batch is: ``"numpy"``, an array; ``"torch"``, a tensor; ``"dlpack"``, a
-            :class:`slotline.Tensor`, from which any library with ``from_dlpack`` makes its own, without a copy. A field
-            of any length is a list of these, one for each sample, and a text is a ``str``.
-        packed: Whether a field of any length is a pair instead: the elements of all samples one after another, of texts
-            their UTF-8, and the offsets of the samples in them, one more than there are samples.
-        include_index: Whether a batch also has the samples' indices in the dataset, as its last field, ``"index"``.
-        seed: The seed of the random order, from 0 to 2**64 - 1. ``None``: a new one for each loader, or 0 with
-            ``world_size``, where all ranks need the same.
-        replacement: Whether samples are drawn independently of each other, so that some come more than once. Needs
-            ``shuffle``.
-        num_samples: The samples of a pass, if not as many as the dataset has. Needs ``shuffle``, or ``sampler``, of which no more
-            are read.
-        rank: With ``world_size``: the share of the dataset to load, from 0. Nothing is shared out unless both are set.
-        world_size: The number of processes that load a share each, as with torch's ``DistributedSampler``. All ranks get
-            equally many samples: some come twice if the dataset cannot be divided, or are left out with ``drop_last``.
-        drop_last: Whether to leave out a last batch that is not full.
-        num_workers: The number of threads. The loop's own thread helps them where it would wait, unless there is a
-            ``timeout``, or another thread in its place. With 0, each batch is loaded when it is asked for.
-        prefetch_factor: Batches that are loaded ahead for each worker. ``None``: 2, or more if batches are small.
-        in_order: Whether batches come in order, or as soon as they are finished.
-        hold: Batches that the loop keeps while it asks for the next one. There is memory for them from the start.
-        on_held: What happens if the loop keeps more. ``"grow"``: the loader takes memory for one more batch, which it
-            uses again and frees at its end. ``"wait"``: the loop waits until another thread drops one. ``"raise"``:
-            :class:`slotline.OutOfMemoryError`.
+        sampler: The indices of each pass, in place of ``shuffle``: a list, an array, or another
+            iterable over integers, such as one of torch's samplers. When a pass begins, the loop's
+            thread iterates over it to its end, or up to ``num_samples``. Negative indices count
+            from the end of the dataset. With several ranks, give each rank only its own indices.
+        batch_sampler: An iterable over lists of indices, one list for each batch, in place of
+            ``batch_size``, ``shuffle``, ``sampler`` and ``drop_last``.
+        output: The type of a field of a batch: ``"numpy"``, an array; ``"torch"``, a tensor;
+            ``"dlpack"``, a :class:`slotline.Tensor`, which any library with ``from_dlpack`` imports
+            without a copy. A field of varying length is a list of these, one for each sample, and a
+            text is a ``str``.
+        packed: Whether a field of varying length is a pair instead of a list: the elements of all
+            samples one after another (for texts, bytes of UTF-8), and the offsets at which the
+            samples begin, followed by the end of the last one.
+        include_index: Whether a batch also has a last field ``"index"``, with the samples' indices
+            in the dataset.
+        seed: The seed of the random order, from 0 to 2**64 - 1. ``None``: a random seed for each
+            loader, or 0 with ``world_size``, because all ranks need the same seed.
+        replacement: Whether samples are drawn independently of each other, so that some can come
+            more than once. Requires ``shuffle``.
+        num_samples: The number of samples in a pass. ``None``: the length of the dataset or of the
+            sampler. Requires ``shuffle`` or ``sampler``.
+        rank: The index of this process among those that divide the dataset, from 0. Requires
+            ``world_size``. ``None``: the dataset is not divided.
+        world_size: The number of processes that each load a share of the dataset, as with torch's
+            ``DistributedSampler``. Requires ``rank``. All ranks get equally many samples: if the
+            dataset cannot be divided evenly, some samples come twice, or with ``drop_last`` some
+            are left out.
+        drop_last: Whether to leave out the last batch if it is not full.
+        num_workers: The number of threads. While the loop's thread would wait for a batch, it loads
+            samples as well, or a further thread does that in its place (see below); with a
+            ``timeout``, only the workers load. With 0 workers, each batch is loaded when the loop
+            requests it.
+        prefetch_factor: The number of batches to load ahead for each worker. ``None``: 2, or more
+            if batches are small.
+        in_order: Whether batches come in order. With ``False`` they come as soon as they are
+            finished.
+        hold: The number of batches that the loop keeps while it requests the next one. Memory for
+            them is allocated from the start.
+        on_held: What happens if the loop keeps more batches than ``hold``. ``"grow"``: the loader
+            allocates memory for one more batch, which it reuses, and frees when the loader is
+            deleted. ``"wait"``: the loop waits until another thread drops a batch. ``"raise"``:
+            :class:`slotline.OutOfMemoryError` is raised.
         on_error: What happens if a sample cannot be read: ``"raise"`` an error, ``"skip"`` the
             sample, or ``"replace"`` it. If more than half of 1,000 samples in a row cannot be read,
             a :class:`slotline.SampleError` is raised in any case. A pass that skipped or replaced
@@ -189,7 +202,7 @@ class Loader:
         plan = dataset._plan
         self._sampler: Any = sampler if batch_sampler is None else batch_sampler
         self._has_batches = batch_sampler is not None
-        # What the sampler's state was before the pass of this number.
+        # The number of a pass, and the sampler's state before that pass.
         self._before: tuple[int, Any] | None = None
         if self._sampler is not None:
             excluded = {
@@ -235,7 +248,8 @@ class Loader:
         return all(callable(getattr(self._sampler, name, None)) for name in ("state_dict", "load_state_dict"))
 
     def _chosen(self) -> tuple[bytes, bytes | None]:
-        """Reads the indices of a pass, and where its batches end."""
+        """Reads the indices of a pass from the sampler. Returns them and, for a batch sampler, the
+        ends of the batches among them, both as bytes."""
         length = len(self._dataset)
         if not self._has_batches:
             count = self._make.keywords["num_samples"]
@@ -252,8 +266,8 @@ class Loader:
         return indices.tobytes(), ends.astype(np.uint32).tobytes()
 
     def __len__(self) -> int:
-        """The number of batches of a pass, if it is known: ``TypeError`` for a stream, as that of packed tars, for batches by
-        length, and for a sampler without a length.
+        """The number of batches in a pass. Raises a ``TypeError`` if it is not known in advance: for
+        a stream, such as compressed tars, for batches by length, and for a sampler without a length.
         """
         if self._sampler is not None:
             options = self._make.keywords
@@ -309,10 +323,12 @@ class Loader:
         """Returns the position in the latest pass, or the start of the next pass if that one has
         ended.
 
-        It is a plain dict of some hundred bytes, which can be written as JSON. It counts the batches that the loop has
-        got. It is a state of slotline for Rust, and says in addition what the dataset is, by the entry "dataset". A ``sampler``
-        or ``batch_sampler`` that has a ``state_dict`` and a ``load_state_dict`` is in the entry "sampler", as it was before the
-        pass: it must then have chosen nothing of that pass. Of another one, the state has a digest of what it chose.
+        The state is a plain dict of some hundred bytes, which can be written as JSON. The position
+        is the number of batches that the loop has received. The format is that of slotline for
+        Rust, with an entry "dataset" that describes the dataset. If a ``sampler`` or
+        ``batch_sampler`` has the methods ``state_dict`` and ``load_state_dict``, the entry
+        "sampler" is its state from before the pass, when it had not chosen any indices of the pass.
+        Otherwise the state has a digest of the indices that the sampler chose.
         """
         state: dict[str, Any] = json.loads(self._engine.state())
         state["dataset"] = self._about()
@@ -330,11 +346,12 @@ class Loader:
         ``batch_size``, ``drop_last``, the kind of order, and ``seed``. A loader created without a
         seed takes the state's. Existing iterators are not affected.
 
-        A sampler chooses the whole pass again, and what the loop has got is skipped; if it chooses other samples, the pass is an
+        A sampler chooses all indices of the pass again, and the batches that the loop received
+        before are skipped. If it chooses other indices than before, starting the pass raises an
         error.
 
-        Raises :class:`slotline.StateError` if the state is damaged, or of another loader, and names the difference. This
-        loader is then unchanged.
+        Raises :class:`slotline.StateError` if the state is damaged or does not fit this loader; the
+        message names the difference. This loader is then unchanged.
         """
         own = _of_engine(state)
         # States that the Rust crate saved have neither "fields" nor "dataset".
@@ -438,7 +455,7 @@ def _of_engine(state: dict[str, Any]) -> str:
 
 
 def _indices(chosen: Any, what: str, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Checks indices that a sampler has chosen."""
+    """Checks the indices that a sampler chose, and returns them as an array."""
     indices = np.asarray(chosen if isinstance(chosen, np.ndarray | Sequence) else list(chosen))
     if indices.ndim != 1 or (indices.size > 0 and indices.dtype.kind not in "iu"):
         raise DataError(f"{what} has indices of shape {indices.shape} and type {indices.dtype}; it must have integers")

@@ -12,7 +12,7 @@ from slotline._errors import OptionError
 
 @dataclass(frozen=True)
 class Ranks:
-    """The place of this process among the processes of a distributed run.
+    """The rank of this process among the processes that train together.
 
     Pass it as ``Loader(..., rank=ranks.rank, world_size=ranks.world_size)``. For logs,
     ``str(ranks)`` also names the launcher, such as ``"rank 2 of 8 (torchrun)"``.

@@ -182,24 +182,24 @@ class Channel:
 
 @disjoint_base
 class Columns:
-    """Objects that were frozen, in a file without a name."""
+    """Objects that ``slotline.freeze`` wrote, in a file without a name."""
 
     def __new__(cls, fd: int) -> Self:
         """Takes the descriptor of a file that ``freeze`` has made, and owns it from then on."""
 
     def __len__(self) -> int: ...
     def get(self, index: int) -> Any:
-        """Makes one of the objects."""
+        """Makes the object at this index."""
 
     def fileno(self) -> int:
         """Returns the descriptor of the file."""
 
     def contents(self) -> bytes:
-        """Returns the file."""
+        """Returns the contents of the file."""
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it has."""
+        """The size of the file in bytes."""
 
 @final
 class Port:
@@ -338,11 +338,12 @@ class Source:
 
     @staticmethod
     def every(source: Source, start: int, step: int, len: int) -> Source:
-        """Returns ``len`` samples: those at ``start``, ``start + step``, and so on, which continue at the other end."""
+        """Returns ``len`` samples: those at ``start``, ``start + step``, and so on, modulo the length
+        of the source."""
 
     @staticmethod
     def mixed(source: Source, plan: Plan) -> Source:
-        """Returns the samples of a mixture, as its first pass with seed 0 has them without shuffling."""
+        """Returns the samples of a mixture's first pass with seed 0, without shuffling."""
 
     @staticmethod
     def packed(
@@ -354,8 +355,8 @@ class Source:
         seed: int | None,
         padding: Sequence[bytes],
     ) -> Source:
-        """Returns bins of ``capacity`` tokens, filled with documents of these lengths, given as 64-bit integers. Each field is
-        padded with an element of these bytes.
+        """Returns rows of ``capacity`` tokens, filled with documents. ``lengths`` are the lengths of
+        the documents, as 64-bit integers. Each field is padded with one element, given as bytes.
         """
 
     def select(self, fields: Sequence[int]) -> Source:
@@ -388,11 +389,13 @@ class Source:
 
 @final
 class Plan:
-    """What a loader makes its passes of: the native part of a mixture, of batches by length, and of a sampler."""
+    """How a loader makes its passes: the native part of a mixture, of batches by length, and of a
+    sampler."""
 
     @staticmethod
     def given(batches: bool) -> Plan:
-        """Returns the plan of passes, or of their batches, that are given when each begins."""
+        """Returns the plan for a sampler, or with ``batches`` for a batch sampler: ``Engine.begin``
+        gets the indices of each pass."""
 
     @staticmethod
     def mixture(
@@ -402,11 +405,13 @@ class Plan:
         num_samples: int,
         even: bool,
     ) -> Plan:
-        """Returns the plan of a mixture of datasets of these lengths, with weights for each epoch."""
+        """Returns the plan of a mixture of datasets with the lengths ``lens``, with a list of weights
+        for each epoch."""
 
     @staticmethod
     def token_budget(lengths: bytes, max_tokens: int, padded: bool, limit: int | None) -> Plan:
-        """Returns the plan of batches of as many samples as have ``max_tokens`` tokens. ``lengths`` are 64-bit integers."""
+        """Returns the plan of batches that each have at most ``max_tokens`` tokens. ``lengths`` are
+        64-bit integers."""
 
     @staticmethod
     def buckets(lengths: bytes, boundaries: Sequence[int], batch_sizes: Sequence[int]) -> Plan:
@@ -451,8 +456,8 @@ class Engine:
         loader's."""
 
     def begin(self, indices: bytes | None = None, ends: bytes | None = None) -> Pass:
-        """Begins the next pass: of these samples, as 64-bit integers, if a sampler has chosen them, in batches with these ends, as
-        32-bit integers.
+        """Begins the next pass. ``indices`` are the samples that a sampler chose, as 64-bit integers,
+        and ``ends`` the ends of a batch sampler's batches among them, as 32-bit integers.
         """
 
     def sample(self, index: int) -> Any:

@@ -347,7 +347,7 @@ impl Engine {
                 Err(error) => return Err(NotBegun::Run(error)),
             }
         }
-        // The order is drawn. What the loader saves once this pass has ended is the start of the next one.
+        // The order is drawn. A state saved after the end of this pass is the start of the next one.
         slot.handles.set_epoch(from.seed, from.epoch.wrapping_add(1));
         slot.busy.store(true, Ordering::Relaxed);
         Ok(slot)
@@ -496,7 +496,8 @@ impl Engine {
     /// Loads one sample as the first pass in order would, in a new engine without threads.
     fn sample<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         let (node, seed) = (self.node.clone(), self.control().seed);
-        // As the share of one of as many ranks as there are samples, it has the random numbers of its place.
+        // With as many ranks as samples, the share of rank `index` is this sample, with the random
+        // numbers of its position.
         let ranks = Ranks::new(index, self.options.passes.len(node.len()))
             .map_err(|error| failure::option(py, error.to_string()))?;
         let options = Options { ranks: Some(ranks), ..self.options.clone() };

@@ -1,14 +1,15 @@
 //! The native part of `slotline.Loader`: datasets of arrays and files, loaded by the threads of the
 //! `slotline` crate. The crate's loader is called the engine here.
 //!
-//! - `field`: what the fields of a sample hold. `column`: an array in memory, whose rows are read where they are; `files`:
-//!   samples in files; `stream`: packed tars; `watched`: opening them; `source`: datasets of these.
-//! - `pack`: rows of one length, filled with documents.
-//! - `plan`: mixtures, batches by length, and what a sampler of the program has chosen.
-//! - `options`: the options of a loader, and the engine's builder made of them.
-//! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass; `helper`: a thread that
-//!   loads in place of the loop's.
-//! - `ranks`: which of several processes this is, and one state for all of them.
+//! - `field`: the types and shapes of a sample's fields. `column`: arrays in memory, whose rows are
+//!   read in place. `files`: samples in files. `stream`: compressed tars. `watched`: opening files
+//!   while signals are checked. `source`: datasets made of all of these.
+//! - `pack`: documents of varying length, packed into rows of equal length.
+//! - `plan`: mixtures, batches by length, and samplers of the program.
+//! - `options`: the options of a loader, and the engine's builder with these options.
+//! - `engine`: the loader, which has an engine for the latest pass. `pass`: an iterator over one
+//!   pass. `helper`: a thread that loads batches in place of the loop's thread.
+//! - `ranks`: the rank of this process, and merging the states of all ranks.
 //! - `output`: batches as arrays and tensors; `tensor`: the objects that share a batch's memory with other libraries.
 //! - `failure`: the engine's errors as exceptions.
 //!

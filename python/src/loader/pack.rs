@@ -14,7 +14,7 @@ use super::failure;
 use super::field::{Field, Form, Kind, Room};
 use super::source::Node;
 
-/// Documents in bins.
+/// Documents that are packed into bins, which are the rows.
 #[derive(Debug)]
 pub(crate) struct Packed {
     documents: Arc<Node>,
@@ -65,7 +65,7 @@ impl Packed {
         format!("packed {} {:016x}", self.packing.capacity(), self.packing.digest())
     }
 
-    /// Announces the documents of the bins.
+    /// Announces to the dataset of documents which documents the upcoming bins need.
     pub(crate) fn begin_pass(&self, upcoming: Upcoming) {
         let bins = upcoming.positions().filter_map(|position| upcoming.index(position));
         let pieces = bins.filter_map(|bin| self.packing.bin(bin)).flatten();

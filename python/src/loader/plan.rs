@@ -1,4 +1,5 @@
-//! What decides which samples a pass has, and in which batches, if it is not the dataset alone.
+//! Plans: which samples a pass has, and in which batches, for mixtures, batches by length and
+//! samplers.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +13,16 @@ use slotline_sequences::sampler::{LengthBatchSampler, MixtureSampler, SequenceEr
 
 use super::failure;
 
-/// What passes are made of.
+/// How passes are made.
 #[derive(Clone, Debug)]
 pub(crate) enum Passes {
     /// The dataset, in sequence or shuffled.
     Whole,
-    /// What a sampler of the program has chosen, which it says before each pass: samples, or batches of them.
+    /// The samples, or with `batches` the batches, that a sampler of the program chooses before each
+    /// pass.
     Given { batches: bool },
-    /// Several datasets, mixed by weight: a mixture for each epoch, of which the last one goes on.
+    /// Several datasets, mixed by weight: a mixture for each epoch. The last one also applies to all
+    /// later epochs.
     Mixture(Arc<[MixtureSampler]>),
     /// Batches of samples of similar lengths.
     Lengths(Box<LengthBatchSampler>),
