@@ -5,7 +5,6 @@ A number that torch draws alone takes longer than all else that is done in Pytho
 
 from __future__ import annotations
 
-import functools
 import operator
 import threading
 
@@ -26,7 +25,6 @@ class _Integer(int):
         return int(self)
 
 
-@functools.lru_cache(maxsize=256)
 def _single(number):
     """Rounds a number as torch does that compares it with a tensor of 32-bit numbers."""
     return float(np.float32(number))
@@ -66,6 +64,9 @@ class Draws:
     they are torch's.
     """
 
+    # Whether this version of torch draws as is expected here, once that is known.
+    _is_expected = None
+
     def __init__(self):
         self._is_on = False
         self._generator = torch.Generator()
@@ -77,7 +78,10 @@ class Draws:
 
     def begin(self, state):
         """Begins a batch, with the state of the default generator. Returns false if numbers have to be drawn alone."""
-        self._is_on = threading.current_thread() is threading.main_thread() and _is_plain() and _are_as_expected()
+        self._is_on = threading.current_thread() is threading.main_thread() and _is_plain()
+        if self._is_on and Draws._is_expected is None:
+            Draws._is_expected = _are_as_expected()
+        self._is_on = self._is_on and Draws._is_expected
         if not self._is_on:
             return False
         if self._state is None or not torch.equal(self._state, state):
@@ -135,7 +139,6 @@ def _is_plain():
     return modes == 0 and torch.get_default_dtype() is torch.float32 and (torch.rand, torch.randint) == _OF_TORCH
 
 
-@functools.cache
 def _are_as_expected():
     """Whether this version of torch draws numbers as they are made here of its words."""
     generator, again = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)

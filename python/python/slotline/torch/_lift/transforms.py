@@ -144,12 +144,12 @@ def _with_drawings(part, draws):
     """Returns a transform with the same attributes, whose methods call functions for drawings and draw from ``draws``."""
     kind = type(part)
     is_newer = kind.__module__.startswith("torchvision.transforms.v2")
-    changed: dict[str, object] = {}
+    changed = {}
     for name in (*_METHODS, _SHEARING):
         function = getattr(kind, name, None)
         if function is None:
             continue
-        names: dict[str, object] = {"_get_fill": _get_fill} if is_newer else {"F": drawing.V1_FUNCTIONAL}
+        names = {"_get_fill": _get_fill} if is_newer else {"F": drawing.V1_FUNCTIONAL}
         if draws is not None and kind.__name__ not in _DRAWS_OTHERS:
             names["torch"] = draws
         if name == _SHEARING:
