@@ -173,7 +173,7 @@ impl slotline_batch {
         if let Made::Device(batch) = unsafe { Self::take(batch) } { Some(batch) } else { None }
     }
 
-    /// Adds a reference for an exported, writable tensor of this type. It must be
+    /// Adds a reference for an exported, writable tensor of type `dtype`. The reference must be
     /// [released](Self::release).
     pub(crate) fn hold(&self, dtype: slotline_dtype) {
         // Relaxed, as in `Arc`: the caller already has a reference.

@@ -337,10 +337,10 @@ fn reserve(memory: &mut Vec<u8>, bytes: usize) -> Result<(), ImageError> {
 }
 
 impl Scan {
-    /// Whether a scan of a progressive file may follow the scans before it. Each of its
-    /// coefficients must be new, or `known` (the lowest known bit of each coefficient of each
-    /// channel) must be refined by one bit. The first coefficient, which is the mean, must come
-    /// before the others. Updates `known`.
+    /// Whether this scan may follow the earlier scans of a progressive file. `known` has the lowest
+    /// bit that is known so far of each coefficient of each channel. The scan's coefficients must
+    /// all be unknown, or all be known down to the bit from which the scan continues. The DC
+    /// coefficient must come before the others. Updates `known`.
     fn follows(&self, known: &mut [[Option<u8>; 64]]) -> bool {
         let [start, end, bits] = self.parameters;
         let before = Some(bits >> 4).filter(|&bit| bit > 0);

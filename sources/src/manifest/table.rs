@@ -52,7 +52,7 @@ pub(super) enum Values {
 pub(super) struct Missing {
     /// The default of the column, if one was set.
     pub(super) number: Option<DefaultNumber>,
-    /// Whether missing values are zeros, or empty texts and lists.
+    /// Whether missing values are replaced: numbers by zero, texts and lists by empty ones.
     pub(super) as_zero: bool,
 }
 

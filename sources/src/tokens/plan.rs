@@ -11,7 +11,7 @@ use super::random::RandomState;
 use crate::Error;
 use crate::files::Span;
 
-/// The samples of one pair of files.
+/// The samples of one Megatron dataset: a `.bin` file and its `.idx` file.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) index: Index,

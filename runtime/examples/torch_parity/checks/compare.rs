@@ -27,7 +27,7 @@ pub(crate) struct Difference {
     ours: String,
 }
 
-/// Compares two answers, of which `what` is the name.
+/// Compares torch's and slotline's answers to the same question. `what` names it in errors.
 ///
 /// # Errors
 ///

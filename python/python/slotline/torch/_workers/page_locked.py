@@ -102,8 +102,11 @@ class PinnedChannels:
             self._covered[number] += 1
 
     def give_back(self) -> None:
-        """Allows the reuse of blocks that no device uses any more, and records events for those
-        dropped since the last call."""
+        """Allows the reuse of dropped blocks that no device uses any more.
+
+        For blocks that were dropped since the last call, records events that show when the devices
+        have finished with them.
+        """
         if _is_capturing():
             return
         _close_later()
