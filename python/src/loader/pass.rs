@@ -103,11 +103,15 @@ impl Pass {
             let helper = &self.slot.helper;
             let is_asked = self.may_be_slow && (helper.is_used() || helper.is_due());
             let next = py.detach(|| {
-                if is_asked {
-                    return helper.load(&self.slot, patience, &self.over);
+                if !is_asked {
+                    let mut engine = self.slot.lock();
+                    // Another thread may have handed a load over meanwhile. If this one then saw the
+                    // end, it would leave the engine, and with it the batch of that load.
+                    if !(self.may_be_slow && helper.is_used()) {
+                        return Some(if self.is_over() { None } else { engine.loader.help_within(patience) });
+                    }
                 }
-                let mut engine = self.slot.lock();
-                Some(if self.is_over() { None } else { engine.loader.help_within(patience) })
+                helper.load(&self.slot, patience, &self.over)
             });
             if self.may_be_slow {
                 helper.add_to_budget(begun.elapsed());
