@@ -657,7 +657,7 @@ impl Receiver {
         self.consumer.ready()
     }
 
-    /// Returns whether so many blocks are kept that the sender might not find a free one.
+    /// Returns whether too many blocks are kept for the sender to be sure of a free one.
     pub(crate) fn is_crowded(&self) -> bool {
         self.shared.kept.load(Ordering::Relaxed) > MAX_KEPT
     }

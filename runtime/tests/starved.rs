@@ -29,8 +29,7 @@ fn workers_without_a_core_of_their_own_are_starved() {
         scope.spawn(|| {
             one_core();
             std::thread::scope(|scope| {
-                // There are so many other threads that a worker waits for the core most of the
-                // time.
+                // With this number of other threads, a worker waits for the core most of the time.
                 for _ in 0..6 {
                     scope.spawn(|| {
                         while !ended.load(Ordering::Relaxed) {

@@ -50,7 +50,7 @@ fn loops<M: Send + 'static>(
 }
 
 /// Copies images and labels into the memory of one batch. If `ahead` is set, prefetches the row
-/// that is so many rows ahead.
+/// that comes `ahead` rows later.
 pub fn gather(images: Images, batch_size: usize, threads: usize, ahead: Option<usize>, name: &str) -> Entry {
     let row = images.row_len();
     let memory = move || (vec![1_u8; batch_size * row], vec![1_i64; batch_size]);

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, overload
 import numpy as np
 
 from slotline import _slotline
-from slotline._errors import DataError
+from slotline._errors import DataError, Error
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -649,16 +649,18 @@ def _indexed(dataset: Any) -> Dataset:
     return checked
 
 
-def _count(name: str, number: Any) -> int:
+def _count(name: str, number: Any, error: type[Error] = DataError) -> int:
     """Checks an argument that must be a number of something: a non-negative integer."""
     try:
+        # A bool in place of a number is a mistake. (``operator.index`` of NumPy before 2 accepts
+        # NumPy's bool.)
         if isinstance(number, (bool, np.bool_)):
             raise TypeError
         count = operator.index(number)
     except TypeError:
         raise TypeError(f"{name} is {number!r}; it must be an integer") from None
     if count < 0:
-        raise DataError(f"{name} is {count}; it must not be negative")
+        raise error(f"{name} is {count}; it must not be negative")
     return count
 
 

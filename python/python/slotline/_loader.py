@@ -7,7 +7,6 @@ import hashlib
 import importlib.util
 import itertools
 import json
-import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 
 from slotline import _slotline
 from slotline._checks import ANYTHING, COUNT, COUNTS, DICT, FLAG, TEXT, Kind, check_fields, integer, nullable
-from slotline._datasets import Batches, Dataset, _checked
+from slotline._datasets import Batches, Dataset, _checked, _count
 from slotline._errors import DataError, OptionError, StateError
 
 _U32, _U64 = integer(0, (1 << 32) - 1), integer(0, (1 << 64) - 1)
@@ -211,16 +210,7 @@ class Loader:
                 "world_size": world_size is not None,
                 "num_samples": self._has_batches and num_samples is not None,
             }
-            what = "batch_sampler" if self._has_batches else "sampler"
-            for name in (name for name, is_set in excluded.items() if is_set):
-                hint = "have it choose the samples of one rank" if name == "world_size" else "leave one of them out"
-                raise OptionError(f"{what} and {name} exclude each other; {hint}")
-            if plan is not None:
-                raise OptionError(f"{what} excludes a {type(dataset).__name__}, which decides what a pass has; leave one of them out")
-            if isinstance(self._sampler, Iterator) or not isinstance(self._sampler, Iterable):
-                kind = type(self._sampler).__name__
-                hint = "pass a list, an array, or an object whose __iter__ makes an iterator for each pass"
-                raise TypeError(f"{what} is of type {kind}, which has the indices of one pass at most; {hint}")
+            _check_sampler(self._sampler, "batch_sampler" if self._has_batches else "sampler", excluded, dataset)
             plan = _slotline.Plan.given(self._has_batches)
         if isinstance(dataset, Batches) and batch_size != 1:
             raise OptionError("batch_size excludes a Batches, which decides which samples a batch has; leave it out")
@@ -454,6 +444,19 @@ def _of_engine(state: dict[str, Any]) -> str:
     return json.dumps({name: value for name, value in state.items() if name in known})
 
 
+def _check_sampler(sampler: Any, what: str, excluded: dict[str, bool], dataset: Dataset) -> None:
+    """Checks a sampler, which excludes these options if they are set."""
+    for name in (name for name, is_set in excluded.items() if is_set):
+        hint = "have it choose the samples of one rank" if name == "world_size" else "leave one of them out"
+        raise OptionError(f"{what} and {name} exclude each other; {hint}")
+    if dataset._plan is not None:
+        raise OptionError(f"{what} excludes a {type(dataset).__name__}, which decides what a pass has; leave one of them out")
+    if isinstance(sampler, Iterator) or not isinstance(sampler, Iterable):
+        kind = type(sampler).__name__
+        hint = "pass a list, an array, or an object whose __iter__ makes an iterator for each pass"
+        raise TypeError(f"{what} is of type {kind}, which has the indices of one pass at most; {hint}")
+
+
 def _indices(chosen: Any, what: str, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Checks the indices that a sampler chose, and returns them as an array."""
     indices = np.asarray(chosen if isinstance(chosen, np.ndarray | Sequence) else list(chosen))
@@ -467,15 +470,6 @@ def _indices(chosen: Any, what: str, length: int) -> np.ndarray[Any, np.dtype[np
 
 
 def _check_integer(name: str, number: Any, bits: int) -> None:
-    try:
-        # A bool in place of a number is a mistake. (``operator.index`` of NumPy before 2 accepts
-        # NumPy's bool.)
-        if isinstance(number, (bool, np.bool_)):
-            raise TypeError
-        value = operator.index(number)
-    except TypeError:
-        raise TypeError(f"{name} is {number!r}; it must be an integer") from None
-    if value < 0:
-        raise OptionError(f"{name} is {value}; it must not be negative")
+    value = _count(name, number, OptionError)
     if value >= 1 << bits:
         raise OptionError(f"{name} is {value}; it must be less than 2**{bits}")

@@ -67,7 +67,7 @@ impl Handles {
     }
 
     pub(crate) fn given(&self) -> MutexGuard<'_, Chosen> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.given)
     }
 }
 
@@ -103,6 +103,10 @@ impl Chosen {
     }
 }
 
+fn locked(chosen: &Mutex<Chosen>) -> MutexGuard<'_, Chosen> {
+    chosen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Visits what a sampler of the program has chosen.
 pub(crate) struct GivenSampler {
     chosen: Arc<Mutex<Chosen>>,
@@ -115,10 +119,6 @@ pub(crate) struct GivenSampler {
 impl GivenSampler {
     pub(crate) fn new(chosen: Arc<Mutex<Chosen>>, batches: bool) -> Self {
         Self { chosen, batches, spans: Spans::default(), resumed: None }
-    }
-
-    fn chosen(&self) -> MutexGuard<'_, Chosen> {
-        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -134,7 +134,7 @@ impl Sampler for GivenSampler {
 
     fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         let resumed = self.resumed.take();
-        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chosen = locked(&self.chosen);
         if resumed.is_some_and(|resumed| resumed != chosen.digest()) {
             let error = "the sampler has chosen other samples than in the pass that the state was saved in; give it the same \
                          seed and epoch, or a state_dict and a load_state_dict";
@@ -155,7 +155,7 @@ impl Sampler for GivenSampler {
     }
 
     fn save(&self, to: &mut String) -> bool {
-        let chosen = self.chosen();
+        let chosen = locked(&self.chosen);
         match chosen.is_new {
             true => put(to, "digest", chosen.digest()),
             false => put(to, "digest", "none"),

@@ -136,8 +136,8 @@ pub(crate) fn drop_in_thread_local(words: &[&str]) {
     assert!(warnings.take().is_empty(), "no thread was left behind");
 }
 
-/// The thread-locals of workers are slow to drop. There are so many workers that waiting for each
-/// in turn would exceed the time limit of the test.
+/// The thread-locals of workers are slow to drop. Waiting for each of the many workers in
+/// turn would exceed the time limit of the test.
 pub(crate) fn slow_locals(words: &[&str]) {
     let (latch, dropped, ended) = (Latch::default(), Dropped::default(), Dropped::default());
     let (ends, held) = (ended.clone(), latch.clone());

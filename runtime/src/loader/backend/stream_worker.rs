@@ -543,7 +543,7 @@ struct BadSamples {
 impl BadSamples {
     /// Records that the sample with this number is bad, after `rows` good ones in this batch.
     /// Returns `true` if the batch must end because it has more bad samples than the whole pass may
-    /// have, or so many that most of the last samples are bad. Otherwise a dataset that returns
+    /// have, or because most of the last samples are bad. Otherwise a dataset that returns
     /// nothing but errors would keep the thread forever.
     #[cold]
     fn note(&mut self, number: usize, rows: usize, cause: Cause) -> bool {

@@ -125,7 +125,7 @@ class ProcessIterator(BaseIterator):
 
     def _start(self, loader):
         context = loader.multiprocessing_context or torch.multiprocessing
-        if loader.lift:
+        if loader.lift and not self._is_iterable and context.get_start_method() == "fork":
             preload()
         states = self._worker_states(loader)
         spec = self._spec(loader)

@@ -185,7 +185,7 @@ class Recognised:
 
     def set_deferred(self, is_deferred):
         for lifter in self.lifters:
-            lifter.run = lifter.later if is_deferred else lifter.now
+            lifter.run = lifter.later if is_deferred else lifter.now_if_current
         self.dataset.is_current = None if is_deferred else self.is_current
 
     def _lifted(self, dataset):

@@ -366,9 +366,7 @@ class Lifter:
         return _same(expected, found) and States(self.uses_random) == after
 
     def now(self, img):
-        """Applies all transforms at once, natively where possible."""
-        if not self.is_current():
-            return self.transform(img.again())
+        """Applies all transforms at once, natively where possible. The lifter must be current."""
         self.compare(img)
         states = States(self.uses_random)
         value = None
@@ -380,6 +378,10 @@ class Lifter:
         if value is None:
             return self.transform(img.again())
         return _through(self.rest, value)
+
+    def now_if_current(self, img):
+        """Applies all transforms at once, natively unless one of them was changed."""
+        return self.now(img) if self.is_current() else self.transform(img.again())
 
     def later(self, img):
         """Draws the random numbers, and returns the placeholder for the tensor.
