@@ -462,6 +462,35 @@ def test_threads_may_share_a_dataset_and_a_sampler(options):
     assert not failures
 
 
+def test_threads_do_not_lock_each_other_out_while_they_read_the_state_of_a_generator():
+    ended = script(
+        """
+        import faulthandler, gc, threading, time, torch
+        from slotline.torch import DataLoader
+
+        class Cycle:
+            def __init__(self):
+                self.own, self.tensor = self, torch.zeros(1)
+
+        def passes():
+            while time.monotonic() < end:
+                for _ in DataLoader(range(40), 7, sampler=sampler):
+                    Cycle()
+
+        faulthandler.dump_traceback_later(60, exit=True)
+        gc.set_threshold(1)  # Garbage is collected wherever an object is made.
+        sampler = torch.utils.data.RandomSampler(range(40), generator=torch.Generator().manual_seed(1))
+        end = time.monotonic() + 3
+        threads = [threading.Thread(target=passes, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        """
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_programs_end_with_loaders_in_use():
     ended = script(
         """

@@ -11,6 +11,9 @@ module uses ``Tensor.__dlpack_c_exchange_api__``, ``torch._C._storage_Use_Count`
 
 from __future__ import annotations
 
+import os
+import threading
+
 import torch
 from torch._utils import ExceptionWrapper
 from torch.autograd import profiler
@@ -35,12 +38,14 @@ __all__ = [
     "apply_random_seed",
     "apply_sharding",
     "collate",
+    "generator_state",
     "is_profiling",
     "is_python_exiting",
     "new_dtypes",
     "pin_memory",
     "profiler",
     "reductions",
+    "set_generator_state",
     "set_thread_name",
     "signal_handling",
     "stop_timeout",
@@ -65,3 +70,30 @@ def is_python_exiting() -> bool:
 def stop_timeout() -> float:
     """Returns how many seconds a loader waits for its workers to stop."""
     return _utils.MP_STATUS_CHECK_INTERVAL
+
+
+# While torch reads a generator's state, it holds the generator's lock and creates an object. If that
+# collects garbage with tensors in it, it releases the interpreter's lock. Another thread that then
+# waits for the generator's lock does so with the interpreter's lock held, so both wait forever.
+_states = threading.RLock()
+
+
+def _after_fork() -> None:
+    # Another thread of the parent may have held it.
+    global _states
+    _states = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def generator_state(generator: torch.Generator) -> torch.Tensor:
+    """Returns the state of a generator that other threads may use."""
+    with _states:
+        return generator.get_state()
+
+
+def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None:
+    """Sets the state of a generator that other threads may use."""
+    with _states:
+        generator.set_state(state)

@@ -21,6 +21,8 @@ from slotline.torch._internals import (
     is_profiling,
     pin_memory,
     profiler,
+    generator_state,
+    set_generator_state,
 )
 from slotline.torch._state import entries
 from slotline.torch._state.indices import source_of
@@ -90,7 +92,7 @@ class BaseIterator(_BaseDataLoaderIter):
         self._indices = iterator
         before, self._before = self._before, None
         source = source_of(self._index_sampler)
-        is_drawn = before is not None and source is not None and not torch.equal(before.state, source.get_state())
+        is_drawn = before is not None and source is not None and not torch.equal(before.state, generator_state(source))
         self._before_indices = before if is_drawn else None
 
     def _draw_seed_again(self, loader):
@@ -98,9 +100,9 @@ class BaseIterator(_BaseDataLoaderIter):
         from before that draw, as after the program has restored it."""
         if loader.generator is not None or self._resumed[entries.FINISHED]:
             return
-        before = torch.get_rng_state()
+        before = generator_state(torch.default_generator)
         if torch.empty((), dtype=torch.int64).random_().item() != self._resumed[entries.BASE_SEED]:
-            torch.set_rng_state(before)
+            set_generator_state(torch.default_generator, before)
 
     def _seed(self, loader):
         self._base_seed = self._resumed[entries.BASE_SEED]
@@ -115,7 +117,7 @@ class BaseIterator(_BaseDataLoaderIter):
     def _set_generator(self, loader):
         text = self._resumed[entries.GENERATOR]
         if loader.generator is not None and text is not None:
-            loader.generator.set_state(entries.Random(text=text).state)
+            set_generator_state(loader.generator, entries.Random(text=text).state)
 
     def _begin_pass(self, loader, shared_seed):
         """Begins a pass, or resumes one."""

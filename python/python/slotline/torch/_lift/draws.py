@@ -11,6 +11,8 @@ import threading
 import numpy as np
 import torch
 
+from slotline.torch._internals import generator_state
+
 # How many words are drawn at once, two of 32 bits in each number.
 _AHEAD = 1024
 _OF_TORCH = torch.rand, torch.randint
@@ -95,13 +97,13 @@ class Draws:
         """Ends a batch. Returns false if somebody else has drawn numbers meanwhile, so that others were to be used."""
         self._is_on = False
         state, self._state = self._state, None
-        if not torch.equal(torch.get_rng_state(), state):
+        if not torch.equal(generator_state(torch.default_generator), state):
             return False
         used = self._drawn - len(self._left)
         torch.empty(used // 2, dtype=torch.int64).random_(-(1 << 63), None)
         if used % 2 == 1:
             torch.rand(1)
-        self._state = torch.get_rng_state()
+        self._state = generator_state(torch.default_generator)
         return True
 
     def cancel(self):

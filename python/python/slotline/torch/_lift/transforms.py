@@ -19,6 +19,7 @@ from torchvision.transforms import v2  # type: ignore[import-untyped]
 from torchvision.transforms.v2 import _utils as v2_utils  # type: ignore[import-untyped]
 
 from slotline._slotline import ByteTable, Collator, NotLifted
+from slotline.torch._internals import generator_state, set_generator_state
 from slotline.torch._lift import drawing
 from slotline.torch._lift.drawing import Drawing
 
@@ -54,11 +55,11 @@ class States:
     """The states of the default generators that supported transforms draw from."""
 
     def __init__(self, has_random):
-        self.torch = torch.get_rng_state()
+        self.torch = generator_state(torch.default_generator)
         self._random = random.getstate() if has_random else None
 
     def restore(self):
-        torch.set_rng_state(self.torch)
+        set_generator_state(torch.default_generator, self.torch)
         if self._random is not None:
             random.setstate(self._random)
 

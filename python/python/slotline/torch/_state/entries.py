@@ -24,7 +24,7 @@ from torch.utils.data import (
 )
 
 from slotline._errors import StateError
-from slotline.torch._internals import _DatasetKind
+from slotline.torch._internals import _DatasetKind, generator_state, set_generator_state
 
 # The keys, which begin with an underscore where torchdata's do.
 NUM_WORKERS = "_num_workers"
@@ -207,7 +207,7 @@ class Random:
         if text is not None:
             self.state = torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
         elif generator is not None:
-            self.state = generator.get_state()
+            self.state = generator_state(generator)
 
     def text(self):
         if self._text is None and self.state is not None:
@@ -220,9 +220,9 @@ def undisturbed(generator=None):
     """A context manager that restores torch's default generator, and ``generator`` if given, at its
     end."""
     generators = [torch.default_generator] if generator is None else [torch.default_generator, generator]
-    before = [each.get_state() for each in generators]
+    before = [generator_state(each) for each in generators]
     try:
         yield
     finally:
         for each, state in zip(generators, before):
-            each.set_state(state)
+            set_generator_state(each, state)

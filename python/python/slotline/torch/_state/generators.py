@@ -13,6 +13,7 @@ import sys
 import numpy as np
 import torch
 
+from slotline.torch._internals import generator_state, set_generator_state
 from slotline import _slotline
 
 # The state of Python's generator, or of NumPy's default one, which has the same algorithm: 624
@@ -94,7 +95,7 @@ class ProcessGenerators(_Generators):
             if numpys != _OTHER:
                 *words, position, is_waiting, number = _TWISTER.unpack(numpys)
                 np.random.set_state(("MT19937", np.array(words, np.uint32), position, int(is_waiting), number))
-            torch.default_generator.set_state(torchs)
+            set_generator_state(torch.default_generator, torchs)
             self._packed = self.pack()
 
 
@@ -128,7 +129,7 @@ class ThreadGenerators(_Generators):
                     "has_uint32": int(has_uint32),
                     "uinteger": uinteger,
                 }
-            self._rng.torch_generator.set_state(torchs)
+            set_generator_state(self._rng.torch_generator, torchs)
             self._packed = packed
 
 
@@ -146,7 +147,7 @@ def is_packed(packed):
 
 
 def _torchs(generator):
-    return generator.get_state().numpy().tobytes()
+    return generator_state(generator).numpy().tobytes()
 
 
 def _pack(state):

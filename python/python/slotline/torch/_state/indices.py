@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from slotline._checks import wrong
-from slotline.torch._internals import _InfiniteConstantSampler
+from slotline.torch._internals import _InfiniteConstantSampler, generator_state, set_generator_state
 from slotline.torch._state import entries
 
 # Samplers that draw no random numbers, or only from a generator that they create for each pass.
@@ -306,27 +306,27 @@ class IndexStream:
             return
         self._random = entries.Random(text=text)
         if self._generator is not None:
-            now = self._generator.get_state()
-            self._generator.set_state(self._random.state)
+            now = generator_state(self._generator)
+            set_generator_state(self._generator, self._random.state)
             yield
             if self.is_loaders:
                 # Undo the draws: the loader's generator was already restored to a later state.
-                self._generator.set_state(now)
+                set_generator_state(self._generator, now)
             return
-        if torch.equal(torch.get_rng_state(), self._random.state):
+        if torch.equal(generator_state(torch.default_generator), self._random.state):
             # The program has restored the default generator to the state before these draws, so let
             # them advance it.
             yield
             return
         with entries.undisturbed():
-            torch.set_rng_state(self._random.state)
+            set_generator_state(torch.default_generator, self._random.state)
             yield
 
     def _load(self, resumed, iterator):
         if resumed[entries.FINISHED] and self.is_random and self._generator is not None:
             if resumed[entries.SAMPLER_GENERATOR] is not None:
                 self._random = entries.Random(text=resumed[entries.SAMPLER_GENERATOR])
-                self._generator.set_state(self._random.state)
+                set_generator_state(self._generator, self._random.state)
                 iterator = iter(self._sampler)
         if not resumed[entries.FINISHED] and entries.SAMPLER_EPOCH in resumed and self._epoch_now() is not None:
             # The program sets the epoch, too, but Lightning does so only after it has begun the pass.
@@ -446,9 +446,9 @@ class _Slices:
             seed = int(torch.empty((), dtype=torch.int64).random_().item())
             self._generator = torch.Generator().manual_seed(seed)
         if self._before is None:
-            self._before = self._generator.get_state()
+            self._before = generator_state(self._generator)
         else:
-            self._generator.set_state(self._before)
+            set_generator_state(self._generator, self._before)
         if sampler.replacement:
             return torch.randint(high=count, size=(length,), dtype=torch.int64, generator=self._generator).tolist()
         return torch.randperm(count, generator=self._generator).tolist()[:length]
