@@ -50,8 +50,7 @@ fn png(width: u32, height: u32) -> Vec<u8> {
 
 #[test]
 fn a_thread_keeps_no_more_than_is_stated() {
-    // zune-jpeg is slow without optimisation.
-    let [height, width] = if cfg!(feature = "turbo") { [480, 640] } else { [320, 480] };
+    let [height, width] = [480, 640];
     let files = [
         (height, width, jpeg(width, height, SamplingFactor::F_2_2)),
         (height, width, jpeg(width, height, SamplingFactor::F_1_1)),

@@ -230,7 +230,7 @@ def test_the_verdict_names_what_held_the_loop_back():
             time.sleep(seconds)
         return loader.verdict()
 
-    assert verdict(Rows(), 0.02).startswith("bound by the loop")
+    assert verdict(Rows(), 0.1).startswith("bound by the loop")
     assert verdict(Rows(seconds=0.01), 0).startswith("bound by loading: the loop's own thread")
     assert verdict(Rows(seconds=0.02), 0, num_workers=1).startswith("bound by the workers: they were busy")
     assert "num_workers" in verdict(Rows(seconds=0.02), 0, num_workers=1)

@@ -112,8 +112,21 @@ pub(crate) fn cargo(command: &str, arguments: &[&str]) -> String {
 pub(crate) fn compile(compiler: &str, flags: &[&str], source: &Path, program: &Path) {
     let mut command = Command::new(compiler);
     command.args(["-Wall", "-Wextra", "-Werror", "-pedantic"]).args(flags).arg("-I").arg(here().join("include"));
-    command.arg(source).arg(library()).args(["-pthread", "-ldl", "-lm", "-o"]).arg(program);
-    run(&mut command);
+    command.arg(source).arg("-o").arg(program);
+    link(&mut command, program.parent().unwrap());
+}
+
+/// Runs a compiler that links a program in a folder with the shared library, which takes a fiftieth
+/// of the time that the static one takes.
+fn link(command: &mut Command, folder: &Path) {
+    // The library is needed under its own name, and under the soname that the loader of the system
+    // looks for.
+    let version = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+    for name in ["libslotline.so".to_owned(), format!("libslotline.so.{version}")] {
+        let _ = std::os::unix::fs::symlink(shared_library(), folder.join(name));
+    }
+    command.arg("-L").arg(folder).arg("-lslotline").arg(format!("-Wl,-rpath,{}", folder.display()));
+    run(command.arg("-pthread"));
 }
 
 /// Compiles a test program in C or C++, such as `c/ends.c`. Returns `None` if there is no compiler.
@@ -139,21 +152,14 @@ pub(crate) fn prints_ok(file: &str) {
 
 /// Compiles one source file for a sanitizer, with the shared library, and returns the program.
 pub(crate) fn compile_sanitized(compiler: &str, sanitizer: &str, source: &Path) -> PathBuf {
-    let (folder, program) = (source.parent().unwrap(), source.with_extension(""));
-    // The library is needed under its own name, and under the soname that the loader of the system
-    // looks for.
-    let version = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
-    for name in ["libslotline.so".to_owned(), format!("libslotline.so.{version}")] {
-        let _ = std::os::unix::fs::symlink(shared_library(), folder.join(name));
-    }
+    let program = source.with_extension("");
     let standard = if source.extension().is_some_and(|ext| ext == "c") { "-std=c11" } else { "-std=c++17" };
     let mut command = Command::new(compiler);
     command.args([standard, "-g", "-O1", sanitizer, "-Wall", "-Wextra", "-Werror", "-Wno-unused"]);
     // Disables GCC's warning about fences with ThreadSanitizer, which clang does not know.
     command.args(["-Wno-tsan", "-Wno-unknown-warning-option"]);
     command.arg("-I").arg(here().join("include")).arg(source).arg("-o").arg(&program);
-    command.arg("-L").arg(folder).arg("-lslotline").arg(format!("-Wl,-rpath,{}", folder.display()));
-    run(command.arg("-pthread"));
+    link(&mut command, source.parent().unwrap());
     program
 }
 

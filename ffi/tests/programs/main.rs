@@ -4,7 +4,7 @@
 #[path = "../native/mod.rs"]
 mod native;
 
-#[cfg(not(any(delays, feature = "image")))]
+#[cfg(not(delays))]
 mod address_sanitizer;
 mod examples;
 mod layer;
@@ -13,6 +13,6 @@ mod packaging;
 #[cfg(feature = "image")]
 mod pictures;
 mod readme;
-#[cfg(not(any(delays, feature = "image")))]
+#[cfg(not(delays))]
 mod thread_sanitizer;
 mod written;

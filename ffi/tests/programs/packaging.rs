@@ -2,7 +2,7 @@
 //! and the sources.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::native::{here, run, scratch, tool};
@@ -45,13 +45,15 @@ fn build_with(environment: &[(&str, &OsStr)], cmake: &str, source: &Path, build:
     run(Command::new(cmake).arg("--build").arg(build).envs(environment));
 }
 
-/// Returns the settings that the tests themselves use, so that everything except the library is
-/// already built.
-fn as_for_the_tests() -> [String; 2] {
-    [
-        format!("-DSLOTLINE_PROFILE={}", crate::native::profile()),
-        format!("-DSLOTLINE_CARGO_DIR={}", crate::native::target().display()),
-    ]
+/// Returns the folder in which cargo builds the packages. The tests' own library, which has other
+/// features, is in another one.
+fn built() -> PathBuf {
+    crate::native::target().join("packages")
+}
+
+/// Returns the settings with which all tests build the same library.
+fn settings() -> [String; 2] {
+    [format!("-DSLOTLINE_PROFILE={}", crate::native::profile()), format!("-DSLOTLINE_CARGO_DIR={}", built().display())]
 }
 
 /// A Rust library that is independent of slotline, and below it a program that uses both.
@@ -201,12 +203,11 @@ fn plugins_work(folder: &Path, installed: &Path, made_by_cmake: &Path, cxx: &str
 fn cargo_builds_where_the_environment_says() {
     let Some(cmake) = tool("CMAKE", "cmake") else { return };
     let folder = scratch("cargo_target_dir");
-    // A relative path is relative to CMake's build folder. This one leads to the target folder of
-    // the tests.
+    // A relative path is relative to CMake's build folder.
     let relative = folder.join("relative");
     let depth = relative.strip_prefix(crate::native::target()).unwrap().components().count();
-    let path = vec![".."; depth].join("/");
-    let [profile, _] = as_for_the_tests();
+    let path = format!("{}packages", "../".repeat(depth));
+    let [profile, _] = settings();
     build_with(&[("CARGO_TARGET_DIR", OsStr::new(&path))], &cmake, here(), &relative, &[profile]);
     assert!(relative.join("lib/libslotline.a").exists() && !relative.join("cargo").exists());
 
@@ -247,7 +248,7 @@ fn config_h_says_what_cmake_builds_in() {
 fn projects_build_with_each_kind_of_package() {
     let (Some(cmake), Some(cxx)) = (tool("CMAKE", "cmake"), tool("CXX", "g++")) else { return };
     let folder = scratch("packaging");
-    let profile = as_for_the_tests();
+    let profile = settings();
     let prefix = folder.join("prefix");
     build(&cmake, here(), &folder.join("build"), &[&profile[..], &["-DCMAKE_INSTALL_LIBDIR=lib".to_owned()]].concat());
     run(Command::new(&cmake).arg("--install").arg(folder.join("build")).arg("--prefix").arg(&prefix));
@@ -331,7 +332,7 @@ fn slotline_builds_with_clang() {
     path.push(std::env::var_os("PATH").unwrap());
     let environment = [("CC", OsStr::new(&cc)), ("CXX", OsStr::new(&cxx)), ("PATH", &path)];
     project(&folder, &format!("add_subdirectory({} slotline)", here().display()));
-    build_with(&environment, &cmake, &folder, &folder.join("build"), &as_for_the_tests());
+    build_with(&environment, &cmake, &folder, &folder.join("build"), &settings());
     assert_eq!(run(&mut Command::new(folder.join("build/main"))), "1797 samples\n");
     let global = symbols(&["--extern-only", "--defined-only"], &folder.join("build/slotline/lib/libslotline.a"));
     assert!(global.len() > 50 && global.iter().all(|name| is_ours(name)), "{global:?}");
