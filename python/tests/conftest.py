@@ -6,6 +6,7 @@ import signal
 
 import numpy as np
 import pytest
+from helpers import IS_FREE_THREADED
 
 try:
     import torch
@@ -34,6 +35,14 @@ def seeded():
     signal.alarm(0)
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def processes(monkeypatch):
+    """A fixture: workers are processes unless a test chooses threads, also where threads are the
+    default."""
+    if IS_FREE_THREADED and torch is not None:
+        monkeypatch.setattr("slotline.torch._iterators.threads.is_default", lambda: False)
 
 
 @pytest.fixture

@@ -14,6 +14,10 @@ import textwrap
 import threading
 import traceback
 
+# Whether this is a free-threaded CPython. There, worker threads are the default, and the memory of
+# batches that the loop's thread makes is not used again.
+IS_FREE_THREADED = "free-threading" in sys.version
+
 
 def outcomes(batches, errors=Exception):
     """Yields each batch of an iterator, or the error that is raised in its place."""

@@ -197,6 +197,17 @@ def test_threads_have_the_same_pictures(folder):
     as_torch(dataset, 3, num_workers=2, worker_method="thread")
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_threads_that_draw_while_another_compares_are_no_difference(folder, monkeypatch):
+    monkeypatch.setattr(lifting.Lifter, "to_compare", 10)
+    dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES["training"](v1)))
+    dataset.samples = [sample for sample in dataset.samples if sample[0].endswith("colour.jpg")] * 80
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        for _ in range(3):
+            list(DataLoader(dataset, 4, num_workers=4, worker_method="thread"))
+
+
 def test_a_loader_resumes_within_a_pass(folder):
     dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES["jitter"](v1)))
     for workers in (0, 2):

@@ -10,7 +10,7 @@ import torch
 import torch.utils.data as tud
 from conftest import same
 from datasets import Samples
-from helpers import in_child, outcomes, script
+from helpers import IS_FREE_THREADED, in_child, outcomes, script
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from slotline.torch import DataLoader
@@ -37,6 +37,11 @@ class Parts(IterableDataset):
         info = get_worker_info()
         first, count = (0, 9) if info is None else (100 * info.id, 4 + 5 * info.id)
         yield from range(first, first + count)
+
+
+def test_threads_are_the_default_without_the_interpreters_lock():
+    ended = script("from slotline.torch import DataLoader; print(type(iter(DataLoader(range(1), num_workers=1))).__name__)")
+    assert ended.stdout.strip() == ("ThreadIterator" if IS_FREE_THREADED else "ProcessIterator"), ended.stderr
 
 
 def threads(dataset, *args, num_workers=2, **kwargs):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import in_child, script
+from helpers import IS_FREE_THREADED, in_child, script
 
 import slotline
 from slotline import Arrays, Loader
@@ -148,7 +148,7 @@ def test_forks(workers):
     ],
 )
 def test_the_interpreter_ends_with_live_loaders(program):
-    if "daemon" in program and sys.version_info[:2] == (3, 13) and "free-threading" in sys.version:
+    if "daemon" in program and IS_FREE_THREADED and sys.version_info[:2] == (3, 13):
         pytest.skip("this CPython ends its daemon threads by exceptions, which the version of PyO3 for it does not pass on")
     setup = """
         import numpy as np, slotline

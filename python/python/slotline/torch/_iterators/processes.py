@@ -343,14 +343,15 @@ class ProcessIterator(BaseIterator):
         if self.belongs_to_parent():
             return
         stats, now = self._pass.stats, min(time.perf_counter(), last)
-        stats.now, writing = [], 0.0
+        # Other threads may call this at the same time.
+        unfinished, writing = [], 0.0
         for worker_id, (_, replies) in enumerate(self._channels):
             figures, (busy_before, writing_before, delay_before) = replies.figures, self._before[worker_id]
             busy, copied, task, begun, slowest, longest = figures
             took = now - max(begun, first)
             # A dead worker does not go on with its task.
             if task >= self._base and task > 0 and took > 0 and self._workers[worker_id].is_alive():
-                stats.now.append((took, worker_id, task - self._base))
+                unfinished.append((took, worker_id, task - self._base))
                 busy += took
             stats.busy[worker_id] = busy - busy_before
             writing += copied - writing_before
@@ -360,7 +361,7 @@ class ProcessIterator(BaseIterator):
             # value.
             starved = run_delay(self._workers[worker_id]) - delay_before
             stats.starved[worker_id] = max(stats.starved[worker_id], starved)
-        stats.writing = writing
+        stats.now, stats.writing = unfinished, writing
 
     def _retire(self, worker_id):
         """Sends a worker no more tasks in this pass."""

@@ -6,7 +6,9 @@ import contextlib
 import copy
 import functools
 import inspect
+import os
 import random
+import threading
 import types
 import warnings
 from typing import NamedTuple
@@ -164,6 +166,45 @@ def _with_drawings(part, draws):
     elif is_newer and kind.forward is v2.RandomHorizontalFlip.forward:
         changed["forward"] = functools.partialmethod(_forward_at_random, draws or torch)
     return changed_copy(part, changed)
+
+
+class _Turns:
+    """Lets several threads draw random numbers for pictures at the same time, or one compare pictures."""
+
+    def __init__(self):
+        self._entry = threading.Lock()
+        self._changed = threading.Condition()
+        self._drawing = 0
+
+    @contextlib.contextmanager
+    def drawing(self):
+        with self._entry, self._changed:
+            self._drawing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._drawing -= 1
+                self._changed.notify()
+
+    @contextlib.contextmanager
+    def comparing(self):
+        with self._entry:
+            with self._changed:
+                self._changed.wait_for(lambda: self._drawing == 0)
+            yield
+
+
+_turns = _Turns()
+
+
+def _after_fork():
+    # Other threads of the parent may have been drawing.
+    global _turns
+    _turns = _Turns()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Unknown(Exception):
@@ -325,11 +366,17 @@ class Lifter:
 
         It leaves the generators unchanged. A difference disables native execution, with a warning.
         """
-        if not self.to_compare:
-            return
+        if self.to_compare and self.is_on:
+            with _turns.comparing():
+                # Another thread may have done it meanwhile.
+                if self.to_compare and self.is_on:
+                    self._compare(img)
+
+    def _compare(self, img):
         before = States(self.uses_random)
         whole = len(self.known)
-        is_same = self._is_same(img, whole, before)
+        # Code of the program in another thread may draw meanwhile, so a difference counts only if it remains.
+        is_same = any(self._is_same(img, whole, before) for _ in range(3))
         differing = whole if is_same else next((n for n in range(1, whole) if not self._is_same(img, n, before)), whole)
         before.restore()
         if is_same:
@@ -373,7 +420,9 @@ class Lifter:
         value = None
         if self.is_on:
             try:
-                value = self.value(self.draw(img))
+                with _turns.drawing():
+                    drawn = self.draw(img)
+                value = self.value(drawn)
             except Exception:
                 states.restore()
         if value is None:
@@ -393,7 +442,8 @@ class Lifter:
         self.compare(img)
         if not self.is_on:
             raise NotLifted("it differs from torchvision")
-        return self.picture(self.draw(img))
+        with _turns.drawing():
+            return self.picture(self.draw(img))
 
     def describe(self):
         """Returns one line about what runs natively and what does not."""

@@ -179,7 +179,9 @@ class WorkerSnapshot:
         self._generators, self.port = self._generators_now(), None
 
     def _generators_now(self):
-        packed = None if self.port is None else self.port.generators
+        # Another thread may release it meanwhile.
+        port = self.port
+        packed = None if port is None else port.generators
         return self._generators if packed is None else base64.b64encode(packed).decode()
 
     def receive(self, state):
