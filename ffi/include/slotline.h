@@ -1587,6 +1587,28 @@ slotline_status slotline_loader_next(slotline_loader *loader,
                                      slotline_batch **out,
                                      slotline_error **error);
 
+// Works like `slotline_loader_next`, but waits at most `patience_ms` milliseconds, regardless of
+// `timeout_ms`, and then returns `SLOTLINE_ERROR_TIMEOUT`; the next call requests the same batch.
+// For callers that have other work to do while they wait. 0 returns a batch only if it is ready.
+//
+// With workers, the calling thread does not load samples (`help`) while it waits. Without workers, a
+// batch that the calling thread loads is not interrupted. Not available for a loader on a device.
+//
+// Errors:
+// The same as for `slotline_loader_next`.
+slotline_status slotline_loader_next_within(slotline_loader *loader,
+                                            uint64_t patience_ms,
+                                            slotline_batch **out,
+                                            slotline_error **error);
+
+// Returns 1 if the next batch of the pass, an error instead of it, or the end of the pass is ready,
+// so that `slotline_loader_next` neither waits nor loads samples. Otherwise returns 0, also for NULL,
+// or while the loader is in use. Without workers nothing is loaded ahead, so no batch is ever ready.
+// For a stream it may also return 1 when a worker has reached the end of its part, and
+// `slotline_loader_next` then waits for the next worker. For a loader on a device it always returns
+// 1.
+int32_t slotline_loader_is_ready(slotline_loader *loader);
+
 // Returns the number of batches in a pass; -1 if it is not known in advance, or for NULL. Can be
 // called from any thread.
 int64_t slotline_loader_len(const slotline_loader *loader);

@@ -237,6 +237,13 @@ static void loader_next(void) {
   slotline_loader_free(idle);
 }
 
+static void loader_next_within(void) {
+  slotline_batch *out = batch;
+  REFUSED("loader", slotline_loader_next_within(NULL, 0, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", slotline_loader_next_within(loader, 0, NULL, E));
+}
+
 static void batch_field(void) {
   slotline_tensor out;
   memset(&out, 0, sizeof out);
@@ -808,6 +815,7 @@ static void loader_batch_size(void) { CHECK(slotline_loader_batch_size(NULL) == 
 static void loader_depth(void) { CHECK(slotline_loader_depth(NULL) == 0); }
 static void loader_memory_ceiling(void) { CHECK(slotline_loader_memory_ceiling(NULL) == 0); }
 static void loader_next_epoch(void) { CHECK(slotline_loader_next_epoch(NULL) == 0); }
+static void loader_is_ready(void) { CHECK(slotline_loader_is_ready(NULL) == 0); }
 static void loader_stop(void) { slotline_loader_stop(NULL); }
 static void manual_seed(void) { slotline_manual_seed(UINT64_MAX); }
 /* This process is not a worker, so the function returns immediately. */
@@ -837,7 +845,7 @@ static const struct {
     ROW(dataset_open), ROW(dataset_open_with), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message), ROW(error_new), ROW(error_payload), ROW(error_task),
     ROW(error_worker), ROW(fail), ROW(fail_with), ROW(loader_batch_size), ROW(loader_depth), ROW(loader_epoch), ROW(loader_free),
     ROW(loader_len), ROW(loader_load_state), ROW(loader_memory_ceiling), ROW(loader_new), ROW(loader_next),
-    ROW(loader_next_epoch), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop), ROW(manual_seed),
+    ROW(loader_is_ready), ROW(loader_next_epoch), ROW(loader_next_within), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop), ROW(manual_seed),
     ROW(loader_verdict), ROW(loader_warnings), ROW(options_init), ROW(sample_epoch), ROW(sample_fail), ROW(sample_fail_with),
     ROW(sample_position), ROW(sample_random), ROW(sample_row), ROW(sample_is_stopping), ROW(sample_stop_fd), ROW(sample_worker), ROW(sample_write),
     ROW(sampler_feistel), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),
