@@ -326,7 +326,7 @@ static void good_fields(void) {
     REFUSED_FIELD(given, call, "struct_size is 8", fields[0].struct_size = 8);                                                           \
     REFUSED_FIELD(given, call, "struct_size", fields[1].struct_size = sizeof *fields + 8);                                               \
     REFUSED_FIELD(given, call, "fields[0]: dtype is 0, which is not a dtype", fields[0].dtype = 0);                                      \
-    REFUSED_FIELD(given, call, "fields[1]: kind is 3", fields[1].kind = 3);                                                              \
+    REFUSED_FIELD(given, call, "fields[1]: kind is 4", fields[1].kind = 4);                                                              \
     REFUSED_FIELD(given, call, "fields[1]: shape is NULL", fields[1].shape = NULL);                                                      \
     REFUSED_FIELD(given, call, "fields[1]: shape: -1 is not a valid length", fields[1].shape = negative);                                \
     REFUSED_FIELD(given, call, "fields[1]", fields[1].ndim = 9; fields[1].shape = nine);                                                 \
@@ -335,6 +335,7 @@ static void good_fields(void) {
     REFUSED_FIELD(given, call, "fields[0]: name is not UTF-8", fields[0].name = "\xff");                                                 \
     REFUSED_FIELD(given, call, "fields[1]", fields[1].kind = SLOTLINE_PADDED_TO_MAX; fields[1].ndim = 2);                                \
     REFUSED_FIELD(given, call, "the shape of a padded field must be [max]", fields[1].kind = SLOTLINE_PADDED_TO_MAX; fields[1].ndim = 0); \
+    REFUSED_FIELD(given, call, "must be [capacity]", fields[1].kind = SLOTLINE_PADDED_TO_LONGEST; fields[1].ndim = 0); \
     REFUSED_FIELD(given, call, "the shape of a packed field must be [room, ...]", fields[1].kind = SLOTLINE_PACKED; fields[1].ndim = 0); \
   } while (0)
 
@@ -828,6 +829,60 @@ static void dataset_clone(void) {
 }
 static void loader_free(void) { slotline_loader_free(NULL); }
 
+static void sampler_mixture(void) {
+  slotline_sampler *out = sampler;
+  const size_t lens[] = {2, 3};
+  const double weights[] = {1, 1, -1, 1}, different[] = {1, 1, 9, 1};
+  slotline_mixture mixture = {.struct_size = sizeof mixture, .lens = lens, .num_datasets = 2};
+  REFUSED("mixture", slotline_sampler_mixture(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", slotline_sampler_mixture(&mixture, NULL, E));
+  REFUSED_WHEN_SHORT(slotline_mixture, "struct_size", slotline_sampler_mixture(S, &out, E));
+#define REFUSED_MIXTURE(word, change)                            \
+  do {                                                           \
+    slotline_mixture mixture = {.struct_size = sizeof mixture, .lens = lens, .num_datasets = 2}; \
+    change;                                                      \
+    REFUSED(word, slotline_sampler_mixture(&mixture, &out, E));  \
+  } while (0)
+  REFUSED_MIXTURE("lens", mixture.lens = NULL);
+  REFUSED_MIXTURE("lens", mixture.num_datasets = SIZE_MAX / 8);
+  REFUSED_MIXTURE("weights", mixture.num_datasets = 0);
+  REFUSED_MIXTURE("weight 0 is -1", mixture.weights = weights + 2);
+  REFUSED_MIXTURE("weights", (mixture.weights = weights, mixture.num_epochs = SIZE_MAX));
+  REFUSED_MIXTURE("passes have", (mixture.weights = different, mixture.num_epochs = 2));
+  REFUSED_MIXTURE("stop is 3", mixture.stop = 3);
+  REFUSED_MIXTURE("even is 2", mixture.even = 2);
+  REFUSED_MIXTURE("shuffle is 2", mixture.shuffle = 2);
+  REFUSED_MIXTURE("later version", mixture.reserved[1] = 1);
+}
+
+static void batch_sampler_by_length(void) {
+  slotline_batch_sampler *out = NULL;
+  const size_t lengths[] = {2, 3}, down[] = {3, 2}, batch_sizes[] = {1, 0, 1};
+  slotline_length_batches batches = {.struct_size = sizeof batches, .lengths = lengths, .num_lengths = 2, .max_tokens = 3};
+  REFUSED("batches", slotline_batch_sampler_by_length(NULL, &out, E));
+  REFUSED("out", slotline_batch_sampler_by_length(&batches, NULL, E));
+  REFUSED_WHEN_SHORT(slotline_length_batches, "struct_size", slotline_batch_sampler_by_length(S, &out, E));
+#define REFUSED_BATCHES(word, change)                                        \
+  do {                                                                       \
+    slotline_length_batches batches = {.struct_size = sizeof batches, .lengths = lengths, .num_lengths = 2, .max_tokens = 3}; \
+    change;                                                                  \
+    REFUSED(word, slotline_batch_sampler_by_length(&batches, &out, E));      \
+  } while (0)
+  REFUSED_BATCHES("lengths", batches.lengths = NULL);
+  REFUSED_BATCHES("has 3 tokens, but max_tokens is 2", batches.max_tokens = 2);
+  REFUSED_BATCHES("batch_sizes", batches.max_tokens = 0);
+  REFUSED_BATCHES("boundaries", (batches.max_tokens = 0, batches.num_boundaries = 2, batches.batch_sizes = batch_sizes));
+  REFUSED_BATCHES("ascend", (batches.max_tokens = 0, batches.num_boundaries = 2, batches.batch_sizes = batch_sizes,
+                             batches.boundaries = down));
+  REFUSED_BATCHES("batch_size", (batches.max_tokens = 0, batches.num_boundaries = 2, batches.batch_sizes = batch_sizes,
+                                 batches.boundaries = lengths));
+  REFUSED_BATCHES("padded is 2", batches.padded = 2);
+  REFUSED_BATCHES("shuffle is 2", batches.shuffle = 2);
+  REFUSED_BATCHES("drop_last is 2", batches.drop_last = 2);
+  REFUSED_BATCHES("later version", batches.reserved[4] = 1);
+}
+
 /* Functions without parameters. */
 static void abi_version(void) { CHECK(slotline_abi_version() == SLOTLINE_ABI_VERSION); }
 static void version(void) { CHECK(strchr(slotline_version(), '.')); }
@@ -854,6 +909,7 @@ static const struct {
     ROW(work_if_spawned), ROW(dataset_chain), ROW(dataset_clone), ROW(dataset_concat), ROW(dataset_map), ROW(dataset_random_split),
     ROW(dataset_random_split_fractions), ROW(dataset_read), ROW(dataset_stack), ROW(dataset_subset), ROW(generator_free),
     ROW(generator_new), ROW(sample_sink_put), ROW(ranks_from_env), ROW(sampler_generator), ROW(state_merge),
+    ROW(sampler_mixture), ROW(batch_sampler_by_length),
 };
 
 int main(void) {
