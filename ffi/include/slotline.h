@@ -342,6 +342,36 @@ typedef struct {
   slotline_drop drop;
 } slotline_transform;
 
+// The rule for packing documents into rows, for `slotline_dataset_pack`.
+typedef struct {
+  // `sizeof(slotline_packing)`.
+  size_t struct_size;
+  // The number of tokens of a row, 1 to 2^28.
+  size_t capacity;
+  // The number of tokens of each document of the dataset.
+  const size_t *lengths;
+  // The number of documents.
+  size_t num_lengths;
+  // The number that fills the rest of a row, for each field of the documents. Fields without a number
+  // are padded with zeros.
+  const int64_t *padding;
+  // The number of numbers in `padding`.
+  size_t num_padding;
+  // The seed for shuffling the documents before they are packed, and the rows afterwards, if
+  // `has_seed` is set.
+  uint64_t seed;
+  // Whether `seed` is used.
+  uint8_t has_seed;
+  // Whether all documents are concatenated and cut into chunks of `capacity` tokens. Otherwise each
+  // document goes whole into the fullest row that has room for it, from the longest to the shortest,
+  // and only documents that are longer than a row are cut.
+  uint8_t chunks;
+  // Whether the last chunk is left out if it is not full. Has no effect without `chunks`.
+  uint8_t drop_last;
+  // Zeros; reserved for later versions.
+  uint8_t reserved[5];
+} slotline_packing;
+
 // An array in the caller's memory, contiguous in C order. The first dimension is the row.
 typedef struct {
   // `sizeof(slotline_array)`.
@@ -1320,6 +1350,29 @@ slotline_status slotline_dataset_map(const slotline_dataset *dataset,
                                      const slotline_transform *transform,
                                      slotline_dataset **out,
                                      slotline_error **error);
+
+// Creates a dataset of rows of one length, which are filled with the samples of another dataset, called
+// documents. Each field of a document must be a sequence of tokens (padded, or packed with single
+// elements), and all of them have equally many tokens. Which documents are in which row depends only on
+// `packing`. Documents are read when their row is. The arrays are copied, and the other dataset is
+// shared, so it may be freed. On failure `*out` is NULL. Can be called from any thread.
+//
+// A row has the fields of the documents, with the shape `[capacity]`, and three more of type `int32_t`:
+// `position_ids`, of the shape `[capacity]`, the position of each token in its document or its piece,
+// from 0; `document_ids`, of the same shape: 1 for the first document of the row, 2 for the second, and
+// so on, and 0 in the padding; and `cu_seqlens`, padded to a maximum: 0 and the end of each document.
+// Attention within documents compares `document_ids`.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a stream, a field that is no
+// sequence, or that has the name of another field of a row, a capacity out of range, a number of
+// `lengths` that is not that of the documents, or padding that its field cannot have.
+// `SLOTLINE_ERROR_BUILD`: there is no memory for the plan. A document whose length is not that in
+// `lengths` makes its row a bad sample.
+slotline_status slotline_dataset_pack(const slotline_dataset *dataset,
+                                      const slotline_packing *packing,
+                                      slotline_dataset **out,
+                                      slotline_error **error);
 
 // Opens a dataset by name, with the names that the `slotline` program accepts: `digits` (1797
 // images and labels that are part of the library), `idx:FILE[,FILE...]` (the format of MNIST, read

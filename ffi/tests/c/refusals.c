@@ -883,6 +883,33 @@ static void batch_sampler_by_length(void) {
   REFUSED_BATCHES("later version", batches.reserved[4] = 1);
 }
 
+static void dataset_pack(void) {
+  slotline_dataset *out = dataset;
+  const size_t lengths[1797] = {0};
+  const int64_t padding[] = {0};
+  slotline_packing packing = {.struct_size = sizeof packing, .capacity = 3, .lengths = lengths, .num_lengths = 1797};
+  REFUSED("dataset", slotline_dataset_pack(NULL, &packing, &out, E));
+  CHECK(out == NULL);
+  REFUSED("packing", slotline_dataset_pack(dataset, NULL, &out, E));
+  REFUSED("out", slotline_dataset_pack(dataset, &packing, NULL, E));
+  REFUSED_WHEN_SHORT(slotline_packing, "struct_size", slotline_dataset_pack(dataset, S, &out, E));
+#define REFUSED_PACKING(word, change)                                                                             \
+  do {                                                                                                            \
+    slotline_packing packing = {                                                                                  \
+        .struct_size = sizeof packing, .capacity = 3, .lengths = lengths, .num_lengths = 1797, .padding = padding}; \
+    change;                                                                                                       \
+    REFUSED(word, slotline_dataset_pack(dataset, &packing, &out, E));                                             \
+  } while (0)
+  REFUSED_PACKING("is no sequence", packing.num_padding = 1);
+  REFUSED_PACKING("lengths", packing.lengths = NULL);
+  REFUSED_PACKING("padding", (packing.padding = NULL, packing.num_padding = 1));
+  REFUSED_PACKING("capacity is 0", packing.capacity = 0);
+  REFUSED_PACKING("has_seed is 2", packing.has_seed = 2);
+  REFUSED_PACKING("chunks is 2", packing.chunks = 2);
+  REFUSED_PACKING("drop_last is 2", packing.drop_last = 2);
+  REFUSED_PACKING("later version", packing.reserved[0] = 1);
+}
+
 /* Functions without parameters. */
 static void abi_version(void) { CHECK(slotline_abi_version() == SLOTLINE_ABI_VERSION); }
 static void version(void) { CHECK(strchr(slotline_version(), '.')); }
@@ -909,7 +936,7 @@ static const struct {
     ROW(work_if_spawned), ROW(dataset_chain), ROW(dataset_clone), ROW(dataset_concat), ROW(dataset_map), ROW(dataset_random_split),
     ROW(dataset_random_split_fractions), ROW(dataset_read), ROW(dataset_stack), ROW(dataset_subset), ROW(generator_free),
     ROW(generator_new), ROW(sample_sink_put), ROW(ranks_from_env), ROW(sampler_generator), ROW(state_merge),
-    ROW(sampler_mixture), ROW(batch_sampler_by_length),
+    ROW(dataset_pack), ROW(sampler_mixture), ROW(batch_sampler_by_length),
 };
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Tests mixtures of datasets, batches of similar lengths, and padding to the longest sample. */
+/* Tests mixtures of datasets, batches of similar lengths, packing, and padding to the longest sample. */
 
 #include "proof.h"
 
@@ -120,10 +120,38 @@ static void batches_have_samples_of_similar_lengths(void) {
   pass_by_length(&rule, 14);
 }
 
+static void rows_are_filled_with_documents(void) {
+  /* The lengths are 1, 6, 4, 2, 7, 5, 3, 1, 6, 4, 2, 7. */
+  size_t lengths[SAMPLES];
+  for (size_t i = 0; i < SAMPLES; ++i) lengths[i] = length_of(i);
+  const int64_t padding[] = {-1};
+  const slotline_packing rule = {.struct_size = sizeof rule, .capacity = 9, .lengths = lengths, .num_lengths = SAMPLES,
+                                 .padding = padding, .num_padding = 1};
+  slotline_dataset *documents = sequences(SLOTLINE_PACKED), *rows = NULL;
+  slotline_batch *batch = NULL;
+  OK(slotline_dataset_pack(documents, &rule, &rows, &error));
+  slotline_dataset_free(documents);
+  CHECK(slotline_dataset_len(rows) == 6);
+  /* Documents 5 (of 5 tokens) and 2 (of 4) fill row 4. */
+  OK(slotline_dataset_read(rows, 4, &batch, &error));
+  const slotline_tensor tokens = field(batch, 0), ends = field(batch, 3);
+  CHECK(strcmp(tokens.name, "tokens") == 0 && tokens.shape[0] == 9 && tokens.kind == SLOTLINE_FIXED);
+  CHECK(strcmp(ends.name, "cu_seqlens") == 0 && ends.ends[0] == 3);
+  for (int i = 0; i < 9; ++i) {
+    CHECK(((const int32_t *)tokens.data)[i] == (i < 5 ? 5 : 2));
+    CHECK(((const int32_t *)field(batch, 1).data)[i] == (i < 5 ? i : i - 5));
+    CHECK(((const int32_t *)field(batch, 2).data)[i] == (i < 5 ? 1 : 2));
+  }
+  CHECK(memcmp(ends.data, (const int32_t[]){0, 5, 9}, 12) == 0);
+  slotline_batch_free(batch);
+  slotline_dataset_free(rows);
+}
+
 int main(void) {
   rows_are_as_long_as_the_longest();
   mixtures_have_as_many_samples_as_their_weights_say();
   batches_have_samples_of_similar_lengths();
+  rows_are_filled_with_documents();
   puts("ok");
   return 0;
 }

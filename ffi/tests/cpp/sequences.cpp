@@ -1,4 +1,4 @@
-// Tests mixtures of datasets, batches of similar lengths, and padding to the longest sample.
+// Tests mixtures of datasets, batches of similar lengths, packing, and padding to the longest sample.
 
 #include <slotline.hpp>
 
@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -106,9 +107,29 @@ void batches_have_samples_of_similar_lengths() {
   CHECK(has(thrown([] { sizes_of(length_batches::buckets(lengths(), {4, 4}, {1, 1, 1})); }).what(), "ascend"));
 }
 
+void rows_are_filled_with_documents() {
+  const slotline::dataset documents = sequences{};
+  // 48 tokens, in chunks of 10.
+  const auto rows = documents.pack(slotline::packing(10, lengths()).chunks().padding({-1}));
+  CHECK(rows.size() == 5 && documents.pack(slotline::packing(10, lengths()).chunks().drop_last()).size() == 4);
+  const slotline::batch last = rows.get(4);
+  const auto tokens = last.field<std::int32_t>("tokens"), ids = last.field<std::int32_t>("document_ids");
+  // The second token of document 10, and document 11.
+  const std::vector<std::int32_t> wanted = {10, 11, 11, 11, 11, 11, 11, 11, -1, -1}, numbers = {1, 2, 2, 2, 2, 2, 2, 2, 0, 0};
+  CHECK(std::equal(tokens.begin(), tokens.end(), wanted.begin(), wanted.end()));
+  CHECK(std::equal(ids.begin(), ids.end(), numbers.begin(), numbers.end()));
+  CHECK(documents.pack(slotline::packing(7, lengths()).seed(1)).size() >= 7);
+
+  std::optional<slotline::dataset> out;
+  CHECK(!documents.try_pack(slotline::packing(0, lengths()), out) && !out);
+  CHECK(has(thrown([&] { documents.pack(slotline::packing(7, {1})); }).what(), "the dataset has 12"));
+  CHECK(has(thrown([&] { documents.pack(slotline::packing(7, lengths()).padding({0, 0})); }).what(), "2 numbers for 1 fields"));
+}
+
 int main() {
   rows_are_as_long_as_the_longest();
   mixtures_have_as_many_samples_as_their_weights_say();
   batches_have_samples_of_similar_lengths();
+  rows_are_filled_with_documents();
   std::puts("ok");
 }

@@ -6,18 +6,22 @@ use std::num::NonZero;
 use std::ptr::{null, null_mut};
 use std::slice;
 
-use slotline::dataset::from_fn;
+use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::rng::Generator;
 use slotline::sample::PaddedToLongest;
-use slotline::{Loader as Engine, Ranks};
+use slotline::{BoxError, Loader as Engine, Ranks};
+use slotline_sequences::packing::{PackedDataset, PackingOptions};
 use slotline_sequences::sampler::{LengthBatchSampler, MixtureSampler, ScheduledMixture, SequenceError, Stop};
 
 use slotline_ffi::*;
 
 use super::map_datasets::elements;
 use super::samplers::{LEN, engine, passes, with_sampler};
-use crate::support::datasets::{Drops, field, map, map_loader};
+use crate::support::datasets::{Drops, field, loader_of, map, map_loader};
 use crate::support::{Digits, Loader, call, options};
+
+/// Changes the options of a case.
+type Set<'a, T> = &'a dyn Fn(&mut T);
 
 /// The lengths of the two datasets that the digits are seen as.
 const LENS: [usize; 2] = [1000, 797];
@@ -44,7 +48,7 @@ fn mixtures_match_the_crates_mixtures() {
     type Own = Result<MixtureSampler, SequenceError>;
     let stop = |stop| MixtureSampler::new(LENS, [3.0, 1.0])?.stop(stop);
     let some = Stop::NumSamples(NonZero::new(2500).unwrap());
-    let cases: [(&[f64], &dyn Fn(&mut slotline_mixture), Own); 6] = [
+    let cases: [(&[f64], Set<'_, slotline_mixture>, Own); 6] = [
         (&[3.0, 1.0], &|_| (), stop(Stop::FirstExhausted)),
         (&[3.0, 1.0], &|mixture| mixture.stop = SLOTLINE_STOP_ALL_EXHAUSTED, stop(Stop::AllExhausted)),
         (
@@ -145,7 +149,7 @@ fn batches_by_length_match_the_crates_batches() {
     let lengths: Vec<usize> = (0..LEN).map(|i| 1 + i * 37 % 100).collect();
     let budget = || LengthBatchSampler::token_budget(lengths.iter().copied(), 400).unwrap();
     let buckets = || LengthBatchSampler::buckets(lengths.iter().copied(), [20, 70], [40, 20, 5]).unwrap();
-    let cases: [(&dyn Fn(&mut slotline_length_batches), LengthBatchSampler); 6] = [
+    let cases: [(Set<'_, slotline_length_batches>, LengthBatchSampler); 6] = [
         (&|batches| batches.max_tokens = 400, budget()),
         (&|batches| (batches.max_tokens, batches.padded) = (400, 0), budget().padded(false)),
         (&|batches| (batches.max_tokens, batches.limit) = (400, 9), budget().limit(9).unwrap()),
@@ -234,4 +238,135 @@ fn rows_are_padded_to_the_longest_as_in_rust() {
         // SAFETY: the tensor has `num_ends` numbers.
         assert_eq!(unsafe { slice::from_raw_parts(tensor.ends, tensor.num_ends) }, columns.lengths(0).unwrap());
     }
+}
+
+/// The tokens and the labels of a document.
+fn document(index: usize) -> (Vec<u16>, Vec<i64>) {
+    (0..index as u16 * 5 % 9).map(|at| (index as u16 * 100 + at, -i64::from(at))).unzip()
+}
+
+/// Documents of which a sample borrows nothing.
+struct Documents;
+
+impl Dataset for Documents {
+    type Sample<'a> = (Vec<u16>, Vec<i64>);
+
+    fn len(&self) -> usize {
+        20
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<(Vec<u16>, Vec<i64>), BoxError> {
+        Ok(document(index))
+    }
+}
+
+/// Writes a document; document 19 has one token too many if the user pointer is not NULL.
+unsafe extern "C" fn read_document(user: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+    let (mut tokens, labels) = document(index);
+    if !user.is_null() && index == 19 {
+        tokens.push(0);
+    }
+    // SAFETY: the sample is valid during this callback, and the data pointers are valid.
+    unsafe {
+        let tokens = slotline_sample_write(sample, 0, tokens.as_ptr().cast(), tokens.len());
+        let labels = slotline_sample_write(sample, 1, labels.as_ptr().cast(), labels.len());
+        i32::from(tokens != SLOTLINE_OK || labels != SLOTLINE_OK)
+    }
+}
+
+/// Numbers that fill rows, and some that the tokens cannot have.
+static IGNORED: [i64; 2] = [0, -100];
+static NEGATIVE: [i64; 2] = [-1, 0];
+
+/// Packs the documents with a rule, and returns a loader of the rows.
+fn packed(
+    kinds: [slotline_kind; 2],
+    user: *mut c_void,
+    set: impl FnOnce(&mut slotline_packing),
+) -> Result<Loader, (slotline_status, String)> {
+    let fields = [field(c"tokens", SLOTLINE_U16, kinds[0], &[9]), field(c"labels", SLOTLINE_I64, kinds[1], &[9])];
+    let documents =
+        slotline_map_dataset { user, drop: None, ..map(20, &fields, Some(read_document), &Drops::default()) };
+    let lengths: Vec<usize> = (0..20).map(|index| document(index).0.len()).collect();
+    let mut packing = slotline_packing {
+        struct_size: size_of::<slotline_packing>(),
+        capacity: 7,
+        lengths: lengths.as_ptr(),
+        num_lengths: lengths.len(),
+        padding: IGNORED.as_ptr(),
+        num_padding: 2,
+        seed: 3,
+        has_seed: 0,
+        chunks: 0,
+        drop_last: 0,
+        reserved: [0; 5],
+    };
+    set(&mut packing);
+    let mut dataset = null_mut();
+    // SAFETY: all pointers are valid, and the dataset is freed once.
+    unsafe {
+        call(|error| slotline_dataset_from_callbacks(&documents, &mut dataset, error)).unwrap();
+        let options = options(|options| (options.batch_size, options.num_workers) = (4, 2));
+        let loader = loader_of(|out, error| slotline_dataset_pack(dataset, &packing, out, error), &options);
+        slotline_dataset_free(dataset);
+        loader
+    }
+}
+
+#[test]
+fn documents_are_packed_as_in_rust() {
+    let options = || PackingOptions::new(7);
+    let cases: [(Set<'_, slotline_packing>, PackingOptions, bool); 4] = [
+        (&|_| (), options(), false),
+        (&|packing| packing.has_seed = 1, options().seed(3), false),
+        (&|packing| packing.chunks = 1, options(), true),
+        (&|packing| (packing.chunks, packing.drop_last) = (1, 1), options().drop_last(true), true),
+    ];
+    let kinds = [[SLOTLINE_PACKED; 2], [SLOTLINE_PADDED_TO_MAX, SLOTLINE_PADDED_TO_LONGEST]];
+    for ((set, own, chunks), kinds) in cases.iter().flat_map(|case| kinds.map(|kinds| (case, kinds))) {
+        let lengths = (0..20).map(|index| document(index).0.len());
+        let plan = if *chunks { own.chunks(lengths) } else { own.best_fit(lengths) };
+        let own = PackedDataset::new(Documents, plan.unwrap()).unwrap().padding([0, -100]);
+        let mut own = Engine::builder(own).batch_size(4).build().unwrap();
+        let loader = packed(kinds, null_mut(), set).unwrap();
+        // Threads keep memory for documents between rows and passes.
+        for _ in 0..2 {
+            loader.epoch().unwrap();
+            for wanted in own.epoch().unwrap() {
+                let (wanted, batch) = (wanted.unwrap(), loader.next().unwrap().unwrap());
+                let columns = wanted.columns();
+                assert_eq!(columns.len(), 5);
+                for i in 0..5 {
+                    let (wanted, tensor) = (columns.get(i).unwrap(), batch.field(i));
+                    let shape: Vec<usize> =
+                        tensor.shape[..tensor.ndim as usize].iter().map(|&len| len as usize).collect();
+                    assert_eq!((&*shape, &*elements::<u8>(&batch, i)), (wanted.shape(), wanted.bytes()), "field {i}");
+                }
+                // SAFETY: the tensor has `num_ends` numbers.
+                let ends = unsafe { slice::from_raw_parts(batch.field(4).ends, batch.field(4).num_ends) };
+                assert_eq!(ends, columns.lengths(4).unwrap());
+            }
+            assert!(loader.next().unwrap().is_none());
+        }
+    }
+}
+
+#[test]
+fn documents_that_cannot_be_packed_are_refused() {
+    let flexible = [SLOTLINE_PACKED; 2];
+    let fails = |kinds, set: &dyn Fn(&mut slotline_packing)| packed(kinds, null_mut(), set).map(drop).unwrap_err();
+    for ((status, message), words) in [
+        (fails([SLOTLINE_PACKED, SLOTLINE_FIXED], &|_| ()), "field \"labels\" is no sequence of tokens"),
+        (fails(flexible, &|packing| packing.num_lengths = 19), "19 documents were packed, but the dataset has 20"),
+        (fails(flexible, &|packing| packing.capacity = 0), "capacity is 0"),
+        (fails(flexible, &|packing| packing.padding = NEGATIVE.as_ptr()), "-1 is no u16 of field \"tokens\""),
+    ] {
+        assert!(status == SLOTLINE_ERROR_INVALID && message.contains(words), "{message}");
+    }
+    let mut user = 0_u8;
+    let loader = packed(flexible, (&raw mut user).cast(), |_| ()).unwrap();
+    loader.epoch().unwrap();
+    let (status, message) = std::iter::from_fn(|| loader.next().transpose()).find_map(Result::err).unwrap();
+    assert_eq!(status, SLOTLINE_ERROR_SAMPLE);
+    assert!(message.contains("document 19 has 6 tokens, but 5 were packed"), "{message}");
 }
