@@ -64,11 +64,11 @@ struct DLManagedTensorVersioned;
 // Another sample replaces a bad one. Not available for streams.
 #define SLOTLINE_ON_ERROR_REPLACE 2
 
-// Packed samples that do not fit into their batch are bad samples.
+// Samples that are packed or padded to the longest and do not fit into their batch are bad samples.
 #define SLOTLINE_OVERFLOW_ERROR 0
 
-// Packed samples that do not fit into their batch get additional memory from the heap, for that
-// batch.
+// Samples that are packed or padded to the longest and do not fit into their batch get additional
+// memory from the heap, for that batch.
 #define SLOTLINE_OVERFLOW_SPILL 1
 
 // More memory is allocated for batches that the caller holds beyond `hold`, up to `memory_limit`
@@ -130,6 +130,17 @@ struct DLManagedTensorVersioned;
 
 // A warning that this version of the header has no constant for.
 #define SLOTLINE_WARNING_OTHER 15
+
+// A pass over a mixture ends when one dataset has been read to its end. No sample is repeated.
+#define SLOTLINE_STOP_FIRST_EXHAUSTED 0
+
+// A pass over a mixture ends when every dataset has been read to its end. Datasets that end earlier
+// begin again.
+#define SLOTLINE_STOP_ALL_EXHAUSTED 1
+
+// A pass over a mixture ends when each sample of every dataset has been read once. When a dataset
+// ends, its share is distributed to the others in proportion to their weights.
+#define SLOTLINE_STOP_ALL_EXHAUSTED_WITHOUT_REPLACEMENT 2
 
 // The result of a call: `SLOTLINE_OK`, `SLOTLINE_END`, or an error. Later versions may add values.
 enum slotline_status
@@ -263,9 +274,10 @@ typedef struct {
   slotline_dtype dtype;
   // The number of dimensions.
   uint32_t ndim;
-  // The lengths of the dimensions. Fixed field: `[rows, ...]`. Padded field: `[rows, max]`, with
-  // zeros after each row's elements. Packed field: `[items, ...]`, with the items of all rows
-  // one after another. Without batching, fixed and padded fields lack the first dimension.
+  // The lengths of the dimensions. Fixed field: `[rows, ...]`. Padded field: `[rows, max]`, or
+  // `[rows, longest]` if it is padded to the longest, with zeros after each row's elements. Packed
+  // field: `[items, ...]`, with the items of all rows one after another. Without batching, fixed
+  // and padded fields lack the first dimension.
   int64_t shape[SLOTLINE_MAX_DIMS];
   // The distance between neighbouring elements in each dimension, in elements.
   int64_t strides[SLOTLINE_MAX_DIMS];
@@ -329,6 +341,36 @@ typedef struct {
   // Called once when the callback is no longer needed, on any thread; may be NULL.
   slotline_drop drop;
 } slotline_transform;
+
+// The rule for packing documents into rows, for `slotline_dataset_pack`.
+typedef struct {
+  // `sizeof(slotline_packing)`.
+  size_t struct_size;
+  // The number of tokens of a row, 1 to 2^28.
+  size_t capacity;
+  // The number of tokens of each document of the dataset.
+  const size_t *lengths;
+  // The number of documents.
+  size_t num_lengths;
+  // The number that fills the rest of a row, for each field of the documents. Fields without a number
+  // are padded with zeros.
+  const int64_t *padding;
+  // The number of numbers in `padding`.
+  size_t num_padding;
+  // The seed for shuffling the documents before they are packed, and the rows afterwards, if
+  // `has_seed` is set.
+  uint64_t seed;
+  // Whether `seed` is used.
+  uint8_t has_seed;
+  // Whether all documents are concatenated and cut into chunks of `capacity` tokens. Otherwise each
+  // document goes whole into the fullest row that has room for it, from the longest to the shortest,
+  // and only documents that are longer than a row are cut.
+  uint8_t chunks;
+  // Whether the last chunk is left out if it is not full. Has no effect without `chunks`.
+  uint8_t drop_last;
+  // Zeros; reserved for later versions.
+  uint8_t reserved[5];
+} slotline_packing;
 
 // An array in the caller's memory, contiguous in C order. The first dimension is the row.
 typedef struct {
@@ -647,7 +689,8 @@ typedef struct {
   uint32_t wait_strategy;
   // The cores that the workers run on (`SLOTLINE_AFFINITY_OFF`).
   uint32_t affinity;
-  // What happens to packed samples that do not fit into their batch (`SLOTLINE_OVERFLOW_ERROR`).
+  // What happens to samples that are packed or padded to the longest and do not fit into their batch
+  // (`SLOTLINE_OVERFLOW_ERROR`).
   uint32_t on_overflow;
   // What happens if the caller requests the next batch while it holds more than `hold` batches
   // (`SLOTLINE_ON_HELD_GROW`).
@@ -865,6 +908,41 @@ typedef struct {
   slotline_drop drop;
 } slotline_batches_callback;
 
+// The rule for batches of samples of similar lengths, for `slotline_batch_sampler_by_length`.
+typedef struct {
+  // `sizeof(slotline_length_batches)`.
+  size_t struct_size;
+  // The length of each sample of the dataset, below 2^32.
+  const size_t *lengths;
+  // The number of samples.
+  size_t num_lengths;
+  // A budget of tokens: the maximum number of tokens in a batch, of which a sample has as many as its
+  // length (0: buckets).
+  size_t max_tokens;
+  // For buckets: ascending lengths. Bucket i has the samples whose lengths are at least
+  // `boundaries[i - 1]` and less than `boundaries[i]`.
+  const size_t *boundaries;
+  // For buckets: the number of samples in a batch of each of the `num_boundaries + 1` buckets. The
+  // last batch of a bucket may be smaller.
+  const size_t *batch_sizes;
+  // The number of `boundaries`.
+  size_t num_boundaries;
+  // The maximum number of samples in a batch (0: no limit other than the budget or the buckets). A
+  // batch reserves memory for the largest one, which short samples make large.
+  size_t limit;
+  // Whether the budget includes the padding to the longest sample of the batch, for batches that are
+  // padded. Otherwise only the samples' own tokens count, which is right for packed batches.
+  uint8_t padded;
+  // Whether each pass has other batches, in random order. Otherwise a budget takes the samples from
+  // the longest to the shortest, and buckets take them in the order of the dataset.
+  uint8_t shuffle;
+  // Whether batches at the end are left out if their number is not divisible by `world_size`.
+  // Otherwise ranks without a batch repeat one from the start.
+  uint8_t drop_last;
+  // Zeros; reserved for later versions.
+  uint8_t reserved[5];
+} slotline_length_batches;
+
 // Writes the `len` indices of pass `pass`, from 0, to `indices`: the whole pass in one call.
 // Returns 0, or another value after setting the reason with `slotline_fail`. It is called by the
 // thread that starts the pass.
@@ -893,6 +971,35 @@ typedef struct {
   // Called once when the sampler is no longer needed, on any thread; may be NULL.
   slotline_drop drop;
 } slotline_order_callback;
+
+// A mixture of several datasets, for `slotline_sampler_mixture`.
+typedef struct {
+  // `sizeof(slotline_mixture)`.
+  size_t struct_size;
+  // The number of samples of each dataset, in the order of `slotline_dataset_concat`.
+  const size_t *lens;
+  // The number of datasets.
+  size_t num_datasets;
+  // The weight of each dataset; 0 leaves it out. Weights are relative numbers of samples. With
+  // `num_epochs`, one such row for each epoch. NULL: the lengths are the weights, and each sample
+  // is visited once unless `num_samples` is set.
+  const double *weights;
+  // The number of rows in `weights` (0: one row). Row i has the weights of pass i; the last row also
+  // applies to all later passes. With more than one row, `num_samples` must be set.
+  size_t num_epochs;
+  // The number of samples after which a pass ends (0: `stop` says when). Datasets that end earlier
+  // begin again.
+  uint64_t num_samples;
+  // When a pass ends (`SLOTLINE_STOP_FIRST_EXHAUSTED`).
+  uint32_t stop;
+  // Whether the datasets take turns as evenly as possible, instead of in random order within blocks
+  // of 256 samples.
+  uint8_t even;
+  // Whether the samples of each dataset are shuffled, instead of visited from first to last.
+  uint8_t shuffle;
+  // Zeros; reserved for later versions.
+  uint8_t reserved[2];
+} slotline_mixture;
 
 // `bool`: one byte, 0 or 1.
 #define SLOTLINE_BOOL 1
@@ -950,6 +1057,12 @@ typedef struct {
 // another. The shape is `[room, item's shape…]`: a batch reserves memory for `room` items per
 // sample, which its samples share.
 #define SLOTLINE_PACKED 2
+
+// Samples have different numbers of elements, and the row of each is as long as the longest sample of
+// the batch; the rest of the row is zero. The field's shape is `[capacity]`: a batch reserves memory
+// for `capacity` elements per sample, including the padding, which its samples share. A batch is
+// written fastest if its longest sample comes first.
+#define SLOTLINE_PADDED_TO_LONGEST 3
 
 #ifdef __cplusplus
 extern "C" {
@@ -1238,6 +1351,29 @@ slotline_status slotline_dataset_map(const slotline_dataset *dataset,
                                      slotline_dataset **out,
                                      slotline_error **error);
 
+// Creates a dataset of rows of one length, which are filled with the samples of another dataset, called
+// documents. Each field of a document must be a sequence of tokens (padded, or packed with single
+// elements), and all of them have equally many tokens. Which documents are in which row depends only on
+// `packing`. Documents are read when their row is. The arrays are copied, and the other dataset is
+// shared, so it may be freed. On failure `*out` is NULL. Can be called from any thread.
+//
+// A row has the fields of the documents, with the shape `[capacity]`, and three more of type `int32_t`:
+// `position_ids`, of the shape `[capacity]`, the position of each token in its document or its piece,
+// from 0; `document_ids`, of the same shape: 1 for the first document of the row, 2 for the second, and
+// so on, and 0 in the padding; and `cu_seqlens`, padded to a maximum: 0 and the end of each document.
+// Attention within documents compares `document_ids`.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a stream, a field that is no
+// sequence, or that has the name of another field of a row, a capacity out of range, a number of
+// `lengths` that is not that of the documents, or padding that its field cannot have.
+// `SLOTLINE_ERROR_BUILD`: there is no memory for the plan. A document whose length is not that in
+// `lengths` makes its row a bad sample.
+slotline_status slotline_dataset_pack(const slotline_dataset *dataset,
+                                      const slotline_packing *packing,
+                                      slotline_dataset **out,
+                                      slotline_error **error);
+
 // Opens a dataset by name, with the names that the `slotline` program accepts: `digits` (1797
 // images and labels that are part of the library), `idx:FILE[,FILE...]` (the format of MNIST, read
 // into memory) or `npy:FILE[,FILE...]` (NumPy's format, memory-mapped). A sample is a row of each
@@ -1425,9 +1561,9 @@ slotline_status slotline_dataset_decode(const slotline_dataset *dataset,
 void *slotline_sample_row(slotline_sample *sample, size_t field, size_t *bytes);
 
 // Writes field `field`, of any kind, by copying `elements` elements from `data`. The number of
-// elements must be exact for a field of fixed shape, at most the maximum for a padded field, and a
-// whole number of items for a packed field. `data` may point into memory that
-// `slotline_sample_row` returned, even for the same field.
+// elements must be exact for a field of fixed shape, at most the maximum for a field padded to a
+// maximum, any number for one padded to the longest, and a whole number of items for a packed field.
+// `data` may point into memory that `slotline_sample_row` returned, even for the same field.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, a field that does not exist, data that is not aligned, `bool`s other than 0 and 1,
@@ -1586,6 +1722,28 @@ slotline_status slotline_loader_epoch(slotline_loader *loader,
 slotline_status slotline_loader_next(slotline_loader *loader,
                                      slotline_batch **out,
                                      slotline_error **error);
+
+// Works like `slotline_loader_next`, but waits at most `patience_ms` milliseconds, regardless of
+// `timeout_ms`, and then returns `SLOTLINE_ERROR_TIMEOUT`; the next call requests the same batch.
+// For callers that have other work to do while they wait. 0 returns a batch only if it is ready.
+//
+// With workers, the calling thread does not load samples (`help`) while it waits. Without workers, a
+// batch that the calling thread loads is not interrupted. Not available for a loader on a device.
+//
+// Errors:
+// The same as for `slotline_loader_next`.
+slotline_status slotline_loader_next_within(slotline_loader *loader,
+                                            uint64_t patience_ms,
+                                            slotline_batch **out,
+                                            slotline_error **error);
+
+// Returns 1 if the next batch of the pass, an error instead of it, or the end of the pass is ready,
+// so that `slotline_loader_next` neither waits nor loads samples. Otherwise returns 0, also for NULL,
+// or while the loader is in use. Without workers nothing is loaded ahead, so no batch is ever ready.
+// For a stream it may also return 1 when a worker has reached the end of its part, and
+// `slotline_loader_next` then waits for the next worker. For a loader on a device it always returns
+// 1.
+int32_t slotline_loader_is_ready(slotline_loader *loader);
 
 // Returns the number of batches in a pass; -1 if it is not known in advance, or for NULL. Can be
 // called from any thread.
@@ -1786,6 +1944,23 @@ slotline_status slotline_batch_sampler_from_callback(const slotline_batches_call
                                                      slotline_batch_sampler **out,
                                                      slotline_error **error);
 
+// Creates a batch sampler that makes batches of samples of similar lengths, which differ in size: by a
+// budget of tokens, or by buckets of lengths (as in TensorFlow's `bucket_by_sequence_length`). Each
+// sample is visited once in a pass. The arrays are copied. Can be called from any thread.
+//
+// Batches are drawn from a generator with the loader's `seed`, or from the loader's `generator`, or
+// else from the process's default generator. Ranks (`world_size`) have equally many batches. A
+// sample that replaces a bad one (`on_error`) is not longer than the bad one.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a sample that is longer than
+// `max_tokens`, a length of 2^32 or more, boundaries that do not ascend, or a batch size of 0. A number
+// of lengths that is not that of the dataset's samples is reported by `slotline_loader_new`, as
+// `SLOTLINE_ERROR_BUILD`.
+slotline_status slotline_batch_sampler_by_length(const slotline_length_batches *batches,
+                                                 slotline_batch_sampler **out,
+                                                 slotline_error **error);
+
 // Frees a batch sampler. Does nothing for NULL. Loaders created with it are not affected. Can be
 // called from any thread.
 void slotline_batch_sampler_free(slotline_batch_sampler *sampler);
@@ -1873,6 +2048,21 @@ slotline_status slotline_sampler_indices(const size_t *indices,
 slotline_status slotline_sampler_from_callback(const slotline_order_callback *callback,
                                                slotline_sampler **out,
                                                slotline_error **error);
+
+// Creates a sampler that mixes several datasets by weight. Use it for their
+// `slotline_dataset_concat`. A pass has as many samples of each dataset as its weight demands, and so
+// has each block of 256 samples. No sample is visited twice before all samples of its dataset were.
+// Each pass draws one number from the sampler's generator, and its order depends only on that number.
+// Ranks (`world_size`) share the passes. The arrays are copied. Can be called from any thread.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a weight that is negative or
+// not finite, no weight above 0, a weight above 0 for an empty dataset, or passes that are too long or,
+// with more than one row of weights, differ in length. Lengths that are not those of the dataset are
+// reported by `slotline_loader_new`, as `SLOTLINE_ERROR_BUILD`.
+slotline_status slotline_sampler_mixture(const slotline_mixture *mixture,
+                                         slotline_sampler **out,
+                                         slotline_error **error);
 
 // Seeds the process's default generator (like `torch.manual_seed`). Loaders and samplers without a seed draw from this
 // generator. Its initial seed is unpredictable. Can be called from any thread.

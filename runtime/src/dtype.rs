@@ -21,7 +21,7 @@ use std::fmt;
 use std::str::FromStr;
 
 #[doc(hidden)]
-pub use self::number::element;
+pub use self::number::{element, element_bytes};
 
 mod sealed {
     /// Restricts [`Element`](super::Element) to the types that [`DType`](super::DType) names.

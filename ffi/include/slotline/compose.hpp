@@ -106,6 +106,16 @@ inline dataset dataset::subset(const std::vector<std::size_t>& indices) const {
   return *std::move(out);
 }
 
+inline status dataset::try_pack(const packing& rule, std::optional<dataset>& out) const {
+  const slotline_packing raw = rule.raw();
+  return made(out, slotline_dataset_pack, raw_.get(), &raw);
+}
+inline dataset dataset::pack(const packing& rule) const {
+  std::optional<dataset> out;
+  try_pack(rule, out).raise();
+  return *std::move(out);
+}
+
 template <class Number>
 std::vector<dataset> dataset::random_split(const std::vector<Number>& lengths, const generator& generator) const {
   static_assert(std::is_arithmetic_v<Number>, "the parts are numbers of samples, or fractions");

@@ -17,6 +17,7 @@
 #include "batch.hpp"
 #include "error.hpp"
 #include "generator.hpp"
+#include "packing.hpp"
 #include "user_dataset.hpp"
 #include "sample.hpp"
 #include "types.hpp"
@@ -162,6 +163,13 @@ class dataset {
   std::vector<dataset> random_split(std::initializer_list<Number> lengths, const generator& generator = {}) const {
     return random_split(std::vector<Number>(lengths), generator);
   }
+  /// Returns rows of one length, which are filled with the samples of this dataset, called documents.
+  /// Each of their fields must be a sequence of tokens, padded or packed. A row has these fields, and
+  /// `position_ids`, `document_ids` and `cu_seqlens`, as described at slotline_dataset_pack. Which
+  /// documents are in which row depends only on `rule`.
+  dataset pack(const packing& rule) const;
+  /// Works like `pack`, without exceptions.
+  status try_pack(const packing& rule, std::optional<dataset>& out) const;
   /// Returns a dataset with these fields, in which `function(const slotline::batch& source,
   /// slotline::sample& sample)` makes each sample from one sample of this dataset. `source` is what
   /// `get` would return; it must not be used after the call, except for `dlpack` tensors of it.

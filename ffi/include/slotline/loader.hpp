@@ -2,6 +2,8 @@
 #ifndef SLOTLINE_LOADER_HPP
 #define SLOTLINE_LOADER_HPP
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -91,6 +93,31 @@ class loader {
     if (raw) out = batch(raw);
     return result;
   }
+
+  /// Works like `next`, but waits at most `patience`, regardless of the timeout, and then throws a
+  /// slotline::error with code::timeout; the next call requests the same batch. With workers, this
+  /// thread does not load samples while it waits. Rounded up to milliseconds; 0 returns a batch only
+  /// if it is ready. Not available for a device.
+  next_batch next_within(std::chrono::nanoseconds patience) {
+    batch out;
+    const status result = try_next_within(patience, out);
+    if (result.at_end()) return std::nullopt;
+    result.raise(rethrow_);
+    return out;
+  }
+  /// Works like `next_within`, without exceptions.
+  status try_next_within(std::chrono::nanoseconds patience, batch& out) noexcept {
+    const auto time = std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(patience).count());
+    out = batch();
+    slotline_batch* raw = nullptr;
+    status result = detail::call(slotline_loader_next_within, raw_.get(), static_cast<std::uint64_t>(time), &raw);
+    if (raw) out = batch(raw);
+    return result;
+  }
+  /// Whether the next batch, an error instead of it, or the end of the pass is ready, so that `next`
+  /// neither waits nor loads samples. Without workers no batch is ever ready; for a device it is
+  /// always true.
+  bool is_ready() noexcept { return slotline_loader_is_ready(raw_.get()) != 0; }
 
   /// Stops the loader. `epoch` and `next` then fail with code::stopped; a waiting call returns
   /// immediately. Can be called from any thread, and on Linux in a signal handler; the loader must

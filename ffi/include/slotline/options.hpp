@@ -243,8 +243,8 @@ class options {
     cores_ = std::move(cores);
     return set(raw_.affinity, SLOTLINE_AFFINITY_CORES);
   }
-  /// Packed samples that do not fit into their batch get additional memory from the heap, for that
-  /// batch (by default they are bad samples).
+  /// Samples that are packed or padded to the longest and do not fit into their batch get additional
+  /// memory from the heap, for that batch (by default they are bad samples).
   options& spill_overflow() { return set(raw_.on_overflow, SLOTLINE_OVERFLOW_SPILL); }
   /// Bad samples are left out of their batch, instead of turning it into an error.
   options& skip_errors(budget most = {}) { return on_error(SLOTLINE_ON_ERROR_SKIP, most); }

@@ -116,13 +116,17 @@ enum class kind : std::uint32_t {
   /// Any number of items in each sample, stored one after another, with the offsets where each
   /// sample begins and ends.
   packed = SLOTLINE_PACKED,
+  /// Any number of elements in each sample: padded with zeros to the longest sample of the batch, with
+  /// the length of each sample.
+  padded_to_longest = SLOTLINE_PADDED_TO_LONGEST,
 };
 
 /// A field of a dataset's samples.
 struct field {
   std::string name;
   dtype type;
-  /// The shape of one sample: `{max}` for a padded field, `{room, item...}` for a packed one.
+  /// The shape of one sample: `{max}` or `{capacity}` for a padded field, `{room, item...}` for a
+  /// packed one.
   std::vector<std::int64_t> shape;
   slotline::kind kind = kind::fixed;
 };
@@ -138,6 +142,14 @@ field fixed(std::string name, std::vector<std::int64_t> shape = {}) {
 template <class T>
 field padded_to_max(std::string name, std::int64_t max) {
   return {std::move(name), dtype_of<T>, {max}, kind::padded_to_max};
+}
+
+/// Declares a field of any number of elements, padded with zeros to the longest sample of the batch. A
+/// batch reserves memory for `capacity` elements per sample, including the padding, which its samples
+/// share. A batch is written fastest if its longest sample comes first.
+template <class T>
+field padded_to_longest(std::string name, std::int64_t capacity) {
+  return {std::move(name), dtype_of<T>, {capacity}, kind::padded_to_longest};
 }
 
 /// Declares a field of any number of items. A batch reserves memory for `room` items per sample,

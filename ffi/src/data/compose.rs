@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use slotline::dataset::{SplitError, SplitLength, Subset, SubsetError, random_split};
 
-use crate::abi::{Failure, SLOTLINE_ERROR_BUILD, chain, check, done, made, slotline_error, slotline_status};
+use crate::abi::{Failure, SLOTLINE_ERROR_BUILD, chain, check, done, made, slotline_error, slotline_status, versioned};
 use crate::data::dataset::{Data, slotline_dataset};
 use crate::data::indexed::{Concat, Indexed, Stack};
+use crate::data::packed::{Packed, slotline_packing};
 use crate::data::streamed::{Chain, Mapped, Streamed};
 use crate::data::transform::{Callback, Transform, slotline_transform};
 use crate::sampling::{slotline_generator, with_generator};
@@ -284,6 +285,47 @@ pub unsafe extern "C" fn slotline_dataset_map(
                 Data::Stream(source) => Data::Stream(Streamed::Mapped(Arc::new(Mapped::new(source, callback?)))),
             };
             Ok(mapped.into())
+        })
+    }
+}
+
+/// Creates a dataset of rows of one length, which are filled with the samples of another dataset, called
+/// documents. Each field of a document must be a sequence of tokens (padded, or packed with single
+/// elements), and all of them have equally many tokens. Which documents are in which row depends only on
+/// `packing`. Documents are read when their row is. The arrays are copied, and the other dataset is
+/// shared, so it may be freed. On failure `*out` is NULL. Can be called from any thread.
+///
+/// A row has the fields of the documents, with the shape `[capacity]`, and three more of type `int32_t`:
+/// `position_ids`, of the shape `[capacity]`, the position of each token in its document or its piece,
+/// from 0; `document_ids`, of the same shape: 1 for the first document of the row, 2 for the second, and
+/// so on, and 0 in the padding; and `cu_seqlens`, padded to a maximum: 0 and the end of each document.
+/// Attention within documents compares `document_ids`.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a stream, a field that is no
+/// sequence, or that has the name of another field of a row, a capacity out of range, a number of
+/// `lengths` that is not that of the documents, or padding that its field cannot have.
+/// `SLOTLINE_ERROR_BUILD`: there is no memory for the plan. A document whose length is not that in
+/// `lengths` makes its row a bad sample.
+///
+/// # Safety
+///
+/// `dataset` must be NULL or a dataset that was not freed; `packing` must be NULL or a valid `slotline_packing`; `out` and
+/// `error` must be NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_pack(
+    dataset: *const slotline_dataset,
+    packing: *const slotline_packing,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe {
+        made(out, error, || {
+            let (packing, ()) = versioned::read(packing, "packing", |_| ())?;
+            let packed = Packed::new(indexed(dataset)?, &packing)?;
+            Ok(Data::Indexed(Indexed::Packed(Arc::new(packed))).into())
         })
     }
 }

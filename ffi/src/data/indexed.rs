@@ -16,6 +16,7 @@ use crate::abi::{Failure, chain};
 use crate::data::arrays::Arrays;
 use crate::data::bulk_read::one_by_one;
 use crate::data::map::{Called, Map};
+use crate::data::packed::{Bin, Packed};
 use crate::data::transform::{Mapped, Transform};
 use crate::fields::field::{self, Declared};
 
@@ -28,6 +29,7 @@ pub(crate) enum Indexed {
     Concat(Arc<Concat>),
     Stack(Arc<Stack>),
     Transform(Arc<Transform>),
+    Packed(Arc<Packed>),
     #[cfg(feature = "sources")]
     Records(Arc<Records<dyn Format>>),
     #[cfg(all(feature = "sources", feature = "image"))]
@@ -44,6 +46,7 @@ macro_rules! either {
             Indexed::Concat($dataset) => $body,
             Indexed::Stack($dataset) => $body,
             Indexed::Transform($dataset) => $body,
+            Indexed::Packed($dataset) => $body,
             #[cfg(feature = "sources")]
             Indexed::Records($dataset) => $body,
             #[cfg(all(feature = "sources", feature = "image"))]
@@ -68,6 +71,7 @@ impl Dataset for Indexed {
             Self::Concat(concat) => concat.datasets.get(index, context),
             Self::Stack(stack) => Ok(Read::Stacked(Stacked { stack, index, context, ready: None })),
             Self::Transform(transform) => Ok(Read::Mapped(transform.get(index, context))),
+            Self::Packed(packed) => packed.get(index, context).map(Read::Bin),
             #[cfg(feature = "sources")]
             Self::Records(records) => records.get(index, context).map(Read::Record),
             #[cfg(all(feature = "sources", feature = "image"))]
@@ -132,6 +136,7 @@ pub(crate) enum Read<'a> {
     Called(Called<'a>),
     Stacked(Stacked<'a>),
     Mapped(Mapped<'a>),
+    Bin(Bin<'a>),
     #[cfg(feature = "sources")]
     Record(Record<'a>),
     #[cfg(all(feature = "sources", feature = "image"))]
@@ -147,6 +152,7 @@ impl Sample for Read<'_> {
             Self::Called(called) => called.declare(fields),
             Self::Stacked(stacked) => stacked.stack.parts.iter().for_each(|part| declare(fields, part.fields())),
             Self::Mapped(mapped) => declare(fields, mapped.transform.fields()),
+            Self::Bin(bin) => bin.declare(fields),
             #[cfg(feature = "sources")]
             Self::Record(record) => record.declare(fields),
             #[cfg(all(feature = "sources", feature = "image"))]
@@ -161,6 +167,7 @@ impl Sample for Read<'_> {
             Self::Called(called) => called.write(row),
             Self::Stacked(stacked) => stacked.write(row),
             Self::Mapped(mapped) => mapped.write(row),
+            Self::Bin(bin) => bin.write(row),
             #[cfg(feature = "sources")]
             Self::Record(record) => record.write(row),
             #[cfg(all(feature = "sources", feature = "image"))]
@@ -169,7 +176,7 @@ impl Sample for Read<'_> {
     }
 }
 
-fn declare(to: &mut Fields, fields: Option<Fields>) {
+pub(crate) fn declare(to: &mut Fields, fields: Option<Fields>) {
     for field in fields.unwrap_or_default().as_slice() {
         to.named(field.name(), &&Declared::from(field));
     }

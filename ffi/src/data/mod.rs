@@ -4,7 +4,7 @@
 //! - `arrays`: arrays in memory; `files`, with the feature `sources`: files and folders;
 //! - `map`, `bulk_read`: callbacks that write samples by index; `stream`, `saved`: callbacks that
 //!   write samples one after another; `sample`: the sample that they write;
-//! - `indexed`, `streamed`, `compose`, `transform`: datasets made of other datasets;
+//! - `indexed`, `streamed`, `compose`, `transform`, `packed`: datasets made of other datasets;
 //! - `alone`: a single sample that is read without a loader;
 //! - `pipeline`, with the feature `image`: pipelines that decode pictures.
 
@@ -17,6 +17,7 @@ pub(crate) mod dataset;
 mod files;
 pub(crate) mod indexed;
 mod map;
+mod packed;
 #[cfg(feature = "image")]
 mod pipeline;
 mod sample;
@@ -30,6 +31,7 @@ pub use self::bulk_read::*;
 pub use self::compose::*;
 pub use self::dataset::*;
 pub use self::map::*;
+pub use self::packed::*;
 #[cfg(feature = "image")]
 pub use self::pipeline::*;
 pub use self::sample::*;

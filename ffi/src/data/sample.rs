@@ -265,9 +265,9 @@ pub unsafe extern "C" fn slotline_sample_row(
 }
 
 /// Writes field `field`, of any kind, by copying `elements` elements from `data`. The number of
-/// elements must be exact for a field of fixed shape, at most the maximum for a padded field, and a
-/// whole number of items for a packed field. `data` may point into memory that
-/// `slotline_sample_row` returned, even for the same field.
+/// elements must be exact for a field of fixed shape, at most the maximum for a field padded to a
+/// maximum, any number for one padded to the longest, and a whole number of items for a packed field.
+/// `data` may point into memory that `slotline_sample_row` returned, even for the same field.
 ///
 /// # Errors
 ///

@@ -26,6 +26,11 @@ pub const SLOTLINE_PADDED_TO_MAX: slotline_kind = 1;
 /// another. The shape is `[room, item's shape…]`: a batch reserves memory for `room` items per
 /// sample, which its samples share.
 pub const SLOTLINE_PACKED: slotline_kind = 2;
+/// Samples have different numbers of elements, and the row of each is as long as the longest sample of
+/// the batch; the rest of the row is zero. The field's shape is `[capacity]`: a batch reserves memory
+/// for `capacity` elements per sample, including the padding, which its samples share. A batch is
+/// written fastest if its longest sample comes first.
+pub const SLOTLINE_PADDED_TO_LONGEST: slotline_kind = 3;
 
 /// Declares one field that every sample of a dataset has.
 #[repr(C)]
@@ -71,9 +76,14 @@ impl Declared {
             let kind = field.kind;
             let shape = check::shape(field.shape, field.ndim, "shape")?;
             match (kind, shape.len()) {
-                (SLOTLINE_FIXED, _) | (SLOTLINE_PADDED_TO_MAX, 1) | (SLOTLINE_PACKED, 1..) => {}
+                (SLOTLINE_FIXED, _)
+                | (SLOTLINE_PADDED_TO_MAX | SLOTLINE_PADDED_TO_LONGEST, 1)
+                | (SLOTLINE_PACKED, 1..) => {}
                 (SLOTLINE_PADDED_TO_MAX, _) => {
                     return Err(Failure::invalid("the shape of a padded field must be [max]"));
+                }
+                (SLOTLINE_PADDED_TO_LONGEST, _) => {
+                    return Err(Failure::invalid("the shape of a field padded to the longest must be [capacity]"));
                 }
                 (SLOTLINE_PACKED, _) => {
                     return Err(Failure::invalid("the shape of a packed field must be [room, ...]"));
@@ -95,6 +105,7 @@ impl From<&Field> for Declared {
 /// Returns how samples are laid out in a field.
 fn kind(field: &Field) -> slotline_kind {
     match (field.is_padded(), field.is_packed()) {
+        (true, _) if field.is_padded_to_longest() => SLOTLINE_PADDED_TO_LONGEST,
         (true, _) => SLOTLINE_PADDED_TO_MAX,
         (_, true) => SLOTLINE_PACKED,
         _ => SLOTLINE_FIXED,
@@ -154,6 +165,7 @@ impl Sample for &Declared {
     fn declare(&self, fields: &mut Fields) {
         match (self.kind, self.shape.split_first()) {
             (SLOTLINE_PADDED_TO_MAX, Some((&max, _))) => fields.padded_to_max(self.dtype, max),
+            (SLOTLINE_PADDED_TO_LONGEST, Some((&capacity, _))) => fields.padded_to_longest(self.dtype, capacity),
             (SLOTLINE_PACKED, Some((&room, item))) => fields.packed(self.dtype, item, room),
             _ => fields.fixed(self.dtype, &self.shape),
         }

@@ -31,6 +31,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use slotline::Error;
 use slotline::loader::{StatsReader, Stopper};
@@ -324,10 +325,11 @@ impl ExclusiveGuard {
         &self.running().loader
     }
 
-    /// Returns the next batch of the pass; `None` at its end.
+    /// Returns the next batch of the pass; `None` at its end. Waits at most `patience` if that is
+    /// given.
     #[inline]
-    pub(crate) fn next_batch(&mut self) -> Result<Option<Made>, Box<Failure>> {
-        match self.running().next_batch() {
+    pub(crate) fn next_batch(&mut self, patience: Option<Duration>) -> Result<Option<Made>, Box<Failure>> {
+        match self.running().next_batch(patience) {
             Next::Batch(batch) => Ok(Some(batch)),
             Next::Failed(failure) => Err(failure),
             _ if self.handle().stopped.load(Ordering::Acquire) => Err(Failure::boxed(Error::Stopped)),

@@ -1,6 +1,7 @@
 //! The C functions of loaders: creating them, starting passes, and getting batches.
 
 use std::ptr::null_mut;
+use std::time::Duration;
 
 use slotline::arena::Memory;
 use slotline::{BoxError, Loader};
@@ -152,11 +153,52 @@ pub unsafe extern "C" fn slotline_loader_next(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller upholds this function's safety contract.
+    unsafe { next(loader, None, out, error) }
+}
+
+/// Works like `slotline_loader_next`, but waits at most `patience_ms` milliseconds, regardless of
+/// `timeout_ms`, and then returns `SLOTLINE_ERROR_TIMEOUT`; the next call requests the same batch.
+/// For callers that have other work to do while they wait. 0 returns a batch only if it is ready.
+///
+/// With workers, the calling thread does not load samples (`help`) while it waits. Without workers, a
+/// batch that the calling thread loads is not interrupted. Not available for a loader on a device.
+///
+/// # Errors
+///
+/// The same as for `slotline_loader_next`.
+///
+/// # Safety
+///
+/// The same as for `slotline_loader_next`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_next_within(
+    loader: *mut slotline_loader,
+    patience_ms: u64,
+    out: *mut *mut slotline_batch,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe { next(loader, Some(Duration::from_millis(patience_ms)), out, error) }
+}
+
+/// Requests a batch, waiting at most `patience` if that is given.
+///
+/// # Safety
+///
+/// The same as for `slotline_loader_next`.
+#[inline(always)]
+unsafe fn next(
+    loader: *mut slotline_loader,
+    patience: Option<Duration>,
+    out: *mut *mut slotline_batch,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
             let mut guard = handle::enter(loader)?;
-            let Some(mut batch) = guard.next_batch()? else { return Ok(SLOTLINE_END) };
+            let Some(mut batch) = guard.next_batch(patience)? else { return Ok(SLOTLINE_END) };
             if let Made::Collated(batch) = &mut batch {
                 let running = guard.running();
                 (batch.task, batch.epoch) = (running.given() - 1, running.loader.next_epoch().wrapping_sub(1));
@@ -165,6 +207,22 @@ pub unsafe extern "C" fn slotline_loader_next(
             Ok(SLOTLINE_OK)
         })
     }
+}
+
+/// Returns 1 if the next batch of the pass, an error instead of it, or the end of the pass is ready,
+/// so that `slotline_loader_next` neither waits nor loads samples. Otherwise returns 0, also for NULL,
+/// or while the loader is in use. Without workers nothing is loaded ahead, so no batch is ever ready.
+/// For a stream it may also return 1 when a worker has reached the end of its part, and
+/// `slotline_loader_next` then waits for the next worker. For a loader on a device it always returns
+/// 1.
+///
+/// # Safety
+///
+/// The same as for `slotline_loader_epoch`, without `error`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_loader_is_ready(loader: *mut slotline_loader) -> i32 {
+    // SAFETY: the caller upholds this function's safety contract.
+    guarded(0, || unsafe { handle::enter(loader) }.map_or(0, |mut guard| i32::from(guard.loader().is_ready())))
 }
 
 /// Returns the number of batches in a pass; -1 if it is not known in advance, or for NULL. Can be

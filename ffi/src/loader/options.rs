@@ -9,6 +9,7 @@ use slotline::dataset::{Dataset, Iterable, IterableDataset};
 use slotline::loader::{
     AddressSanitizer, Affinity, BatchOf, Budget, BuildError, Builder, GRACE, OnError, OnHeld, Overflow,
 };
+use slotline::rng::Generator;
 use slotline::sampler::SequentialSampler;
 use slotline::{BoxError, Loader, Ranks, WaitStrategy};
 
@@ -51,10 +52,10 @@ pub const SLOTLINE_ON_ERROR_SKIP: u32 = 1;
 /// Another sample replaces a bad one. Not available for streams.
 pub const SLOTLINE_ON_ERROR_REPLACE: u32 = 2;
 
-/// Packed samples that do not fit into their batch are bad samples.
+/// Samples that are packed or padded to the longest and do not fit into their batch are bad samples.
 pub const SLOTLINE_OVERFLOW_ERROR: u32 = 0;
-/// Packed samples that do not fit into their batch get additional memory from the heap, for that
-/// batch.
+/// Samples that are packed or padded to the longest and do not fit into their batch get additional
+/// memory from the heap, for that batch.
 pub const SLOTLINE_OVERFLOW_SPILL: u32 = 1;
 
 /// More memory is allocated for batches that the caller holds beyond `hold`, up to `memory_limit`
@@ -176,7 +177,8 @@ pub struct slotline_options {
     pub wait_strategy: u32,
     /// The cores that the workers run on (`SLOTLINE_AFFINITY_OFF`).
     pub affinity: u32,
-    /// What happens to packed samples that do not fit into their batch (`SLOTLINE_OVERFLOW_ERROR`).
+    /// What happens to samples that are packed or padded to the longest and do not fit into their batch
+    /// (`SLOTLINE_OVERFLOW_ERROR`).
     pub on_overflow: u32,
     /// What happens if the caller requests the next batch while it holds more than `hold` batches
     /// (`SLOTLINE_ON_HELD_GROW`).
@@ -392,7 +394,14 @@ impl slotline_options {
         builder = match (batches, data) {
             (None, _) => builder,
             (Some(_), Data::Stream(_)) => builder.batch_sampler_iter(1, || [[0]]),
-            (Some(batches), _) => batches.apply(builder, len)?,
+            (Some(batches), _) => {
+                // SAFETY: the caller guarantees that `generator` is NULL or was not freed.
+                let generator = unsafe { self.generator.as_ref() }.map(slotline_generator::shared);
+                let ranks = self.ranks()?;
+                let seed = if self.has_seed != 0 { Some(self.seed) } else { ranks.map(|_| 0) };
+                let generator = generator.or_else(|| seed.map(|seed| Generator::from_seed(seed).into()));
+                batches.apply(builder, len, generator, ranks)?
+            }
         };
         if let Some(init) = self.worker_init {
             let owner = owned.worker_init;
@@ -442,12 +451,11 @@ impl slotline_options {
             SLOTLINE_NO_BATCHES => None,
             size => Some(number("batch_size", size)?),
         };
-        let builder = match self.world_size {
-            0 if self.rank != 0 => {
-                return Err(Failure::invalid(format!("rank is {}, but world_size is 0; set both", self.rank)));
-            }
-            0 => builder,
-            world_size => builder.ranks(Ranks::new(self.rank, world_size)?),
+        // SAFETY: the caller guarantees that `batch_sampler` is NULL or was not freed.
+        let planned = unsafe { self.batch_sampler.as_ref() }.is_some_and(slotline_batch_sampler::is_planned);
+        let builder = match self.ranks()? {
+            Some(ranks) if !planned => builder.ranks(ranks),
+            _ => builder,
         };
         let mut builder = builder
             .batch_size(batch_size)
@@ -560,6 +568,16 @@ impl slotline_options {
             return processes::build_stream(self, builder);
         }
         builder.build()
+    }
+
+    fn ranks(&self) -> Result<Option<Ranks>, Failure> {
+        match self.world_size {
+            0 if self.rank != 0 => {
+                Err(Failure::invalid(format!("rank is {}, but world_size is 0; set both", self.rank)))
+            }
+            0 => Ok(None),
+            world_size => Ok(Some(Ranks::new(self.rank, world_size)?)),
+        }
     }
 
     fn wait_strategy(&self) -> Result<WaitStrategy, Failure> {

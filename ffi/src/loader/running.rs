@@ -1,5 +1,7 @@
 //! A loader of any kind, and its current pass.
 
+use std::time::Duration;
+
 use slotline::Loader;
 use slotline::loader::{Collated, Output, State, StatsReader, Stopper, Warning};
 #[cfg(feature = "cuda")]
@@ -60,6 +62,29 @@ impl AnyLoader {
                 loader.next_batch()?.map(|batch| Made::Device(Box::new(batch))).map_err(Failure::boxed)
             }
         })
+    }
+
+    /// Works like [`next_batch`](Self::next_batch), but waits at most `patience`.
+    fn next_within(&mut self, patience: Duration) -> Option<Result<Made, Box<Failure>>> {
+        Some(match self {
+            Self::Stacked(loader) => loader.next_within(patience)?.map(Made::Stacked).map_err(Failure::boxed),
+            Self::Collated(loader) => loader.next_within(patience)?.map(Made::Collated).map_err(Failure::boxed),
+            #[cfg(feature = "cuda")]
+            Self::Device(_) => Err(Failure::boxed(Failure::invalid(
+                "next_within is not available for a loader on a device; call next, which waits for a copy at most the \
+                 timeout_ms of slotline_device_options",
+            ))),
+        })
+    }
+
+    /// Whether the next batch can be requested without waiting; true on a device, which cannot tell.
+    pub(crate) fn is_ready(&self) -> bool {
+        match self {
+            Self::Stacked(loader) => loader.is_ready(),
+            Self::Collated(loader) => loader.is_ready(),
+            #[cfg(feature = "cuda")]
+            Self::Device(_) => true,
+        }
     }
 
     pub(crate) fn next_epoch(&self) -> u32 {
@@ -175,15 +200,20 @@ impl Running {
         Ok(())
     }
 
-    /// Returns the next batch of the pass, or the reason why there is none.
+    /// Returns the next batch of the pass, or the reason why there is none. Waits at most `patience`
+    /// if that is given.
     #[inline]
-    pub(crate) fn next_batch(&mut self) -> Next {
+    pub(crate) fn next_batch(&mut self, patience: Option<Duration>) -> Next {
         match self.pass {
             Pass::None => return Next::NoPass,
             Pass::Over => return Next::End,
             Pass::Begun => {}
         }
-        match self.loader.next_batch() {
+        let next = match patience {
+            None => self.loader.next_batch(),
+            Some(patience) => self.loader.next_within(patience),
+        };
+        match next {
             Some(Ok(batch)) => {
                 self.given += 1;
                 Next::Batch(batch)

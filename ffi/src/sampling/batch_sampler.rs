@@ -3,12 +3,14 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use slotline::BoxError;
 use slotline::loader::{BuildError, Builder};
-use slotline::sampler::BatchSampler;
+use slotline::rng::SharedGenerator;
+use slotline::sampler::{BatchSampler, SamplerError};
+use slotline::{BoxError, Ranks};
+use slotline_sequences::sampler::LengthBatchSampler;
 
 use crate::abi::{
-    Failure, Owner, Versioned, answer, check, free, made, slotline_drop, slotline_error, slotline_failure,
+    Failure, Owner, Versioned, answer, chain, check, free, made, slotline_drop, slotline_error, slotline_failure,
     slotline_status, versioned,
 };
 use crate::sampling::sampler::slotline_sampler;
@@ -24,6 +26,7 @@ enum Kind {
     Of { sampler: slotline_sampler, batch_size: usize, drop_last: bool },
     Lists(Arc<Lists>),
     Callback(Arc<Calls>),
+    Lengths { sampler: Box<LengthBatchSampler>, dataset_len: usize },
 }
 
 /// Lists of indices, stored one after another.
@@ -79,6 +82,82 @@ unsafe impl Versioned for slotline_batches_callback {
     const END: usize = versioned::end!(drop);
 }
 
+/// The rule for batches of samples of similar lengths, for `slotline_batch_sampler_by_length`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct slotline_length_batches {
+    /// `sizeof(slotline_length_batches)`.
+    pub struct_size: usize,
+    /// The length of each sample of the dataset, below 2^32.
+    pub lengths: *const usize,
+    /// The number of samples.
+    pub num_lengths: usize,
+    /// A budget of tokens: the maximum number of tokens in a batch, of which a sample has as many as its
+    /// length (0: buckets).
+    pub max_tokens: usize,
+    /// For buckets: ascending lengths. Bucket i has the samples whose lengths are at least
+    /// `boundaries[i - 1]` and less than `boundaries[i]`.
+    pub boundaries: *const usize,
+    /// For buckets: the number of samples in a batch of each of the `num_boundaries + 1` buckets. The
+    /// last batch of a bucket may be smaller.
+    pub batch_sizes: *const usize,
+    /// The number of `boundaries`.
+    pub num_boundaries: usize,
+    /// The maximum number of samples in a batch (0: no limit other than the budget or the buckets). A
+    /// batch reserves memory for the largest one, which short samples make large.
+    pub limit: usize,
+    /// Whether the budget includes the padding to the longest sample of the batch, for batches that are
+    /// padded. Otherwise only the samples' own tokens count, which is right for packed batches.
+    pub padded: u8,
+    /// Whether each pass has other batches, in random order. Otherwise a budget takes the samples from
+    /// the longest to the shortest, and buckets take them in the order of the dataset.
+    pub shuffle: u8,
+    /// Whether batches at the end are left out if their number is not divisible by `world_size`.
+    /// Otherwise ranks without a batch repeat one from the start.
+    pub drop_last: u8,
+    /// Zeros; reserved for later versions.
+    pub reserved: [u8; 5],
+}
+
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
+unsafe impl Versioned for slotline_length_batches {
+    const END: usize = versioned::end!(reserved);
+
+    fn is_known(&self) -> bool {
+        self.reserved == [0; 5]
+    }
+}
+
+impl slotline_length_batches {
+    /// Makes the sampler.
+    ///
+    /// # Safety
+    ///
+    /// The pointers must be valid as documented at the fields.
+    unsafe fn make(&self) -> Result<LengthBatchSampler, Failure> {
+        let flag = |flag, name| check::flag(flag, &format!("batches->{name}"));
+        let (padded, shuffle) = (flag(self.padded, "padded")?, flag(self.shuffle, "shuffle")?);
+        let drop_last = flag(self.drop_last, "drop_last")?;
+        let list = |pointer, n, name| {
+            // SAFETY: the caller guarantees that the pointers are valid.
+            unsafe { check::slice(pointer, n, &format!("batches->{name}")) }.map(|list: &[usize]| list.iter().copied())
+        };
+        let lengths = list(self.lengths, self.num_lengths, "lengths")?;
+        let sampler = if self.max_tokens > 0 {
+            LengthBatchSampler::token_budget(lengths, self.max_tokens).map(|sampler| sampler.padded(padded))
+        } else {
+            let boundaries = list(self.boundaries, self.num_boundaries, "boundaries")?;
+            let sizes = list(self.batch_sizes, self.num_boundaries.saturating_add(1), "batch_sizes")?;
+            LengthBatchSampler::buckets(lengths, boundaries, sizes)
+        };
+        let mut sampler = sampler.map_err(|error| Failure::invalid(chain(&error)))?;
+        if self.limit > 0 {
+            sampler = sampler.limit(self.limit).map_err(|error| Failure::invalid(chain(&error)))?;
+        }
+        Ok(sampler.shuffle(shuffle).drop_last(drop_last))
+    }
+}
+
 /// The callback and its user pointer.
 #[derive(Debug)]
 struct Calls {
@@ -123,9 +202,39 @@ impl Calls {
 }
 
 impl slotline_batch_sampler {
-    /// Applies this batch sampler to the builder of a dataset with `dataset_len` samples.
-    pub(crate) fn apply<D, C>(&self, builder: Builder<D, C>, dataset_len: usize) -> Result<Builder<D, C>, BuildError> {
+    /// Whether the sampler plans the batches of each rank itself.
+    pub(crate) fn is_planned(&self) -> bool {
+        matches!(self.0, Kind::Lengths { .. })
+    }
+
+    /// Applies this batch sampler to the builder of a dataset with `dataset_len` samples. A sampler that
+    /// plans its batches draws from `generator`, or else from the process's default generator, and
+    /// makes those of one rank if `ranks` is given.
+    pub(crate) fn apply<D, C>(
+        &self,
+        builder: Builder<D, C>,
+        dataset_len: usize,
+        generator: Option<SharedGenerator>,
+        ranks: Option<Ranks>,
+    ) -> Result<Builder<D, C>, BuildError> {
         Ok(match &self.0 {
+            &Kind::Lengths { ref sampler, dataset_len: lengths } => {
+                let mut sampler = LengthBatchSampler::clone(sampler);
+                if lengths != dataset_len {
+                    let error = format!(
+                        "the batch sampler has {lengths} lengths, but the dataset has {dataset_len} samples; give the \
+                         lengths of all its samples"
+                    );
+                    return Err(SamplerError::Other(error.into()).into());
+                }
+                if let Some(generator) = generator {
+                    sampler = sampler.generator(generator);
+                }
+                if let Some(ranks) = ranks {
+                    sampler = sampler.replicas(ranks.world_size(), ranks.rank())?;
+                }
+                builder.batch_sampler(sampler)
+            }
             &Kind::Of { ref sampler, batch_size, drop_last } => {
                 builder.batch_sampler(BatchSampler::new(sampler.make(dataset_len)?, batch_size, drop_last)?)
             }
@@ -248,6 +357,39 @@ pub unsafe extern "C" fn slotline_batch_sampler_from_callback(
             let (c, owner) = versioned::read(callback, "callback", |c| Owner::new(c.user, c.drop))?;
             let batches = c.batches.ok_or_else(|| Failure::invalid("callback->batches is NULL"))?;
             Ok(Kind::Callback(Arc::new(Calls { owner, most: c.max_batch_size, batches })))
+        })
+    }
+}
+
+/// Creates a batch sampler that makes batches of samples of similar lengths, which differ in size: by a
+/// budget of tokens, or by buckets of lengths (as in TensorFlow's `bucket_by_sequence_length`). Each
+/// sample is visited once in a pass. The arrays are copied. Can be called from any thread.
+///
+/// Batches are drawn from a generator with the loader's `seed`, or from the loader's `generator`, or
+/// else from the process's default generator. Ranks (`world_size`) have equally many batches. A
+/// sample that replaces a bad one (`on_error`) is not longer than the bad one.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a sample that is longer than
+/// `max_tokens`, a length of 2^32 or more, boundaries that do not ascend, or a batch size of 0. A number
+/// of lengths that is not that of the dataset's samples is reported by `slotline_loader_new`, as
+/// `SLOTLINE_ERROR_BUILD`.
+///
+/// # Safety
+///
+/// `batches` must be NULL or a valid `slotline_length_batches`; `out` and `error` must be NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_sampler_by_length(
+    batches: *const slotline_length_batches,
+    out: *mut *mut slotline_batch_sampler,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller guarantees that `batches` is NULL or valid, and that `out` and `error` are NULL or writable.
+    unsafe {
+        make(out, error, || {
+            let (batches, ()) = versioned::read(batches, "batches", |_| ())?;
+            Ok(Kind::Lengths { sampler: Box::new(batches.make()?), dataset_len: batches.num_lengths })
         })
     }
 }

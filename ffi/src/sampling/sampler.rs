@@ -4,6 +4,7 @@
 //! of its dataset.
 
 use std::fmt::Write;
+use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,7 +15,9 @@ use slotline::sampler::{
     WeightedRandomSampler, digest,
 };
 
-use crate::abi::{Failure, check, free, guarded, made, slotline_error, slotline_status};
+use slotline_sequences::sampler::{MixtureSampler, ScheduledMixture, SequenceError, Stop};
+
+use crate::abi::{Failure, Versioned, chain, check, free, guarded, made, slotline_error, slotline_status, versioned};
 use crate::sampling::generator::slotline_generator;
 use crate::sampling::order::{Calls, Ordered, slotline_order_callback};
 
@@ -48,6 +51,96 @@ enum Kind {
     Cipher,
     List(Arc<[usize]>),
     Callback(Arc<Calls>),
+    Mixture { mixture: ScheduledMixture, dataset_len: usize },
+}
+
+/// A pass over a mixture ends when one dataset has been read to its end. No sample is repeated.
+pub const SLOTLINE_STOP_FIRST_EXHAUSTED: u32 = 0;
+/// A pass over a mixture ends when every dataset has been read to its end. Datasets that end earlier
+/// begin again.
+pub const SLOTLINE_STOP_ALL_EXHAUSTED: u32 = 1;
+/// A pass over a mixture ends when each sample of every dataset has been read once. When a dataset
+/// ends, its share is distributed to the others in proportion to their weights.
+pub const SLOTLINE_STOP_ALL_EXHAUSTED_WITHOUT_REPLACEMENT: u32 = 2;
+
+/// A mixture of several datasets, for `slotline_sampler_mixture`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct slotline_mixture {
+    /// `sizeof(slotline_mixture)`.
+    pub struct_size: usize,
+    /// The number of samples of each dataset, in the order of `slotline_dataset_concat`.
+    pub lens: *const usize,
+    /// The number of datasets.
+    pub num_datasets: usize,
+    /// The weight of each dataset; 0 leaves it out. Weights are relative numbers of samples. With
+    /// `num_epochs`, one such row for each epoch. NULL: the lengths are the weights, and each sample
+    /// is visited once unless `num_samples` is set.
+    pub weights: *const f64,
+    /// The number of rows in `weights` (0: one row). Row i has the weights of pass i; the last row also
+    /// applies to all later passes. With more than one row, `num_samples` must be set.
+    pub num_epochs: usize,
+    /// The number of samples after which a pass ends (0: `stop` says when). Datasets that end earlier
+    /// begin again.
+    pub num_samples: u64,
+    /// When a pass ends (`SLOTLINE_STOP_FIRST_EXHAUSTED`).
+    pub stop: u32,
+    /// Whether the datasets take turns as evenly as possible, instead of in random order within blocks
+    /// of 256 samples.
+    pub even: u8,
+    /// Whether the samples of each dataset are shuffled, instead of visited from first to last.
+    pub shuffle: u8,
+    /// Zeros; reserved for later versions.
+    pub reserved: [u8; 2],
+}
+
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
+unsafe impl Versioned for slotline_mixture {
+    const END: usize = versioned::end!(reserved);
+
+    fn is_known(&self) -> bool {
+        self.reserved == [0; 2]
+    }
+}
+
+impl slotline_mixture {
+    /// Makes the sampler.
+    ///
+    /// # Safety
+    ///
+    /// The pointers must be valid as documented at the fields.
+    unsafe fn make(&self) -> Result<Kind, Failure> {
+        let rows = self.num_epochs.max(1);
+        // SAFETY: the caller guarantees that the pointers are valid.
+        let (lens, weights) = unsafe {
+            let weights = || check::slice(self.weights, self.num_datasets.saturating_mul(rows), "mixture->weights");
+            let weights = if self.weights.is_null() { None } else { Some(weights()?) };
+            (check::slice(self.lens, self.num_datasets, "mixture->lens")?, weights)
+        };
+        let (even, shuffle) =
+            (check::flag(self.even, "mixture->even")?, check::flag(self.shuffle, "mixture->shuffle")?);
+        let stop = match (NonZero::new(self.num_samples), self.stop) {
+            (Some(num_samples), _) => Stop::NumSamples(num_samples),
+            (_, SLOTLINE_STOP_FIRST_EXHAUSTED) => Stop::FirstExhausted,
+            (_, SLOTLINE_STOP_ALL_EXHAUSTED) => Stop::AllExhausted,
+            (_, SLOTLINE_STOP_ALL_EXHAUSTED_WITHOUT_REPLACEMENT) => Stop::AllExhaustedWithoutReplacement,
+            (_, stop) => return Err(Failure::invalid(format!("mixture->stop is {stop}, which is not a valid value"))),
+        };
+        let mixture = || {
+            let lens = || lens.iter().copied();
+            let weighted = |weights: &[f64]| MixtureSampler::new(lens(), weights.iter().copied())?.stop(stop);
+            let each: Result<Vec<_>, SequenceError> = match (weights, stop) {
+                (None, Stop::NumSamples(_)) => {
+                    MixtureSampler::by_size(lens()).and_then(|all| all.stop(stop)).map(|all| vec![all])
+                }
+                (None, _) => MixtureSampler::by_size(lens()).map(|all| vec![all]),
+                (Some(weights), _) => weights.chunks(self.num_datasets.max(1)).map(weighted).collect(),
+            };
+            ScheduledMixture::new(each?.into_iter().map(|mixture| mixture.even(even)))
+        };
+        let mixture = mixture().map_err(|error| Failure::invalid(chain(&error)))?.shuffle(shuffle);
+        Ok(Kind::Mixture { mixture, dataset_len: lens.iter().sum() })
+    }
 }
 
 impl slotline_sampler {
@@ -88,6 +181,16 @@ impl slotline_sampler {
             Kind::Cipher => seeded!(CipherSampler::new(dataset_len)),
             Kind::List(indices) => Box::new(List::new(indices.clone())),
             Kind::Callback(calls) => Box::new(Ordered::new(calls.clone(), generator)),
+            Kind::Mixture { mixture, dataset_len: mixed } => {
+                if *mixed != dataset_len {
+                    let error = format!(
+                        "the mixture has {mixed} samples, but the dataset has {dataset_len}; give the lengths of the \
+                         datasets that were concatenated"
+                    );
+                    return Err(SamplerError::Other(error.into()));
+                }
+                seeded!(mixture.clone())
+            }
         })
     }
 }
@@ -324,6 +427,32 @@ pub unsafe extern "C" fn slotline_sampler_from_callback(
 ) -> slotline_status {
     // SAFETY: the caller guarantees that `callback` is NULL or valid, and that `out` and `error` are NULL or writable.
     unsafe { make(out, error, || Ok(Kind::Callback(Arc::new(Calls::from_c(callback)?)))) }
+}
+
+/// Creates a sampler that mixes several datasets by weight. Use it for their
+/// `slotline_dataset_concat`. A pass has as many samples of each dataset as its weight demands, and so
+/// has each block of 256 samples. No sample is visited twice before all samples of its dataset were.
+/// Each pass draws one number from the sampler's generator, and its order depends only on that number.
+/// Ranks (`world_size`) share the passes. The arrays are copied. Can be called from any thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a weight that is negative or
+/// not finite, no weight above 0, a weight above 0 for an empty dataset, or passes that are too long or,
+/// with more than one row of weights, differ in length. Lengths that are not those of the dataset are
+/// reported by `slotline_loader_new`, as `SLOTLINE_ERROR_BUILD`.
+///
+/// # Safety
+///
+/// `mixture` must be NULL or a valid `slotline_mixture`; `out` and `error` must be NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_sampler_mixture(
+    mixture: *const slotline_mixture,
+    out: *mut *mut slotline_sampler,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller guarantees that `mixture` is NULL or valid, and that `out` and `error` are NULL or writable.
+    unsafe { make(out, error, || versioned::read(mixture, "mixture", |_| ())?.0.make()) }
 }
 
 /// Seeds the process's default generator (like `torch.manual_seed`). Loaders and samplers without a seed draw from this

@@ -1,5 +1,5 @@
-/* Tests how long `slotline_loader_free` waits for a callback, and the warning about threads that
- * are still in callbacks after that time. */
+/* Tests how long `slotline_loader_free` and `slotline_loader_next_within` wait for a callback, and the
+ * warning about threads that are still in callbacks after that time. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <pthread.h>
@@ -113,7 +113,27 @@ static void a_loader_can_wait_for_ever(void) {
   pthread_join(other, NULL);
 }
 
+static void the_next_batch_is_awaited_for_a_limited_time(void) {
+  struct state state = {0};
+  slotline_loader *loader = busy_loader(&state, UINT64_MAX);
+  slotline_batch *batch = NULL;
+  const double start = seconds();
+  CHECK(!slotline_loader_is_ready(loader));
+  for (uint64_t patience = 0; patience <= 50; patience += 50)
+    GIVES(SLOTLINE_ERROR_TIMEOUT, slotline_loader_next_within(loader, patience, &batch, &error));
+  CHECK(batch == NULL && seconds() - start >= 0.05);
+  atomic_store(&state.may_go_on, 1);
+  for (int i = 0; i < 60000 && !slotline_loader_is_ready(loader); ++i) nap(1);
+  OK(slotline_loader_next_within(loader, 0, &batch, &error));
+  CHECK(slotline_batch_index(batch) == 1);
+  slotline_batch_free(batch);
+  GIVES(SLOTLINE_END, slotline_loader_next_within(loader, 60000, &batch, &error));
+  CHECK(batch == NULL && slotline_loader_is_ready(loader));
+  slotline_loader_free(loader);
+}
+
 int main(void) {
+  the_next_batch_is_awaited_for_a_limited_time();
   a_worker_that_does_not_return_is_left_behind();
   a_loader_can_wait_for_ever();
   puts("ok");

@@ -237,6 +237,13 @@ static void loader_next(void) {
   slotline_loader_free(idle);
 }
 
+static void loader_next_within(void) {
+  slotline_batch *out = batch;
+  REFUSED("loader", slotline_loader_next_within(NULL, 0, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", slotline_loader_next_within(loader, 0, NULL, E));
+}
+
 static void batch_field(void) {
   slotline_tensor out;
   memset(&out, 0, sizeof out);
@@ -319,7 +326,7 @@ static void good_fields(void) {
     REFUSED_FIELD(given, call, "struct_size is 8", fields[0].struct_size = 8);                                                           \
     REFUSED_FIELD(given, call, "struct_size", fields[1].struct_size = sizeof *fields + 8);                                               \
     REFUSED_FIELD(given, call, "fields[0]: dtype is 0, which is not a dtype", fields[0].dtype = 0);                                      \
-    REFUSED_FIELD(given, call, "fields[1]: kind is 3", fields[1].kind = 3);                                                              \
+    REFUSED_FIELD(given, call, "fields[1]: kind is 4", fields[1].kind = 4);                                                              \
     REFUSED_FIELD(given, call, "fields[1]: shape is NULL", fields[1].shape = NULL);                                                      \
     REFUSED_FIELD(given, call, "fields[1]: shape: -1 is not a valid length", fields[1].shape = negative);                                \
     REFUSED_FIELD(given, call, "fields[1]", fields[1].ndim = 9; fields[1].shape = nine);                                                 \
@@ -328,6 +335,7 @@ static void good_fields(void) {
     REFUSED_FIELD(given, call, "fields[0]: name is not UTF-8", fields[0].name = "\xff");                                                 \
     REFUSED_FIELD(given, call, "fields[1]", fields[1].kind = SLOTLINE_PADDED_TO_MAX; fields[1].ndim = 2);                                \
     REFUSED_FIELD(given, call, "the shape of a padded field must be [max]", fields[1].kind = SLOTLINE_PADDED_TO_MAX; fields[1].ndim = 0); \
+    REFUSED_FIELD(given, call, "must be [capacity]", fields[1].kind = SLOTLINE_PADDED_TO_LONGEST; fields[1].ndim = 0); \
     REFUSED_FIELD(given, call, "the shape of a packed field must be [room, ...]", fields[1].kind = SLOTLINE_PACKED; fields[1].ndim = 0); \
   } while (0)
 
@@ -808,6 +816,7 @@ static void loader_batch_size(void) { CHECK(slotline_loader_batch_size(NULL) == 
 static void loader_depth(void) { CHECK(slotline_loader_depth(NULL) == 0); }
 static void loader_memory_ceiling(void) { CHECK(slotline_loader_memory_ceiling(NULL) == 0); }
 static void loader_next_epoch(void) { CHECK(slotline_loader_next_epoch(NULL) == 0); }
+static void loader_is_ready(void) { CHECK(slotline_loader_is_ready(NULL) == 0); }
 static void loader_stop(void) { slotline_loader_stop(NULL); }
 static void manual_seed(void) { slotline_manual_seed(UINT64_MAX); }
 /* This process is not a worker, so the function returns immediately. */
@@ -819,6 +828,87 @@ static void dataset_clone(void) {
   slotline_dataset_free(clone);
 }
 static void loader_free(void) { slotline_loader_free(NULL); }
+
+static void sampler_mixture(void) {
+  slotline_sampler *out = sampler;
+  const size_t lens[] = {2, 3};
+  const double weights[] = {1, 1, -1, 1}, different[] = {1, 1, 9, 1};
+  slotline_mixture mixture = {.struct_size = sizeof mixture, .lens = lens, .num_datasets = 2};
+  REFUSED("mixture", slotline_sampler_mixture(NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED("out", slotline_sampler_mixture(&mixture, NULL, E));
+  REFUSED_WHEN_SHORT(slotline_mixture, "struct_size", slotline_sampler_mixture(S, &out, E));
+#define REFUSED_MIXTURE(word, change)                            \
+  do {                                                           \
+    slotline_mixture mixture = {.struct_size = sizeof mixture, .lens = lens, .num_datasets = 2}; \
+    change;                                                      \
+    REFUSED(word, slotline_sampler_mixture(&mixture, &out, E));  \
+  } while (0)
+  REFUSED_MIXTURE("lens", mixture.lens = NULL);
+  REFUSED_MIXTURE("lens", mixture.num_datasets = SIZE_MAX / 8);
+  REFUSED_MIXTURE("weights", mixture.num_datasets = 0);
+  REFUSED_MIXTURE("weight 0 is -1", mixture.weights = weights + 2);
+  REFUSED_MIXTURE("weights", (mixture.weights = weights, mixture.num_epochs = SIZE_MAX));
+  REFUSED_MIXTURE("passes have", (mixture.weights = different, mixture.num_epochs = 2));
+  REFUSED_MIXTURE("stop is 3", mixture.stop = 3);
+  REFUSED_MIXTURE("even is 2", mixture.even = 2);
+  REFUSED_MIXTURE("shuffle is 2", mixture.shuffle = 2);
+  REFUSED_MIXTURE("later version", mixture.reserved[1] = 1);
+}
+
+static void batch_sampler_by_length(void) {
+  slotline_batch_sampler *out = NULL;
+  const size_t lengths[] = {2, 3}, down[] = {3, 2}, batch_sizes[] = {1, 0, 1};
+  slotline_length_batches batches = {.struct_size = sizeof batches, .lengths = lengths, .num_lengths = 2, .max_tokens = 3};
+  REFUSED("batches", slotline_batch_sampler_by_length(NULL, &out, E));
+  REFUSED("out", slotline_batch_sampler_by_length(&batches, NULL, E));
+  REFUSED_WHEN_SHORT(slotline_length_batches, "struct_size", slotline_batch_sampler_by_length(S, &out, E));
+#define REFUSED_BATCHES(word, change)                                        \
+  do {                                                                       \
+    slotline_length_batches batches = {.struct_size = sizeof batches, .lengths = lengths, .num_lengths = 2, .max_tokens = 3}; \
+    change;                                                                  \
+    REFUSED(word, slotline_batch_sampler_by_length(&batches, &out, E));      \
+  } while (0)
+  REFUSED_BATCHES("lengths", batches.lengths = NULL);
+  REFUSED_BATCHES("has 3 tokens, but max_tokens is 2", batches.max_tokens = 2);
+  REFUSED_BATCHES("batch_sizes", batches.max_tokens = 0);
+  REFUSED_BATCHES("boundaries", (batches.max_tokens = 0, batches.num_boundaries = 2, batches.batch_sizes = batch_sizes));
+  REFUSED_BATCHES("ascend", (batches.max_tokens = 0, batches.num_boundaries = 2, batches.batch_sizes = batch_sizes,
+                             batches.boundaries = down));
+  REFUSED_BATCHES("batch_size", (batches.max_tokens = 0, batches.num_boundaries = 2, batches.batch_sizes = batch_sizes,
+                                 batches.boundaries = lengths));
+  REFUSED_BATCHES("padded is 2", batches.padded = 2);
+  REFUSED_BATCHES("shuffle is 2", batches.shuffle = 2);
+  REFUSED_BATCHES("drop_last is 2", batches.drop_last = 2);
+  REFUSED_BATCHES("later version", batches.reserved[4] = 1);
+}
+
+static void dataset_pack(void) {
+  slotline_dataset *out = dataset;
+  const size_t lengths[1797] = {0};
+  const int64_t padding[] = {0};
+  slotline_packing packing = {.struct_size = sizeof packing, .capacity = 3, .lengths = lengths, .num_lengths = 1797};
+  REFUSED("dataset", slotline_dataset_pack(NULL, &packing, &out, E));
+  CHECK(out == NULL);
+  REFUSED("packing", slotline_dataset_pack(dataset, NULL, &out, E));
+  REFUSED("out", slotline_dataset_pack(dataset, &packing, NULL, E));
+  REFUSED_WHEN_SHORT(slotline_packing, "struct_size", slotline_dataset_pack(dataset, S, &out, E));
+#define REFUSED_PACKING(word, change)                                                                             \
+  do {                                                                                                            \
+    slotline_packing packing = {                                                                                  \
+        .struct_size = sizeof packing, .capacity = 3, .lengths = lengths, .num_lengths = 1797, .padding = padding}; \
+    change;                                                                                                       \
+    REFUSED(word, slotline_dataset_pack(dataset, &packing, &out, E));                                             \
+  } while (0)
+  REFUSED_PACKING("is no sequence", packing.num_padding = 1);
+  REFUSED_PACKING("lengths", packing.lengths = NULL);
+  REFUSED_PACKING("padding", (packing.padding = NULL, packing.num_padding = 1));
+  REFUSED_PACKING("capacity is 0", packing.capacity = 0);
+  REFUSED_PACKING("has_seed is 2", packing.has_seed = 2);
+  REFUSED_PACKING("chunks is 2", packing.chunks = 2);
+  REFUSED_PACKING("drop_last is 2", packing.drop_last = 2);
+  REFUSED_PACKING("later version", packing.reserved[0] = 1);
+}
 
 /* Functions without parameters. */
 static void abi_version(void) { CHECK(slotline_abi_version() == SLOTLINE_ABI_VERSION); }
@@ -837,7 +927,7 @@ static const struct {
     ROW(dataset_open), ROW(dataset_open_with), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message), ROW(error_new), ROW(error_payload), ROW(error_task),
     ROW(error_worker), ROW(fail), ROW(fail_with), ROW(loader_batch_size), ROW(loader_depth), ROW(loader_epoch), ROW(loader_free),
     ROW(loader_len), ROW(loader_load_state), ROW(loader_memory_ceiling), ROW(loader_new), ROW(loader_next),
-    ROW(loader_next_epoch), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop), ROW(manual_seed),
+    ROW(loader_is_ready), ROW(loader_next_epoch), ROW(loader_next_within), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop), ROW(manual_seed),
     ROW(loader_verdict), ROW(loader_warnings), ROW(options_init), ROW(sample_epoch), ROW(sample_fail), ROW(sample_fail_with),
     ROW(sample_position), ROW(sample_random), ROW(sample_row), ROW(sample_is_stopping), ROW(sample_stop_fd), ROW(sample_worker), ROW(sample_write),
     ROW(sampler_feistel), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),
@@ -846,6 +936,7 @@ static const struct {
     ROW(work_if_spawned), ROW(dataset_chain), ROW(dataset_clone), ROW(dataset_concat), ROW(dataset_map), ROW(dataset_random_split),
     ROW(dataset_random_split_fractions), ROW(dataset_read), ROW(dataset_stack), ROW(dataset_subset), ROW(generator_free),
     ROW(generator_new), ROW(sample_sink_put), ROW(ranks_from_env), ROW(sampler_generator), ROW(state_merge),
+    ROW(dataset_pack), ROW(sampler_mixture), ROW(batch_sampler_by_length),
 };
 
 int main(void) {

@@ -1,5 +1,5 @@
-// Tests how long a loader's destructor waits for threads that run the dataset's code, and the
-// warning about threads that still run it after that time.
+// Tests how long a loader's destructor and `next_within` wait for threads that run the dataset's
+// code, and the warning about threads that still run it after that time.
 
 #include <slotline.hpp>
 
@@ -79,7 +79,23 @@ end destroy_busy(std::chrono::nanoseconds close_timeout, std::chrono::millisecon
   return result;
 }
 
+void await_the_next_batch() {
+  auto shared = std::make_shared<state>();
+  slotline::loader loader(slow{shared}, slotline::options().num_workers(1).help(false));
+  CHECK(loader.try_epoch() && loader.next_within(1min) && !loader.is_ready());
+  const auto start = std::chrono::steady_clock::now();
+  for (const auto patience : {-1ms, 0ms, 50ms})
+    CHECK(thrown([&] { loader.next_within(patience); }).code() == slotline::code::timeout);
+  CHECK(std::chrono::steady_clock::now() - start >= 50ms);
+  shared->may_go_on = true;
+  await([&] { return loader.is_ready(); });
+  slotline::batch batch;
+  CHECK(loader.try_next_within(0ms, batch) && batch.batch_index() == 1);
+  CHECK(!loader.next_within(1min) && loader.is_ready());
+}
+
 int main() {
+  await_the_next_batch();
   const end left = destroy_busy(50ms, 0ms);
   CHECK(!left.done && left.took >= 50ms);
   CHECK(left.left_behind.size() == 1 && left.left_behind[0].find("close_timeout") != std::string::npos);

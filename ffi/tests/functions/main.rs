@@ -11,4 +11,5 @@ mod opening;
 mod processes;
 mod resuming;
 mod samplers;
+mod sequences;
 mod stream_datasets;

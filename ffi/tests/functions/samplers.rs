@@ -20,12 +20,12 @@ use crate::support::datasets::{Drops, dropped};
 use crate::support::{Loader, call, options};
 
 /// The number of digits.
-const LEN: usize = 1797;
+pub(crate) const LEN: usize = 1797;
 
-type Batches = Vec<Vec<i64>>;
+pub(crate) type Batches = Vec<Vec<i64>>;
 
 /// Returns two passes of a loader of the digits as lists of batches.
-fn passes(set: impl Fn(&mut slotline_options)) -> Batches {
+pub(crate) fn passes(set: impl Fn(&mut slotline_options)) -> Batches {
     let all = |num_workers| -> Batches {
         let loader = Loader::with(options(|options| {
             (options.num_workers, options.has_seed, options.seed) = (num_workers, 1, 11);
@@ -43,14 +43,14 @@ fn passes(set: impl Fn(&mut slotline_options)) -> Batches {
 }
 
 /// Returns two passes of a Rust loader with the same options.
-fn engine(set: impl FnOnce(Builder<Numbers>) -> Builder<Numbers>) -> Batches {
+pub(crate) fn engine(set: impl FnOnce(Builder<Numbers>) -> Builder<Numbers>) -> Batches {
     let mut loader = set(Engine::builder(Numbers).seed(11)).build().unwrap();
     let mut pass = || -> Batches { loader.epoch().unwrap().map(|batch| batch.unwrap().indices().to_vec()).collect() };
     [pass(), pass()].concat()
 }
 
 /// A dataset of as many numbers as there are digits.
-struct Numbers;
+pub(crate) struct Numbers;
 
 impl Dataset for Numbers {
     type Sample<'a> = i64;
@@ -65,7 +65,7 @@ impl Dataset for Numbers {
 }
 
 /// Creates a sampler, sets its seed if one is given, and uses it.
-fn with_sampler(
+pub(crate) fn with_sampler(
     seed: Option<u64>,
     make: impl FnOnce(*mut *mut slotline_sampler, *mut *mut slotline_error) -> slotline_status,
 ) -> Batches {

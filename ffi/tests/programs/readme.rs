@@ -33,6 +33,18 @@ fn the_readme_cpp_blocks_compile_and_run() {
     compile_and_run(&cxx, &folder.join("snippets.cpp"), &snippets);
 }
 
+#[test]
+fn the_programs_of_the_book_compile_and_run() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let folder = scratch("book_cpp");
+    let page = std::fs::read_to_string(here().join("../docs/src/c-and-cpp.md")).unwrap();
+    let programs: Vec<_> = blocks(&page, "cpp").into_iter().filter(|block| block.contains("int main()")).collect();
+    assert!(programs.len() >= 5, "{programs:?}");
+    for (i, program) in programs.iter().enumerate() {
+        compile_and_run(&cxx, &folder.join(format!("{i}.cpp")), program);
+    }
+}
+
 /// Returns the README's programs, and one program that contains all of its snippets: compiling them
 /// together takes a quarter of the time.
 pub(crate) fn programs() -> (Vec<String>, String) {

@@ -14,6 +14,16 @@ fn datasets_of_other_datasets_work() {
 }
 
 #[test]
+fn mixtures_and_batches_by_length_work_in_c() {
+    prints_ok("c/sequences.c");
+}
+
+#[test]
+fn mixtures_and_batches_by_length_work_in_cpp() {
+    prints_ok("cpp/sequences.cpp");
+}
+
+#[test]
 fn sixteen_bit_floating_point_numbers_work() {
     prints_ok("cpp/half.cpp");
 }

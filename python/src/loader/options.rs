@@ -11,7 +11,7 @@ use slotline::sampler::{DistributedSampler, Order, RandomSampler, SampledBatches
 use slotline::{Loader, Ranks};
 
 use super::failure;
-use super::plan::{GivenSampler, Handles, Passes, Scheduled};
+use super::plan::{GivenSampler, Handles, Passes};
 use super::source::Node;
 
 /// The options of a loader after they were checked.
@@ -150,9 +150,8 @@ impl Options {
                     _ => builder.sampler(sampler),
                 });
             }
-            Passes::Mixture(mixtures) => {
-                let mixtures = mixtures.iter().map(|mixture| mixture.clone().shuffle(self.shuffle)).collect();
-                let mixture = Scheduled { mixtures, epoch: handles.epoch.clone() };
+            Passes::Mixture(mixture) => {
+                let mixture = mixture.clone().shuffle(self.shuffle).follow(&handles.epoch);
                 return Ok(builder.sampler(shared(DistributedSampler::over(mixture, world_size, rank))?));
             }
             Passes::Lengths(sampler) => {

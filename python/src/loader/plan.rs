@@ -9,7 +9,7 @@ use slotline::BoxError;
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::{EpochHandle, Order, Sampler, SamplerError, Saved, Spans, digest, put};
 use slotline_python_shielded::shielded;
-use slotline_sequences::sampler::{LengthBatchSampler, MixtureSampler, SequenceError, Stop};
+use slotline_sequences::sampler::{LengthBatchSampler, MixtureSampler, ScheduledMixture, SequenceError, Stop};
 
 use super::failure;
 
@@ -21,9 +21,8 @@ pub(crate) enum Passes {
     /// The samples, or with `batches` the batches, that a sampler of the program chooses before each
     /// pass.
     Given { batches: bool },
-    /// Several datasets, mixed by weight: a mixture for each epoch. The last one also applies to all
-    /// later epochs.
-    Mixture(Arc<[MixtureSampler]>),
+    /// Several datasets, mixed by weight.
+    Mixture(ScheduledMixture),
     /// Batches of samples of similar lengths.
     Lengths(Box<LengthBatchSampler>),
 }
@@ -37,7 +36,7 @@ impl Passes {
     /// Returns the samples of a pass over a dataset of this length.
     pub(crate) fn len(&self, dataset: usize) -> usize {
         match self {
-            Self::Mixture(mixtures) => mixtures[0].len(),
+            Self::Mixture(mixture) => mixture.len(),
             _ => dataset,
         }
     }
@@ -170,47 +169,6 @@ impl Sampler for GivenSampler {
     }
 }
 
-/// Visits a mixture that depends on the epoch.
-pub(crate) struct Scheduled {
-    pub(crate) mixtures: Vec<MixtureSampler>,
-    pub(crate) epoch: EpochHandle,
-}
-
-impl Scheduled {
-    fn now(&self) -> usize {
-        usize::try_from(self.epoch.get()).unwrap_or(usize::MAX).min(self.mixtures.len() - 1)
-    }
-}
-
-/// The mixtures have equal lengths.
-impl Sampler for Scheduled {
-    fn len(&self) -> usize {
-        self.mixtures[0].len()
-    }
-
-    fn memory(&self) -> usize {
-        self.mixtures.iter().map(Sampler::memory).max().unwrap_or_default()
-    }
-
-    fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-        let now = self.now();
-        self.mixtures[now].order(default, order)
-    }
-
-    fn name(&self) -> &str {
-        self.mixtures[0].name()
-    }
-
-    fn save(&self, to: &mut String) -> bool {
-        self.mixtures[self.now()].save(to)
-    }
-
-    fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
-        let now = self.now();
-        self.mixtures[now].restore(saved, seen)
-    }
-}
-
 /// What a loader makes its passes of: the native part of a mixture, of batches by length, and of a sampler.
 #[pyclass(module = "slotline._slotline", frozen)]
 pub(crate) struct Plan {
@@ -254,8 +212,9 @@ impl Plan {
             (_, Err(_)) => return Err(failure::invalid(py, "stop is 0; a mixture has at least one sample")),
         };
         let mixture = |weights| Ok(MixtureSampler::new(lens.iter().copied(), weights)?.stop(stop)?.even(even));
-        let mixtures: Result<_, _> = schedule.into_iter().map(mixture).collect();
-        Ok(Self { passes: Passes::Mixture(mixtures.map_err(|error| refused(py, &error))?) })
+        let mixtures = schedule.into_iter().map(mixture).collect::<Result<Vec<_>, _>>();
+        let mixture = mixtures.and_then(ScheduledMixture::new).map_err(|error| refused(py, &error))?;
+        Ok(Self { passes: Passes::Mixture(mixture) })
     }
 
     /// Batches of as many samples as have `max_tokens` tokens, of which a sample has as many as its length.

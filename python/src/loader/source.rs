@@ -512,10 +512,10 @@ impl Source {
     /// The samples of a mixture of the parts of a concatenation, as its first pass with seed 0 has them without shuffling.
     #[staticmethod]
     fn mixed(py: Python<'_>, source: &Self, plan: &Plan) -> PyResult<Self> {
-        let Passes::Mixture(mixtures) = &plan.passes else {
+        let Passes::Mixture(mixture) = &plan.passes else {
             return Err(failure::invalid(py, "the plan is no mixture"));
         };
-        let (mut mixture, mut order) = (mixtures[0].clone().shuffle(false), Order::default());
+        let (mut mixture, mut order) = (mixture.clone().shuffle(false), Order::default());
         let drawn = mixture.order(&mut Generator::from_seed(0), &mut order);
         drawn.map_err(|error| failure::invalid(py, error.to_string()))?;
         Ok(Self::new(Node::Subset(Subset::ordered(source.node.clone(), order))))

@@ -2,11 +2,17 @@
 
 use std::any::Any;
 
-use super::{Element, bf16, complex64, complex128, f16, for_dtype};
+use super::{DType, Element, bf16, bytes_of, complex64, complex128, f16, for_dtype};
 
 /// Converts an integer to an element of type `T`; `None` if `T` cannot represent it exactly.
 pub fn element<T: Element>(number: i64) -> Option<T> {
     for_dtype!(T::DTYPE, U => (&<U as FromNumber>::from_number(number)? as &dyn Any).downcast_ref::<T>().copied())
+}
+
+/// Converts an integer to the bytes of an element of type `dtype`; `None` if the type cannot represent it
+/// exactly.
+pub fn element_bytes(dtype: DType, number: i64) -> Option<Vec<u8>> {
+    for_dtype!(dtype, T => element::<T>(number).map(|element| bytes_of(&[element]).to_vec()))
 }
 
 trait FromNumber: Sized {

@@ -22,6 +22,16 @@ pub enum SequenceError {
         /// The number of weights.
         weights: usize,
     },
+    /// A schedule has no mixture, or mixtures whose passes differ in length.
+    #[error(
+        "{sampler}: passes have {lens:?} samples; give a mixture for each epoch, all with the same Stop::NumSamples"
+    )]
+    Schedule {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The number of samples of each mixture.
+        lens: Vec<usize>,
+    },
     /// A dataset of a mixture has no samples, but a weight above 0.
     #[error("{sampler}: dataset {dataset} is empty, but has weight {weight}; set its weight to 0, or leave it out")]
     EmptySource {

@@ -3,6 +3,7 @@
 //! | Sampler | a pass visits | bytes for each of n samples (n < 2³²) |
 //! |---|---|---|
 //! | [`MixtureSampler`] | several datasets, mixed by weight | 0 |
+//! | [`ScheduledMixture`] | the same, by weights that change from epoch to epoch | 0 |
 //! | [`ShardShuffleSampler`] | a permutation that stays within a few shards at a time | 0 |
 //! | [`LengthGroupedSampler`] | a permutation with samples of similar lengths next to each other, as in transformers | 8 |
 //! | [`LengthBatchSampler`] | batches of different sizes, by a budget of tokens or by buckets | up to 36 |
@@ -16,7 +17,7 @@ mod shard_shuffle;
 pub use error::SequenceError;
 pub use length_batches::LengthBatchSampler;
 pub use length_grouped::LengthGroupedSampler;
-pub use mixture::{MixtureSampler, Stop};
+pub use mixture::{MixtureSampler, ScheduledMixture, Stop};
 pub use shard_shuffle::ShardShuffleSampler;
 
 use slotline::rng::{Generator, IndexWord, RandpermError};

@@ -7,7 +7,10 @@
 //! anywhere.
 
 mod plan;
+mod schedule;
 mod turns;
+
+pub use self::schedule::ScheduledMixture;
 
 use std::num::NonZero;
 use std::ops::Range;

@@ -1,0 +1,247 @@
+//! Rows of one length, filled with documents of different lengths, as `PackedDataset` of
+//! slotline-sequences makes them. Here the types are known only at run time.
+
+use std::collections::HashMap;
+
+use slotline::BoxError;
+use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming};
+use slotline::dtype::{DType, element_bytes};
+use slotline::sample::{Fields, OwnedSample, Row, Sample};
+use slotline_sequences::packing::{Packing, PackingError, PackingOptions, Piece};
+
+use crate::abi::{Failure, Versioned, chain, check, versioned};
+use crate::data::indexed::{Indexed, declare};
+use crate::fields::field::{self, Declared, SLOTLINE_FIXED, SLOTLINE_PADDED_TO_MAX};
+
+/// The rule for packing documents into rows, for `slotline_dataset_pack`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct slotline_packing {
+    /// `sizeof(slotline_packing)`.
+    pub struct_size: usize,
+    /// The number of tokens of a row, 1 to 2^28.
+    pub capacity: usize,
+    /// The number of tokens of each document of the dataset.
+    pub lengths: *const usize,
+    /// The number of documents.
+    pub num_lengths: usize,
+    /// The number that fills the rest of a row, for each field of the documents. Fields without a number
+    /// are padded with zeros.
+    pub padding: *const i64,
+    /// The number of numbers in `padding`.
+    pub num_padding: usize,
+    /// The seed for shuffling the documents before they are packed, and the rows afterwards, if
+    /// `has_seed` is set.
+    pub seed: u64,
+    /// Whether `seed` is used.
+    pub has_seed: u8,
+    /// Whether all documents are concatenated and cut into chunks of `capacity` tokens. Otherwise each
+    /// document goes whole into the fullest row that has room for it, from the longest to the shortest,
+    /// and only documents that are longer than a row are cut.
+    pub chunks: u8,
+    /// Whether the last chunk is left out if it is not full. Has no effect without `chunks`.
+    pub drop_last: u8,
+    /// Zeros; reserved for later versions.
+    pub reserved: [u8; 5],
+}
+
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
+unsafe impl Versioned for slotline_packing {
+    const END: usize = versioned::end!(reserved);
+
+    fn is_known(&self) -> bool {
+        self.reserved == [0; 5]
+    }
+}
+
+/// Documents that are packed into rows, called bins.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    documents: Indexed,
+    packing: Packing,
+    /// The element that fills the rest of a bin, for each sequence of a document.
+    padding: Vec<Vec<u8>>,
+    fields: Fields,
+}
+
+impl Packed {
+    /// Packs the samples of a dataset.
+    ///
+    /// # Safety
+    ///
+    /// The pointers of `packing` must be valid as documented at its fields.
+    pub(crate) unsafe fn new(documents: Indexed, options: &slotline_packing) -> Result<Self, Failure> {
+        // SAFETY: the caller guarantees that the pointers are valid.
+        let (lengths, numbers) = unsafe {
+            let lengths = check::slice(options.lengths, options.num_lengths, "packing->lengths")?;
+            (lengths, check::slice(options.padding, options.num_padding, "packing->padding")?)
+        };
+        let flag = |flag, name| check::flag(flag, &format!("packing->{name}"));
+        let (has_seed, chunks) = (flag(options.has_seed, "has_seed")?, flag(options.chunks, "chunks")?);
+        let mut plan = PackingOptions::new(options.capacity).drop_last(flag(options.drop_last, "drop_last")?);
+        if has_seed {
+            plan = plan.seed(options.seed);
+        }
+        let lengths = lengths.iter().copied();
+        let packing = if chunks { plan.chunks(lengths) } else { plan.best_fit(lengths) };
+        let packing = packing.map_err(|error| match error {
+            PackingError::Memory { .. } => Failure::of(crate::abi::SLOTLINE_ERROR_BUILD, &error),
+            _ => Failure::invalid(chain(&error)),
+        })?;
+        let (packed, samples) = (packing.documents(), documents.len());
+        if packed != samples {
+            return Err(Failure::invalid(chain(&PackingError::Documents { packed, samples })));
+        }
+        let all = documents.fields().unwrap_or_default();
+        let (mut padding, mut declared) = (Vec::new(), Vec::new());
+        for field in all.as_slice() {
+            let Declared { name, dtype, kind, shape } = Declared::from(field);
+            if kind == SLOTLINE_FIXED || shape.len() != 1 {
+                return Err(Failure::invalid(format!(
+                    "field {name:?} is no sequence of tokens; leave it out with slotline_dataset_map"
+                )));
+            }
+            let number = numbers.get(padding.len()).copied().unwrap_or(0);
+            padding.push(element_bytes(dtype, number).ok_or_else(|| {
+                Failure::invalid(format!("packing->padding: {number} is no {} of field {name:?}", dtype.name()))
+            })?);
+            declared.push(Declared { name, dtype, kind: SLOTLINE_FIXED, shape: vec![packing.capacity()] });
+        }
+        if numbers.len() > padding.len() {
+            let (numbers, fields) = (numbers.len(), padding.len());
+            return Err(Failure::invalid(format!("packing->padding has {numbers} numbers for {fields} fields")));
+        }
+        for (name, kind, len) in [
+            ("position_ids", SLOTLINE_FIXED, packing.capacity()),
+            ("document_ids", SLOTLINE_FIXED, packing.capacity()),
+            ("cu_seqlens", SLOTLINE_PADDED_TO_MAX, packing.most_pieces() + 1),
+        ] {
+            declared.push(Declared { name: name.into(), dtype: DType::I32, kind, shape: vec![len] });
+        }
+        let fields = field::fields(&declared)?;
+        OwnedSample::new(fields.clone()).map_err(|error| Failure::invalid(chain(&error)))?;
+        Ok(Self { documents, packing, padding, fields })
+    }
+}
+
+impl Dataset for Packed {
+    type Sample<'a> = Bin<'a>;
+
+    fn len(&self) -> usize {
+        self.packing.len()
+    }
+
+    fn get<'a>(&'a self, index: usize, context: &'a mut Context) -> Result<Bin<'a>, BoxError> {
+        if index >= self.len() {
+            return Err(OutOfRange { dataset: "the packed dataset", index, len: self.len() }.into());
+        }
+        Ok(Bin { packed: self, index, context })
+    }
+
+    fn prefetch(&self, index: usize) {
+        let pieces = self.packing.bin(index).into_iter().flatten();
+        pieces.for_each(|piece| self.documents.prefetch(piece.document));
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.documents.reads_ahead()
+    }
+
+    /// Announces the documents of the upcoming bins.
+    fn begin_pass(&self, upcoming: Upcoming) {
+        let bins = upcoming.positions().filter_map(|position| upcoming.index(position));
+        let pieces = bins.filter_map(|bin| self.packing.bin(bin)).flatten();
+        // A plan has fewer than 2^32 documents.
+        let documents: Vec<u32> = pieces.map(|piece| piece.document as u32).collect();
+        self.documents.begin_pass(Upcoming::new(documents.len(), move |place| Some(documents[place] as usize)));
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        Some(self.fields.clone())
+    }
+}
+
+/// A bin, whose documents are read when it is written.
+#[derive(Debug)]
+pub(crate) struct Bin<'a> {
+    packed: &'a Packed,
+    index: usize,
+    context: &'a mut Context,
+}
+
+/// A thread's memory for documents: one for each packed dataset.
+#[derive(Default)]
+struct Documents(HashMap<usize, OwnedSample>);
+
+impl Sample for Bin<'_> {
+    type Schema = ();
+
+    fn declare(&self, fields: &mut Fields) {
+        declare(fields, self.packed.fields());
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        let Self { packed, index, context } = self;
+        let key = std::ptr::from_ref(packed).addr();
+        let mut document = match context.local::<Documents>().0.remove(&key) {
+            Some(document) => document,
+            None => OwnedSample::new(packed.documents.fields().unwrap_or_default())?,
+        };
+        let written = packed.write(index, row, &mut document, context);
+        context.local::<Documents>().0.insert(key, document);
+        written
+    }
+}
+
+impl Packed {
+    fn write(
+        &self,
+        index: usize,
+        row: &mut Row<'_>,
+        document: &mut OwnedSample,
+        context: &mut Context,
+    ) -> Result<(), BoxError> {
+        let (first, sequences) = (row.next_field(), self.padding.len());
+        let (mut at, mut ends) = (0, vec![0_i32]);
+        for Piece { document: number, tokens } in self.packing.bin(index).into_iter().flatten() {
+            document.fill(|row| self.documents.get(number, context)?.write(row))?;
+            let (columns, packed) = (document.columns(), self.packing.length(number));
+            for (i, padding) in self.padding.iter().enumerate() {
+                let elements = columns.get(i).ok_or("a field of a document is missing")?;
+                let (bytes, size) = (elements.bytes(), padding.len());
+                // A padded field has its own number of elements, and a packed one has no others.
+                let length = columns.lengths(i).map_or(bytes.len() / size, |lengths| lengths[0] as usize);
+                if length != packed {
+                    let error = format!(
+                        "document {number} has {length} tokens, but {packed} were packed; pack the lengths of the samples"
+                    );
+                    return Err(error.into());
+                }
+                let to = memory(row, first + i)?;
+                to[at * size..][..tokens.len() * size].copy_from_slice(&bytes[tokens.start * size..tokens.end * size]);
+            }
+            let id = ends.len() as i32;
+            let piece = at * 4..(at + tokens.len()) * 4;
+            let positions = memory(row, first + sequences)?[piece.clone()].as_chunks_mut().0;
+            positions.iter_mut().zip(0_i32..).for_each(|(to, position)| *to = position.to_ne_bytes());
+            memory(row, first + sequences + 1)?[piece].as_chunks_mut().0.fill(id.to_ne_bytes());
+            at += tokens.len();
+            ends.push(at as i32); // At most 2^28.
+        }
+        let zero = vec![0; 4];
+        for (i, padding) in self.padding.iter().chain([&zero, &zero]).enumerate() {
+            let rest = &mut memory(row, first + i)?[at * padding.len()..];
+            rest.chunks_exact_mut(padding.len()).for_each(|to| to.copy_from_slice(padding));
+        }
+        row.go_to(first + sequences + 2);
+        Ok(row.write_padded_to_max(&ends)?)
+    }
+}
+
+/// Returns the memory of a field of fixed shape. Only elements of the field's type may be written.
+fn memory<'a>(row: &'a mut Row<'_>, field: usize) -> Result<&'a mut [u8], BoxError> {
+    row.go_to(field);
+    let memory = row.fill_raw()?;
+    // SAFETY: the memory is initialised, and belongs to the row, which is borrowed as long as it.
+    Ok(unsafe { &mut *memory.as_ptr() })
+}
