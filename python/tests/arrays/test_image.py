@@ -224,6 +224,18 @@ def test_pictures_and_labels_are_mixed_with_the_same_weights(kind, library, chan
     assert len(set(weights)) == 4 and kind(num_classes=4, seed=4) != mix
 
 
+@pytest.mark.parametrize(
+    ("kind", "soft", "total"),
+    [(MixUp, [1_053_634_620, 1_058_629_602], 197_063_524_973), (CutMix, [1_063_675_494, 1_036_831_949], 195_505_946_626)],
+)
+def test_a_mix_has_the_bits_of_rusts(kind, soft, total):
+    # `image/tests/pipelines/mix.rs` checks the same numbers.
+    pixels = (np.arange(180, dtype="f4") / np.float32(7)).reshape(3, 3, 5, 4)
+    mixed, labels = kind(num_classes=2, alpha=0.7, seed=3)(pixels, np.array([0, 1, 1]), 1, 1)
+    assert labels.view("u4")[0].tolist() == soft
+    assert int(mixed.view("u4").astype("u8").sum()) == total
+
+
 def test_what_cannot_be_mixed_is_an_error_and_changes_nothing():
     pixels, labels = np.ones((2, 3, 4, 4), "u1"), np.array([0, 2])
     with pytest.raises(slotline.DataError, match="type uint8; MixUp needs a floating-point type"):
