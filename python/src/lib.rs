@@ -452,6 +452,8 @@ fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add_class::<lift::ByteTable>()?;
         module.add_class::<lift::Steps>()?;
         module.add_class::<lift::Picture>()?;
+        module.add_function(wrap_pyfunction!(loader::image::image_text, module)?)?;
+        module.add_function(wrap_pyfunction!(loader::image::draw_mix, module)?)?;
     }
     #[cfg(feature = "program")]
     module.add_function(wrap_pyfunction!(run_program, module)?)?;

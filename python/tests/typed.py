@@ -96,3 +96,17 @@ def ours() -> None:
     batches = iter(loader)
     left: int = batches.remaining()
     batches.remaining(left)  # type: ignore[call-arg]
+
+
+def pictures() -> None:
+    crop = slotline.image.RandomResizedCrop(224, scale=[0.5, 1], interpolation="bicubic")
+    data = slotline.open("photos", image=[slotline.image.Options(exact=True), crop, slotline.image.Normalize.imagenet()])
+    slotline.folder("photos", image="resize(256), center_crop(224)")
+    slotline.folder("photos", image=[crop, "hflip"])  # type: ignore[list-item]
+    slotline.image.Resize(8, "cubic")  # type: ignore[arg-type]
+    slotline.image.Resize()  # type: ignore[call-arg]
+    crop.size = 3  # type: ignore[misc]
+    slotline.image.MixUp(num_classes=3)(1, 2)  # type: ignore[call-arg]
+    assert_type(slotline.image.pipeline([crop]), str)
+    assert_type(data.paths, list[str] | None)
+    assert_type(data.fields[0], slotline.Field)

@@ -137,6 +137,15 @@ macro_rules! transforms {
                 match self { $(Self::$name(transform) => text::written(transform)),* }
             }
 
+            /// Checks the parameters, as building a pipeline does.
+            ///
+            /// # Errors
+            ///
+            /// [`ImageError::Parameter`] names a parameter that is invalid.
+            pub fn check(&self) -> Result<(), ImageError> {
+                self.apply().check()
+            }
+
             /// Returns the transform's name.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$name(_) => stringify!($name)),* }

@@ -109,3 +109,25 @@ fn sizes_that_do_not_fit_are_errors_or_do_nothing() {
     let error = mix.labels(&[0, 1], [4, 4], usize::MAX, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("no memory"), "{error}");
 }
+
+/// `test_image.py` of the Python package checks the same numbers.
+#[test]
+fn a_key_gives_these_bits_also_in_python() {
+    let pictures: Vec<f32> = (0..180).map(|i| i as f32 / 7.0).collect();
+    for (cut, soft, sum) in [
+        (false, [1_053_634_620, 1_058_629_602], 197_063_524_973),
+        (true, [1_063_675_494, 1_036_831_949], 195_505_946_626),
+    ] {
+        let mut rng = SampleRng::new(3, 1, 1);
+        let mix = match cut {
+            true => CutMix { alpha: 0.7 }.draw(&mut rng, 5, 4),
+            false => MixUp { alpha: 0.7 }.draw(&mut rng),
+        };
+        let (mix, mut mixed, mut labels) = (mix.unwrap(), pictures.clone(), Vec::new());
+        mix.pictures(&mut mixed, [3, 3, 5, 4], false).unwrap();
+        mix.labels(&[0, 1, 1], [5, 4], 2, &mut labels).unwrap();
+        let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&labels[..2]), soft);
+        assert_eq!(bits(&mixed).into_iter().map(u64::from).sum::<u64>(), sum);
+    }
+}

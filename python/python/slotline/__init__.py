@@ -7,6 +7,7 @@ NumPy.
 :mod:`slotline.torch` has a replacement for PyTorch's ``DataLoader``.
 """
 
+from slotline import image
 from slotline._datasets import (
     Arrays,
     Batches,
@@ -72,6 +73,7 @@ __all__ = [
     "freeze",
     "from_idx",
     "from_npy",
+    "image",
     "is_stopping",
     "merge_states",
     "mix",

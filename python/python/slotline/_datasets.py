@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, SupportsIndex, overload
@@ -101,6 +102,12 @@ class Dataset:
         """The class names that the field ``label`` indexes, for a folder of classes with all its
         fields; otherwise ``None``."""
         return self._source.classes
+
+    @property
+    def paths(self) -> list[str] | None:
+        """The path or URL of the file that each sample is in, such as a picture or a tar. ``None``
+        if some samples are not in files, and for a stream. The list is made anew each time."""
+        return self._source.paths(sys.maxsize)
 
     def __add__(self, other: Dataset) -> ConcatDataset:
         return ConcatDataset([self, other])
@@ -283,6 +290,12 @@ class Dataset:
         except TypeError:
             count = "a stream of samples"
         return f"<slotline.{kind} of {count}: {fields}>"
+
+    def _repr_html_(self) -> str:
+        """Returns a table of the first samples, which notebooks show. It reads these samples."""
+        from slotline._html import table
+
+        return table(self)
 
     def __reduce__(self) -> tuple[Callable[[], Dataset], tuple[()]]:
         return self._make, ()

@@ -15,6 +15,7 @@ from slotline import _slotline
 from slotline._datasets import Dataset, Path, _Derived
 from slotline._errors import DataError
 from slotline._loader import _check_integer
+from slotline.image import Transform, pipeline
 
 Cache = tuple[Path, int]
 
@@ -43,7 +44,7 @@ def open(
     max_connections: int | None = None,
     request_timeout: float | None = None,
     follow_redirects: bool = False,
-    image: str | None = None,
+    image: str | Sequence[Transform] | None = None,
     image_field: str | None = None,
     image_dtype: str = "float32",
     channels_last: bool = False,
@@ -131,11 +132,12 @@ def open(
         follow_redirects: Whether to follow redirects to other hosts or schemes, as servers use that
             store files elsewhere. By default they are errors, since they may lead to a host that
             only this machine can reach.
-        image: Transforms with the names (in snake case), arguments and defaults of torchvision's
-            ``transforms.v2``, such as ``"random_resized_crop(224), hflip, normalize(imagenet)"``.
-            The workers decode the pictures, and a batch of them is one tensor, ``[N, 3, 224,
-            224]``. JPEG, PNG, WebP, GIF and BMP are supported. ``None``: pictures stay encoded, as
-            bytes.
+        image: Transforms with the names, arguments and defaults of torchvision's
+            ``transforms.v2``: a list of objects of :mod:`slotline.image`, such as
+            ``[RandomResizedCrop(224), RandomHorizontalFlip(), Normalize.imagenet()]``, or their
+            text, ``"random_resized_crop(224), hflip, normalize(imagenet)"``. The workers decode the
+            pictures, and a batch of them is one tensor, ``[N, 3, 224, 224]``. JPEG, PNG, WebP, GIF
+            and BMP are supported. ``None``: pictures stay encoded, as bytes.
         image_field: The name of the field with the pictures. ``None``: the field that has pictures
             in the first sample.
         image_dtype: The element type of decoded pictures: ``"float32"``, ``"float16"`` or
@@ -148,7 +150,7 @@ def open(
     Raises :class:`slotline.DataError` if the path cannot be read, its contents violate its format,
     or an option does not apply to the format.
     """
-    given: dict[str, Any] = dict(locals())
+    given: dict[str, Any] = dict(locals()) | {"image": _text(image)}
     for name in ("block_size", "memory_limit", "room"):
         if given[name] is not None:
             _check_integer(name, given[name], 63)
@@ -184,7 +186,7 @@ def folder(
     max_connections: int | None = None,
     request_timeout: float | None = None,
     follow_redirects: bool = False,
-    image: str | None = None,
+    image: str | Sequence[Transform] | None = None,
     image_field: str | None = None,
     image_dtype: str = "float32",
     channels_last: bool = False,
@@ -210,7 +212,7 @@ def folder(
         image_dtype: See :func:`open`.
         channels_last: See :func:`open`.
     """
-    given: dict[str, Any] = dict(locals())
+    given: dict[str, Any] = dict(locals()) | {"image": _text(image)}
     chosen = None if extensions is None else _list("extensions", extensions)
     source = _slotline.Source.folder(os.fsdecode(path), chosen, allow_empty, _reading(given, _image(given)))
     return _of(source, partial(folder, **given | {"extensions": chosen}))
@@ -296,6 +298,10 @@ _FLAGS = ("skip_incomplete", "missing_end", "missing_as_zero", "decimals_as_f64"
 _IMAGE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8": "u8"}
 
 
+def _text(image: str | Sequence[Transform] | None) -> str | None:
+    return image if image is None or isinstance(image, str) else pipeline(image)
+
+
 def _image(given: dict[str, Any]) -> tuple[str, str | None, str, bool] | None:
     """Checks the options about decoding pictures, and returns them for the engine."""
     image, field, dtype, last = (given[name] for name in ("image", "image_field", "image_dtype", "channels_last"))
@@ -303,8 +309,6 @@ def _image(given: dict[str, Any]) -> tuple[str, str | None, str, bool] | None:
         if field is not None or dtype != "float32" or last:
             raise TypeError("image_field, image_dtype and channels_last are about decoded pictures; pass image, too")
         return None
-    if not isinstance(image, str):
-        raise TypeError(f"image is {image!r}; it must be a text of transforms, such as \"resize(256), center_crop(224)\"")
     if not isinstance(field, str | None):
         raise TypeError(f"image_field is {field!r}; it must be the name of a field")
     if dtype not in _IMAGE_TYPES:

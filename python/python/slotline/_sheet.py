@@ -46,10 +46,7 @@ def sheet(dataset: Dataset, path: Path, pictures: int = 64, *, field: str | None
             break
     if not seen:
         raise DataError("a sheet needs at least one picture, and the dataset has no samples")
-    shown = np.stack(seen)
-    if shown.dtype != np.uint8:
-        least, most = float(shown.min()), float(shown.max())
-        shown = np.rint((shown.astype("f8") - least) * (255 / ((most - least) or 1))).astype("u1")
+    shown = levels(np.stack(seen))
     count, height, width, _ = shown.shape
     columns = min(max(round((count * (height + _GAP) / (width + _GAP)) ** 0.5), 1), count)
     rows = -(-count // columns)
@@ -58,11 +55,20 @@ def sheet(dataset: Dataset, path: Path, pictures: int = 64, *, field: str | None
         top, left = (n * (side + _GAP) + _GAP for n, side in zip(divmod(i, columns), (height, width), strict=True))
         pixels[top : top + height, left : left + width] = picture
     with open(path, "wb") as file:
-        file.write(_png(pixels))
+        file.write(png(pixels))
     return len(seen)
 
 
-def _png(pixels: np.ndarray) -> bytes:
+def levels(pixels: np.ndarray) -> np.ndarray:
+    """Returns ``uint8`` as it is, and other numbers scaled so that the smallest is 0 and the largest
+    255."""
+    if pixels.dtype == np.uint8:
+        return pixels
+    least, most = float(pixels.min()), float(pixels.max())
+    return np.rint((pixels.astype("f8") - least) * (255 / ((most - least) or 1))).astype("u1")
+
+
+def png(pixels: np.ndarray) -> bytes:
     """Encodes an array of shape (height, width, 3) as a PNG."""
 
     def chunk(name: bytes, data: bytes) -> bytes:

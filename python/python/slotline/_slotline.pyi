@@ -30,7 +30,9 @@ __all__ = [
     "after_fork_in_child",
     "after_fork_in_parent",
     "before_fork",
+    "draw_mix",
     "freeze",
+    "image_text",
     "merge_states",
     "panic_on_purpose",
     "ranks_from_env",
@@ -383,6 +385,10 @@ class Source:
     def names(self) -> list[str] | None:
         """The names of the fields, for files that name them."""
 
+    def paths(self, count: int) -> list[str] | None:
+        """Returns the path or URL of the file that each of the first ``count`` samples is in, or
+        ``None`` for a stream, and if one of them is not in a file."""
+
     @property
     def classes(self) -> list[str] | None:
         """The class names, for a folder of classes."""
@@ -553,6 +559,19 @@ def ranks_from_env() -> tuple[int, int, int | None, int | None, str] | None:
 
 def merge_states(states: Sequence[str]) -> str:
     """Merges the states of all ranks into one, as JSON."""
+
+def image_text(text: str) -> str:
+    """Checks the text of transforms, and returns it in the form in which pipelines are written."""
+
+def draw_mix(
+    cut: bool, alpha: float, key: tuple[int, int, int], size: tuple[int, int]
+) -> tuple[float, list[list[int]] | None]:
+    """Draws how a batch of pictures of this height and width is mixed, with the generator of a
+    seed, an epoch and the index of a batch.
+
+    Returns the weight of a picture's own label, and for CutMix the rows and columns of the
+    rectangle.
+    """
 
 def freeze(objects: Iterable[Any]) -> int:
     """Writes objects into a new file without a name, and returns its descriptor, for ``Columns``."""

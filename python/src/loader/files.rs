@@ -157,6 +157,12 @@ impl Files {
         Some(format.downcast_ref::<Folder>()?.classes().to_vec())
     }
 
+    /// Returns the path or URL of the file that a sample is in, if it is in one.
+    pub(crate) fn path(&self, index: usize) -> Option<PathBuf> {
+        let format = self.records.format();
+        Some(format.files().path(format.file_of(index)?))
+    }
+
     /// Writes a sample.
     pub(crate) fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
         self.write_fields(0..self.fields.len(), index, row, cx)

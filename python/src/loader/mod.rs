@@ -4,6 +4,7 @@
 //! - `field`: the types and shapes of a sample's fields. `column`: arrays in memory, whose rows are
 //!   read in place. `files`: samples in files. `stream`: compressed tars. `watched`: opening files
 //!   while signals are checked. `source`: datasets made of all of these.
+//! - `image`: the text of transforms of pictures, and the numbers of MixUp and CutMix.
 //! - `pack`: documents of varying length, packed into rows of equal length.
 //! - `plan`: mixtures, batches by length, and samplers of the program.
 //! - `options`: the options of a loader, and the engine's builder with these options.
@@ -27,6 +28,8 @@ mod files;
 #[path = "no_files.rs"]
 mod files;
 mod helper;
+#[cfg(feature = "files")]
+pub(crate) mod image;
 mod options;
 mod output;
 mod pack;

@@ -82,6 +82,10 @@ impl Files {
         match *self {}
     }
 
+    pub(crate) fn path(&self, _: usize) -> Option<PathBuf> {
+        match *self {}
+    }
+
     pub(crate) fn format(&self) -> String {
         match *self {}
     }

@@ -1,6 +1,7 @@
 //! Datasets of arrays and files, and their combinations.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -108,6 +109,22 @@ impl Node {
             Self::Columns { .. } | Self::Files(_) | Self::Stream(_) | Self::Fields(..) | Self::Packed(_) => {
                 self.list().iter().map(|field| field.form).collect()
             }
+        }
+    }
+
+    /// Returns the path or URL of the file that a sample is in, which must exist. A sample of a
+    /// stack has the file of the first part that has one.
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        match self {
+            Self::Files(files) => files.path(index),
+            Self::Subset(subset) => subset.dataset().path(subset.locate(index)?),
+            Self::Concat(concat) => {
+                let (part, index) = concat.locate(index)?;
+                concat.datasets()[part].path(index)
+            }
+            Self::Stack(parts) => parts.iter().find_map(|part| part.path(index)),
+            Self::Fields(node, _) => node.path(index),
+            Self::Columns { .. } | Self::Stream(_) | Self::Packed(_) => None,
         }
     }
 
@@ -632,6 +649,16 @@ impl Source {
             Node::Stream(stream) => Some(stream.names()),
             _ => None,
         }
+    }
+
+    /// Returns the path or URL of the file that each of the first `count` samples is in, or `None`
+    /// for a stream, and if one of them is not in a file.
+    fn paths(&self, py: Python<'_>, count: usize) -> Option<Vec<OsString>> {
+        let node = &self.node;
+        if let Node::Stream(_) = **node {
+            return None;
+        }
+        py.detach(|| (0..node.len().min(count)).map(|index| Some(node.path(index)?.into_os_string())).collect())
     }
 
     /// The class names, for a folder of classes.

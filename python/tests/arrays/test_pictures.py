@@ -91,7 +91,7 @@ def test_random_pictures_are_the_same_for_any_workers(photos):
         ({"image": "center_crop(8)", "image_field": "label"}, ValueError, "the field label holds i64, not pictures"),
         ({"image": "center_crop(8)", "image_dtype": "float64"}, ValueError, "it must be one of float32"),
         ({"image": "hflip, normalize(imagenet)", "image_dtype": "uint8"}, ValueError, "floating-point"),
-        ({"image": 8}, TypeError, "a text of transforms"),
+        ({"image": 8}, TypeError, "the transforms are 8; pass a list of transforms of slotline.image, or to image= their text"),
         ({"channels_last": True}, TypeError, "pass image, too"),
     ],
 )

@@ -163,7 +163,7 @@ impl<D> Subset<D> {
     /// Returns the index that sample `index` has in the dataset, or `None` if `index` is out of
     /// range.
     #[inline]
-    fn locate(&self, index: usize) -> Option<usize> {
+    pub fn locate(&self, index: usize) -> Option<usize> {
         (index < self.range.len()).then(|| self.table.index(self.range.start + index))
     }
 
