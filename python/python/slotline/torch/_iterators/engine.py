@@ -139,7 +139,14 @@ class EngineIterator(BaseIterator):
         following = max(stream.ahead, default=stream.done - 1) + 1
         missing = [number for number in range(stream.done, following) if number not in stream.ahead]
         at = self._base_seed, self._pass_number, following, missing
-        self._batches = self._engine.begin(indices.tobytes(), None if ends is None else ends.astype(np.uint32).tobytes(), at)
+        try:
+            self._batches = self._engine.begin(indices.tobytes(), None if ends is None else ends.astype(np.uint32).tobytes(), at)
+        except LoaderTimeoutError as error:
+            # The threads are still at samples of the previous pass.
+            raise self._late() from error
+
+    def _late(self):
+        return RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
 
     def _places(self, indices):
         """Returns the places in slotline's dataset for indices of the loader's dataset."""
@@ -163,10 +170,12 @@ class EngineIterator(BaseIterator):
                 # Without an instruction between them, after which a signal handler could run.
                 stream.returned.extend(itertools.islice(self._batches, 1))
             except LoaderTimeoutError as error:
-                raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from error
+                raise self._late() from error
             except Exception:
-                if self._batches.latest is not None:
-                    stream.finish(self._batches.latest)
+                # An exception of a signal handler takes no batch's place: the latest one is done already.
+                number = self._batches.latest
+                if number is not None and number >= stream.done:
+                    stream.finish(number)
                 raise
             if not stream.returned:
                 raise StopIteration

@@ -1,7 +1,6 @@
 """All private names of torchvision that this package uses.
 
-The tests run with torchvision 0.29, and with 0.21, which belongs to the oldest supported torch.
-``transforms`` also copies methods of torchvision's transforms, and has lists of their names.
+The tests run with torchvision 0.29. ``transforms`` also copies methods of torchvision's transforms, and has lists of their names.
 """
 
 from torchvision.transforms import _functional_pil as functional_pil  # type: ignore[import-untyped]
