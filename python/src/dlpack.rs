@@ -555,9 +555,9 @@ impl Torch {
         owner: Owner,
     ) -> PyResult<Bound<'py, PyAny>> {
         let kept = (!matches!(owner, Owner::Nobody)).then(|| owner.clone());
-        let made = managed(data, dtype, dims, owner, 0)?;
         let tensor = match self.table {
             Some(table) => {
+                let made = managed(data, dtype, dims, owner, 0)?;
                 let mut object = std::ptr::null_mut();
                 // SAFETY: the table is a constant of torch, and `new` has checked that it has this
                 // function.
@@ -569,7 +569,8 @@ impl Torch {
                 // SAFETY: torch returns a new reference.
                 unsafe { Bound::from_owned_ptr_or_err(py, object.cast()) }
             }
-            None => self.from_dlpack.bind(py).call1((capsule::make(py, made)?,)),
+            // torch reads versioned capsules only since version 2.9.
+            None => self.from_dlpack.bind(py).call1((capsule::make(py, unversioned(data, dtype, dims, owner)?)?,)),
         }?;
         if let Some(owner) = kept {
             keep(&tensor, owner)?;

@@ -41,7 +41,8 @@ class Dataset:
     ``seed=0`` loads in its first pass, including random augmentations. ``dataset[i:j]`` is a
     dataset of samples ``i`` to ``j - 1``, and a ``for`` loop yields the samples in order. A stream
     supports only the ``for`` loop. A :class:`Loader` is much faster than reading sample by sample.
-    A dataset that has a length can also be passed to torch's ``DataLoader``.
+    A dataset that has a length can also be passed to torch's ``DataLoader``, which reads it sample by
+    sample, and to ``slotline.torch.DataLoader``, whose batches the same threads load.
 
     Datasets can be pickled: datasets of arrays with their contents, datasets of files with their
     paths only.

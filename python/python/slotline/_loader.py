@@ -55,8 +55,9 @@ class Loader:
     Each ``for`` loop over the loader is one pass. A batch is a dict of arrays if the dataset's
     fields have names, and a tuple of arrays otherwise; the first dimension of each array is the
     sample. The arrays refer to the memory that the threads wrote them into. They belong to the
-    caller, may be written to, and are never overwritten by the loader. Each array keeps the memory
-    of its whole batch alive; copy a small one to keep only that.
+    caller, may be written to, and are never overwritten by the loader. An array keeps the memory of
+    its whole batch alive, except that fields with less than a 32nd of the batch's bytes, such as
+    labels of pictures, have memory of their own.
 
     The order of a pass depends only on the dataset, ``seed`` and the number of the pass, its
     ``epoch`` (0 for the first loop). It equals the order of PyTorch's ``DataLoader`` with a

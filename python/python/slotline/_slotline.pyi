@@ -461,9 +461,16 @@ class Engine:
         """Builds a loader. With ``adopts_seed``, the seed of a loaded state replaces this
         loader's."""
 
-    def begin(self, indices: bytes | None = None, ends: bytes | None = None) -> Pass:
+    def begin(
+        self,
+        indices: bytes | None = None,
+        ends: bytes | None = None,
+        at: tuple[int, int, int, Sequence[int]] | None = None,
+    ) -> Pass:
         """Begins the next pass. ``indices`` are the samples that a sampler chose, as 64-bit integers,
-        and ``ends`` the ends of a batch sampler's batches among them, as 32-bit integers.
+        and ``ends`` the ends of a batch sampler's batches among them, as 32-bit integers. ``at`` makes
+        it the pass with a seed and a number, without the batches before another number except those in
+        a list.
         """
 
     def sample(self, index: int) -> Any:
@@ -506,6 +513,10 @@ class Engine:
 class Pass:
     """An iterator over the batches of one pass. Several threads may share it; each batch goes to
     one of them."""
+
+    @property
+    def latest(self) -> int | None:
+        """The number of the batch that came last, or in whose place an error was raised."""
 
     def __iter__(self) -> Pass: ...
     def __next__(self) -> Any: ...

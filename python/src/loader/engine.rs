@@ -30,8 +30,8 @@ use super::watched::watched;
 /// An engine, and the pass that its generator is ready for.
 pub(crate) struct Running {
     pub(crate) loader: slotline::Loader,
-    /// The pass for which the generator is at the right position.
-    due: Option<u32>,
+    /// The seed and the number of the pass for which the generator is at the right position.
+    due: Option<(u64, u32)>,
 }
 
 impl Running {
@@ -258,7 +258,7 @@ impl Engine {
         let (stats, stopper) = (loader.stats_reader(), loader.stopper());
         let is_slow = node.reads_files(false) || loader.batch_bytes() >= LARGE;
         let helper = HelperThread::new(is_slow, node.reads_files(true));
-        let running = Mutex::new(Running { loader, due: Some(0) });
+        let running = Mutex::new(Running { loader, due: Some((seed, 0)) });
         let (busy, process) = (AtomicBool::new(false), Process::this());
         let (kept, returned) = (Mutex::default(), Mutex::default());
         Ok(PassSlot { running, busy, handles, most, process, helper, kept, returned, stats, stopper })
@@ -266,12 +266,12 @@ impl Engine {
 
     /// Moves an engine to the start of a pass.
     fn go_to(&self, slot: &PassSlot, running: &mut Running, epoch: u32, seed: u64) -> Result<(), BuildError> {
-        if running.due != Some(epoch) {
+        if running.due != Some((seed, epoch)) {
             let words = if epoch == 0 { 0 } else { self.words()?.wrapping_mul(epoch.into()) };
             let mut generator = slot.handles.generator.lock();
             generator.manual_seed(seed);
             generator.discard(words);
-            running.due = Some(epoch);
+            running.due = Some((seed, epoch));
         }
         running.loader.set_next_epoch(epoch);
         slot.forget();
@@ -313,6 +313,10 @@ impl Engine {
             Some(_) => {}
             None => self.go_to(&slot, &mut running, from.epoch, from.seed)?,
         }
+        if from.done.next > 0 {
+            let state = from.done.state(&running.loader.state());
+            running.loader.load_state(&state).map_err(NotBegun::State)?;
+        }
         drop(running);
         Ok(slot)
     }
@@ -333,7 +337,7 @@ impl Engine {
             let outcome = py.detach(|| {
                 let mut running = slot.lock();
                 running.loader.begin_epoch_within(SLICE.min(left))?;
-                running.due = Some(from.epoch.wrapping_add(1));
+                running.due = Some((from.seed, from.epoch.wrapping_add(1)));
                 Ok(())
             });
             match outcome {
@@ -362,6 +366,24 @@ struct Start {
     resume: Option<State>,
     /// The most samples of a batch, if a sampler of the program chooses batches.
     most: Option<usize>,
+    done: Done,
+}
+
+/// The batches of a pass that are not loaded: all before number `next` that are not `missing`.
+#[derive(Default)]
+struct Done {
+    next: usize,
+    missing: Vec<usize>,
+}
+
+impl Done {
+    /// Returns the state after these batches, given that of the start of the pass.
+    fn state(&self, start: &State) -> State {
+        let mut fields = serde_json::to_value(start).expect("a state is plain data");
+        fields["batches"] = self.next.into();
+        let state: State = serde_json::from_value(fields).expect("the number of batches may be any");
+        self.missing.iter().fold(state, |state, &batch| state.without(batch))
+    }
 }
 
 /// The size in bytes from which on copying a batch may take long.
@@ -453,11 +475,23 @@ impl Engine {
     }
 
     /// Begins the next pass: of these samples, as the bytes of `u64`, if a sampler of the program has chosen them, in batches
-    /// with these ends, as those of `u32`.
-    #[pyo3(signature = (indices = None, ends = None))]
-    fn begin(&self, py: Python<'_>, indices: Option<&[u8]>, ends: Option<&[u8]>) -> PyResult<Pass> {
+    /// with these ends, as those of `u32`. With `at`, it is the pass with this seed and number, without the batches before the
+    /// third number, except for those in the list.
+    #[pyo3(signature = (indices = None, ends = None, at = None))]
+    fn begin(
+        &self,
+        py: Python<'_>,
+        indices: Option<&[u8]>,
+        ends: Option<&[u8]>,
+        at: Option<(u64, u32, usize, Vec<usize>)>,
+    ) -> PyResult<Pass> {
         let chosen = indices.map(|indices| Chosen::new(indices, ends.unwrap_or_default()));
         let mut control = self.control();
+        let mut done = Done::default();
+        if let Some((seed, epoch, next, missing)) = at {
+            (control.seed, control.next, control.resumed) = (seed, epoch, false);
+            done = Done { next, missing };
+        }
         // A batch that is longer than those before needs another engine. A pass that resumes has none.
         let own = control.slot.most;
         let most = own.map(|own| if control.resumed { own } else { own.max(chosen.as_ref().map_or(0, Chosen::most)) });
@@ -465,7 +499,7 @@ impl Engine {
         let resume = std::mem::take(&mut control.resumed);
         let resume = resume.then(|| slot.state()).flatten();
         let resumed = resume.is_some();
-        let from = Start { epoch: control.next, seed: control.seed, resume, most };
+        let from = Start { epoch: control.next, seed: control.seed, resume, most, done };
         control.next = control.next.wrapping_add(1);
         drop(control);
         match self.start(py, taken.then(|| slot.clone()), &from, chosen) {

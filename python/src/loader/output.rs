@@ -67,7 +67,13 @@ enum Shape {
 struct Field {
     elements: Elements,
     shape: Shape,
+    /// Whether its arrays have memory of their own, because the field is a small part of a batch.
+    is_small: bool,
 }
+
+/// How many times as large as a small field the batch is at least. If the program keeps small fields, such as the labels of all
+/// pictures, it does not keep the batches.
+const SMALL: usize = 32;
 
 /// How a loader's batches are represented in Python.
 pub(crate) struct Output {
@@ -112,6 +118,11 @@ impl Output {
             Some(names) => format!("field '{}'", names[place]),
             None => format!("field {place}"),
         };
+        let bytes = |field: &field::Field| match field.form {
+            Form::Fixed(bytes) => bytes,
+            Form::Items(_, room) | Form::Text(room) => room.items.saturating_mul(field.kind.size),
+        };
+        let total = list.iter().map(|field| bytes(field)).fold(0, usize::saturating_add);
         let field = |(place, field): (usize, &&field::Field)| {
             let (kind, arrays) = (&field.kind, matches!(found, Library::NumPy(_)));
             if if arrays { kind.numpy.is_none() } else { kind.dlpack.is_none() } {
@@ -132,7 +143,8 @@ impl Output {
                     Shape::Fixed { dims: dims.into_iter().map(|dim| dim as i64).collect(), whole }
                 }
             };
-            Ok(Field { elements: Elements::new(py, kind), shape })
+            let is_small = matches!(shape, Shape::Fixed { .. }) && bytes(field).saturating_mul(SMALL) <= total;
+            Ok(Field { elements: Elements::new(py, kind), shape, is_small })
         };
         let fields = list.iter().enumerate().map(field).collect::<PyResult<_>>()?;
         let integers = || {
@@ -180,11 +192,8 @@ impl Output {
 
     /// Makes an array of a copy of integers, since the engine relies on its own.
     fn copy<'py>(&self, py: Python<'py>, kind: &Elements, from: &[i64], dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
-        let bytes = size_of_val(from);
-        // SAFETY: `bytes` is the size of `from`.
-        let copy = Arc::new(unsafe { Copied::new(from.as_ptr().cast(), bytes)? });
-        let memory = NonNull::slice_from_raw_parts(copy.start(), bytes);
-        self.array(py, kind, memory, (dims, None), Owner::Own(copy))
+        let (memory, owner) = copied(NonNull::from(from).cast(), size_of_val(from))?;
+        self.array(py, kind, memory, (dims, None), owner)
     }
 
     fn field<'py>(
@@ -199,13 +208,14 @@ impl Output {
         let (_, memory) = columns.raw(place).expect("the field was declared");
         let owner = || Owner::Batch(batch.clone());
         if let Shape::Fixed { dims, whole } = &field.shape {
+            let (memory, owner) = if field.is_small { copied(memory.cast(), memory.len())? } else { (memory, owner()) };
             let rows = batch.len();
             if self.rows.is_none_or(|whole| whole == rows) {
-                return self.array(py, &field.elements, memory, (dims, Some(whole)), owner());
+                return self.array(py, &field.elements, memory, (dims, Some(whole)), owner);
             }
             let mut dims = dims.clone();
             dims[0] = rows as i64;
-            return self.array(py, &field.elements, memory, (&dims, None), owner());
+            return self.array(py, &field.elements, memory, (&dims, None), owner);
         }
         let offsets = columns.offsets(place).expect("the field is packed");
         if let Some(kind) = &self.offsets {
@@ -279,6 +289,13 @@ impl Output {
             }
         }
     }
+}
+
+/// Copies bytes of a batch, and returns the copy and its owner.
+fn copied(from: NonNull<u8>, bytes: usize) -> PyResult<(NonNull<[u8]>, Owner)> {
+    // SAFETY: all callers pass the start and the size of memory of a batch that only they use.
+    let copy = Arc::new(unsafe { Copied::new(from.as_ptr(), bytes)? });
+    Ok((NonNull::slice_from_raw_parts(copy.start(), bytes), Owner::Own(copy)))
 }
 
 /// Returns a string for each sample.

@@ -1,7 +1,7 @@
 //! An iterator over the batches of one pass.
 
 use std::ffi::CString;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,11 @@ pub(crate) struct Pass {
     returned: Mutex<Vec<Outcome>>,
     /// Whether `returned` may contain any, which is faster to check.
     has_returned: AtomicBool,
+    /// The number of the latest batch, or of the one in whose place an error was raised; `NO_BATCH` for others.
+    latest: AtomicUsize,
 }
+
+const NO_BATCH: usize = usize::MAX;
 
 /// A batch for Python, or the error in its place, with the number of the batch.
 type Outcome = (Result<Py<PyAny>, Box<PyErr>>, Option<usize>);
@@ -66,7 +70,8 @@ impl Pass {
         let may_be_slow = loads && slot.helper.is_needed;
         let (over, has_returned, returned) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::default());
         let bad_before = if on_error == OnError::Raise { 0 } else { slot.bad_samples().0 };
-        Self { slot, output, timeout, on_held, may_be_slow, on_error, bad_before, over, returned, has_returned }
+        let latest = AtomicUsize::new(NO_BATCH);
+        Self { slot, output, timeout, on_held, may_be_slow, on_error, bad_before, over, returned, has_returned, latest }
     }
 
     /// Returns the next batch if it is ready, without waiting.
@@ -243,6 +248,7 @@ impl Pass {
             self.put_back(outcome);
             return Err(raised);
         }
+        self.latest.store(outcome.1.unwrap_or(NO_BATCH), Ordering::Relaxed);
         outcome.0.map(|batch| Some(batch.into_bound(py))).map_err(|error| *error)
     }
 
@@ -256,6 +262,12 @@ impl Pass {
             return Ok(0);
         }
         self.slot.left().ok_or_else(|| failure::forked(py))?.ok_or_else(failure::no_len)
+    }
+
+    /// The number of the batch that came last, or in whose place an error was raised.
+    #[getter]
+    fn latest(&self) -> Option<usize> {
+        Some(self.latest.load(Ordering::Relaxed)).filter(|&number| number != NO_BATCH)
     }
 
     /// Ends the pass: the threads stop, and no more batches come. Dropping the iterator does the

@@ -1,12 +1,11 @@
 """All private names of torch that this package uses, so that a new version of torch can be checked
-in one place.
+in one place. Those of torchvision are in ``_lift/internals.py``.
 
-The tests run with torch 2.15; the oldest supported version is 2.6. Names that only some versions
-have are looked up with ``getattr`` or ``hasattr`` where they are used. Besides the names here, the
+The tests run with torch 2.15; the oldest supported version is 2.6. Besides the names here, the
 loader and its iterators subclass torch's ``DataLoader`` and ``_BaseDataLoaderIter`` and use their
-attributes (``_index_sampler``, ``_dataset_kind``, ``_num_yielded`` and others). The extension
-module uses ``Tensor.__dlpack_c_exchange_api__``, ``torch._C._storage_Use_Count`` and
-``UntypedStorage._cdata``.
+attributes (``_index_sampler``, ``_dataset_kind``, ``_num_yielded`` and others). The extension module
+uses ``Tensor.__dlpack_c_exchange_api__`` (since torch 2.10), ``torch._C._storage_Use_Count``
+and ``UntypedStorage._cdata``.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from torch.autograd import profiler
 from torch.multiprocessing import reductions
 from torch.utils.data import _utils
 from torch.utils.data._utils import collate, signal_handling, worker
+from torch.utils.data._utils.worker import WorkerInfo, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
@@ -30,7 +30,10 @@ from torch.utils.data.dataloader import (
 from torch.utils.data.graph_settings import apply_random_seed, apply_sharding
 
 __all__ = [
+    "RNG",
+    "WORKER_INFO",
     "ExceptionWrapper",
+    "WorkerInfo",
     "_BaseDataLoaderIter",
     "_DatasetKind",
     "_InfiniteConstantSampler",
@@ -38,22 +41,52 @@ __all__ = [
     "apply_random_seed",
     "apply_sharding",
     "collate",
+    "generate_state",
     "generator_state",
+    "get_worker_info",
+    "has_changed_functions",
+    "has_module_hooks",
     "is_profiling",
     "is_python_exiting",
     "new_dtypes",
     "pin_memory",
     "profiler",
     "reductions",
+    "remove_worker_pids",
     "set_generator_state",
     "set_thread_name",
-    "signal_handling",
+    "set_worker_pids",
+    "set_worker_signal_handlers",
     "stop_timeout",
-    "worker",
 ]
 
 set_thread_name = torch.multiprocessing._set_thread_name
 new_dtypes = torch.storage._new_dtypes
+set_worker_signal_handlers = signal_handling._set_worker_signal_handlers
+remove_worker_pids = signal_handling._remove_worker_pids
+# The module and the name of the variable that ``get_worker_info`` returns.
+WORKER_INFO = worker, "_worker_info"
+# Makes the seeds of a worker's generator of NumPy.
+generate_state = worker._generate_state
+# The type of ``WorkerInfo.rng``; ``None`` before torch 2.10.
+RNG = getattr(worker, "_RNG", None)
+
+
+def set_worker_pids(owner: int, pids: tuple[int, ...]) -> None:
+    """Makes torch watch worker processes: if one dies, its handler raises an error."""
+    signal_handling._set_worker_pids(owner, pids)
+    signal_handling._set_SIGCHLD_handler()
+
+
+def has_changed_functions() -> bool:
+    """Returns whether a mode may change what torch's functions do."""
+    return torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack() > 0
+
+
+def has_module_hooks() -> bool:
+    """Returns whether there are hooks that all modules call."""
+    modules = torch.nn.modules.module
+    return bool(modules._global_forward_hooks or modules._global_forward_pre_hooks)
 
 
 def is_profiling() -> bool:

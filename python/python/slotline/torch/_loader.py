@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, Sampler
 from slotline._checks import is_integer
 from slotline._slotline import Pool
 from slotline.torch._internals import _BaseDataLoaderIter, _DatasetKind
-from slotline.torch._iterators import threads
+from slotline.torch._iterators import engine, threads
 from slotline.torch._iterators.base import BaseIterator, warn
 from slotline.torch._iterators.inline import InlineIterator
 from slotline.torch._iterators.native import NativeIterator, is_native
@@ -170,6 +170,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self._pins = False
         # The memory pool for the batches of all passes.
         self._pool = Pool()
+        # The engine that loads a dataset of slotline, with its options, once a pass has begun.
+        self._engine: tuple[dict[str, Any], Any] | None = None
         # The progress of the latest pass; an iterator created by `state_dict`; the state to resume
         # from.
         self._pass: PassProgress | None = None
@@ -185,6 +187,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         return super().__iter__() if early is None else early
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
+        dataset = engine.dataset_of(self)
+        if dataset is not None and engine.refusal(self, dataset) is None:
+            return engine.EngineIterator(self)
         if is_native(self):
             return NativeIterator(self)
         if self.num_workers == 0:
@@ -266,6 +271,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
 
     def plan(self) -> str:
         """Returns lines of text that say which steps run natively, which run in Python, and why."""
+        dataset = engine.dataset_of(self)
+        if dataset is not None:
+            return engine.plan(self, dataset)
         if self._dataset_kind == _DatasetKind.Iterable:
             return "by Python, since the dataset is a stream"
         if not self.lift:
@@ -283,7 +291,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
 
     def __getstate__(self):
         # An unpickled or copied loader has no iterators.
-        return {**self.__dict__, "_iterator": None, "_pass": None, "_early": None}
+        return {**self.__dict__, "_iterator": None, "_pass": None, "_early": None, "_engine": None}
 
 
 def _cores(affinity):

@@ -25,7 +25,7 @@ from slotline.torch._internals import (
     set_generator_state,
 )
 from slotline.torch._state import entries
-from slotline.torch._state.indices import source_of
+from slotline.torch._state.indices import IndexStream, source_of
 from slotline.torch._state.progress import PassProgress
 
 
@@ -45,6 +45,8 @@ os.register_at_fork(after_in_child=_after_fork)
 class BaseIterator(_BaseDataLoaderIter):
     """The base of all iterators over a loader. It draws the same random numbers as torch's."""
 
+    # How the indices of a pass are drawn.
+    index_stream_kind: type[IndexStream] = IndexStream
     # The latest pass, and the number of passes before it.
     _pass: Any = None
     _pass_number = 0

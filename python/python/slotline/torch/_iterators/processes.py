@@ -23,7 +23,14 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 
 from slotline import _slotline
 from slotline._slotline import Closed, Collator, Port
-from slotline.torch._internals import ExceptionWrapper, _sharding_worker_init_fn, is_python_exiting, signal_handling, stop_timeout
+from slotline.torch._internals import (
+    ExceptionWrapper,
+    _sharding_worker_init_fn,
+    is_python_exiting,
+    remove_worker_pids,
+    set_worker_pids,
+    stop_timeout,
+)
 from slotline.torch._iterators.base import BaseIterator, warn
 from slotline.torch._lift.fetch import preload
 from slotline.torch._state import entries
@@ -145,8 +152,7 @@ class ProcessIterator(BaseIterator):
             self._workers.append(worker)
             self._channels.append((requests, replies))
             self._ports.append(Port(requests, replies, self._pool))
-        signal_handling._set_worker_pids(id(self), tuple(worker.pid for worker in self._workers))
-        signal_handling._set_SIGCHLD_handler()
+        set_worker_pids(id(self), tuple(worker.pid for worker in self._workers))
         self._worker_pids_set = True
 
     def _origin(self):
@@ -218,7 +224,7 @@ class ProcessIterator(BaseIterator):
         self._needs_recovery = True
         if self._worker_pids_set:
             # Another iterator may reuse this id.
-            signal_handling._remove_worker_pids(id(self))
+            remove_worker_pids(id(self))
             self._worker_pids_set = False
         self._pinned = None
 
@@ -485,7 +491,7 @@ class ProcessIterator(BaseIterator):
             self._join("was killed")
         finally:
             if self._worker_pids_set:
-                signal_handling._remove_worker_pids(id(self))
+                remove_worker_pids(id(self))
                 self._worker_pids_set = False
             stuck = [worker for worker in self._workers if worker.is_alive()]
             for worker in stuck:

@@ -16,10 +16,11 @@ import threading
 import weakref
 from collections import deque
 
+import numpy as np
 import torch
 
 from slotline._slotline import Closed, Collator
-from slotline.torch._internals import worker as torch_worker
+from slotline.torch._internals import RNG, WorkerInfo, generate_state, get_worker_info
 from slotline.torch._iterators.processes import ProcessIterator
 from slotline.torch._samples.collate import worker_of_thread
 from slotline.torch._state.generators import ThreadGenerators
@@ -203,16 +204,12 @@ def _info(worker_id, num_workers, seed, dataset):
     """Returns the ``WorkerInfo`` of a thread with generators of its own, since all threads share
     the default ones."""
     entries = dict(id=worker_id, num_workers=num_workers, seed=seed, dataset=dataset)
-    if hasattr(torch_worker, "_RNG"):
-        numpy = None
-        if torch_worker.HAS_NUMPY:
-            import numpy as np
-
-            numpy = np.random.default_rng(torch_worker._generate_state(seed - worker_id, worker_id))
+    if RNG is not None:
+        numpy = np.random.default_rng(generate_state(seed - worker_id, worker_id))
         torchs = torch.Generator().manual_seed(seed)
-        entries["rng"] = torch_worker._RNG(random.Random(seed), torchs, numpy)
+        entries["rng"] = RNG(random.Random(seed), torchs, numpy)
         entries["worker_method"] = "thread"
-    return torch_worker.WorkerInfo(**entries)
+    return WorkerInfo(**entries)
 
 
 def _tell_threads_apart():
@@ -221,7 +218,7 @@ def _tell_threads_apart():
     torch's function returns a global variable. Programs may have imported it under any name, so its
     code is replaced in place.
     """
-    function = torch_worker.get_worker_info
+    function = get_worker_info
     # Only once, since another thread may be calling it.
     if function.__code__ is not _get_worker_info.__code__:
         function.__globals__["_slotline_worker_of_thread"] = worker_of_thread

@@ -9,6 +9,7 @@ from PIL import Image
 from torchvision.transforms import functional as v1  # type: ignore[import-untyped]
 
 from slotline._slotline import NotLifted, Steps
+from slotline.torch._lift.internals import KERNELS, compute_resized_output_size, interpolation_modes_from_int
 
 
 class Drawing(Image.Image):
@@ -91,11 +92,11 @@ def _resize(img, size, interpolation=v1.InterpolationMode.BILINEAR, max_size=Non
     if antialias is False:
         raise NotLifted("torchvision warns that PIL images are always antialiased")
     if isinstance(interpolation, int):
-        interpolation = v1._interpolation_modes_from_int(interpolation)
+        interpolation = interpolation_modes_from_int(interpolation)
     if max_size is not None and not isinstance(size, int) and size is not None and len(size) != 1:
         raise NotLifted("an error of torchvision's")
     before = _size(img)
-    after = v1._compute_resized_output_size(
+    after = compute_resized_output_size(
         tuple(before), [size] if isinstance(size, int) else size, max_size, **_SIZE_MAY_BE_NONE
     )
     if before != list(after):
@@ -106,7 +107,7 @@ def _resize(img, size, interpolation=v1.InterpolationMode.BILINEAR, max_size=Non
 
 # An argument that transforms v2 pass, but that older versions of torchvision do not have.
 _SIZE_MAY_BE_NONE = (
-    {"allow_size_none": True} if "allow_size_none" in v1._compute_resized_output_size.__code__.co_varnames else {}
+    {"allow_size_none": True} if "allow_size_none" in compute_resized_output_size.__code__.co_varnames else {}
 )
 
 
@@ -254,8 +255,7 @@ def _by_name(kernel, function):
 def register():
     """Registers the functions for drawings with ``torchvision.transforms.v2``."""
     from torchvision.transforms.v2 import functional  # type: ignore[import-untyped]
-    from torchvision.transforms.v2.functional._utils import _KERNEL_REGISTRY  # type: ignore[import-untyped]
 
     for name, function in _FUNCTIONS.items():
         dispatcher = getattr(functional, name)
-        _KERNEL_REGISTRY[dispatcher].setdefault(Drawing, _by_name(dispatcher, function))
+        KERNELS[dispatcher].setdefault(Drawing, _by_name(dispatcher, function))

@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import torch
 
-from slotline.torch._internals import generator_state
+from slotline.torch._internals import generator_state, has_changed_functions
 
 # How many words are drawn at once, two of 32 bits in each number.
 _AHEAD = 1024
@@ -137,8 +137,7 @@ class Draws:
 
 def _is_plain():
     """Whether torch's functions draw numbers of the default type on the CPU, and nobody has changed what they do."""
-    modes = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()
-    return modes == 0 and torch.get_default_dtype() is torch.float32 and (torch.rand, torch.randint) == _OF_TORCH
+    return not has_changed_functions() and torch.get_default_dtype() is torch.float32 and (torch.rand, torch.randint) == _OF_TORCH
 
 
 def _are_as_expected():

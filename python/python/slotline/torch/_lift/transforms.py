@@ -18,12 +18,12 @@ import torch
 from PIL import Image
 from torchvision import transforms as v1  # type: ignore[import-untyped]
 from torchvision.transforms import v2  # type: ignore[import-untyped]
-from torchvision.transforms.v2 import _utils as v2_utils  # type: ignore[import-untyped]
 
 from slotline._slotline import ByteTable, Collator, NotLifted
-from slotline.torch._internals import generator_state, set_generator_state
+from slotline.torch._internals import generator_state, has_module_hooks, set_generator_state
 from slotline.torch._lift import drawing
 from slotline.torch._lift.drawing import Drawing
+from slotline.torch._lift.internals import functional_pil, get_fill
 
 _V1 = (
     "Resize CenterCrop Pad RandomCrop RandomResizedCrop RandomHorizontalFlip RandomVerticalFlip ColorJitter Grayscale RandomGrayscale "
@@ -77,7 +77,7 @@ def is_of_torch(function):
 
 def _has_patches():
     """Returns whether the program has replaced a function that transforms call."""
-    modules = (v1.functional, v1._functional_pil, v2.functional)
+    modules = (v1.functional, functional_pil, v2.functional)
     functions = (value for module in modules for name, value in vars(module).items() if callable(value) and name[0] != "_")
     return not all(is_of_torch(function) for function in functions if isinstance(function, types.FunctionType))
 
@@ -85,7 +85,7 @@ def _has_patches():
 # The methods of a transform that may be changed.
 _CHANGEABLE = "forward __call__ get_params make_params transform check_inputs _augmentation_space _call_kernel".split()
 # Where functions may be changed that transforms call.
-_FUNCTIONS = [vars(module) for module in (v1.functional, v1._functional_pil, v2.functional)]
+_FUNCTIONS = [vars(module) for module in (v1.functional, functional_pil, v2.functional)]
 
 
 def _functions():
@@ -101,8 +101,7 @@ def _is_own(transform):
         all(is_of_torch(method) for method in methods)
         and own.keys().isdisjoint(_CHANGEABLE)
         and not any(own.get(hooks) for hooks in ("_forward_hooks", "_forward_pre_hooks"))
-        and not torch.nn.modules.module._global_forward_hooks
-        and not torch.nn.modules.module._global_forward_pre_hooks
+        and not has_module_hooks()
     )
 
 
@@ -132,7 +131,7 @@ def _forward_at_random(self, draws, img):
 
 def _get_fill(fill, kind):
     """Returns the colour that is given for this class, or for PIL's if it is that of drawings."""
-    return v2_utils._get_fill(fill, Image.Image if kind is Drawing else kind)
+    return get_fill(fill, Image.Image if kind is Drawing else kind)
 
 
 def changed_copy(original, changed):

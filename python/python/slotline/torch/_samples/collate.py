@@ -10,7 +10,7 @@ from multiprocessing.reduction import ForkingPickler
 import numpy as np
 import torch
 
-from slotline.torch._internals import collate, worker
+from slotline.torch._internals import WORKER_INFO, collate
 
 # In a worker thread: its index and seed, as torch's `WorkerInfo`.
 worker_of_thread = threading.local()
@@ -52,7 +52,7 @@ def part(samples):
     if hasattr(worker_of_thread, "info"):
         owner, name = worker_of_thread, "info"
     else:
-        owner, name = worker, "_worker_info"
+        owner, name = WORKER_INFO
     info = getattr(owner, name)
     setattr(owner, name, None)
     try:

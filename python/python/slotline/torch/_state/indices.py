@@ -5,10 +5,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import operator
 import time
 
+import numpy as np
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from slotline._checks import wrong
 from slotline.torch._internals import _InfiniteConstantSampler, generator_state, set_generator_state
@@ -439,19 +448,28 @@ class _Slices:
 
     def _draw(self, length):
         sampler = self._sampler
-        count = len(sampler.data_source)
         if type(sampler) is SequentialSampler:
-            return range(count)
+            return range(len(sampler.data_source))
         if self._generator is None:
-            seed = int(torch.empty((), dtype=torch.int64).random_().item())
-            self._generator = torch.Generator().manual_seed(seed)
+            self._generator = _new_generator()
         if self._before is None:
             self._before = generator_state(self._generator)
         else:
             set_generator_state(self._generator, self._before)
-        if sampler.replacement:
-            return torch.randint(high=count, size=(length,), dtype=torch.int64, generator=self._generator).tolist()
-        return torch.randperm(count, generator=self._generator).tolist()[:length]
+        return _draw_list(sampler, length, self._generator).tolist()
+
+
+def _new_generator():
+    """Returns the generator of a pass of a ``RandomSampler`` that has none, seeded as torch seeds it."""
+    return torch.Generator().manual_seed(int(torch.empty((), dtype=torch.int64).random_().item()))
+
+
+def _draw_list(sampler, length, generator):
+    """Draws a list of indices as torch's ``RandomSampler`` does, as a tensor."""
+    count = len(sampler.data_source)
+    if sampler.replacement:
+        return torch.randint(high=count, size=(length,), dtype=torch.int64, generator=generator)
+    return torch.randperm(count, generator=generator)[:length]
 
 
 def _lengths(sampler):
@@ -460,3 +478,107 @@ def _lengths(sampler):
         return [len(sampler.data_source)]
     whole = 32 if sampler.replacement else len(sampler.data_source)
     return [whole] * (sampler.num_samples // whole) + [sampler.num_samples % whole]
+
+
+# Samplers of torch that draw all indices of a pass when the first one is requested, and lists of indices.
+_AT_ONCE = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
+_LISTS = (list, tuple, range, np.ndarray, torch.Tensor)
+
+
+def drawn_later(sampler) -> str | None:
+    """Returns why the indices of a pass cannot all be read from a loader's sampler when the pass begins, or ``None`` if they
+    can."""
+    inner = sampler.sampler if type(sampler) is BatchSampler else sampler
+    if type(inner) not in (*_AT_ONCE, *_LISTS):
+        return f"its sampler is a {type(inner).__name__}, which may choose indices during the pass"
+    if type(inner) is RandomSampler and inner.generator is not None and sum(length > 0 for length in _lengths(inner)) > 1:
+        return "its RandomSampler draws from its generator several times in a pass"
+    return None
+
+
+class WholeStream(IndexStream):
+    """An :class:`IndexStream` that reads a pass from its sampler as a whole: see :func:`drawn_later`."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        # What `draw` returns, whether the sampler has batches, and their number.
+        self._whole = None
+        self._has_batches = False
+        self._count = 0
+        # The batch with which torch draws an empty list of indices from the sampler's generator, until that is done.
+        self._last = None
+        # The batches that `put_back` got, with the latest first.
+        self.returned = []
+
+    def draw(self, has_batches):
+        """Reads the whole pass. Returns its indices, those of batches that are done too, and the ends of all batches among them,
+        or ``None`` if they have the sampler's batch size. ``has_batches`` says whether the sampler is a list of batches."""
+        self._has_batches = has_batches
+        generators = [torch.default_generator, *([] if self._generator is None else [self._generator])]
+        before = [generator_state(generator) for generator in generators]
+        try:
+            self._start()
+        except BaseException:
+            # An interrupt may come at any point: the next call draws the same.
+            for generator, state in zip(generators, before, strict=True):
+                set_generator_state(generator, state)
+            raise
+        whole, self._whole = self._whole, None
+        return whole
+
+    def draw_up_to(self, number):
+        """Records that torch would have drawn all batches up to this one, and draws from the sampler's generator what torch
+        would have drawn."""
+        self._drawn = max(self._drawn, min(number + 1, self._count))
+        if self._last is not None and number >= self._last:
+            self._last = None
+            _draw_list(self._inner, 0, self._generator)
+
+    def put_back(self):
+        batch, self.taken = self.taken, None
+        if batch is None:
+            return
+        number = batch[1]
+        if number < self.done:
+            self.ahead.update(range(number + 1, self.done))
+            self.done = number
+        self.ahead.discard(number)
+        self.returned.append(batch[0])
+
+    def _begin(self, iterator):
+        sampler, inner = self._sampler, self._inner
+        size = sampler.batch_size if type(sampler) is BatchSampler else 1
+        ends = None
+        if self._has_batches:
+            batches = [_read(batch) for batch in iterator]
+            indices = np.concatenate(batches) if batches else np.zeros(0, np.int64)
+            ends = np.cumsum([len(batch) for batch in batches], dtype=np.int64)
+        elif type(inner) is SequentialSampler:
+            indices = np.arange(len(inner.data_source), dtype=np.int64)
+        elif type(inner) is RandomSampler:
+            lengths = _lengths(inner)
+            generator = _new_generator() if self._generator is None else self._generator
+            indices = torch.cat([_draw_list(inner, length, generator) for length in lengths if length > 0]).numpy()
+            if self._generator is not None and lengths[-1] == 0:
+                self._last = len(indices) // size
+        else:
+            indices = _read(inner)
+        if ends is not None:
+            self._count = len(ends)
+        else:
+            self._count = len(indices) // size if getattr(sampler, "drop_last", False) else -(-len(indices) // size)
+        self._whole = indices, ends
+        return (), None
+
+    def _skip(self, batches, inner, resumed):
+        if self.done > self._count:
+            raise wrong(entries.SAMPLER_ITER_YIELDED, self.done, f"the sampler has only {self._count} batches")
+        self.draw_up_to(max(resumed[entries.SAMPLER_DRAWN], 1) - 1)
+        return batches
+
+
+def _read(indices):
+    """Returns indices as an array."""
+    if isinstance(indices, np.ndarray) and indices.dtype == np.int64 and indices.ndim == 1:
+        return indices
+    return np.fromiter(map(operator.index, indices), np.int64)

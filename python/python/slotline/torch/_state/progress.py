@@ -34,6 +34,7 @@ def before_first(loader):
         return None
     with entries.undisturbed(loader.generator):
         iterator = SimpleNamespace(
+            index_stream_kind=IndexStream,
             _index_sampler=loader._index_sampler,
             _num_workers=loader.num_workers,
             _is_iterable=is_iterable,
@@ -54,7 +55,7 @@ class PassProgress:
     def __init__(self, iterator, loader, shared_seed, resumed, before):
         """``resumed`` is the state to resume from. ``before`` is the previous pass of the same
         workers. Each may be ``None``."""
-        self.index_stream = IndexStream(iterator._index_sampler, loader.generator, resumed, iterator._num_workers > 0)
+        self.index_stream = iterator.index_stream_kind(iterator._index_sampler, loader.generator, resumed, iterator._num_workers > 0)
         self.stats = Stats(iterator._num_workers)
         self.yielded = 0
         self.is_finished = False

@@ -15,8 +15,16 @@ from torch.utils.data import IterDataPipe
 
 from slotline import _rng
 from slotline._slotline import Closed, NotLifted, Port
-from slotline.torch._internals import ExceptionWrapper, _DatasetKind, apply_random_seed, set_thread_name, signal_handling
-from slotline.torch._internals import worker as torch_worker
+from slotline.torch._internals import (
+    WORKER_INFO,
+    ExceptionWrapper,
+    WorkerInfo,
+    _DatasetKind,
+    apply_random_seed,
+    generate_state,
+    set_thread_name,
+    set_worker_signal_handlers,
+)
 from slotline.torch._lift.fetch import DeferredFetcher
 from slotline.torch._samples.collate import collate_as_torch, is_default_collate
 from slotline.torch._samples.fetch import NOTHING, SLOW, Watched, make_fetcher, takes_one_by_one, timed
@@ -49,18 +57,17 @@ def work(spec, dataset_holder, requests, replies, worker_id, origin, shared_seed
     pin(spec, worker_id)
     parent = os.getppid()
     try:
-        signal_handling._set_worker_signal_handlers()
+        set_worker_signal_handlers()
         set_thread_name("sl_data_worker")
         torch.set_num_threads(1)
         seed = spec.base_seed + worker_id
         random.seed(seed)
         torch.manual_seed(seed)
-        np.random.seed(torch_worker._generate_state(spec.base_seed, worker_id))
+        np.random.seed(generate_state(spec.base_seed, worker_id))
 
         def inform(dataset):
-            torch_worker._worker_info = torch_worker.WorkerInfo(
-                id=worker_id, num_workers=spec.num_workers, seed=seed, dataset=dataset
-            )
+            info = WorkerInfo(id=worker_id, num_workers=spec.num_workers, seed=seed, dataset=dataset)
+            setattr(*WORKER_INFO, info)
             return ProcessGenerators()
 
         port = Port(replies, requests)
@@ -74,7 +81,7 @@ def work(spec, dataset_holder, requests, replies, worker_id, origin, shared_seed
         # Ctrl-C has interrupted the loader's process too.
         pass
     finally:
-        torch_worker._worker_info = None
+        setattr(*WORKER_INFO, None)
 
 
 def pin(spec, worker_id):
