@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import inspect
 import random
+import threading
 import types
 import warnings
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from slotline._slotline import ByteTable, Collator, NotLifted
 from slotline.torch._internals import generator_state, set_generator_state
 from slotline.torch._lift import drawing
 from slotline.torch._lift.drawing import Drawing
+from slotline.torch._lift.fetch import is_of_program
 
 _V1 = (
     "Resize CenterCrop Pad RandomCrop RandomResizedCrop RandomHorizontalFlip RandomVerticalFlip ColorJitter Grayscale RandomGrayscale "
@@ -93,7 +94,7 @@ def _functions():
 def _is_own(transform):
     """Returns whether a transform is an unmodified one of torchvision."""
     kind = type(transform)
-    own = vars(transform)
+    own = getattr(transform, "__dict__", {})
     methods = [getattr(kind, name) for name in _CHANGEABLE if hasattr(kind, name)]
     return (
         all(is_of_torch(method) for method in methods)
@@ -329,7 +330,9 @@ class Lifter:
             return
         before = States(self.uses_random)
         whole = len(self.known)
-        is_same = self._is_same(img, whole, before)
+        # Another thread may draw numbers in between.
+        tries = 10 if threading.active_count() > 1 else 1
+        is_same = any(self._is_same(img, whole, before) for _ in range(tries))
         differing = whole if is_same else next((n for n in range(1, whole) if not self._is_same(img, n, before)), whole)
         before.restore()
         if is_same:
@@ -349,9 +352,12 @@ class Lifter:
         torchvision."""
         before.restore()
         expected = None
-        with contextlib.suppress(Exception):
-            # If the native execution fails too, torchvision is called again and raises the error.
+        try:
             expected = _through(self.known[:count], img.again())
+        except Exception as error:
+            if is_of_program(error):
+                raise
+            # If the native execution fails too, torchvision is called again and raises the error.
         after = States(self.uses_random)
         before.restore()
         start = img.begun_again()
@@ -361,7 +367,9 @@ class Lifter:
             else:
                 first = Lifter(v1.Compose(self.known[:count]))
                 found = first.value(first.draw(start))
-        except Exception:
+        except Exception as error:
+            if is_of_program(error):
+                raise
             # torchvision processes such a picture, so there is no difference.
             return True
         return _same(expected, found) and States(self.uses_random) == after
@@ -374,8 +382,10 @@ class Lifter:
         if self.is_on:
             try:
                 value = self.value(self.draw(img))
-            except Exception:
+            except BaseException as error:
                 states.restore()
+                if is_of_program(error):
+                    raise
         if value is None:
             return self.transform(img.again())
         return _through(self.rest, value)
