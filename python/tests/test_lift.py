@@ -529,6 +529,15 @@ def test_numbers_that_another_thread_draws_are_no_difference(monkeypatch):
     assert len(calls) == 3 and lifted._lifter.is_on
 
 
+def test_threads_do_not_disturb_each_others_comparisons(folder, monkeypatch):
+    monkeypatch.setattr(lifting.Lifter, "to_compare", 2)
+    dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES["training"](v1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        for _ in range(5):
+            assert len(list(DataLoader(dataset, 2, num_workers=3, worker_method="thread"))) == 8
+
+
 @pytest.mark.parametrize("damage", [b"", b"\xff\xd8\xff", None], ids=["empty", "start", "cut"])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_damaged_file_is_the_same_error(damage, workers, tmp_path):

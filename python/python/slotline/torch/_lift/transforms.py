@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 import random
 import threading
 import types
@@ -50,6 +51,19 @@ _DTYPES = {
     torch.int32: (0, 32),
     torch.int64: (0, 64),
 }
+
+
+# Held while a lifter draws numbers, so that threads do not disturb each other's comparisons.
+_drawing = threading.RLock()
+
+
+def _after_fork():
+    # Another thread of the parent may have held it.
+    global _drawing
+    _drawing = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class States:
@@ -295,7 +309,8 @@ class Lifter:
         """Records the operations of the supported transforms in a drawing."""
         if img.mode not in ("RGB", "L"):
             raise NotLifted("its pixels are not bytes of grey or of colours")
-        img = _in_turn(self._calls, img)
+        with _drawing:
+            img = _in_turn(self._calls, img)
         if type(img) is not Drawing:
             raise NotLifted("a transform has made something else")
         return img
@@ -326,11 +341,14 @@ class Lifter:
 
         It leaves the generators unchanged. A difference disables native execution, with a warning.
         """
-        if not self.to_compare:
-            return
+        if self.to_compare:
+            with _drawing:
+                self._compare(img)
+
+    def _compare(self, img):
         before = States(self.uses_random)
         whole = len(self.known)
-        # Another thread may draw numbers in between.
+        # Other code may draw numbers in another thread.
         tries = 10 if threading.active_count() > 1 else 1
         is_same = any(self._is_same(img, whole, before) for _ in range(tries))
         differing = whole if is_same else next((n for n in range(1, whole) if not self._is_same(img, n, before)), whole)
@@ -344,7 +362,7 @@ class Lifter:
             f"{name} gives other pixels or draws other random numbers natively than with this version of torchvision and Pillow, so "
             "slotline has torchvision do all transforms of this dataset; lift=False avoids this warning",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
 
     def _is_same(self, img, count, before):
