@@ -5,6 +5,8 @@ import functools
 import io
 import pickle
 import random
+import signal
+import threading
 import warnings
 
 import numpy as np
@@ -14,6 +16,7 @@ import torch.utils.data as tud
 from conftest import same
 from datasets import Samples, resume, taken
 from PIL import Image
+from torch.utils.data._utils import collate
 from torchvision import datasets, transforms as v1
 from torchvision.transforms import InterpolationMode, v2
 
@@ -317,6 +320,27 @@ def test_numbers_that_were_drawn_ahead_are_those_of_torch(natively, monkeypatch)
     same(*outcomes)
 
 
+def test_numbers_are_drawn_ahead_after_an_interrupt():
+    class Interrupted:
+        def set_state(self, state):
+            raise KeyboardInterrupt
+
+    first, second = (torch.Generator().manual_seed(number).get_state() for number in (1, 2))
+    draws = Draws()
+    generator = draws._generator
+    assert draws.begin(first)
+    number = float(draws.rand(1))
+    draws.cancel()
+    draws._state = first
+    draws._generator = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        draws.begin(second)
+    draws._generator = generator
+    assert draws.begin(first)
+    assert float(draws.rand(1)) == number
+    draws.cancel()
+
+
 def test_a_number_is_compared_as_by_torch():
     draws = Draws()
     for start in range(20):
@@ -491,6 +515,40 @@ def test_another_pillow_turns_it_off(workers, folder, monkeypatch):
             as_torch(dataset, 4)
 
 
+def test_numbers_that_another_thread_draws_are_no_difference(monkeypatch):
+    monkeypatch.setattr(lifting.Lifter, "to_compare", 2)
+    draw, calls = lifting.Lifter.draw, []
+
+    def disturbed(self, image):
+        if len(calls) < 3:
+            calls.append(torch.rand(1))
+        return draw(self, image)
+
+    monkeypatch.setattr(lifting.Lifter, "draw", disturbed)
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait)
+    other.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            lifted = lift(flips().transform)
+            image = photo(32, 32, 1)
+            assert any(torch.equal(lifted(image), v1.ToTensor()(turned)) for turned in (image, image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)))
+    finally:
+        ended.set()
+        other.join()
+    assert len(calls) == 3 and lifted._lifter.is_on
+
+
+def test_threads_do_not_disturb_each_others_comparisons(folder, monkeypatch):
+    monkeypatch.setattr(lifting.Lifter, "to_compare", 2)
+    dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES["training"](v1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        for _ in range(5):
+            assert len(list(DataLoader(dataset, 2, num_workers=3, worker_method="thread"))) == 8
+
+
 @pytest.mark.parametrize("damage", [b"", b"\xff\xd8\xff", None], ids=["empty", "start", "cut"])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_damaged_file_is_the_same_error(damage, workers, tmp_path):
@@ -610,6 +668,96 @@ def test_lift_in_a_dataset_of_ones_own():
     seed()
     lifted = lift(transform)
     same(list(DataLoader(Samples(6, lambda k: sample(lifted, k)), 3, num_workers=1)), theirs)
+
+
+def test_a_lifted_transform_takes_what_the_transform_takes():
+    image, array = photo(50, 60, 1), np.zeros((4, 5, 3), np.uint8)
+    # Functions of C have no attributes.
+    assert lift(np.asarray)(image).shape == (50, 60, 3) and lift(np.asarray).plan().startswith("natively nothing")
+    smaller = v1.Compose([v1.Resize((20, 21)), np.array])
+    same(lift(smaller)(image).tolist(), smaller(image).tolist())
+    assert lift(smaller).plan().startswith("natively Resize; by Python array")
+    assert lift(lambda *, image, mask: image is array and mask)(image=array, mask=3) == 3
+    same(lift(smaller)(img=image).tolist(), smaller(image).tolist())
+
+
+def test_an_image_that_cannot_be_read_leaves_the_same_numbers():
+    buffer = io.BytesIO()
+    photo(90, 80, 1).save(buffer, "JPEG", quality=95)
+    cut = buffer.getvalue()[:-2000]
+    transform = v1.Compose(PIPELINES["training"](v1))
+    outcomes = []
+    for function in (lift(transform), transform):
+        seed()
+        outcomes.append((outcome_of(function, Image.open(io.BytesIO(cut))), states()))
+    same(*outcomes)
+    assert outcomes[0][0][0] is OSError
+
+
+class Late(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [Late, KeyboardInterrupt])
+@pytest.mark.parametrize("place", ["draw", "picture", "value"])
+def test_an_exception_of_a_signal_reaches_the_program(error, place, monkeypatch):
+    def late(*_):
+        raise error
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(lifting.Lifter, place, original)
+        signal.raise_signal(signal.SIGUSR1)
+
+    dataset, original = flips(), getattr(lifting.Lifter, place)
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        seed()
+        whole = list(DataLoader(dataset, 5))
+        seed()
+        batches = iter(DataLoader(dataset, 5))
+        got = [next(batches)]
+        drawn = states()
+        monkeypatch.setattr(lifting.Lifter, place, interrupted)
+        if place == "value":
+            with pytest.raises(error):
+                lift(dataset.transform)(photo(32, 32, 1))
+        else:
+            with pytest.raises(error):
+                next(batches)
+        assert states() == drawn
+        if error is KeyboardInterrupt:
+            # An interrupted batch is made again, with the same numbers.
+            same(got + list(batches), whole)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_functions_that_are_registered_in_a_pass_count(monkeypatch):
+    def register(_):
+        monkeypatch.setitem(collate.default_collate_fn_map, int, lambda batch, **_: f"{len(batch)} numbers")
+
+    seen = []
+    for kind in (DataLoader, tud.DataLoader):
+        seen.append(changed_in_a_pass(kind, flips, register))
+        monkeypatch.undo()
+    same(*seen)
+    assert seen[0][0][2][1] == "5 numbers"
+
+
+@pytest.mark.parametrize("t", [v1, v2], ids=["v1", "v2"])
+@pytest.mark.parametrize("name", ["RandomCrop", "RandomResizedCrop", "CenterCrop"])
+def test_sizes_that_are_tensors_turn_it_off_without_a_warning(name, t, monkeypatch):
+    monkeypatch.setattr(lifting.Lifter, "to_compare", 2)
+    transform = t.Compose([getattr(t, name)(torch.tensor([20, 21])), t.PILToTensor()])
+    lifted = lift(transform)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in range(4):
+            seed(number)
+            theirs, after = outcome_of(transform, photo(50, 60, number)), states()
+            seed(number)
+            same(outcome_of(lifted, photo(50, 60, number)), theirs)
+            assert states() == after
 
 
 @pytest.mark.parametrize("t", [v1, v2], ids=["v1", "v2"])

@@ -19,10 +19,11 @@ def fetcher(iterator):
     collate_fn = iterator._collate_fn
     if iterator._auto_collation:
         if is_default_collate(collate_fn):
-            collator = Collator(iterator._pool)
+            collator, given = Collator(iterator._pool), collate_fn
 
             def collate_fn(samples):
-                return collator(samples) if type(samples) is list else collate_as_torch(samples)
+                # The program may register a function between two batches.
+                return collator(samples) if type(samples) is list and is_default_collate(given) else collate_as_torch(samples)
 
         collate_fn = timed(collate_fn, iterator.count_collating)
 

@@ -84,6 +84,8 @@ def _get_dimensions(img):
 
 
 def _crop(img, top, left, height, width):
+    if not all(hasattr(number, "__round__") for number in (top, left, height, width)):
+        raise NotLifted("PIL rounds these numbers, and cannot round tensors")
     img.steps.crop(top, left, height, width)
     return img.changed()
 

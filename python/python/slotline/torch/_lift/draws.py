@@ -87,7 +87,8 @@ class Draws:
         if not self._is_on:
             return False
         if self._state is None or not torch.equal(self._state, state):
-            self._left = []
+            # An interrupt may come at any time.
+            self._state, self._left = None, []
             self._generator.set_state(state)
         self._state = state
         self._drawn = len(self._left)

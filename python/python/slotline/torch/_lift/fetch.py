@@ -4,6 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import traceback
+
+# What runs while a batch is made of which no code of the program is a part.
+_LIBRARIES = sys.stdlib_module_names | {"slotline", "torch", "torchvision", "PIL", "numpy"}
+
+
+def is_of_program(error):
+    """Returns whether an exception comes from the program, which means from a handler of a signal, or is an interrupt.
+
+    Such an exception must reach the loop. Any other is raised again by torchvision's own code.
+    """
+    if not isinstance(error, Exception):
+        return True
+    names = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return not all((name or "").partition(".")[0] in _LIBRARIES for name in (type(error).__module__, *names))
 
 
 class _Nothing:
@@ -59,7 +74,11 @@ class DeferredFetcher:
         self._before = states, index
         try:
             return self._collate_fn(self._found.read(index, states))
-        except Exception:
+        except BaseException as error:
+            if is_of_program(error):
+                # If the loop asks again, it gets the same numbers.
+                states.restore()
+                raise
             return self.fetch_plainly()
 
     def fetch_plainly(self):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from slotline.torch._lift.fetch import is_of_program
+
 
 class LiftedTransform:
     """The result of :func:`lift`."""
@@ -20,13 +22,20 @@ class LiftedTransform:
         self._drawing = Drawing
         self._lifter = Lifter(inner)
 
-    def __call__(self, *images: Any) -> Any:
+    def __call__(self, *images: Any, **named: Any) -> Any:
         if self._lifter.transform is not self.transform or not self._lifter.is_current():
             self._lifter = type(self._lifter)(self.transform)
         lifter = self._lifter
-        if len(images) != 1 or not lifter.known or not self._drawing.can_be(images[0]):
-            return self.transform(*images)
-        return lifter.now(self._drawing.of(images[0]))
+        if len(images) != 1 or named or not lifter.known or not self._drawing.can_be(images[0]):
+            return self.transform(*images, **named)
+        try:
+            drawing = self._drawing.of(images[0])
+        except Exception as error:
+            if is_of_program(error):
+                raise
+            # The file of an image that was not read yet is damaged. The transform may draw numbers before it finds out.
+            return self.transform(images[0])
+        return lifter.now(drawing)
 
     def plan(self) -> str:
         """Returns which transforms run natively, which do not, and why."""

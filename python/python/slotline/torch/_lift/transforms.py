@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import inspect
@@ -23,6 +22,7 @@ from slotline._slotline import ByteTable, Collator, NotLifted
 from slotline.torch._internals import generator_state, has_module_hooks, set_generator_state
 from slotline.torch._lift import drawing
 from slotline.torch._lift.drawing import Drawing
+from slotline.torch._lift.fetch import is_of_program
 from slotline.torch._lift.internals import functional_pil, get_fill
 
 _V1 = (
@@ -51,6 +51,19 @@ _DTYPES = {
     torch.int32: (0, 32),
     torch.int64: (0, 64),
 }
+
+
+# Held while a lifter draws numbers, so that threads do not disturb each other's comparisons.
+_drawing = threading.RLock()
+
+
+def _after_fork():
+    # Another thread of the parent may have held it.
+    global _drawing
+    _drawing = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class States:
@@ -95,7 +108,7 @@ def _functions():
 def _is_own(transform):
     """Returns whether a transform is an unmodified one of torchvision."""
     kind = type(transform)
-    own = vars(transform)
+    own = getattr(transform, "__dict__", {})
     methods = [getattr(kind, name) for name in _CHANGEABLE if hasattr(kind, name)]
     return (
         all(is_of_torch(method) for method in methods)
@@ -165,45 +178,6 @@ def _with_drawings(part, draws):
     elif is_newer and kind.forward is v2.RandomHorizontalFlip.forward:
         changed["forward"] = functools.partialmethod(_forward_at_random, draws or torch)
     return changed_copy(part, changed)
-
-
-class _Turns:
-    """Lets several threads draw random numbers for pictures at the same time, or one compare pictures."""
-
-    def __init__(self):
-        self._entry = threading.Lock()
-        self._changed = threading.Condition()
-        self._drawing = 0
-
-    @contextlib.contextmanager
-    def drawing(self):
-        with self._entry, self._changed:
-            self._drawing += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._drawing -= 1
-                self._changed.notify()
-
-    @contextlib.contextmanager
-    def comparing(self):
-        with self._entry:
-            with self._changed:
-                self._changed.wait_for(lambda: self._drawing == 0)
-            yield
-
-
-_turns = _Turns()
-
-
-def _after_fork():
-    # Other threads of the parent may have been drawing.
-    global _turns
-    _turns = _Turns()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Unknown(Exception):
@@ -334,7 +308,8 @@ class Lifter:
         """Records the operations of the supported transforms in a drawing."""
         if img.mode not in ("RGB", "L"):
             raise NotLifted("its pixels are not bytes of grey or of colours")
-        img = _in_turn(self._calls, img)
+        with _drawing:
+            img = _in_turn(self._calls, img)
         if type(img) is not Drawing:
             raise NotLifted("a transform has made something else")
         return img
@@ -365,17 +340,16 @@ class Lifter:
 
         It leaves the generators unchanged. A difference disables native execution, with a warning.
         """
-        if self.to_compare and self.is_on:
-            with _turns.comparing():
-                # Another thread may have done it meanwhile.
-                if self.to_compare and self.is_on:
-                    self._compare(img)
+        if self.to_compare:
+            with _drawing:
+                self._compare(img)
 
     def _compare(self, img):
         before = States(self.uses_random)
         whole = len(self.known)
-        # Code of the program in another thread may draw meanwhile, so a difference counts only if it remains.
-        is_same = any(self._is_same(img, whole, before) for _ in range(3))
+        # Other code may draw numbers in another thread.
+        tries = 10 if threading.active_count() > 1 else 1
+        is_same = any(self._is_same(img, whole, before) for _ in range(tries))
         differing = whole if is_same else next((n for n in range(1, whole) if not self._is_same(img, n, before)), whole)
         before.restore()
         if is_same:
@@ -387,7 +361,7 @@ class Lifter:
             f"{name} gives other pixels or draws other random numbers natively than with this version of torchvision and Pillow, so "
             "slotline has torchvision do all transforms of this dataset; lift=False avoids this warning",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
 
     def _is_same(self, img, count, before):
@@ -395,9 +369,12 @@ class Lifter:
         torchvision."""
         before.restore()
         expected = None
-        with contextlib.suppress(Exception):
-            # If the native execution fails too, torchvision is called again and raises the error.
+        try:
             expected = _through(self.known[:count], img.again())
+        except Exception as error:
+            if is_of_program(error):
+                raise
+            # If the native execution fails too, torchvision is called again and raises the error.
         after = States(self.uses_random)
         before.restore()
         start = img.begun_again()
@@ -407,7 +384,9 @@ class Lifter:
             else:
                 first = Lifter(v1.Compose(self.known[:count]))
                 found = first.value(first.draw(start))
-        except Exception:
+        except Exception as error:
+            if is_of_program(error):
+                raise
             # torchvision processes such a picture, so there is no difference.
             return True
         return _same(expected, found) and States(self.uses_random) == after
@@ -419,11 +398,11 @@ class Lifter:
         value = None
         if self.is_on:
             try:
-                with _turns.drawing():
-                    drawn = self.draw(img)
-                value = self.value(drawn)
-            except Exception:
+                value = self.value(self.draw(img))
+            except BaseException as error:
                 states.restore()
+                if is_of_program(error):
+                    raise
         if value is None:
             return self.transform(img.again())
         return _through(self.rest, value)
@@ -441,8 +420,7 @@ class Lifter:
         self.compare(img)
         if not self.is_on:
             raise NotLifted("it differs from torchvision")
-        with _turns.drawing():
-            return self.picture(self.draw(img))
+        return self.picture(self.draw(img))
 
     def describe(self):
         """Returns one line about what runs natively and what does not."""
