@@ -154,7 +154,7 @@ impl Results {
             let expected = match &self.names {
                 Some(names) => format!(
                     "a dict with {}",
-                    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+                    names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
                 ),
                 None => format!("a tuple of {}", self.fields.len()),
             };
