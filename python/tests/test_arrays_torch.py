@@ -1,11 +1,13 @@
 """`slotline.Loader` with torch: tensors as arrays and as batches, and torch's orders."""
 
 import gc
+import json
 import weakref
 
 import numpy as np
 import pytest
 import torch
+from conftest import same
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
 
 import slotline
@@ -175,3 +177,51 @@ def test_torchs_loaders_load_a_dataset(loader, workers):
         assert len(batches) == len(wanted)
         for a, b in zip(batches, wanted, strict=True):
             assert list(a) == list(b) and all(a[name].dtype == b[name].dtype and a[name].equal(b[name]) for name in b)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_generator_of_torch_gives_the_seeds(workers):
+    def make(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return Loader(Arrays(i=I), 4, True, output="torch", generator=generator, num_workers=workers)
+
+    loader, draws = make(3), torch.Generator().manual_seed(3)
+    expected = []
+    for epoch in range(3):
+        expected.append(indices(loader))
+        seeded = Loader(Arrays(i=I), 4, True, seed=torch.empty((), dtype=torch.int64).random_(generator=draws).item())
+        seeded.set_epoch(epoch)
+        assert indices(seeded) == expected[-1]
+    # The first pass has the order of torch's loader with that seed.
+    seed = torch.empty((), dtype=torch.int64).random_(generator=torch.Generator().manual_seed(3)).item()
+    torchs = DataLoader(TensorDataset(I), 4, True, generator=torch.Generator().manual_seed(seed))
+    assert [batch[0].tolist() for batch in torchs] == expected[0]
+    loader = make(3)
+    list(loader)
+    batches = iter(loader)
+    first = indices(next(batches) for _ in range(5))
+    resumed = make(4)
+    resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert [first + indices(resumed), indices(resumed)] == expected[1:]
+
+    def default():
+        torch.manual_seed(3)
+        return indices(Loader(Arrays(i=I), 4, True, output="torch", generator=torch.default_generator))
+
+    assert default() == default() == expected[0]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_functions_get_and_return_tensors(workers):
+    data = Arrays(x=X.float(), i=I)
+    collated = Loader(data, 4, output="torch", collate_fn=torch.utils.data.default_collate, num_workers=workers)
+    torchs = DataLoader([{"x": x, "i": i} for x, i in zip(X.float(), I, strict=True)], 4)
+    for ours, theirs in zip(collated, torchs, strict=True):
+        same(ours, theirs)
+    mapped = data.map(lambda sample: {"x": torch.from_numpy(sample["x"]).T, "n": torch.tensor(sample["i"] + 1)})
+    for ours, theirs in zip(Loader(mapped, 4, output="torch", num_workers=workers), torchs, strict=True):
+        same(ours["x"], theirs["x"].transpose(1, 2).contiguous())
+        same(ours["n"], theirs["i"] + 1)
+    # As a dataset of torch's loader, in processes.
+    for ours, theirs in zip(slotline.torch.DataLoader(mapped, 4, num_workers=workers), torchs, strict=True):
+        assert torch.equal(ours["n"], theirs["i"] + 1)

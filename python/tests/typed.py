@@ -75,6 +75,15 @@ def frozen() -> None:
     assert_type(slotline.freeze(["a"])[1:], slotline.FrozenList[str])
 
 
+def functions() -> None:
+    data = slotline.digits().map(lambda sample: {"x": sample["image"]}, [slotline.Field("x", "uint8", (8, 8))])
+    assert_type(data, slotline.Dataset)
+    assert_type(data.filter(lambda sample: sample["x"].sum() > 3, ["x"]), slotline.Dataset)
+    slotline.Loader(data, collate_fn=len, transform=str, generator=torch.Generator())
+    slotline.Loader(data, collate_fn=3)  # type: ignore[arg-type]
+    data.map(3)  # type: ignore[arg-type]
+
+
 def ours() -> None:
     loader = DataLoader(Numbers(), 2, num_workers=2, collate_fn=collate, worker_init_fn=init, generator=torch.Generator())
     assert_type(loader, DataLoader[Sample])

@@ -149,6 +149,78 @@ class Dataset:
         new = _names([*all] if all else [names.get(name, name) for name in old or ()])
         return _Derived(_part(self)._source, old if new is None else new, partial(Dataset.rename, self, *all, **names))
 
+    def map(self, function: Callable[[Any], Any], fields: Iterable[Field | tuple[Any, ...]] | None = None) -> Dataset:
+        """Returns the results of a function that is called with each sample.
+
+        The function gets a sample as ``dataset[i]`` returns it, and returns another one: a dict or
+        a tuple of arrays, numbers and strings. Its arrays are its own. It is called whenever a
+        sample is loaded, by the loader's threads, also with ``num_workers=0``, so several calls may
+        run at the same time; they share the interpreter's lock. The threads read the samples for it
+        without the lock, and are the same from call to call, so that a ``threading.local`` can keep
+        a connection or an open file. An exception becomes the cause of a
+        :class:`slotline.SampleError`, which names the sample.
+
+        For random numbers call :func:`slotline.rng` in the function. They are then a function of
+        the loader's seed, the pass and the sample's position, and do not depend on ``num_workers``,
+        the number of ranks or a resume.
+
+        A state does not contain the function. The program waits for calls that have begun before it
+        ends. A pickled dataset contains the function, so it cannot be a lambda then.
+
+        Args:
+            function: The function.
+            fields: The fields of its results, as ``dataset.fields`` has them, such as
+                ``[slotline.Field("x", "float32", (3,))]``, with the name ``None`` if the results
+                are tuples. Values are converted if NumPy's rule ``same_kind`` allows it. ``None``:
+                this call passes the first sample to the function. Fields then have the types and
+                shapes of that result; only where a field of one dimension replaces a text or a
+                field of varying length, by its name or place, its length varies, too.
+        """
+        names = _part(self)._names
+        found = _found(self, function) if fields is None else [Field(*field) for field in fields]
+        if not found:
+            raise DataError("the function's results have no fields; return one at least")
+        new = _names([field.name for field in found])
+        kinds = [(None if dtype == "str" else np.dtype(dtype), list(shape)) for _, dtype, shape in found]
+        source = self._source.map(function, names and list(names), new and list(new), kinds)
+        mapped = _Derived(source, new, partial(Dataset.map, self, function, found))
+        mapped._words = f" made by {_name_of(function)}"
+        return mapped
+
+    def filter(self, function: Callable[[Any], Any], fields: Iterable[str | int] | None = None) -> Dataset:
+        """Returns the samples for which a function returns a true value.
+
+        The function is called as that of :meth:`map`. Of a dataset with a length, this call reads
+        all samples, or only the chosen ``fields`` of them (see :meth:`select`), and calls the
+        function for each. The result is a :class:`Subset`: it has a length, and pickles without the
+        function. Of pictures with random augmentations, the function sees those of the first pass
+        with seed 0. Of a stream, samples are left out while they are read, in each pass.
+        """
+        some = _part(self) if fields is None else self.select(*fields)
+        names = some._names and list(some._names)
+        stream = self._source.filter(function, names)
+        if stream is not None:
+            return _Derived(stream, self._names, partial(Dataset.filter, self, function))
+        from slotline._loader import Loader
+
+        chosen = some.map(partial(_chosen, function), [Field(None, "bool", ())])
+        parts = [batch for (batch,) in Loader(chosen, 64, num_workers=min(4, len(os.sched_getaffinity(0))))]
+        return Subset(self, np.concatenate(parts) if parts else np.zeros(0, np.bool_))
+
+    def shuffle(self, window: int) -> Dataset:
+        """Returns the samples of a stream in random order: its tars in random order, and in each
+        worker ``window`` samples at a time.
+
+        This is what a :class:`Loader` with ``shuffle=True`` does with the ``shuffle_buffer`` of
+        :func:`open`, but also without ``shuffle=True``. The order depends on the loader's seed and
+        the pass. Functions of :meth:`map` and :meth:`filter` are called after it. A dataset with a
+        length is shuffled as a whole, by ``Loader(shuffle=True)``.
+        """
+        shuffled = self._source.shuffle(_count("window", window))
+        if shuffled is None:
+            raise DataError("only streams are shuffled by a window; pass shuffle=True to the loader, which shuffles all samples")
+        return _Derived(shuffled, self._names, partial(Dataset.shuffle, self, window))
+
     def take(self, count: int) -> Dataset:
         """Returns the first ``count`` samples, or all if there are fewer."""
         return self[: _count("count", count)]
@@ -586,6 +658,33 @@ class Packed(Dataset):
         tokens = min(int(found.sum()), count * len(self))
         self._words = f" of {count} elements" + (f", {tokens / (count * len(self)):.1%} full" if len(self) else "")
         self._make = partial(Packed, dataset, count, field, found, documents, drop_last, seed, padding)
+
+
+def _found(dataset: Dataset, function: Callable[[Any], Any]) -> list[Field]:
+    """Returns the fields of the result that a function has for the first sample."""
+    for sample in dataset:
+        made = function(sample)
+        if not isinstance(made, (dict, tuple)):
+            raise TypeError(f"the function returned an object of type {type(made).__name__}; it must return a dict or a tuple")
+        varying = {f.name or i for i, f in enumerate(dataset.fields) if f.dtype == "str" or f.shape == (None,)}
+        fields = []
+        for place, (name, value) in enumerate(made.items() if isinstance(made, dict) else ((None, value) for value in made)):
+            if isinstance(value, str):
+                fields.append(Field(name, "str", ()))
+            else:
+                array = np.asarray(value)
+                varies = array.ndim == 1 and (name or place) in varying
+                fields.append(Field(name, str(array.dtype), (None,) if varies else array.shape))
+        return fields
+    raise DataError("the dataset has no samples to find the function's fields with; pass fields")
+
+
+def _chosen(function: Callable[[Any], Any], sample: Any) -> tuple[bool]:
+    return (bool(function(sample)),)
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
 
 
 def _ragged(dataset: Dataset, field: str | int | None) -> str | int:

@@ -11,14 +11,18 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from slotline import _slotline
-from slotline._checks import ANYTHING, COUNT, COUNTS, DICT, FLAG, TEXT, Kind, check_fields, integer, nullable
+from slotline._checks import ANYTHING, COUNT, COUNTS, DICT, FLAG, TEXT, Kind, check_fields, integer, nullable, wrong
 from slotline._datasets import Batches, Dataset, _checked, _count
 from slotline._errors import DataError, OptionError, StateError
+from slotline._rng import current
+
+if TYPE_CHECKING:
+    import torch
 
 _U32, _U64 = integer(0, (1 << 32) - 1), integer(0, (1 << 64) - 1)
 # The entries of a state and their types. The engine compares their values with the loader's.
@@ -33,7 +37,7 @@ _STATE = {
     "start": DICT,
 }
 # "fields" is the digest of the fields in older states, which have no "dataset".
-_OPTIONAL = {"missing": COUNTS, "bad_samples": COUNT, "streams": DICT, "fields": TEXT, "dataset": DICT, "sampler": ANYTHING}
+_OPTIONAL = {"missing": COUNTS, "bad_samples": COUNT, "streams": DICT, "fields": TEXT, "dataset": DICT, "sampler": ANYTHING, "generator": ANYTHING}
 # The entries of a state's description of the dataset, and the words for a difference in errors.
 _DATASET = {"format": "another format", "fields": "other fields", "lengths": "other lengths", "image": "another image pipeline"}
 # A Loader in Python seeds its own generators, which stay at position 0. To advance another
@@ -83,8 +87,18 @@ class Loader:
             samples begin, followed by the end of the last one.
         include_index: Whether a batch also has a last field ``"index"``, with the samples' indices
             in the dataset.
+        collate_fn: A function that makes a batch of the list of its samples, each as ``dataset[i]``
+            returns it, in place of arrays with a first dimension.
+        transform: A function of a batch; the loop gets its result. With a ``collate_fn`` it gets
+            the result of that. The loop's thread calls both in ``next()``, and their exceptions are
+            raised there; the pass continues with the next batch. If a signal handler raises an
+            exception meanwhile, both are called again with the same batch.
         seed: The seed of the random order, from 0 to 2**64 - 1. ``None``: a random seed for each
             loader, or 0 with ``world_size``, because all ranks need the same seed.
+        generator: A ``torch.Generator`` or a ``numpy.random.Generator``, in place of ``seed``. Each
+            pass draws its seed from it when it begins. With ``torch.default_generator``, passes
+            depend on ``torch.manual_seed``. States contain the generator's state, 10 kB as text.
+            With several ranks, all need generators with the same state.
         replacement: Whether samples are drawn independently of each other, so that some can come
             more than once. Requires ``shuffle``.
         num_samples: The number of samples in a pass. ``None``: the length of the dataset or of the
@@ -144,7 +158,10 @@ class Loader:
         output: Literal["numpy", "torch", "dlpack"] = "numpy",
         packed: bool = False,
         include_index: bool = False,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        transform: Callable[[Any], Any] | None = None,
         seed: int | None = None,
+        generator: torch.Generator | np.random.Generator | None = None,
         replacement: bool = False,
         num_samples: int | None = None,
         rank: int | None = None,
@@ -202,8 +219,9 @@ class Loader:
         plan = dataset._plan
         self._sampler: Any = sampler if batch_sampler is None else batch_sampler
         self._has_batches = batch_sampler is not None
-        # The number of a pass, and the sampler's state before that pass.
-        self._before: tuple[int, Any] | None = None
+        self._generator: Any = generator
+        # The number of a pass, and the states of the sampler and the generator before that pass.
+        self._before: tuple[int, dict[str, Any]] | None = None
         if self._sampler is not None:
             excluded = {
                 **({"batch_size": batch_size != 1, "sampler": sampler is not None, "drop_last": drop_last} if self._has_batches else {}),
@@ -217,8 +235,23 @@ class Loader:
             raise OptionError("batch_size excludes a Batches, which decides which samples a batch has; leave it out")
         if include_index and "index" in (dataset._names or ()):
             raise OptionError("include_index would add a field 'index', but the dataset has one; rename it")
+        if collate_fn is not None and (packed or batch_size is None or output == "dlpack"):
+            other = "packed" if packed else "batch_size=None" if batch_size is None else 'output="dlpack"'
+            raise OptionError(f"collate_fn and {other} exclude each other, since it gets a list of samples; pass a transform instead")
+        if generator is not None and seed is not None:
+            raise OptionError("seed and generator exclude each other; leave one of them out")
+        if not isinstance(generator, np.random.Generator | None) and not hasattr(generator, "get_state"):
+            raise TypeError(f"generator is of type {type(generator).__name__}; pass a generator of torch, or one of numpy.random.default_rng")
         self._make = partial(
-            Loader, dataset, output=output, sampler=sampler, batch_sampler=batch_sampler, **options
+            Loader,
+            dataset,
+            output=output,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            collate_fn=collate_fn,
+            transform=transform,
+            generator=generator,
+            **options,
         )
         if seed is None:
             options["seed"] = 0 if world_size is not None else int.from_bytes(os.urandom(6), "little")
@@ -229,14 +262,21 @@ class Loader:
             warnings.warn(warning, stacklevel=2)
 
     def __iter__(self) -> _slotline.Pass:
-        if self._sampler is None:
-            return self._engine.begin()
-        if self._is_stateful():
-            self._before = self.epoch, copy.deepcopy(self._sampler.state_dict())
-        return self._engine.begin(*self._chosen())
+        self._before = self.epoch, self._states()
+        seed = None if self._generator is None else _drawn(self._generator)
+        chosen = () if self._sampler is None else self._chosen()
+        options = self._make.keywords
+        functions = options["collate_fn"], options["transform"]
+        finish = None if functions == (None, None) else partial(_finished, *functions, options["rank"] or 0)
+        return self._engine.begin(*chosen, seed=seed, finish=finish)
 
     def _is_stateful(self) -> bool:
         return all(callable(getattr(self._sampler, name, None)) for name in ("state_dict", "load_state_dict"))
+
+    def _states(self) -> dict[str, Any]:
+        """Returns the states of the sampler and the generator, which a state contains."""
+        sampler = {"sampler": copy.deepcopy(self._sampler.state_dict())} if self._is_stateful() else {}
+        return sampler if self._generator is None else {**sampler, "generator": _state_of(self._generator)}
 
     def _chosen(self) -> tuple[bytes, bytes | None]:
         """Reads the indices of a pass from the sampler. Returns them and, for a batch sampler, the
@@ -319,14 +359,13 @@ class Loader:
         Rust, with an entry "dataset" that describes the dataset. If a ``sampler`` or
         ``batch_sampler`` has the methods ``state_dict`` and ``load_state_dict``, the entry
         "sampler" is its state from before the pass, when it had not chosen any indices of the pass.
-        Otherwise the state has a digest of the indices that the sampler chose.
+        Otherwise the state has a digest of the indices that the sampler chose. The entry
+        "generator" is the state of the ``generator`` from before the pass.
         """
         state: dict[str, Any] = json.loads(self._engine.state())
         state["dataset"] = self._about()
-        if self._is_stateful():
-            epoch, before = self._before or (None, None)
-            state["sampler"] = copy.deepcopy(before if epoch == state["epoch"] else self._sampler.state_dict())
-        return state
+        epoch, before = self._before or (None, {})
+        return {**state, **copy.deepcopy(before if epoch == state["epoch"] else self._states())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Makes the next pass continue, bit for bit, the pass that a state was saved in.
@@ -355,9 +394,17 @@ class Loader:
         different = _differences(state.get("dataset", about), about)
         if different:
             raise StateError(f"the state was taken with a dataset of {'; and of '.join(different)}: finish the pass with that dataset")
-        self._engine.load_state(own)
+        former = None if self._generator is None else _state_of(self._generator)
+        try:
+            if former is not None and "generator" in state:
+                _set_state_of(self._generator, state["generator"])
+            self._engine.load_state(own)
+        except Exception:
+            if former is not None:
+                _set_state_of(self._generator, former)
+            raise
+        self._before = state["epoch"], {name: copy.deepcopy(state.get(name, own)) for name, own in self._states().items()}
         if self._is_stateful() and "sampler" in state:
-            self._before = state["epoch"], copy.deepcopy(state["sampler"])
             self._sampler.load_state_dict(copy.deepcopy(state["sampler"]))
 
     def _about(self) -> dict[str, str]:
@@ -400,6 +447,65 @@ class Loader:
         return self._engine.memory_ceiling
 
 
+def _finished(
+    collate_fn: Callable[[list[Any]], Any] | None,
+    transform: Callable[[Any], Any] | None,
+    rank: int,
+    batch: Any,
+    seed: int,
+    epoch: int,
+    number: int,
+) -> Any:
+    """Returns what the loop gets for a batch."""
+    before, current.key = current.key, ((seed, epoch, rank), number)
+    try:
+        if collate_fn is not None:
+            batch = collate_fn(_samples(batch))
+        return batch if transform is None else transform(batch)
+    finally:
+        current.key = before
+
+
+def _samples(batch: Any) -> list[Any]:
+    """Returns the samples of a batch."""
+    if isinstance(batch, tuple):
+        return list(zip(*map(_rows, batch), strict=True))
+    return [dict(zip(batch, row, strict=True)) for row in zip(*map(_rows, batch.values()), strict=True)]
+
+
+def _rows(field: Any) -> list[Any]:
+    """Returns the part of each sample, also of a field of single numbers as an array."""
+    return field if isinstance(field, list) else [field[i, ...] for i in range(len(field))]
+
+
+def _drawn(generator: Any) -> int:
+    """Draws the seed of a pass, as torch's ``DataLoader`` does."""
+    if isinstance(generator, np.random.Generator):
+        return int(generator.integers(1 << 63))
+    import torch
+
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+
+def _state_of(generator: Any) -> Any:
+    """Returns the state of a generator, without tensors."""
+    if isinstance(generator, np.random.Generator):
+        return copy.deepcopy(generator.bit_generator.state)
+    return generator.get_state().numpy().tobytes().hex()
+
+
+def _set_state_of(generator: Any, state: Any) -> None:
+    try:
+        if isinstance(generator, np.random.Generator):
+            generator.bit_generator.state = state
+        else:
+            import torch
+
+            generator.set_state(torch.frombuffer(bytearray.fromhex(state), dtype=torch.uint8))
+    except Exception as error:
+        raise wrong("generator", state, "the generator has no such state") from error
+
+
 def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Merges the states that the loaders of all ranks returned after the same step. Any number of
     ranks can load the result.
@@ -417,7 +523,8 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
             words = "; and of ".join(named) or "other fields"
             raise StateError(f"state {number} was taken with a dataset of {words} than the first one; they are not of one run")
     merged: dict[str, Any] = json.loads(_slotline.merge_states(own))
-    return {**merged, **about}
+    drawn = {"generator": states[0]["generator"]} if "generator" in states[0] else {}
+    return {**merged, **about, **copy.deepcopy(drawn)}
 
 
 def _differences(found: dict[str, str], expected: dict[str, str]) -> list[str]:
@@ -441,7 +548,7 @@ def _of_engine(state: dict[str, Any]) -> str:
         check_fields(state["dataset"], dict.fromkeys(_DATASET, TEXT), "dataset.")
     if state["start"]["sampler"] is not None:
         check_fields(state["start"]["sampler"], _SAMPLER, "start.sampler.")
-    known = {*_STATE, *_OPTIONAL} - {"sampler"}
+    known = {*_STATE, *_OPTIONAL} - {"sampler", "generator"}
     return json.dumps({name: value for name, value in state.items() if name in known})
 
 

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class _Current(threading.local):
-    """State of this thread: the batch that it makes for a loader, and the generators created last.
+    """State of this thread: the batch or sample that it makes for a loader, and the generators created last.
 
     ``key`` is ``None`` outside of a loader. Otherwise it has the non-negative integers that
-    identify the pass, and the number of the batch in the pass, or ``None`` before the first batch.
+    identify the pass, and the number of the batch in the pass, or ``None`` before the first batch;
+    or the integers of a single sample, and ``None``.
     """
 
     key: tuple[tuple[int, ...], int | None] | None = None
@@ -62,13 +63,20 @@ class Generators:
 
 
 def rng() -> Generators:
-    """Returns random generators for the batch that is being made, the same for the whole batch.
+    """Returns random generators for the batch or the sample that is being made.
 
     Call it in a dataset, a transform or a collate function that ``slotline.torch.DataLoader`` runs.
-    The numbers depend on the loader's seed, the pass and the number of the batch in it, but not on
-    the workers: they are the same with processes, with threads and without workers, for any number
-    of workers, and after a resume. For an iterable dataset they depend on the worker and the number
-    of the batch among that worker's batches.
+    The generators are the same for the whole batch. The numbers depend on the loader's seed, the
+    pass and the number of the batch in it, but not on the workers: they are the same with
+    processes, with threads and without workers, for any number of workers, and after a resume. For
+    an iterable dataset they depend on the worker and the number of the batch among that worker's
+    batches.
+
+    In a function of :meth:`slotline.Dataset.map` or :meth:`~slotline.Dataset.filter`, the
+    generators belong to the call. The numbers depend on the loader's seed, the pass and the
+    sample's position in it, for any number of workers and ranks; for a stream, on the position
+    among the worker's samples. In a ``collate_fn`` or ``transform`` of a :class:`slotline.Loader`
+    they depend on the seed, the pass, the rank and the number of the batch.
 
     Outside of a loader, the generators have a new random seed on each call.
 

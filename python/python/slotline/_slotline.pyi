@@ -1,7 +1,7 @@
 """The native extension module. Only ``Pass`` and ``Tensor`` are public, as ``slotline.Pass`` and
 ``slotline.Tensor``."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from typing import Any, Self, final
 
@@ -361,6 +361,24 @@ class Source:
         the documents, as 64-bit integers. Each field is padded with one element, given as bytes.
         """
 
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        names: Sequence[str] | None,
+        new: Sequence[str] | None,
+        fields: Sequence[tuple[Any, Sequence[int | None]]],
+    ) -> Source:
+        """Returns what a function makes of each sample. ``names`` are those of the samples' fields,
+        and ``new`` those of the results'. ``fields`` are the results' types, ``None`` for a text,
+        and shapes."""
+
+    def filter(self, function: Callable[[Any], Any], names: Sequence[str] | None) -> Source | None:
+        """Returns the samples of a stream that a function chooses; ``None`` for other datasets."""
+
+    def shuffle(self, window: int) -> Source | None:
+        """Returns a stream that shuffles ``window`` samples at a time; ``None`` for other
+        datasets."""
+
     def select(self, fields: Sequence[int]) -> Source:
         """Returns the same samples with only the fields of these numbers."""
 
@@ -466,11 +484,15 @@ class Engine:
         indices: bytes | None = None,
         ends: bytes | None = None,
         at: tuple[int, int, int, Sequence[int]] | None = None,
+        seed: int | None = None,
+        finish: Callable[[Any, int, int, int], Any] | None = None,
     ) -> Pass:
         """Begins the next pass. ``indices`` are the samples that a sampler chose, as 64-bit integers,
         and ``ends`` the ends of a batch sampler's batches among them, as 32-bit integers. ``at`` makes
         it the pass with a seed and a number, without the batches before another number except those in
-        a list.
+        a list. ``seed`` is that of the pass, unless it continues another one. ``finish`` gets each
+        batch, the seed and number of the pass and the number of the batch, and returns what the loop
+        gets.
         """
 
     def sample(self, index: int) -> Any:

@@ -5,6 +5,7 @@
 //! its own random generator. The order of a pass depends only on the seed and the number of the
 //! pass: if an engine has not run the preceding passes, its generator is advanced as if it had.
 
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use super::failure;
 use super::helper::HelperThread;
 use super::options::{self, Options};
 use super::output::Output;
-use super::pass::{Next, Pass, SLICE};
+use super::pass::{Finish, Next, Pass, SLICE};
 use super::plan::{Chosen, Handles, Passes, Plan};
 use super::source::{Node, Source};
 use super::watched::watched;
@@ -46,10 +47,11 @@ impl Running {
 
 /// An engine with its generator and statistics, and whether an iterator uses it.
 ///
-/// A thread that has locked the engine does not attach to the interpreter until it has unlocked it.
-/// So threads that are attached may lock it without a deadlock.
+/// A thread that has locked the engine does not attach to the interpreter until it has unlocked it,
+/// except to call functions of the program. Then it is the helper thread, whose loads the others do
+/// not wait for while they are attached. So threads that are attached may lock it without a deadlock.
 pub(crate) struct PassSlot {
-    running: Mutex<Running>,
+    running: ManuallyDrop<Mutex<Running>>,
     /// Whether an iterator uses the engine.
     busy: AtomicBool,
     handles: Handles,
@@ -169,7 +171,8 @@ impl PassSlot {
             // The helper is still loading: do not wait for it, and do not use this engine again.
             return self.stopper.stop();
         }
-        self.lock().loader.end_epoch();
+        // Errors that nobody has received are dropped here, with exceptions of the program.
+        Python::attach(|py| py.detach(|| self.lock().loader.end_epoch()));
         self.busy.store(false, Ordering::Release);
     }
 
@@ -209,7 +212,14 @@ impl PassSlot {
 
 impl Drop for PassSlot {
     fn drop(&mut self) {
-        self.helper.end(self.process.is_this());
+        let (is_here, is_helper) = (self.process.is_this(), self.helper.is_current());
+        let mut end = || {
+            self.helper.end(is_here);
+            // SAFETY: it is dropped only here.
+            unsafe { ManuallyDrop::drop(&mut self.running) };
+        };
+        // This waits for threads, which may call functions of the program.
+        if is_helper { end() } else { Python::attach(|py| py.detach(end)) }
     }
 }
 
@@ -256,9 +266,10 @@ impl Engine {
         };
         let most = options.batch_size.filter(|_| matches!(options.passes, Passes::Given { batches: true }));
         let (stats, stopper) = (loader.stats_reader(), loader.stopper());
-        let is_slow = node.reads_files(false) || loader.batch_bytes() >= LARGE;
-        let helper = HelperThread::new(is_slow, node.reads_files(true));
-        let running = Mutex::new(Running { loader, due: Some((seed, 0)) });
+        let calls = node.calls_python();
+        let is_slow = calls || node.reads_files(false) || loader.batch_bytes() >= LARGE;
+        let helper = HelperThread::new(is_slow, calls || node.reads_files(true));
+        let running = ManuallyDrop::new(Mutex::new(Running { loader, due: Some((seed, 0)) }));
         let (busy, process) = (AtomicBool::new(false), Process::this());
         let (kept, returned) = (Mutex::default(), Mutex::default());
         Ok(PassSlot { running, busy, handles, most, process, helper, kept, returned, stats, stopper })
@@ -463,7 +474,9 @@ impl Engine {
                 "packed tars are read as a stream, whose samples have no indices; leave out include_index and samplers";
             return Err(failure::option(py, what));
         }
-        let output = Arc::new(Output::new(py, output, (packed, include_index), names, &node, &options)?);
+        // Planned batches differ in size; a batch has at least one sample.
+        let rows = if options.passes.has_batches() { Some(usize::MAX) } else { options.batch_size };
+        let output = Arc::new(Output::new(py, output, (packed, include_index), names, &node, rows)?);
         let slot = py.detach(|| Self::build(&node, &options, seed)).map_err(|error| failure::build(py, &error))?;
         let (len, memory_ceiling) = {
             let running = slot.lock();
@@ -476,14 +489,17 @@ impl Engine {
 
     /// Begins the next pass: of these samples, as the bytes of `u64`, if a sampler of the program has chosen them, in batches
     /// with these ends, as those of `u32`. With `at`, it is the pass with this seed and number, without the batches before the
-    /// third number, except for those in the list.
-    #[pyo3(signature = (indices = None, ends = None, at = None))]
+    /// third number, except for those in the list. `seed` is that of the pass, unless it continues another one. `finish` makes
+    /// the loop's object of each batch.
+    #[pyo3(signature = (indices = None, ends = None, at = None, seed = None, finish = None))]
     fn begin(
         &self,
         py: Python<'_>,
         indices: Option<&[u8]>,
         ends: Option<&[u8]>,
         at: Option<(u64, u32, usize, Vec<usize>)>,
+        seed: Option<u64>,
+        finish: Option<Py<PyAny>>,
     ) -> PyResult<Pass> {
         let chosen = indices.map(|indices| Chosen::new(indices, ends.unwrap_or_default()));
         let mut control = self.control();
@@ -495,9 +511,16 @@ impl Engine {
         // A batch that is longer than those before needs another engine. A pass that resumes has none.
         let own = control.slot.most;
         let most = own.map(|own| if control.resumed { own } else { own.max(chosen.as_ref().map_or(0, Chosen::most)) });
-        let (slot, taken) = (control.slot.clone(), own == most && control.slot.take());
+        let slot = control.slot.clone();
         let resume = std::mem::take(&mut control.resumed);
-        let resume = resume.then(|| slot.state()).flatten();
+        let mut resume = resume.then(|| slot.state()).flatten();
+        let is_begun = resume.as_ref().is_some_and(|state| state.batches() > 0);
+        let new = seed.filter(|&seed| seed != control.seed && !is_begun);
+        if let Some(seed) = new {
+            (control.seed, resume) = (seed, None);
+        }
+        // Some samplers keep the seed that their engine was built with.
+        let taken = own == most && (new.is_none() || !self.options.keeps_seed()) && control.slot.take();
         let resumed = resume.is_some();
         let from = Start { epoch: control.next, seed: control.seed, resume, most, done };
         control.next = control.next.wrapping_add(1);
@@ -507,11 +530,11 @@ impl Engine {
                 let mut control = self.control();
                 // If `resumed` is set, another thread has loaded a state meanwhile, whose engine is
                 // kept.
-                if !control.resumed {
-                    control.slot = slot.clone();
-                }
+                let former = (!control.resumed).then(|| std::mem::replace(&mut control.slot, slot.clone()));
                 drop(control);
-                Ok(Pass::new(slot, self.output.clone(), &self.options))
+                drop(former);
+                let finish = finish.map(|function| Finish { function, seed: from.seed, epoch: from.epoch });
+                Ok(Pass::new(slot, self.output.clone(), &self.options, finish))
             }
             Err(error) => {
                 if taken {
@@ -621,7 +644,7 @@ impl Engine {
             let slot = py.detach(|| Self::build(&self.node, &self.options_for(most), seed));
             Arc::new(slot.map_err(|error| failure::build(py, &error))?)
         };
-        let loaded = {
+        let loaded = py.detach(|| {
             let mut running = slot.lock();
             slot.handles.set_epoch(seed, state.epoch());
             let loaded = running.loader.load_state(&state);
@@ -632,11 +655,13 @@ impl Engine {
                 slot.handles.set_epoch(seed, epoch);
             }
             loaded
-        };
+        });
         slot.busy.store(false, Ordering::Release);
         loaded.map_err(|error| failure::misfit(py, &error))?;
         let mut control = self.control();
-        *control = Control { slot, next: state.epoch(), resumed: true, seed };
+        let former = std::mem::replace(&mut *control, Control { slot, next: state.epoch(), resumed: true, seed });
+        drop(control);
+        drop(former);
         Ok(())
     }
 

@@ -2,10 +2,12 @@
 
 use std::error::Error as StdError;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use slotline::Error;
 use slotline::loader::{BuildError, StateError};
+
+use super::calls::Raised;
 
 /// Returns the message of an error and its causes. If a feature is missing, it names the build
 /// option for Python.
@@ -134,5 +136,13 @@ pub(crate) fn run(py: Python<'_>, error: &Error) -> PyErr {
         Error::Forked => return forked(py),
         _ => "WorkerError",
     };
-    raise(py, kind, with_causes(error))
+    let made = raise(py, kind, with_causes(error));
+    if let Some(Raised { error, .. }) = error.cause().and_then(|cause| cause.downcast_ref()) {
+        // Such as a KeyboardInterrupt, which is no error of the sample.
+        if !error.is_instance_of::<PyException>(py) {
+            return error.clone_ref(py);
+        }
+        made.set_cause(py, Some(error.clone_ref(py)));
+    }
+    made
 }

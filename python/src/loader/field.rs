@@ -72,7 +72,6 @@ impl Kind {
 
 /// How many elements of a field a sample has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "files"), expect(dead_code, reason = "only files have fields of any length"))]
 pub(crate) enum Form {
     /// Each sample has exactly this many bytes. The engine only copies them; Python knows their
     /// type.

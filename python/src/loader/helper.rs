@@ -176,6 +176,12 @@ impl HelperThread {
         is_at_work
     }
 
+    /// Returns whether this is the thread.
+    pub(crate) fn is_current(&mut self) -> bool {
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id())
+    }
+
     /// Ends the idle thread, since it would keep the slot alive. `is_here`: whether the thread
     /// belongs to this process.
     pub(crate) fn end(&mut self, is_here: bool) {

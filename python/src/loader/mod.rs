@@ -6,6 +6,7 @@
 //!   while signals are checked. `source`: datasets made of all of these.
 //! - `image`: the text of transforms of pictures, and the numbers of MixUp and CutMix.
 //! - `pack`: documents of varying length, packed into rows of equal length.
+//! - `map`: samples that functions of the program make; `calls`: calling them from the engine's threads.
 //! - `plan`: mixtures, batches by length, and samplers of the program.
 //! - `options`: the options of a loader, and the engine's builder with these options.
 //! - `engine`: the loader, which has an engine for the latest pass. `pass`: an iterator over one
@@ -14,10 +15,11 @@
 //! - `output`: batches as arrays and tensors; `tensor`: the objects that share a batch's memory with other libraries.
 //! - `failure`: the engine's errors as exceptions.
 //!
-//! The engine's threads never call Python. Python objects own the memory that these threads read,
-//! and are released only by threads that are attached to the interpreter. The arrays and tensors of
+//! The engine's threads call Python only for functions of the program (`calls`). Python objects own the memory that these
+//! threads read, and are released only by threads that are attached to the interpreter. The arrays and tensors of
 //! a batch keep it alive, and it is returned without Python.
 
+mod calls;
 mod column;
 mod engine;
 pub(crate) mod failure;
@@ -30,6 +32,7 @@ mod files;
 mod helper;
 #[cfg(feature = "files")]
 pub(crate) mod image;
+mod map;
 mod options;
 mod output;
 mod pack;

@@ -11,6 +11,7 @@ use slotline::{BoxError, Loader};
 
 use super::failure;
 use super::field::Field;
+use super::map::{Function, Results};
 use super::options::Options;
 use super::source::{Blocks, Opening, Reading};
 
@@ -40,6 +41,22 @@ impl Stream {
     }
 
     pub(crate) fn is_remote(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn calls_python(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn format(&self) -> String {
+        match *self {}
+    }
+
+    pub(crate) fn then(&self, _: Function, _: Option<Results>) -> Self {
+        match *self {}
+    }
+
+    pub(crate) fn shuffled(&self, _: usize) -> Self {
         match *self {}
     }
 

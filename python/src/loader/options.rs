@@ -170,6 +170,11 @@ impl Options {
         })
     }
 
+    /// Returns whether an engine's sampler keeps the seed that it was built with.
+    pub(crate) fn keeps_seed(&self) -> bool {
+        self.ranks.is_some() || matches!(self.passes, Passes::Mixture(_))
+    }
+
     /// Returns whether a pass is something other than one permutation of the dataset.
     fn is_drawn(&self) -> bool {
         self.replacement || self.num_samples.is_some()

@@ -11,11 +11,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySlice, PyString, PyTuple};
 use slotline::Batch;
 use slotline::dtype;
-use slotline::sample::Dynamic;
+use slotline::sample::{Columns, Dynamic, OwnedSample};
 
 use super::failure;
 use super::field::{self, Form, Kind};
-use super::options::Options;
 use super::source::Node;
 use super::tensor::{Memory, Tensor};
 use crate::dlpack::{DType, Owner, Torch};
@@ -90,16 +89,15 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// `rows`: the number of rows in a full batch; `None` if samples are not batched.
     pub(crate) fn new(
         py: Python<'_>,
         library: &str,
         (packed, include_index): (bool, bool),
         names: Option<Vec<Py<PyString>>>,
         node: &Node,
-        options: &Options,
+        rows: Option<usize>,
     ) -> PyResult<Self> {
-        // Planned batches differ in size; a batch has at least one sample.
-        let rows = if options.passes.has_batches() { Some(usize::MAX) } else { options.batch_size };
         let list = node.list();
         if let Some(names) = names.as_ref().filter(|names| names.len() != list.len()) {
             let (names, fields) = (names.len(), list.len());
@@ -160,7 +158,26 @@ impl Output {
     /// Converts a batch to Python objects.
     pub(crate) fn make<'py>(&self, py: Python<'py>, batch: Batch<Dynamic>) -> PyResult<Bound<'py, PyAny>> {
         let batch = Arc::new(batch);
-        let mut fields = self.fields.iter().enumerate().map(|(place, field)| self.field(py, place, field, &batch));
+        let owned = |memory| Ok((memory, Owner::Batch(batch.clone())));
+        self.of(py, &batch.columns(), batch.len(), batch.indices(), owned)
+    }
+
+    /// Converts a copy of a single sample to Python objects.
+    pub(crate) fn sample<'py>(&self, py: Python<'py>, sample: &OwnedSample) -> PyResult<Bound<'py, PyAny>> {
+        self.of(py, &sample.columns(), 1, &[], |memory| copied(memory.cast(), memory.len()))
+    }
+
+    /// Converts fields to Python objects. `owned` returns the memory for an array over some of theirs, and its owner.
+    fn of<'py>(
+        &self,
+        py: Python<'py>,
+        columns: &Columns<'_>,
+        rows: usize,
+        indices: &[i64],
+        owned: impl Fn(NonNull<[u8]>) -> PyResult<(NonNull<[u8]>, Owner)>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let fields = self.fields.iter().enumerate();
+        let mut fields = fields.map(|(place, field)| self.field(py, place, field, columns, rows, &owned));
         match &self.names {
             Some(names) => {
                 let dict = PyDict::new(py);
@@ -168,14 +185,14 @@ impl Output {
                     dict.set_item(name, field?)?;
                 }
                 if let Some((name, kind)) = &self.index {
-                    dict.set_item(name, self.indices(py, kind, batch.indices())?)?;
+                    dict.set_item(name, self.indices(py, kind, indices)?)?;
                 }
                 Ok(dict.into_any())
             }
             None => {
                 let mut fields = fields.by_ref().collect::<PyResult<Vec<_>>>()?;
                 if let Some((_, kind)) = &self.index {
-                    fields.push(self.indices(py, kind, batch.indices())?);
+                    fields.push(self.indices(py, kind, indices)?);
                 }
                 Ok(PyTuple::new(py, fields)?.into_any())
             }
@@ -201,15 +218,14 @@ impl Output {
         py: Python<'py>,
         place: usize,
         field: &Field,
-        batch: &Arc<Batch<Dynamic>>,
+        columns: &Columns<'_>,
+        rows: usize,
+        owned: &impl Fn(NonNull<[u8]>) -> PyResult<(NonNull<[u8]>, Owner)>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let columns = batch.columns();
         // A pointer instead of a reference, since the owner of the field may write to it.
         let (_, memory) = columns.raw(place).expect("the field was declared");
-        let owner = || Owner::Batch(batch.clone());
         if let Shape::Fixed { dims, whole } = &field.shape {
-            let (memory, owner) = if field.is_small { copied(memory.cast(), memory.len())? } else { (memory, owner()) };
-            let rows = batch.len();
+            let (memory, owner) = if field.is_small { copied(memory.cast(), memory.len())? } else { owned(memory)? };
             if self.rows.is_none_or(|whole| whole == rows) {
                 return self.array(py, &field.elements, memory, (dims, Some(whole)), owner);
             }
@@ -220,13 +236,17 @@ impl Output {
         let offsets = columns.offsets(place).expect("the field is packed");
         if let Some(kind) = &self.offsets {
             let total = offsets.last().copied().unwrap_or_default();
-            let values = self.array(py, &field.elements, memory, (&[total], None), owner())?;
+            let (memory, owner) = owned(memory)?;
+            let values = self.array(py, &field.elements, memory, (&[total], None), owner)?;
             let offsets = self.copy(py, kind, offsets, &[offsets.len() as i64])?;
             return Ok((values, offsets).into_pyobject(py)?.into_any());
         }
         let mut samples = match field.shape {
             Shape::Text => texts(py, memory, offsets)?,
-            _ => self.items(py, &field.elements, memory, offsets, owner())?,
+            _ => {
+                let (memory, owner) = owned(memory)?;
+                self.items(py, &field.elements, memory, offsets, owner)?
+            }
         };
         match self.rows {
             Some(_) => Ok(PyList::new(py, samples)?.into_any()),
@@ -293,7 +313,7 @@ impl Output {
 
 /// Copies bytes of a batch, and returns the copy and its owner.
 fn copied(from: NonNull<u8>, bytes: usize) -> PyResult<(NonNull<[u8]>, Owner)> {
-    // SAFETY: all callers pass the start and the size of memory of a batch that only they use.
+    // SAFETY: all callers pass the start and the size of memory of a batch or a sample that only they use.
     let copy = Arc::new(unsafe { Copied::new(from.as_ptr(), bytes)? });
     Ok((NonNull::slice_from_raw_parts(copy.start(), bytes), Owner::Own(copy)))
 }

@@ -24,9 +24,25 @@ pub(crate) struct Packed {
     padding: Box<[Box<[u8]>]>,
 }
 
-/// Documents that were read, each by the node that it is for.
+/// A thread's memory for samples that are read before there is a row for them, each with the address of its user.
 #[derive(Default)]
-struct Read(Vec<(usize, OwnedSample)>);
+pub(crate) struct Read(Vec<(usize, OwnedSample)>);
+
+impl Read {
+    /// Takes the memory of a user for samples of `node`.
+    pub(crate) fn take(cx: &mut Context, user: usize, node: &Node) -> Result<OwnedSample, BoxError> {
+        let read = &mut cx.local::<Self>().0;
+        match read.iter().position(|(of, _)| *of == user) {
+            Some(place) => Ok(read.swap_remove(place).1),
+            None => Ok(OwnedSample::new(node.fields().unwrap_or_default())?),
+        }
+    }
+
+    /// Keeps the memory for the user's next sample.
+    pub(crate) fn put(cx: &mut Context, user: usize, sample: OwnedSample) {
+        cx.local::<Self>().0.push((user, sample));
+    }
+}
 
 impl Packed {
     /// Packs the samples of a dataset, all of whose fields have any length.
@@ -77,11 +93,7 @@ impl Packed {
     pub(crate) fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
         let (first, capacity) = (row.next_field(), self.packing.capacity());
         let key = std::ptr::from_ref(self).addr();
-        let read = &mut cx.local::<Read>().0;
-        let mut document = match read.iter().position(|(of, _)| *of == key) {
-            Some(place) => read.swap_remove(place).1,
-            None => OwnedSample::new(self.documents.fields().unwrap_or_default())?,
-        };
+        let mut document = Read::take(cx, key, &self.documents)?;
         let (mut at, mut ends) = (0, vec![0_i32]);
         for Piece { document: number, tokens } in self.packing.bin(index).into_iter().flatten() {
             document.fill(|row| self.documents.write(number, row, cx))?;
@@ -117,7 +129,7 @@ impl Packed {
         }
         row.go_to(first + self.fields.len() - 1);
         row.write_packed(&ends, &[])?;
-        cx.local::<Read>().0.push((key, document));
+        Read::put(cx, key, document);
         Ok(())
     }
 }

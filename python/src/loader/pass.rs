@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::PyRuntimeWarning;
+use pyo3::exceptions::{PyException, PyRuntimeWarning};
 use pyo3::prelude::*;
 use slotline::loader::{BadSample, OnError, OnHeld};
 use slotline::{Batch, Error, sample::Dynamic};
@@ -45,6 +45,8 @@ pub(crate) struct Pass {
     /// engine runs this pass: other threads may end the pass and begin the next one while this
     /// thread waits.
     over: AtomicBool,
+    /// What makes the loop's object of a batch.
+    finish: Option<Finish>,
     /// Outcomes that were not delivered because a signal handler raised an exception; the last one
     /// is delivered first.
     returned: Mutex<Vec<Outcome>>,
@@ -59,19 +61,39 @@ const NO_BATCH: usize = usize::MAX;
 /// A batch for Python, or the error in its place, with the number of the batch.
 type Outcome = (Result<Py<PyAny>, Box<PyErr>>, Option<usize>);
 
+/// A function that is called with each batch, the seed and the number of the pass, and the number of the batch.
+pub(crate) struct Finish {
+    pub(crate) function: Py<PyAny>,
+    pub(crate) seed: u64,
+    pub(crate) epoch: u32,
+}
+
 /// The next batch, or the error in its place; `None` at the end.
 pub(crate) type Next = Option<Result<Batch<Dynamic>, Error>>;
 
 impl Pass {
     /// Creates the iterator over the pass that the engine in this slot has begun.
-    pub(crate) fn new(slot: Arc<PassSlot>, output: Arc<Output>, options: &Options) -> Self {
+    pub(crate) fn new(slot: Arc<PassSlot>, output: Arc<Output>, options: &Options, finish: Option<Finish>) -> Self {
         let Options { timeout, on_held, on_error, num_workers, in_order, .. } = *options;
         let loads = num_workers == 0 || in_order && timeout.is_zero();
         let may_be_slow = loads && slot.helper.is_needed;
         let (over, has_returned, returned) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::default());
         let bad_before = if on_error == OnError::Raise { 0 } else { slot.bad_samples().0 };
         let latest = AtomicUsize::new(NO_BATCH);
-        Self { slot, output, timeout, on_held, may_be_slow, on_error, bad_before, over, returned, has_returned, latest }
+        Self {
+            slot,
+            output,
+            timeout,
+            on_held,
+            may_be_slow,
+            on_error,
+            bad_before,
+            over,
+            finish,
+            returned,
+            has_returned,
+            latest,
+        }
     }
 
     /// Returns the next batch if it is ready, without waiting.
@@ -242,14 +264,27 @@ impl Pass {
                 }
             },
         };
+        let finished = match (&outcome, &self.finish) {
+            ((Ok(batch), Some(number)), Some(Finish { function, seed, epoch })) => {
+                Some(function.bind(py).call1((batch, *seed, *epoch, *number)))
+            }
+            _ => None,
+        };
         // Python checks for signals before the program stores the returned value. If a handler
-        // raised then, the batch would be lost.
-        if let Err(raised) = py.check_signals() {
+        // raised then, the batch would be lost. It may also have raised in a function of the program.
+        let raised = match &finished {
+            Some(Err(raised)) if !raised.is_instance_of::<PyException>(py) => Err(raised.clone_ref(py)),
+            _ => py.check_signals(),
+        };
+        if let Err(raised) = raised {
             self.put_back(outcome);
             return Err(raised);
         }
         self.latest.store(outcome.1.unwrap_or(NO_BATCH), Ordering::Relaxed);
-        outcome.0.map(|batch| Some(batch.into_bound(py))).map_err(|error| *error)
+        match finished {
+            Some(finished) => finished.map(Some),
+            None => outcome.0.map(|batch| Some(batch.into_bound(py))).map_err(|error| *error),
+        }
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {

@@ -1,6 +1,6 @@
 //! Datasets of arrays and files, and their combinations.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use super::column::Column;
 use super::failure;
 use super::field::{Field, Form};
 use super::files::{Files, options};
+use super::map::{Declared, Function, Mapped, Names, Results};
 use super::pack::Packed;
 use super::plan::{self, Passes, Plan};
 use super::stream::Stream;
@@ -44,6 +45,8 @@ pub(crate) enum Node {
     Fields(Arc<Node>, Box<[usize]>),
     /// Rows of one length, filled with samples.
     Packed(Packed),
+    /// What a function of the program makes of each sample.
+    Map(Box<Mapped>),
 }
 
 impl Node {
@@ -61,6 +64,7 @@ impl Node {
                 fields.iter().map(|&field| all[field]).collect()
             }
             Self::Packed(packed) => packed.fields().iter().collect(),
+            Self::Map(map) => map.fields().iter().collect(),
         }
     }
 
@@ -68,7 +72,9 @@ impl Node {
     /// stack of which nothing is left is not read.
     fn select(self: &Arc<Self>, fields: &[usize]) -> Result<Arc<Self>, String> {
         let node = match &**self {
-            Self::Columns { .. } | Self::Files(_) | Self::Stream(_) => Self::Fields(self.clone(), fields.into()),
+            Self::Columns { .. } | Self::Files(_) | Self::Stream(_) | Self::Map(_) => {
+                Self::Fields(self.clone(), fields.into())
+            }
             Self::Fields(node, of) => Self::Fields(node.clone(), fields.iter().map(|&field| of[field]).collect()),
             Self::Subset(subset) => Self::Subset(subset.of(subset.dataset().select(fields)?)),
             Self::Concat(concat) => {
@@ -106,9 +112,12 @@ impl Node {
                 forms
             }
             Self::Stack(parts) => parts.iter().flat_map(|part| part.forms()).collect(),
-            Self::Columns { .. } | Self::Files(_) | Self::Stream(_) | Self::Fields(..) | Self::Packed(_) => {
-                self.list().iter().map(|field| field.form).collect()
-            }
+            Self::Columns { .. }
+            | Self::Files(_)
+            | Self::Stream(_)
+            | Self::Fields(..)
+            | Self::Packed(_)
+            | Self::Map(_) => self.list().iter().map(|field| field.form).collect(),
         }
     }
 
@@ -124,6 +133,7 @@ impl Node {
             }
             Self::Stack(parts) => parts.iter().find_map(|part| part.path(index)),
             Self::Fields(node, _) => node.path(index),
+            Self::Map(map) => map.samples().path(index),
             Self::Columns { .. } | Self::Stream(_) | Self::Packed(_) => None,
         }
     }
@@ -137,6 +147,7 @@ impl Node {
             Self::Concat(concat) => concat.datasets(),
             Self::Stack(parts) => parts,
             Self::Packed(packed) => std::slice::from_ref(packed.documents()),
+            Self::Map(map) => std::slice::from_ref(map.samples()),
         };
         let parts: Vec<_> = parts.iter().map(|part| part.outline(of)).collect();
         format!("{}({})", of(self), parts.join(", "))
@@ -154,7 +165,22 @@ impl Node {
             Self::Stack(parts) => parts.iter().any(|part| part.reads_files(on_servers)),
             Self::Fields(node, _) => node.reads_files(on_servers),
             Self::Packed(packed) => packed.documents().reads_files(on_servers),
+            Self::Map(map) => map.samples().reads_files(on_servers),
         }
+    }
+
+    /// Returns whether functions of the program are called.
+    pub(crate) fn calls_python(&self) -> bool {
+        let found = Cell::new(false);
+        self.outline(&|node: &Self| {
+            found.set(
+                found.get()
+                    || matches!(node, Self::Map(_))
+                    || matches!(node, Self::Stream(stream) if stream.calls_python()),
+            );
+            String::new()
+        });
+        found.get()
     }
 
     /// Returns the format of files, or how other datasets are combined.
@@ -162,12 +188,13 @@ impl Node {
         match self {
             Self::Columns { .. } => "arrays".to_owned(),
             Self::Files(files) => files.format(),
-            Self::Stream(_) => "tar stream".to_owned(),
+            Self::Stream(stream) => stream.format(),
             Self::Subset(_) => "subset".to_owned(),
             Self::Concat(_) => "concat".to_owned(),
             Self::Stack(_) => "stack".to_owned(),
             Self::Fields(node, _) => node.format(),
             Self::Packed(packed) => packed.format(),
+            Self::Map(_) => "map".to_owned(),
         }
     }
 
@@ -200,6 +227,7 @@ impl Node {
             Self::Files(files) => return files.write(index, row, cx),
             Self::Fields(node, fields) => return node.write_fields(fields, index, row, cx),
             Self::Packed(packed) => return packed.write(index, row, cx),
+            Self::Map(map) => return map.write(0..map.fields().len(), index, row, cx),
             Self::Stream(_) => return Err("a stream has no samples by index".into()),
             Self::Stack(parts) => return parts.iter().try_for_each(|part| part.write(index, row, cx)),
             Self::Subset(subset) => subset.get(index, cx)?,
@@ -208,7 +236,7 @@ impl Node {
         node.write(index, row, cx)
     }
 
-    /// Writes some fields of a sample of columns or files.
+    /// Writes some fields of a sample of columns, of files, or that a function makes.
     fn write_fields(
         &self,
         fields: &[usize],
@@ -219,6 +247,7 @@ impl Node {
         match self {
             Self::Columns { columns, .. } => fields.iter().try_for_each(|&field| columns[field].write(index, row)),
             Self::Files(files) => files.write_fields(fields.iter().copied(), index, row, cx),
+            Self::Map(map) => map.write(fields.iter().copied(), index, row, cx),
             _ => Err("only columns and files have fields of their own".into()),
         }
     }
@@ -265,6 +294,7 @@ impl Dataset for Node {
             Self::Stack(parts) => parts.first().map_or(0, |part| part.len()),
             Self::Fields(node, _) => node.len(),
             Self::Packed(packed) => packed.len(),
+            Self::Map(map) => map.samples().len(),
         }
     }
 
@@ -286,6 +316,7 @@ impl Dataset for Node {
             Self::Subset(subset) => subset.prefetch(index),
             Self::Concat(concat) => concat.prefetch(index),
             Self::Stack(parts) => parts.iter().for_each(|part| part.prefetch(index)),
+            Self::Map(map) => map.samples().prefetch(index),
             Self::Fields(node, fields) => {
                 if let Self::Columns { columns, .. } = &**node {
                     fields.iter().for_each(|&field| columns[field].prefetch(index));
@@ -303,6 +334,7 @@ impl Dataset for Node {
             Self::Stack(parts) => parts.iter().any(Dataset::reads_ahead),
             Self::Fields(node, _) => node.reads_ahead(),
             Self::Packed(packed) => packed.documents().reads_ahead(),
+            Self::Map(map) => map.samples().reads_ahead(),
         }
     }
 
@@ -313,6 +345,7 @@ impl Dataset for Node {
             Self::Subset(subset) => subset.begin_pass(upcoming),
             Self::Concat(concat) => concat.begin_pass(upcoming),
             Self::Fields(node, _) => node.begin_pass(upcoming),
+            Self::Map(map) => map.samples().begin_pass(upcoming),
             Self::Packed(packed) if self.reads_ahead() => packed.begin_pass(upcoming),
             Self::Packed(_) => {}
             Self::Stack(parts) => {
@@ -323,19 +356,19 @@ impl Dataset for Node {
 
     fn reads_many(&self) -> bool {
         match self {
-            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) | Self::Fields(..) | Self::Packed(_) => false,
             Self::Files(files) => files.reads_many(),
             Self::Subset(subset) => subset.reads_many(),
             Self::Concat(concat) => concat.reads_many(),
+            _ => false,
         }
     }
 
     fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
         let written = match self {
-            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) | Self::Fields(..) | Self::Packed(_) => 0,
             Self::Files(files) => files.write_some(indices, rows),
             Self::Subset(subset) => return subset.write_many(indices, cx, rows),
             Self::Concat(concat) => return concat.write_many(indices, cx, rows),
+            _ => 0,
         };
         for (place, &index) in indices.iter().enumerate().skip(written) {
             cx.go_to(place);
@@ -560,6 +593,36 @@ impl Source {
         let packing = if whole { options.best_fit(lengths) } else { options.chunks(lengths) };
         let packing = packing.map_err(|error| failure::invalid(py, error.to_string()))?;
         Ok(Self::new(Node::Packed(Packed::new(py, source.node.clone(), packing, padding)?)))
+    }
+
+    /// What a function makes of each sample. `names` are those of the samples' fields, and `new` those of the results'.
+    fn map(
+        &self,
+        py: Python<'_>,
+        function: Py<PyAny>,
+        names: Names,
+        new: Names,
+        fields: Vec<Declared<'_>>,
+    ) -> PyResult<Self> {
+        let function = Function::new(py, function, &self.node, names)?;
+        let results = Results::new(py, new, fields)?;
+        Ok(Self::new(match &*self.node {
+            Node::Stream(stream) => Node::Stream(stream.then(function, Some(results))),
+            _ => Node::Map(Box::new(Mapped::new(self.node.clone(), function, results))),
+        }))
+    }
+
+    /// The samples of a stream that a function chooses; `None` for other datasets.
+    fn filter(&self, py: Python<'_>, function: Py<PyAny>, names: Names) -> PyResult<Option<Self>> {
+        let Node::Stream(stream) = &*self.node else { return Ok(None) };
+        let function = Function::new(py, function, &self.node, names)?;
+        Ok(Some(Self::new(Node::Stream(stream.then(function, None)))))
+    }
+
+    /// A stream that shuffles as many samples at a time as `window`; `None` for other datasets.
+    fn shuffle(&self, window: usize) -> Option<Self> {
+        let Node::Stream(stream) = &*self.node else { return None };
+        Some(Self::new(Node::Stream(stream.shuffled(window))))
     }
 
     /// The same samples with only the fields of these numbers, which must exist.

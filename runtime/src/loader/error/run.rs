@@ -216,7 +216,7 @@ impl Error {
             | Self::Held { source: Some(source), .. }
             | Self::Order(SamplerError::Other(source))
             | Self::State(StateError::Sampler { source }) => Some(&**source),
-            Self::BadSamples { source, .. } => source.cause(),
+            Self::BadSamples { source, .. } | Self::MostlyBad { source, .. } => source.cause(),
             _ => None,
         }
     }

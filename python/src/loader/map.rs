@@ -1,0 +1,257 @@
+//! Functions of the program that are called with a sample: those that make another one of it, and those that choose.
+
+use std::fmt;
+use std::sync::Arc;
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use slotline::BoxError;
+use slotline::dataset::Context;
+use slotline::dtype::DType;
+use slotline::rng::rand_core::Rng;
+use slotline::sample::{OwnedSample, Row};
+
+use super::calls;
+use super::failure;
+use super::field::{Field, Form, Kind, NumPy, Room};
+use super::output::Output;
+use super::pack::Read;
+use super::source::Node;
+use crate::dlpack;
+
+/// The number of elements that a batch has room for, for each of its samples. A field may have more.
+const ROOM: Room = Room { items: 64, exceeded: true };
+
+/// The names of a sample's fields; `None` if it is a tuple.
+pub(crate) type Names = Option<Vec<Py<PyString>>>;
+
+/// A field of a function's results: its NumPy dtype, or `None` for a text, and its shape.
+pub(crate) type Declared<'py> = (Option<Bound<'py, PyAny>>, Vec<Option<usize>>);
+
+/// A function of the program, and the samples that it is called with.
+pub(crate) struct Function {
+    function: Py<PyAny>,
+    input: Output,
+    /// `slotline._rng.current`, which has the key of the random numbers.
+    current: Py<PyAny>,
+}
+
+/// What a function returns.
+pub(crate) struct Results {
+    names: Names,
+    fields: Box<[Field]>,
+}
+
+/// The samples that a function makes of those of another dataset.
+pub(crate) struct Mapped {
+    samples: Arc<Node>,
+    function: Function,
+    results: Results,
+}
+
+impl fmt::Debug for Mapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mapped").field("samples", &self.samples).finish_non_exhaustive()
+    }
+}
+
+/// Draws the key of the random numbers of one call: a function of the loader's seed and the sample's position.
+pub(crate) fn key(cx: &mut Context) -> [u64; 2] {
+    let rng = cx.part(0).rng();
+    [rng.next_u64(), rng.next_u64()]
+}
+
+impl Function {
+    /// `names` are those of the fields of the samples of `node`.
+    pub(crate) fn new(py: Python<'_>, function: Py<PyAny>, node: &Node, names: Names) -> PyResult<Self> {
+        calls::watch(py)?;
+        let input = Output::new(py, "numpy", (false, false), names, node, None)?;
+        Ok(Self { function, input, current: py.import("slotline._rng")?.getattr("current")?.unbind() })
+    }
+
+    fn call<'py>(&self, py: Python<'py>, sample: &OwnedSample, key: [u64; 2]) -> PyResult<Bound<'py, PyAny>> {
+        let (current, attribute) = (self.current.bind(py), intern!(py, "key"));
+        let sample = self.input.sample(py, sample)?;
+        let before = current.getattr(attribute)?;
+        current.setattr(attribute, ((key[0], key[1]), py.None()))?;
+        let result = self.function.bind(py).call1((sample,));
+        current.setattr(attribute, before)?;
+        result
+    }
+
+    /// Returns whether the function's result is true.
+    pub(crate) fn chooses(&self, sample: &OwnedSample, key: [u64; 2]) -> Result<bool, BoxError> {
+        calls::attached(|py| self.call(py, sample, key)?.is_truthy())
+    }
+
+    /// Writes the chosen fields of the function's result.
+    pub(crate) fn write(
+        &self,
+        sample: &OwnedSample,
+        key: [u64; 2],
+        results: &Results,
+        mut chosen: impl Iterator<Item = usize>,
+        row: &mut Row<'_>,
+    ) -> Result<(), BoxError> {
+        calls::attached(|py| {
+            let values = results.values(&self.call(py, sample, key)?)?;
+            chosen.try_for_each(|field| results.write(field, &values[field], row))
+        })
+    }
+}
+
+impl Results {
+    pub(crate) fn new(py: Python<'_>, names: Names, fields: Vec<Declared<'_>>) -> PyResult<Self> {
+        let invalid = |what: String| failure::invalid(py, what);
+        let field = |(place, (dtype, dims)): (usize, Declared<'_>)| {
+            let name = described(&names, place);
+            let Some(dtype) = dtype else {
+                let kind = Kind::of_engine(py, DType::U8).expect("NumPy has bytes")?;
+                return Ok(Field { kind, shape: Box::default(), form: Form::Text(ROOM) });
+            };
+            if dtype.getattr("hasobject")?.is_truthy()? {
+                return Err(invalid(format!(
+                    "{name} holds Python objects; return numbers, texts and arrays of numbers"
+                )));
+            }
+            let kind = Kind::of_numpy(&dtype)?;
+            if let Some(shape) = dims.iter().copied().collect::<Option<Vec<_>>>() {
+                return Field::fixed(kind, &shape).map_err(|what| invalid(format!("{name} {what}")));
+            }
+            let same =
+                |dtype: &DType, of: dlpack::DType| (dtype.kind() as u8, 8 * dtype.size()) == (of.code, of.bits.into());
+            let dtype = kind.dlpack.and_then(|of| DType::ALL.iter().copied().find(|dtype| same(dtype, of)));
+            match (dtype, dims.len()) {
+                (Some(dtype), 1) => Ok(Field { kind, shape: Box::default(), form: Form::Items(dtype, ROOM) }),
+                _ => {
+                    let kind = kind.name();
+                    let hint = "only a field of numbers with the shape (None,) may have any length";
+                    Err(invalid(format!("{name} has the type {kind} and {} dimensions, but {hint}", dims.len())))
+                }
+            }
+        };
+        let fields = fields.into_iter().enumerate().map(field).collect::<PyResult<_>>()?;
+        Ok(Self { names, fields })
+    }
+
+    pub(crate) fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// Returns the value of each field.
+    fn values<'py>(&self, result: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let py = result.py();
+        let found = match (&self.names, result.cast::<PyDict>(), result.cast::<PyTuple>()) {
+            (Some(names), Ok(dict), _) if dict.len() == names.len() => {
+                names.iter().map(|name| dict.get_item(name)).collect::<PyResult<Option<_>>>()?
+            }
+            (None, _, Ok(tuple)) if tuple.len() == self.fields.len() => Some(tuple.iter().collect()),
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            let expected = match &self.names {
+                Some(names) => format!(
+                    "a dict with {}",
+                    names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
+                ),
+                None => format!("a tuple of {}", self.fields.len()),
+            };
+            let found = result.repr().map_or_else(|_| String::new(), |repr| repr.to_string());
+            let found: String = found.chars().take(200).collect();
+            failure::invalid(py, format!("the function returned {found}; it must return {expected}"))
+        })
+    }
+
+    /// Writes the value of a field.
+    fn write(&self, place: usize, value: &Bound<'_, PyAny>, row: &mut Row<'_>) -> PyResult<()> {
+        let (py, field) = (value.py(), &self.fields[place]);
+        let invalid = |what: String| failure::invalid(py, format!("{} {what}", described(&self.names, place)));
+        let failed = |error: slotline::sample::Mismatch| invalid(format!("can't be written: {error}"));
+        if let Form::Text(_) = field.form {
+            let Ok(text) = value.cast::<PyString>() else {
+                return Err(invalid(format!("is a {}, but a str was declared", value.get_type().name()?)));
+            };
+            return row.write_bytes(DType::U8, text.to_str()?.as_bytes()).map_err(failed);
+        }
+        let array = as_array(value, &field.kind)?;
+        let shape: Vec<usize> = array.getattr(intern!(py, "shape"))?.extract()?;
+        let bytes = || PyResult::Ok(array.call_method0(intern!(py, "tobytes"))?.cast_into::<PyBytes>()?);
+        match field.form {
+            Form::Items(dtype, _) if shape.len() == 1 => row.write_bytes(dtype, bytes()?.as_bytes()).map_err(failed),
+            Form::Fixed(size) if *shape == *field.shape => {
+                let to = row.fill_raw().map_err(failed)?.cast::<u8>();
+                // Another thread may write to the array meanwhile, so no reference to its memory is made.
+                let copy = |from: *const u8| {
+                    // SAFETY: the field was declared with `size` bytes, and the array has as many in C order, since it
+                    // has the declared type and shape.
+                    unsafe { to.as_ptr().copy_from_nonoverlapping(from, size) };
+                };
+                match PyUntypedBuffer::get(&array) {
+                    Ok(buffer) if buffer.is_c_contiguous() && buffer.len_bytes() == size => {
+                        copy(buffer.buf_ptr().cast());
+                        buffer.release(py);
+                    }
+                    // Not contiguous, or of a type that has no buffers, such as dates.
+                    _ => copy(bytes()?.as_bytes().as_ptr()),
+                }
+                Ok(())
+            }
+            _ => Err(invalid(format!(
+                "has shape {shape:?}, but {} was declared, or found in the first sample; pass fields, with the shape (None,) if \
+                 the length differs",
+                field.about()
+            ))),
+        }
+    }
+}
+
+/// Names a field in errors.
+fn described(names: &Names, place: usize) -> String {
+    names.as_ref().map_or_else(|| format!("field {place}"), |names| format!("field '{}'", names[place]))
+}
+
+/// Returns the array of a value, with elements of this type.
+fn as_array<'py>(value: &Bound<'py, PyAny>, kind: &Kind) -> PyResult<Bound<'py, PyAny>> {
+    let (py, numpy) = (value.py(), NumPy::get(value.py())?);
+    let array = numpy.asarray.bind(py).call1((value,))?;
+    let dtype = kind.numpy.as_ref().expect("it is a type of NumPy").bind(py);
+    let own = array.getattr(intern!(py, "dtype"))?;
+    if own.is(dtype) || own.eq(dtype)? {
+        return Ok(array);
+    }
+    let options = PyDict::new(py);
+    options.set_item("casting", "same_kind")?;
+    array.call_method("astype", (dtype,), Some(&options))
+}
+
+impl Mapped {
+    pub(crate) fn new(samples: Arc<Node>, function: Function, results: Results) -> Self {
+        Self { samples, function, results }
+    }
+
+    pub(crate) fn samples(&self) -> &Arc<Node> {
+        &self.samples
+    }
+
+    pub(crate) fn fields(&self) -> &[Field] {
+        self.results.fields()
+    }
+
+    /// Writes the chosen fields of a sample.
+    pub(crate) fn write(
+        &self,
+        chosen: impl Iterator<Item = usize>,
+        index: usize,
+        row: &mut Row<'_>,
+        cx: &mut Context,
+    ) -> Result<(), BoxError> {
+        let place = std::ptr::from_ref(self).addr();
+        let mut sample = Read::take(cx, place, &self.samples)?;
+        sample.fill(|row| self.samples.write(index, row, cx))?;
+        self.function.write(&sample, key(cx), &self.results, chosen, row)?;
+        Read::put(cx, place, sample);
+        Ok(())
+    }
+}
