@@ -180,7 +180,7 @@ def test_pictures_have_the_bits_of_torchvision(name, t, folder):
         {"batch_size": None},
         {"drop_last": True},
     ],
-    ids=str,
+    ids=", ".join,
 )
 def test_pictures_are_the_same_however_they_are_loaded(options, folder):
     dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES["training"](v1)))

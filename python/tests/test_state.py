@@ -539,7 +539,7 @@ def test_states_that_do_not_fit_are_errors():
         (dict(dataset=Stream(), shuffle=None), "taken with RandomSampler, but the loader has an IterableDataset"),
         (dict(dataset=range(9)), "taken with a RandomSampler of 47 indices, but the loader's has 9"),
     ),
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else ", ".join(value),
 )
 def test_a_state_of_another_order_is_an_error(workers, options, words):
     base = dict(dataset=Plain(), batch_size=3, shuffle=True)

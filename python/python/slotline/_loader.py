@@ -264,11 +264,11 @@ class Loader:
     def __iter__(self) -> _slotline.Pass:
         self._before = self.epoch, self._states()
         seed = None if self._generator is None else _drawn(self._generator)
-        chosen = () if self._sampler is None else self._chosen()
+        indices, ends = (None, None) if self._sampler is None else self._chosen()
         options = self._make.keywords
         functions = options["collate_fn"], options["transform"]
         finish = None if functions == (None, None) else partial(_finished, *functions, options["rank"] or 0)
-        return self._engine.begin(*chosen, seed=seed, finish=finish)
+        return self._engine.begin(indices, ends, seed=seed, finish=finish)
 
     def _is_stateful(self) -> bool:
         return all(callable(getattr(self._sampler, name, None)) for name in ("state_dict", "load_state_dict"))

@@ -82,6 +82,7 @@ impl Function {
     }
 
     /// Returns whether the function's result is true.
+    #[cfg(feature = "files")] // Only streams are filtered by the engine.
     pub(crate) fn chooses(&self, sample: &OwnedSample, key: [u64; 2]) -> Result<bool, BoxError> {
         calls::attached(|py| self.call(py, sample, key)?.is_truthy())
     }

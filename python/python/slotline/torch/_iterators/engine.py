@@ -205,7 +205,7 @@ def _engine(loader, dataset) -> Engine:
     }
     # The program may change attributes such as `num_workers` between passes.
     known, engine = loader._engine or (None, None)
-    if known != options:
+    if engine is None or known != options:
         names = None if dataset._names is None else list(dataset._names)
         engine = Engine(
             dataset._source,
