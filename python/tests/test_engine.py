@@ -471,7 +471,7 @@ def _collate(samples):
 
 
 def test_it_is_about_as_fast_as_the_loader():
-    """The measured ratio is in the book; this notices a dataset that is read sample by sample, which takes many times as long."""
+    """A dataset that is read sample by sample takes many times as long."""
     dataset = slotline.Arrays(x=np.zeros((20_000, 256), "f4"), y=np.arange(20_000))
 
     def seconds(loader):

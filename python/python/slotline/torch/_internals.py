@@ -1,7 +1,7 @@
 """All private names of torch that this package uses, so that a new version of torch can be checked
 in one place. Those of torchvision are in ``_lift/internals.py``.
 
-The tests run with torch 2.15; the oldest supported version is 2.6. Besides the names here, the
+The tests run with torch 2.15. Besides the names here, the
 loader and its iterators subclass torch's ``DataLoader`` and ``_BaseDataLoaderIter`` and use their
 attributes (``_index_sampler``, ``_dataset_kind``, ``_num_yielded`` and others). The extension module
 uses ``Tensor.__dlpack_c_exchange_api__`` (since torch 2.10), ``torch._C._storage_Use_Count``
