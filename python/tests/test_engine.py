@@ -348,7 +348,7 @@ def test_small_fields_do_not_keep_their_batches():
 def test_an_interrupt_loses_no_batch(workers):
     dataset = slotline.Arrays(np.arange(1000))
 
-    class Interrupt(Exception):
+    class Interrupt(BaseException):
         pass
 
     def handler(*_):

@@ -141,6 +141,7 @@ class EngineIterator(BaseIterator):
         at = self._base_seed, self._pass_number, following, missing
         try:
             self._batches = self._engine.begin(indices.tobytes(), None if ends is None else ends.astype(np.uint32).tobytes(), at)
+            stream.whole = None
         except LoaderTimeoutError as error:
             # The threads are still at samples of the previous pass.
             raise self._late() from error

@@ -501,8 +501,8 @@ class WholeStream(IndexStream):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        # What `draw` returns, whether the sampler has batches, and their number.
-        self._whole = None
+        # What `draw` returned if the engine has not begun that pass yet, whether the sampler has batches, and their number.
+        self.whole = None
         self._has_batches = False
         self._count = 0
         # The batch with which torch draws an empty list of indices from the sampler's generator, until that is done.
@@ -513,6 +513,8 @@ class WholeStream(IndexStream):
     def draw(self, has_batches):
         """Reads the whole pass. Returns its indices, those of batches that are done too, and the ends of all batches among them,
         or ``None`` if they have the sampler's batch size. ``has_batches`` says whether the sampler is a list of batches."""
+        if self.whole is not None:
+            return self.whole
         self._has_batches = has_batches
         generators = [torch.default_generator, *([] if self._generator is None else [self._generator])]
         before = [generator_state(generator) for generator in generators]
@@ -523,8 +525,7 @@ class WholeStream(IndexStream):
             for generator, state in zip(generators, before, strict=True):
                 set_generator_state(generator, state)
             raise
-        whole, self._whole = self._whole, None
-        return whole
+        return self.whole
 
     def draw_up_to(self, number):
         """Records that torch would have drawn all batches up to this one, and draws from the sampler's generator what torch
@@ -567,7 +568,7 @@ class WholeStream(IndexStream):
             self._count = len(ends)
         else:
             self._count = len(indices) // size if getattr(sampler, "drop_last", False) else -(-len(indices) // size)
-        self._whole = indices, ends
+        self.whole = indices, ends
         return (), None
 
     def _skip(self, batches, inner, resumed):
