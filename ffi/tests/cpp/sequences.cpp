@@ -70,7 +70,7 @@ void mixtures_have_as_many_samples_as_their_weights_say() {
   auto weighted = with(mixture({1797, 1797}, {3, 1}).stop(slotline::stop::all_exhausted).shuffle(false));
   CHECK(from_second(weighted).first == 1797);
   auto scheduled = with(mixture::schedule(sizes, {{3, 1}, {1, 1}}, 400));
-  for (const std::size_t second : {100, 200, 200})
+  for (const std::size_t second : {100u, 200u, 200u})
     CHECK(from_second(scheduled) == std::make_pair(second, std::size_t{400}));
 
   CHECK(has(thrown([&] { with(mixture(sizes, {3})); }).what(), "one weight for each dataset"));
