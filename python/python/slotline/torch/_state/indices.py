@@ -185,17 +185,22 @@ class IndexStream:
 
     def put_back(self):
         """Undoes :meth:`take`, if a batch was taken since ``taken`` was set to ``None``."""
+        batch = self._unfinished()
+        if batch is not None:
+            self._waiting.insert(0, batch)
+            self._drawn = batch[1]
+
+    def _unfinished(self):
+        """Undoes :meth:`finish` for the batch in ``taken``. Returns that batch, or ``None`` if there is none."""
         batch, self.taken = self.taken, None
-        if batch is None:
-            return
-        number = batch[1]
-        if number < self.done:
-            self.ahead.update(range(number + 1, self.done))
-            self.done = number
-        else:
-            self.ahead.discard(number)
-        self._waiting.insert(0, batch)
-        self._drawn = number
+        if batch is not None:
+            number = batch[1]
+            if number < self.done:
+                self.ahead.update(range(number + 1, self.done))
+                self.done = number
+            else:
+                self.ahead.discard(number)
+        return batch
 
     def _draw(self):
         if self._batches is None:
@@ -536,15 +541,9 @@ class WholeStream(IndexStream):
             _draw_list(self._inner, 0, self._generator)
 
     def put_back(self):
-        batch, self.taken = self.taken, None
-        if batch is None:
-            return
-        number = batch[1]
-        if number < self.done:
-            self.ahead.update(range(number + 1, self.done))
-            self.done = number
-        self.ahead.discard(number)
-        self.returned.append(batch[0])
+        batch = self._unfinished()
+        if batch is not None:
+            self.returned.append(batch[0])
 
     def _begin(self, iterator):
         sampler, inner = self._sampler, self._inner
