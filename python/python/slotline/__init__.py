@@ -7,7 +7,8 @@ NumPy.
 :mod:`slotline.torch` has a replacement for PyTorch's ``DataLoader``.
 """
 
-from slotline import image
+from typing import TYPE_CHECKING
+
 from slotline._datasets import (
     Arrays,
     Batches,
@@ -41,6 +42,19 @@ from slotline._ranks import Ranks, find_ranks
 from slotline._rng import is_stopping, rng
 from slotline._sheet import sheet
 from slotline._slotline import Pass, Tensor, __version__
+
+if TYPE_CHECKING:
+    from slotline import image
+else:
+
+    def __getattr__(name):
+        # Most programs need no transforms, whose classes would take a third of the time to import this package.
+        if name == "image":
+            import importlib
+
+            return importlib.import_module("slotline.image")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "Arrays",

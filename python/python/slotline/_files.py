@@ -7,7 +7,7 @@ import operator
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from slotline import _slotline
 from slotline._datasets import Dataset, Path, _Derived
 from slotline._errors import DataError
 from slotline._loader import _check_integer
-from slotline.image import Transform, pipeline
+
+if TYPE_CHECKING:
+    from slotline.image import Transform
 
 Cache = tuple[Path, int]
 
@@ -299,7 +301,11 @@ _IMAGE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8":
 
 
 def _text(image: str | Sequence[Transform] | None) -> str | None:
-    return image if image is None or isinstance(image, str) else pipeline(image)
+    if image is None or isinstance(image, str):
+        return image
+    from slotline.image import pipeline
+
+    return pipeline(image)
 
 
 def _image(given: dict[str, Any]) -> tuple[str, str | None, str, bool] | None:
