@@ -519,7 +519,7 @@ class Mixture(Dataset):
         even: bool = False,
         schedule: Iterable[Iterable[float]] | None = None,
     ) -> None:
-        self.datasets = tuple(datasets)
+        self.datasets: tuple[Dataset, ...] = tuple(datasets)
         both = ConcatDataset(self.datasets)
         lens = [len(part) for part in self.datasets]
         if schedule is None:

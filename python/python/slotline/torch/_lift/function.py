@@ -41,7 +41,7 @@ class LiftedTransform:
         """Returns which transforms run natively, which do not, and why."""
         return self._lifter.describe()
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[LiftedTransform], tuple[Any]]:
         return LiftedTransform, (self.transform,)
 
     def __repr__(self) -> str:
