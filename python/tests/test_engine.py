@@ -56,7 +56,6 @@ DATASETS = {
     "two": lambda _: arrays() + arrays(),
     "stack": lambda _: slotline.StackDataset(slotline.Arrays(a=np.arange(N)), slotline.Arrays(b=np.eye(N))),
     "mixture": lambda _: slotline.mix([slotline.Arrays(a=np.arange(20)), slotline.Arrays(a=np.arange(100, 130))], [1, 2]),
-    "batches": lambda _: slotline.Arrays(a=np.arange(N)).batch_by_tokens(9, lengths=np.arange(N) % 7),
     "repeated": lambda _: slotline.Arrays(a=np.arange(7)).repeat(4).shard(1, 2),
     "torch's subset": lambda _: tud.Subset(tud.Subset(arrays(), range(N - 1, 1, -1)), torch.arange(20).tolist()),
     "torch's split": lambda _: tud.random_split(arrays(), [0.5, 0.5])[1],
@@ -291,6 +290,14 @@ def test_what_torch_cannot_collate_is_left_to_it(tmp_path):
 
     assert "its class Doubled is not slotline's own" in DataLoader(Doubled(np.arange(4))).plan()
     assert [batch.tolist() for batch in DataLoader(Doubled(np.arange(4)), 2)] == [[0, 2], [4, 6]]
+
+
+def test_what_only_the_loader_can_do_is_refused(tmp_path):
+    lines = table(tmp_path)
+    with pytest.raises(ValueError, match="only slotline.Loader makes the batches"):
+        DataLoader(lines.batch_by_tokens(100, field="name"))
+    with pytest.raises(ValueError, match="only slotline.Loader follows the schedule"):
+        DataLoader(slotline.mix([lines, lines], schedule=[[1, 2], [2, 1]], stop=9))
 
 
 def test_plans_say_what_is_native():

@@ -196,14 +196,14 @@ class Dataset:
         function. Of pictures with random augmentations, the function sees those of the first pass
         with seed 0. Of a stream, samples are left out while they are read, in each pass.
         """
-        some = _part(self) if fields is None else self.select(*fields)
+        some = _part(self) if fields is None else Dataset.select(self, *fields)
         names = some._names and list(some._names)
         stream = self._source.filter(function, names)
         if stream is not None:
             return _Derived(stream, self._names, partial(Dataset.filter, self, function))
         from slotline._loader import Loader
 
-        chosen = some.map(partial(_chosen, function), [Field(None, "bool", ())])
+        chosen = Dataset.map(some, partial(_chosen, function), [Field(None, "bool", ())])
         parts = [batch for (batch,) in Loader(chosen, 64, num_workers=min(4, len(os.sched_getaffinity(0))))]
         return Subset(self, np.concatenate(parts) if parts else np.zeros(0, np.bool_))
 
@@ -260,7 +260,8 @@ class Dataset:
         Pass the result to a loader without ``batch_size``:
         ``Loader(dataset.batch_by_tokens(8192), shuffle=True)``. Each sample comes once in a pass.
         With ``shuffle``, each pass has different batches, in random order. Without it, the batches
-        are ordered from the longest samples to the shortest. All ranks get equally many batches.
+        are ordered from the longest samples to the shortest. All ranks get equally many batches. Of a
+        mixture, all passes have the samples of its first pass.
 
         Args:
             budget: The most tokens in a batch.
@@ -326,7 +327,8 @@ class Dataset:
           end of the last one
 
         Which documents are in which row depends only on the lengths and these arguments. So batch
-        sizes, orders, ranks and states work as with any other dataset.
+        sizes, orders, ranks and states work as with any other dataset. The rows of a mixture are made
+        once, of its first pass; for weights by epoch, pack each dataset and mix the rows.
 
         Args:
             length: The number of elements in a row.
@@ -523,9 +525,9 @@ class Mixture(Dataset):
         both = ConcatDataset(self.datasets)
         lens = [len(part) for part in self.datasets]
         if schedule is None:
-            self.schedule: tuple[tuple[float, ...], ...] = (tuple(map(float, lens if weights is None else weights)),)
+            self.schedule: tuple[tuple[float, ...], ...] = (_weights("weights", lens if weights is None else weights),)
         else:
-            self.schedule = tuple(tuple(map(float, each)) for each in schedule)
+            self.schedule = tuple(_weights("schedule", each) for each in schedule)
             if weights is not None:
                 raise DataError("weights and schedule exclude each other; a schedule has the weights of each epoch")
             if not isinstance(stop, int) or not self.schedule:
@@ -542,7 +544,19 @@ class Mixture(Dataset):
         self._source = _slotline.Source.mixed(both._source, self._plan)
         self._names = both._names
         self._words = f" by weights {list(self.schedule[0])}" + (f" and {len(self.schedule) - 1} more" if self.schedule[1:] else "")
-        self._make = partial(Mixture, self.datasets, weights, stop=stop, even=even, schedule=schedule and self.schedule)
+        weights = None if weights is None else self.schedule[0]
+        self._mix = partial(Mixture, weights=weights, stop=stop, even=even, schedule=None if schedule is None else self.schedule)
+        self._make = partial(self._mix, self.datasets)
+
+    def select(self, *fields: str | int) -> Dataset:
+        return self._mix([part.select(*fields) for part in self.datasets])
+
+    def rename(self, *all: str, **names: str) -> Dataset:
+        return self._mix([part.rename(*all, **names) for part in self.datasets])
+
+    def map(self, function: Callable[[Any], Any], fields: Iterable[Field | tuple[Any, ...]] | None = None) -> Dataset:
+        first = self.datasets[0].map(function, fields)
+        return self._mix([first, *(part.map(function, first.fields) for part in self.datasets[1:])])
 
 
 _STOPS = ("first_exhausted", "all_exhausted", "all_exhausted_without_replacement")
@@ -569,8 +583,9 @@ def mix(
     any number of ranks. With ``include_index``, a sample's index is its position in the
     concatenation of the datasets.
 
-    ``mixture[i]``, a ``for`` loop over the mixture, and a dataset that is made from it use the
-    samples of the first pass with seed 0, without shuffling.
+    ``select``, ``rename`` and ``map`` of a mixture return a mixture. ``mixture[i]``, a ``for`` loop
+    over the mixture, and every other dataset that is made from it have the same samples in each
+    pass: those of the first pass with seed 0, without shuffling.
 
     Args:
         datasets: The datasets, which have a length. They may be packed or composed.
@@ -603,7 +618,7 @@ class Batches(Dataset):
     @staticmethod
     def _of(dataset: Dataset, plan: _slotline.Plan, words: str, make: Callable[[], Dataset]) -> Batches:
         batches = Batches.__new__(Batches)
-        batches.dataset, batches._plan, batches._words, batches._make = _part(dataset), plan, words, make
+        batches.dataset, batches._plan, batches._words, batches._make = _planned_once(_part(dataset)), plan, words, make
         batches._source, batches._names = dataset._source, dataset._names
         return batches
 
@@ -635,7 +650,7 @@ class Packed(Dataset):
         padding: int | Sequence[int] = 0,
     ) -> None:
         fields = [_ragged(dataset, None)] if field is None else [field] if isinstance(field, str | int) else list(field)
-        chosen = dataset.select(*(_ragged(dataset, each) for each in fields))
+        chosen = Dataset.select(_planned_once(dataset), *(_ragged(dataset, each) for each in fields))
         numbers = [padding] * len(fields) if isinstance(padding, int) else list(padding)
         if len(numbers) != len(fields):
             raise DataError(f"padding has {len(numbers)} numbers for {len(fields)} fields; give one for each")
@@ -693,7 +708,12 @@ def _ragged(dataset: Dataset, field: str | int | None) -> str | int:
     found = [place if f.name is None else f.name for place, f in enumerate(about) if f.shape == (None,)]
     if field is None:
         if len(found) != 1:
-            raise DataError(f"{len(found)} fields have any length{': ' if found else ''}{', '.join(map(repr, found))}; name one with field")
+            if found:
+                raise DataError(f"{len(found)} fields have varying length: {', '.join(map(repr, found))}; name one with field")
+            raise DataError(
+                "no field has varying length; if a function of map makes one, pass its fields, such as "
+                'fields=[slotline.Field("tokens", "int64", (None,))], and for the bytes of a text, name it with field'
+            )
         return found[0]
     texts = [place if f.name is None else f.name for place, f in enumerate(about) if f.dtype == "str"]
     if field not in [*found, *texts]:
@@ -709,7 +729,7 @@ def _lengths(
     if lengths is None:
         from slotline._loader import Loader
 
-        some = dataset.select(_ragged(dataset, field))
+        some = Dataset.select(dataset, _ragged(dataset, field))
         workers = min(4, len(os.sched_getaffinity(0)))
         batches = Loader(some, 64, packed=True, num_workers=workers if count > 64 else 0)
         parts = [np.diff(next(iter(batch.values() if isinstance(batch, dict) else batch))[1]) for batch in batches]
@@ -747,6 +767,24 @@ def _arguments(what: str, values: tuple[Any, ...], named: dict[str, Any]) -> tup
                 raise TypeError(f"the names of {what} must be strings, but one is {name!r}")
         return tuple(named), tuple(named.values())
     return None, values
+
+
+def _weights(name: str, weights: Any) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, weights))
+    except (TypeError, ValueError):
+        wanted = "a number for each dataset" if name == "weights" else "weights for each epoch, such as [[9, 1], [5, 5]]"
+        raise DataError(f"{name} has {weights!r}; pass {wanted}") from None
+
+
+def _planned_once(dataset: Dataset) -> Dataset:
+    """Checks a dataset whose samples are planned once, for all passes."""
+    if isinstance(dataset, Mixture) and len(set(dataset.schedule)) > 1:
+        raise DataError(
+            "a mixture with a schedule has other samples in each pass, but packed rows and batches by length are made of the same "
+            "ones; pack each dataset and mix the results, or mix without a schedule"
+        )
+    return dataset
 
 
 def _part(dataset: Any) -> Dataset:

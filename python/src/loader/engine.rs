@@ -606,6 +606,9 @@ impl Engine {
         }
         let (slot, seed) = {
             let mut control = self.control();
+            if control.resumed && control.next == epoch {
+                return Ok(()); // A training loop calls this before each pass, also before the one that it resumes.
+            }
             (control.next, control.resumed) = (epoch, false);
             (control.slot.clone(), control.seed)
         };
@@ -657,7 +660,7 @@ impl Engine {
             loaded
         });
         slot.busy.store(false, Ordering::Release);
-        loaded.map_err(|error| failure::misfit(py, &error))?;
+        loaded.map_err(|error| failure::misfit(py, &error, matches!(self.options.passes, Passes::Lengths(_))))?;
         let mut control = self.control();
         let former = std::mem::replace(&mut *control, Control { slot, next: state.epoch(), resumed: true, seed });
         drop(control);

@@ -222,8 +222,10 @@ fn as_array<'py>(value: &Bound<'py, PyAny>, kind: &Kind) -> PyResult<Bound<'py, 
     if own.is(dtype) || own.eq(dtype)? {
         return Ok(array);
     }
+    // NumPy makes an array of floats from an empty list.
+    let is_empty = array.getattr(intern!(py, "size"))?.eq(0)?;
     let options = PyDict::new(py);
-    options.set_item("casting", "same_kind")?;
+    options.set_item("casting", if is_empty { "unsafe" } else { "same_kind" })?;
     array.call_method("astype", (dtype,), Some(&options))
 }
 

@@ -167,6 +167,10 @@ impl Sampler for GivenSampler {
         self.resumed = if seen.end > 0 { Some(saved.get("digest")?) } else { None };
         Ok(())
     }
+
+    fn restart(&mut self) {
+        self.resumed = None;
+    }
 }
 
 /// What a loader makes its passes of: the native part of a mixture, of batches by length, and of a sampler.

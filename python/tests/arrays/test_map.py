@@ -111,6 +111,7 @@ def test_values_are_converted_or_refused():
     assert returns(np.zeros(3), fields=[("v", "float32", (3,))])[0]["v"].dtype == np.float32
     assert returns([1.5, 2], fields=[Field("v", np.float16, (None,))])[0]["v"].tolist() == [1.5, 2]
     assert returns(1, fields=[("v", "float64", ())])[0]["v"] == 1.0
+    assert returns([], fields=[("v", "int64", (None,))])[0]["v"].tolist() == []
     big = DATA.map(lambda sample: (np.arange(sample["i"] * 100),), [(None, "int64", (None,))])
     assert [len(row) for batch in Loader(big, 8, num_workers=2) for row in batch[0]] == [100 * i for i in range(N)]
     for value, field, message in [
