@@ -32,11 +32,17 @@ _KINDS = (
 )
 
 
+def _unwrapped(dataset, indices=None):
+    """Returns the dataset in torch's ``Subset``, and the places there of ``indices`` of the whole."""
+    while type(dataset) is Subset:
+        indices = None if indices is None else np.asarray(dataset.indices)[indices]
+        dataset = dataset.dataset
+    return dataset, indices
+
+
 def dataset_of(loader) -> _datasets.Dataset | None:
     """Returns the dataset of slotline that a loader has, perhaps in torch's ``Subset``; otherwise ``None``."""
-    dataset = loader.dataset
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
+    dataset, _ = _unwrapped(loader.dataset)
     return dataset if isinstance(dataset, _datasets.Dataset) else None
 
 
@@ -151,10 +157,7 @@ class EngineIterator(BaseIterator):
 
     def _places(self, indices):
         """Returns the places in slotline's dataset for indices of the loader's dataset."""
-        dataset = self._dataset
-        while type(dataset) is Subset:
-            indices = np.asarray(dataset.indices)[indices]
-            dataset = dataset.dataset
+        dataset, indices = _unwrapped(self._dataset, indices)
         length = len(dataset)
         wrong = np.flatnonzero((indices < -length) | (indices >= length))
         if wrong.size > 0:
