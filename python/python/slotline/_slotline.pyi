@@ -370,10 +370,11 @@ class Source:
     ) -> Source:
         """Returns what a function makes of each sample. ``names`` are those of the samples' fields,
         and ``new`` those of the results'. ``fields`` are the results' types, ``None`` for a text,
-        and shapes."""
+        and shapes. The function must support weak references."""
 
     def filter(self, function: Callable[[Any], Any], names: Sequence[str] | None) -> Source | None:
-        """Returns the samples of a stream that a function chooses; ``None`` for other datasets."""
+        """Returns the samples of a stream that a function chooses; ``None`` for other datasets. The
+        function must support weak references."""
 
     def shuffle(self, window: int) -> Source | None:
         """Returns a stream that shuffles ``window`` samples at a time; ``None`` for other
