@@ -26,7 +26,7 @@ use super::map::Functions;
 use super::options::{self, Options};
 use super::output::Output;
 use super::pass::{Finish, Next, Pass, SLICE};
-use super::plan::{Chosen, Handles, Passes, Plan};
+use super::plan::{Chosen, Handles, Indices, Passes, Plan};
 use super::source::{Node, Source};
 use super::watched::watched;
 
@@ -487,15 +487,15 @@ impl Engine {
         Ok(Self { node, functions, options, output, adopts_seed, len, memory_ceiling, words: OnceLock::new(), control })
     }
 
-    /// Begins the next pass: of these samples, as the bytes of `u64`, if a sampler of the program has chosen them, in batches
-    /// with these ends, as those of `u32`. With `at`, it is the pass with this seed and number, without the batches before the
+    /// Begins the next pass: of these samples, if a sampler of the program has chosen them, in batches with these ends, as the
+    /// bytes of `u32`. With `at`, it is the pass with this seed and number, without the batches before the
     /// third number, except for those in the list. `seed` is that of the pass, unless it continues another one. `finish` makes
     /// the loop's object of each batch.
     #[pyo3(signature = (indices = None, ends = None, at = None, seed = None, finish = None))]
     fn begin(
         &self,
         py: Python<'_>,
-        indices: Option<&[u8]>,
+        indices: Option<Indices>,
         ends: Option<&[u8]>,
         at: Option<(u64, u32, usize, Vec<usize>)>,
         seed: Option<u64>,
