@@ -309,6 +309,10 @@ def test_plans_say_what_is_native():
 def test_bad_indices_and_samples_raise(workers, tmp_path):
     with pytest.raises(IndexError, match="index 37 is out of range; the dataset has 37 samples"):
         list(DataLoader(arrays(), 4, sampler=[1, 2, 37], num_workers=workers))
+    longer = range(N + 1)
+    for sampler in (SequentialSampler(longer), RandomSampler(longer), RandomSampler(longer, generator=generator())):
+        with pytest.raises(IndexError, match="index 37 is out of range"):
+            list(DataLoader(arrays(), 4, sampler=sampler, num_workers=workers))
     with pytest.raises(TypeError):
         list(DataLoader(arrays(), 4, sampler=[1.5], num_workers=workers))
     for i in range(6):

@@ -182,7 +182,7 @@ class Dataset:
             raise DataError("the function's results have no fields; return one at least")
         new = _names([field.name for field in found])
         kinds = [(None if dtype == "str" else np.dtype(dtype), list(shape)) for _, dtype, shape in found]
-        source = self._source.map(function, names and list(names), new and list(new), kinds)
+        source = self._source.map(partial(function), names and list(names), new and list(new), kinds)
         mapped = _Derived(source, new, partial(Dataset.map, self, function, found))
         mapped._words = f" made by {_name_of(function)}"
         return mapped
@@ -198,7 +198,7 @@ class Dataset:
         """
         some = _part(self) if fields is None else Dataset.select(self, *fields)
         names = some._names and list(some._names)
-        stream = self._source.filter(function, names)
+        stream = self._source.filter(partial(function), names)
         if stream is not None:
             return _Derived(stream, self._names, partial(Dataset.filter, self, function))
         from slotline._loader import Loader

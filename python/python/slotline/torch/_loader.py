@@ -43,8 +43,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         Threads start at once, share the dataset's memory and need no pickling, but only one of them
         runs Python at a time, unless the interpreter has no global lock. Default: threads on such
         an interpreter, otherwise processes. Threads share the default random generators, which are
-        therefore not seeded for each worker: draw from :func:`slotline.rng`, or with torch 2.10 or
-        later from ``get_worker_info().rng``. With ``num_workers=0`` the argument has no effect.
+        therefore not seeded for each worker: draw from :func:`slotline.rng`, or from
+        ``get_worker_info().rng``, which torch 2.10 does not have. With ``num_workers=0`` the
+        argument has no effect.
     copy_dataset (bool):
         Whether each thread has a copy of the dataset (by ``copy.deepcopy``, except that tensors in
         shared memory stay shared), or all threads share one. By default, only streams are copied.

@@ -98,19 +98,11 @@ def _resize(img, size, interpolation=v1.InterpolationMode.BILINEAR, max_size=Non
     if max_size is not None and not isinstance(size, int) and size is not None and len(size) != 1:
         raise NotLifted("an error of torchvision's")
     before = _size(img)
-    after = compute_resized_output_size(
-        tuple(before), [size] if isinstance(size, int) else size, max_size, **_SIZE_MAY_BE_NONE
-    )
+    after = compute_resized_output_size(tuple(before), [size] if isinstance(size, int) else size, max_size, allow_size_none=True)
     if before != list(after):
         img.steps.resize(*after, v1.InterpolationMode(interpolation).value)
         img.changed()
     return img
-
-
-# An argument that transforms v2 pass, but that older versions of torchvision do not have.
-_SIZE_MAY_BE_NONE = (
-    {"allow_size_none": True} if "allow_size_none" in compute_resized_output_size.__code__.co_varnames else {}
-)
 
 
 def _resized_crop(img, top, left, height, width, size, interpolation=v1.InterpolationMode.BILINEAR, antialias=True):
