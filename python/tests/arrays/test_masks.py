@@ -324,6 +324,7 @@ def test_functions_and_composed_datasets_get_masks_and_boxes(scenes):
     with pytest.raises(slotline.DataError, match="'boxes' has no length of its own"):
         data.pack(8, field="boxes")
     html = data._repr_html_()
+    # Pictures and masks of five samples, of which the numbers of the masks are shown as levels.
     assert html.count("<img") == 10 and "float32 [None, 4]" in html
     with pytest.raises(slotline.DataError, match=re.escape("boxes have shape (4,); pass [N, 4]")):
         sanitize(np.zeros(4))
