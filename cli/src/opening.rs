@@ -38,9 +38,10 @@ pub(crate) struct FileOptions {
     #[arg(long, value_name = "NAME=KIND", value_parser = pair::<FieldKind>)]
     decode: Vec<(String, FieldKind)>,
 
-    /// The column of CSV or JSONL that contains file names
-    #[arg(long, value_name = "NAME")]
-    file_column: Option<String>,
+    /// The column of CSV or JSONL that contains file names. Further columns name other files, such
+    /// as masks, whose bytes are fields
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    file_column: Vec<String>,
 
     /// Read 'file_name' and 'image' of CSV or JSONL as ordinary fields, not as names of files
     #[arg(long)]
@@ -57,6 +58,11 @@ pub(crate) struct FileOptions {
     /// Accept folders of classes without files
     #[arg(long)]
     allow_empty: bool,
+
+    /// The folder with a mask for each picture in a folder, at the same relative path with the
+    /// extension .png. They are the field 'mask'
+    #[arg(long, value_name = "FOLDER")]
+    mask_folder: Option<PathBuf>,
 
     /// Number of tokens in a block [default: 1024]
     #[arg(long, value_name = "N")]
@@ -104,7 +110,10 @@ impl FileOptions {
         for (name, kind) in &self.decode {
             options = options.decode(name, kind.clone());
         }
-        if let Some(name) = &self.file_column {
+        if let Some(folder) = &self.mask_folder {
+            options = options.mask_folder(folder);
+        }
+        for name in &self.file_column {
             options = options.file_column(name);
         }
         for (name, number) in &self.default_number {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use slotline_image::transform::{Normalize, Transform};
 use slotline_image::{AnyPipeline, Pipeline, PipelineBuilder};
-use slotline_sources::pictures::Pictures;
+use slotline_sources::pictures::{BoxFormat, Pictures};
 use slotline_sources::{Format, Records};
 
 /// The command-line flags about decoding pictures.
@@ -20,6 +20,18 @@ pub(crate) struct ImageOptions {
     /// value is a picture]
     #[arg(long, value_name = "NAME", requires = "image")]
     image_field: Option<String>,
+
+    /// The field that holds segmentation masks, which are transformed as their pictures
+    #[arg(long, value_name = "NAME", requires = "image")]
+    mask_field: Option<String>,
+
+    /// The field that holds bounding boxes, which are transformed as their pictures
+    #[arg(long, value_name = "NAME", requires = "image")]
+    boxes_field: Option<String>,
+
+    /// What the four numbers of a box are: xyxy, xywh or cxcywh
+    #[arg(long, value_name = "FORMAT", requires = "boxes_field", default_value = "xyxy")]
+    boxes_format: BoxFormat,
 }
 
 impl ImageOptions {
@@ -44,8 +56,18 @@ impl ImageOptions {
     }
 
     fn pictures(&self, records: &Records<dyn Format>, pipeline: AnyPipeline) -> Result<Pictures> {
-        let pictures = Pictures::new(records.clone(), pipeline, self.image_field.as_deref());
-        pictures
+        let mut builder = Pictures::builder(records.clone(), pipeline);
+        if let Some(name) = &self.image_field {
+            builder = builder.field(name);
+        }
+        if let Some(name) = &self.mask_field {
+            builder = builder.mask(name, 0_u8);
+        }
+        if let Some(name) = &self.boxes_field {
+            builder = builder.boxes(name, self.boxes_format);
+        }
+        builder
+            .build()
             .map_err(|error| anyhow::Error::from_boxed(error).context("--image cannot be used; see also --image-field"))
     }
 }

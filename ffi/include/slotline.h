@@ -1401,7 +1401,7 @@ slotline_status slotline_dataset_open(const char *source,
 // are named as in error messages. The options are those of `OpenOptions` in Rust: `columns`,
 // `skip_incomplete`, `missing_end`, `missing_as_zero`, `decimals_as_f64`, `decode=FIELD=KIND`,
 // `file_column`, `without_files`, `default_number=COLUMN=NUMBER`, `extensions`, `allow_empty`,
-// `block_size`, `dtype`, `memory_limit`, `room`, `index_files`.
+// `mask_folder`, `block_size`, `dtype`, `memory_limit`, `room`, `index_files`.
 //
 // Errors:
 // The same as for `slotline_dataset_open`, and `SLOTLINE_ERROR_INVALID` also if an option does not

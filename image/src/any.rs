@@ -6,8 +6,10 @@ use slotline::dtype::DType;
 use slotline::sample::{Fields, Row, Sample};
 use slotline::tensor::AnyTensorView;
 
+use crate::boxes::{Coordinate, follow};
 use crate::draw::Seed;
 use crate::error::ImageError;
+use crate::mask::{ClassId, Mask};
 use crate::pipeline::{Choice, Job, Pipeline, PipelineBuilder};
 use crate::sample::Image;
 
@@ -153,6 +155,45 @@ impl AnyPipeline {
     pub fn is_random(&self) -> bool {
         each!(self, pipeline => pipeline.is_random())
     }
+
+    /// See [`Pipeline::size_of`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Pipeline::size_of`].
+    pub fn size_of(&self, bytes: &[u8]) -> Result<[usize; 2], ImageError> {
+        each!(self, pipeline => pipeline.size_of(bytes))
+    }
+
+    /// See [`Pipeline::size`].
+    pub fn size(&self) -> [usize; 2] {
+        each!(self, pipeline => pipeline.size())
+    }
+
+    /// See [`Pipeline::check_followed`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Pipeline::check_followed`].
+    pub fn check_followed(&self) -> Result<(), ImageError> {
+        each!(self, pipeline => pipeline.check_followed())
+    }
+}
+
+/// Returns elements whose memory is `out`.
+///
+/// # Safety
+///
+/// Any bits must be a value of `T`.
+///
+/// # Panics
+///
+/// Panics if `out` is not aligned for the elements, or ends in the middle of one.
+pub(crate) unsafe fn elements<T>(out: &mut [u8]) -> &mut [T] {
+    // SAFETY: the caller promises that any bits are a value.
+    let (before, elements, behind) = unsafe { out.align_to_mut() };
+    assert!(before.is_empty() && behind.is_empty(), "the memory of a picture must be aligned, and whole elements");
+    elements
 }
 
 /// A picture as a sample of a dataset, decoded by an [`AnyPipeline`]: like [`Image`], with the
@@ -192,18 +233,29 @@ impl<'a> AnyImage<'a> {
     ///
     /// Panics if `out` does not have the length of a picture, or is not aligned for the elements.
     pub fn decode(self, out: &mut [u8]) -> Result<(), ImageError> {
-        fn elements<T: crate::Pixel>(out: &mut [u8]) -> &mut [T] {
-            // SAFETY: any bytes are valid values of these types.
-            let (before, elements, behind) = unsafe { out.align_to_mut() };
-            assert!(
-                before.is_empty() && behind.is_empty(),
-                "the memory of a picture must be aligned, and whole elements"
-            );
-            elements
-        }
-        let choice = self.seed.map_or(Choice::None, Choice::Seed);
-        let job = Job { bytes: self.bytes, choice, check: self.check };
-        decoding(|| each!(self.pipeline, pipeline => pipeline.run(job, elements(out))))
+        let job = Job { bytes: self.bytes, choice: self.choice(), check: self.check };
+        // SAFETY: any bits are values of the types of pixels.
+        decoding(|| each!(self.pipeline, pipeline => pipeline.run(job, unsafe { elements(out) })))
+    }
+
+    /// Creates the mask of this picture from `bytes`, the contents of its file. Call it after
+    /// [`random`](Self::random); see [`Image::mask`].
+    pub fn mask<M: ClassId>(&self, bytes: &'a [u8]) -> Mask<'a, M> {
+        each!(self.pipeline, pipeline => Mask::new(bytes, self.bytes, pipeline, self.choice()))
+    }
+
+    /// Transforms boxes of this picture as the picture is transformed; see [`Image::boxes`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Pipeline::boxes`]. Also fails if the header of the picture cannot be read.
+    pub fn boxes<F: Coordinate>(&self, boxes: &mut [[F; 4]]) -> Result<(), ImageError> {
+        let plan = each!(self.pipeline, pipeline => pipeline.plan_for(self.bytes, self.choice()));
+        plan.and_then(|(_, plan)| follow(&plan, boxes))
+    }
+
+    fn choice(&self) -> Choice<'static> {
+        self.seed.map_or(Choice::None, Choice::Seed)
     }
 }
 

@@ -10,6 +10,7 @@ use slotline::dataset::decoding;
 use slotline::dtype::Element;
 use slotline::sample::{Fields, Row, Sample};
 
+use crate::any::elements;
 use crate::decode::Limits;
 use crate::error::ImageError;
 use crate::geometry::source;
@@ -103,13 +104,32 @@ impl<'a, M: ClassId> Mask<'a, M> {
         Self { path: Some(path.as_ref()), ..self }
     }
 
+    /// Decodes the mask and writes its elements to `out` as bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the bytes are not a PNG of class numbers that `M` can hold, or if the mask has
+    /// another size than its picture. Also fails if the picture's header cannot be read, or if a
+    /// mask cannot have its [transforms](Pipeline::check_followed).
+    ///
+    /// # Panics
+    ///
+    /// Panics if `out` does not have the length of a mask, or is not aligned for the elements.
+    pub fn decode(self, out: &mut [u8]) -> Result<(), ImageError> {
+        // SAFETY: any bits are values of `u8` and `i64`.
+        let out = unsafe { elements(out) };
+        let [height, width] = self.pipeline.size();
+        assert_eq!(out.len(), height * width, "a mask has {height} × {width} elements");
+        decoding(|| self.run(out))
+    }
+
     #[cfg(not(feature = "png"))]
-    fn decode(&self, _: &mut [M]) -> Result<(), ImageError> {
+    fn run(&self, _: &mut [M]) -> Result<(), ImageError> {
         Err(ImageError::Disabled { format: crate::Format::Png })
     }
 
     #[cfg(feature = "png")]
-    fn decode(&self, out: &mut [M]) -> Result<(), ImageError> {
+    fn run(&self, out: &mut [M]) -> Result<(), ImageError> {
         let (size, plan) = self.pipeline.plan_for(self.picture, self.choice)?;
         let numbers = crate::decode::numbers::Numbers::open(self.bytes, self.pipeline.limits())?;
         if numbers.size != size {
@@ -131,7 +151,9 @@ impl<'a, M: ClassId> Mask<'a, M> {
                         Some(column) => {
                             let number = rows.at(row, column);
                             M::try_from(number).map_err(|_| ImageError::MaskKind {
-                                message: format!("class {number} is above 255; make it a `Mask<i64>`"),
+                                message: format!(
+                                    "class {number} is above 255; choose i64: `Mask<i64>`, or mask_dtype=\"int64\" in Python"
+                                ),
                             })?
                         }
                         None => self.fill,
@@ -152,6 +174,6 @@ impl<M: ClassId> Sample for Mask<'_, M> {
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let out = row.fill(&self.pipeline.size())?;
-        decoding(|| self.decode(out)).map_err(|error| named(error, self.path))
+        decoding(|| self.run(out)).map_err(|error| named(error, self.path))
     }
 }

@@ -338,17 +338,21 @@ impl<T: Pixel> Pipeline<T> {
 
     /// Returns the plan for a picture of this size, for a mask or boxes.
     pub(crate) fn followed_plan(&self, choice: Choice<'_>, size: [usize; 2]) -> Result<Plan, ImageError> {
-        let plan = self.plan(choice, size)?;
         // All transforms are checked, whatever was drawn for this picture.
-        let not_followed = self.transforms.iter().find_map(|transform| transform.apply().not_followed());
-        match not_followed.or(plan.not_followed) {
-            Some(transform) => Err(ImageError::parameter(
-                transform,
-                "masks and boxes",
-                "cannot follow its shears and rotations; use another transform for pictures that have them",
-            )),
-            None => Ok(plan),
-        }
+        self.check_followed()?;
+        let plan = self.plan(choice, size)?;
+        plan.not_followed.map_or(Ok(plan), |transform| Err(not_followed(transform)))
+    }
+
+    /// Checks that masks and boxes can have the transforms of their pictures.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the pipeline has `RandAugment`, `TrivialAugmentWide` or `AutoAugment`, whose shears
+    /// and rotations masks and boxes cannot have.
+    pub fn check_followed(&self) -> Result<(), ImageError> {
+        let found = self.transforms.iter().find_map(|transform| transform.apply().not_followed());
+        found.map_or(Ok(()), |transform| Err(not_followed(transform)))
     }
 
     /// Returns the height and width of the results.
@@ -548,4 +552,10 @@ impl<T: Pixel> Pipeline<T> {
         }
         Ok(())
     }
+}
+
+/// Creates the error of a transform that masks and boxes cannot have.
+fn not_followed(transform: &'static str) -> ImageError {
+    let message = "cannot follow its shears and rotations; use another transform for pictures that have them";
+    ImageError::parameter(transform, "masks and boxes", message)
 }

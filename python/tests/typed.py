@@ -110,7 +110,11 @@ def ours() -> None:
 def pictures() -> None:
     crop = slotline.image.RandomResizedCrop(224, scale=[0.5, 1], interpolation="bicubic")
     data = slotline.open("photos", image=[slotline.image.Options(exact=True), crop, slotline.image.Normalize.imagenet()])
-    slotline.folder("photos", image="resize(256), center_crop(224)")
+    slotline.folder("photos", image="resize(256), center_crop(224)", mask_folder="masks", mask_fill=255)
+    slotline.open("a.jsonl", file_column=["file_name", "mask"], image=[crop], mask_field="mask", boxes_field="boxes", boxes_format="xywh")
+    slotline.open("a.tar", image=[crop], mask_field=3)  # type: ignore[arg-type]
+    keep = slotline.image.SanitizeBoundingBoxes(min_size=2)(1)
+    assert_type(keep, Any)
     slotline.folder("photos", image=[crop, "hflip"])  # type: ignore[list-item]
     slotline.image.Resize(8, "cubic")  # type: ignore[arg-type]
     slotline.image.Resize()  # type: ignore[call-arg]

@@ -154,6 +154,10 @@ impl Settings {
             Some(Kind::Packed) => return Err(packed(&files[0])),
             _ => {}
         }
+        #[cfg(feature = "folder")]
+        if self.mask_folder.is_some() {
+            return Ok(self.of::<crate::folder::Folder>().open(path)?.erased());
+        }
         if !folders.is_empty()
             && folders.iter().all(|name| is_part(name))
             && let Some(records) = self.open_parts(path)?

@@ -16,7 +16,8 @@ use crate::{Error, FieldKind, Format, Input, Options, Record, RecordFields, Reco
 pub const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
 
 /// Files in folders that are named after their classes. A sample has the bytes of a file, `data`,
-/// and the index of its class, `label: i64`.
+/// and the index of its class, `label: i64`. With [`mask_folder`](Options::mask_folder) it also has
+/// the bytes of another file, `mask`, and no label if there are no classes.
 ///
 /// The classes, their indices, the samples and their order are the same as in torchvision 0.29. The
 /// classes are the folders directly below the root, sorted by name. The files of a class are all
@@ -48,7 +49,9 @@ pub const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", 
 /// ```
 #[derive(Debug)]
 pub struct Folder {
+    /// The files of all samples, and then their masks, if they have any.
     files: Files,
+    len: usize,
     classes: Vec<String>,
     /// The index of the first file of each class, followed by the number of all files.
     starts: Vec<usize>,
@@ -71,17 +74,38 @@ impl FolderOptions {
         set.check(CLASSES)?;
         #[cfg(feature = "remote")]
         if crate::files::is_url(root) {
+            if set.mask_folder.is_some() {
+                let problem = "`mask_folder` for a folder in a bucket";
+                return Err(Error::usage(problem, "list the files in a CSV or JSONL file, with `file_column`"));
+            }
             let root = root.to_string_lossy();
             return set.of_url(&root, set.list_url(&root)?);
         }
-        let classes = classes(root)?;
+        let classes = match classes(root)? {
+            classes if classes.is_empty() && set.mask_folder.is_none() => return Err(no_classes(root.display())),
+            classes => classes,
+        };
         let (mut list, mut starts) = (Vec::new(), vec![0]);
         for class in &classes {
             set.list(root, class, &mut list)?;
             starts.push(list.len());
         }
         set.check_classes(root, &classes, &starts)?;
-        Ok(Folder::new(Files::open_per_read(root, &list), classes, starts))
+        if classes.is_empty() {
+            set.list(root, "", &mut list)?;
+            if list.is_empty() {
+                let problem = format!("no files that end in {}", set.class_extensions().join(", "));
+                return Err(Error::in_file(root, problem, "add files, or set `extensions`"));
+            }
+        }
+        let len = list.len();
+        if let Some(masks) = &set.mask_folder {
+            // A path that is absolute replaces the root.
+            let masks = std::path::absolute(masks).map_err(|source| Error::io(masks, "find", source))?;
+            list.extend_from_within(..);
+            list[len..].iter_mut().for_each(|path| *path = masks.join(&path).with_extension("png"));
+        }
+        Ok(Folder::new(Files::open_per_read(root, &list), len, classes, starts))
     }
 }
 
@@ -107,7 +131,8 @@ impl Settings {
         let count = |name: &String| list.partition_point(|object| class(&object.name).as_ref() <= Some(name));
         let starts: Vec<usize> = std::iter::once(0).chain(classes.iter().map(count)).collect();
         self.check_classes(Path::new(root), &classes, &starts)?;
-        Ok(Folder::new(Files::listed(root, list)?, classes, starts))
+        let len = list.len();
+        Ok(Folder::new(Files::listed(root, list)?, len, classes, starts))
     }
 
     /// Returns an error if a class is empty, unless that is allowed.
@@ -176,7 +201,7 @@ fn no_classes(root: impl std::fmt::Display) -> Error {
     Error::format(root, None, problem, "pass the folder that has a folder for each class")
 }
 
-/// Returns the names of the folders directly below `root`, sorted.
+/// Returns the names of the folders directly below `root`, sorted; none if there are none.
 fn classes(root: &Path) -> Result<Vec<String>, Error> {
     let failed = |source| Error::io(root, "list", source);
     let mut classes = Vec::new();
@@ -190,9 +215,6 @@ fn classes(root: &Path) -> Result<Vec<String>, Error> {
             Error::in_file(root, problem, "rename it")
         })?;
         classes.push(name);
-    }
-    if classes.is_empty() {
-        return Err(no_classes(root.display()));
     }
     classes.sort_unstable();
     Ok(classes)
@@ -216,15 +238,22 @@ impl Folder {
         FolderOptions::new().open(root)
     }
 
-    fn new(files: Files, classes: Vec<String>, starts: Vec<usize>) -> Records<Self> {
-        let (data, label) = (FieldKind::Bytes(files.room()), FieldKind::Number(DType::I64));
-        let fields = RecordFields::new([("data", data), ("label", label)]);
-        Records::new(Self { files, classes, starts, fields })
+    fn new(files: Files, len: usize, classes: Vec<String>, starts: Vec<usize>) -> Records<Self> {
+        let bytes = FieldKind::Bytes(files.room());
+        let mask = (files.len() > len).then(|| ("mask", bytes.clone()));
+        let label = (!classes.is_empty()).then_some(("label", FieldKind::Number(DType::I64)));
+        let fields = RecordFields::new([("data", bytes)].into_iter().chain(mask).chain(label));
+        Records::new(Self { files, len, classes, starts, fields })
     }
 
     /// Returns the names of the classes. A label is an index into this list.
     pub fn classes(&self) -> &[String] {
         &self.classes
+    }
+
+    /// Returns the spans of a sample's files.
+    fn file_spans(&self, index: usize) -> impl Iterator<Item = Span> {
+        (index..self.files.len()).step_by(self.len.max(1)).map(|file| Span { file, start: 0, len: None })
     }
 
     /// Returns the class of a file.
@@ -235,7 +264,7 @@ impl Folder {
 
 impl Format for Folder {
     fn len(&self) -> usize {
-        self.files.len()
+        self.len
     }
 
     fn fields(&self) -> &RecordFields {
@@ -251,11 +280,12 @@ impl Format for Folder {
     }
 
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
-        each(Span { file: index, start: 0, len: None });
+        self.file_spans(index).for_each(each);
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
-        let [data] = input.spans([Span { file: index, start: 0, len: None }])?;
-        Ok(Record::new(&self.fields, [Value::from(data), Value::number(self.label(index))]))
+        let files = input.list(self.file_spans(index))?;
+        let label = (!self.classes.is_empty()).then(|| Value::number(self.label(index)));
+        Ok(Record::new(&self.fields, files.into_iter().map(Value::from).chain(label)))
     }
 }

@@ -46,11 +46,12 @@ pub(crate) struct Settings {
     pub(crate) missing_as_zero: bool,
     pub(crate) decimals_as_f64: bool,
     pub(crate) decode: BTreeMap<String, FieldKind>,
-    pub(crate) file_column: Option<String>,
+    pub(crate) file_columns: Vec<String>,
     pub(crate) without_files: bool,
     pub(crate) default_numbers: BTreeMap<String, DefaultNumber>,
     pub(crate) extensions: Option<Vec<String>>,
     pub(crate) allow_empty: bool,
+    pub(crate) mask_folder: Option<PathBuf>,
     pub(crate) block_size: Option<usize>,
     pub(crate) dtype: Option<DType>,
     pub(crate) memory_limit: Option<u64>,
@@ -147,9 +148,11 @@ impl<F: ?Sized> Options<F> {
         self
     }
 
-    /// Sets the column of a CSV or JSONL file that names the files.
+    /// Sets the column of a CSV or JSONL file that names the files, whose bytes are the field
+    /// `data`. Each further call adds a column that names other files, such as the masks of
+    /// pictures. Their bytes are a field with the name of the column.
     pub fn file_column(mut self, name: impl Into<String>) -> Self {
-        self.set.file_column = Some(name.into());
+        self.set.file_columns.push(name.into());
         self
     }
 
@@ -177,6 +180,14 @@ impl<F: ?Sized> Options<F> {
     /// Sets whether the folder of a class may have no files; false by default.
     pub fn allow_empty(mut self, allow: bool) -> Self {
         self.set.allow_empty = allow;
+        self
+    }
+
+    /// Sets a folder with a mask for each picture of a folder of classes, as the field `mask`: the
+    /// bytes of the file with the same relative path, and the extension `.png`. The pictures may
+    /// then also be in no folders of classes, and have no labels. Both folders are on a local disk.
+    pub fn mask_folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.set.mask_folder = Some(folder.into());
         self
     }
 
@@ -293,17 +304,18 @@ impl OpenOptions {
 impl Settings {
     /// Checks that the format supports all options that are set.
     pub(crate) fn check(&self, format: &str) -> Result<(), Error> {
-        let options: [(&str, bool, &[&str]); 12] = [
+        let options: [(&str, bool, &[&str]); 13] = [
             ("skip_incomplete", self.skip_incomplete, &[TARS]),
             ("missing_end", self.missing_end, &[TARS]),
             ("missing_as_zero", self.missing_as_zero && !self.in_parts, &[ARROW, PARQUET, TFRECORD, TABLES]),
             ("decimals_as_f64", self.decimals_as_f64, &[ARROW, PARQUET]),
             ("decode", !self.decode.is_empty(), &[TARS, TFRECORD]),
-            ("file_column", self.file_column.is_some(), &[TABLES]),
+            ("file_column", !self.file_columns.is_empty(), &[TABLES]),
             ("without_files", self.without_files, &[TABLES]),
             ("default_number", !self.default_numbers.is_empty(), &[ARROW, PARQUET, TABLES]),
             ("extensions", self.extensions.is_some(), &[CLASSES]),
             ("allow_empty", self.allow_empty, &[CLASSES]),
+            ("mask_folder", self.mask_folder.is_some(), &[CLASSES]),
             ("block_size", self.block_size.is_some(), &[TOKENS, LITDATA]),
             ("dtype", self.dtype.is_some(), &[TOKENS]),
         ];
@@ -419,7 +431,8 @@ impl FromStr for OpenOptions {
                 _ if value.is_empty() => return Err(wrong()),
                 "columns" => options.columns(list()),
                 "extensions" => options.extensions(list()),
-                "file_column" => options.file_column(value),
+                "file_column" => list().fold(options, |options, name| options.file_column(name)),
+                "mask_folder" => options.mask_folder(value),
                 "index_files" => options.index_files(IndexFiles::In(value.into())),
                 "block_size" => options.block_size(number()?),
                 "memory_limit" => options.memory_limit(number()? as u64),

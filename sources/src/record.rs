@@ -23,6 +23,8 @@ pub enum FieldKind {
     Tensor(DType, Vec<usize>),
     /// Any number of elements in each sample, packed in a batch.
     List(DType, CapacityHint),
+    /// Any number of items of one shape in each sample, packed in a batch, such as boxes.
+    Items(DType, Vec<usize>, CapacityHint),
     /// Bytes, packed in a batch as `u8`.
     Bytes(CapacityHint),
     /// UTF-8 text, packed in a batch as `u8`.
@@ -107,6 +109,16 @@ impl RecordFields {
         fields
     }
 
+    #[cfg(feature = "image")]
+    pub(crate) fn push(&mut self, name: String, kind: FieldKind) {
+        self.0.push(RecordField { name, kind });
+    }
+
+    #[cfg(feature = "image")]
+    pub(crate) fn set_kind(&mut self, field: usize, kind: FieldKind) {
+        self.0[field].kind = kind;
+    }
+
     pub(crate) fn declare(&self, fields: &mut Fields) {
         fields.named_run(self.0.iter().map(|field| (field.name.clone(), Declared(&field.kind))));
         if self.0.iter().any(|field| matches!(field.kind.room(), Some(CapacityHint { exceeded: true, .. }))) {
@@ -119,7 +131,7 @@ impl FieldKind {
     /// Returns the type of the elements.
     pub fn dtype(&self) -> DType {
         match *self {
-            Self::Number(dtype) | Self::Tensor(dtype, _) | Self::List(dtype, _) => dtype,
+            Self::Number(dtype) | Self::Tensor(dtype, _) | Self::List(dtype, _) | Self::Items(dtype, ..) => dtype,
             Self::Bytes(_) | Self::Text(_) => DType::U8,
         }
     }
@@ -127,7 +139,7 @@ impl FieldKind {
     /// Returns the same kind with another capacity, if it has one.
     pub(crate) fn with_room(&self, new: impl FnOnce(CapacityHint) -> CapacityHint) -> Self {
         let mut kind = self.clone();
-        if let Self::List(_, room) | Self::Bytes(room) | Self::Text(room) = &mut kind {
+        if let Self::List(_, room) | Self::Items(_, _, room) | Self::Bytes(room) | Self::Text(room) = &mut kind {
             *room = new(*room);
         }
         kind
@@ -138,17 +150,24 @@ impl FieldKind {
         let items = match self {
             Self::Number(_) => 1,
             Self::Tensor(_, shape) => shape.iter().fold(1, |items, dim| dim.saturating_mul(items)),
-            Self::List(..) | Self::Bytes(_) | Self::Text(_) => 0,
+            Self::List(..) | Self::Items(..) | Self::Bytes(_) | Self::Text(_) => 0,
         };
         let mut bytes = Vec::new();
         room(&mut bytes, items.saturating_mul(self.dtype().size()))?;
         Ok(Value::Bytes(Cow::Owned(bytes)))
     }
 
+    /// Returns the size in bytes of an item of a packed field.
+    #[cfg(any(feature = "arrow", feature = "parquet"))]
+    pub(crate) fn item_bytes(&self) -> usize {
+        let elements = if let Self::Items(_, item, _) = self { item.iter().product() } else { 1 };
+        elements * self.dtype().size()
+    }
+
     /// Returns the capacity of a packed field; `None` for other kinds.
     pub fn room(&self) -> Option<CapacityHint> {
         match *self {
-            Self::List(_, room) | Self::Bytes(room) | Self::Text(room) => Some(room),
+            Self::List(_, room) | Self::Items(_, _, room) | Self::Bytes(room) | Self::Text(room) => Some(room),
             Self::Number(_) | Self::Tensor(..) => None,
         }
     }
@@ -160,6 +179,7 @@ impl fmt::Display for FieldKind {
             Self::Number(dtype) => write!(f, "{dtype}"),
             Self::Tensor(dtype, shape) => write!(f, "{dtype} {shape:?}"),
             Self::List(dtype, _) => write!(f, "{dtype} list"),
+            Self::Items(dtype, item, _) => write!(f, "{dtype} {item:?} list"),
             Self::Bytes(_) => f.write_str("bytes"),
             Self::Text(_) => f.write_str("text"),
         }
@@ -207,6 +227,7 @@ impl Sample for Declared<'_> {
             FieldKind::Number(dtype) => fields.fixed(*dtype, &[]),
             FieldKind::Tensor(dtype, shape) => fields.fixed(*dtype, shape),
             FieldKind::List(dtype, room) => fields.packed(*dtype, &[], room.items),
+            FieldKind::Items(dtype, item, room) => fields.packed(*dtype, item, room.items),
             FieldKind::Bytes(room) | FieldKind::Text(room) => fields.packed(DType::U8, &[], room.items),
         }
     }

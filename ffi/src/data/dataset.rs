@@ -116,7 +116,7 @@ pub unsafe extern "C" fn slotline_dataset_open(
 /// are named as in error messages. The options are those of `OpenOptions` in Rust: `columns`,
 /// `skip_incomplete`, `missing_end`, `missing_as_zero`, `decimals_as_f64`, `decode=FIELD=KIND`,
 /// `file_column`, `without_files`, `default_number=COLUMN=NUMBER`, `extensions`, `allow_empty`,
-/// `block_size`, `dtype`, `memory_limit`, `room`, `index_files`.
+/// `mask_folder`, `block_size`, `dtype`, `memory_limit`, `room`, `index_files`.
 ///
 /// # Errors
 ///

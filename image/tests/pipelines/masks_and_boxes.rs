@@ -218,7 +218,7 @@ fn a_mask_that_does_not_fit_is_an_error_that_says_so() {
     let colours = error("picture", 0);
     assert!(colours.contains("colours of the type Rgb"), "{colours}");
     let wide = error("mask16", 0);
-    assert!(wide.contains("is above 255; make it a `Mask<i64>`"), "{wide}");
+    assert!(wide.contains("is above 255; choose i64: `Mask<i64>`"), "{wide}");
 }
 
 /// Checks that a pixel of the mask comes from the same place as the picture's pixel, and that boxes

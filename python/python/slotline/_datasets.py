@@ -25,7 +25,8 @@ class Field(NamedTuple):
     dtype: str
     """The NumPy name of the element type; ``"str"`` for text."""
     shape: tuple[int | None, ...]
-    """The shape of the field in one sample; ``(None,)`` if its number of elements varies."""
+    """The shape of the field in one sample; ``(None,)`` if its number of elements varies, and
+    ``(None, 4)`` for boxes."""
 
 
 class Dataset:
@@ -173,8 +174,9 @@ class Dataset:
                 ``[slotline.Field("x", "float32", (3,))]``, with the name ``None`` if the results
                 are tuples. Values are converted if NumPy's rule ``same_kind`` allows it. ``None``:
                 this call passes the first sample to the function. Fields then have the types and
-                shapes of that result; only where a field of one dimension replaces a text or a
-                field of varying length, by its name or place, its length varies, too.
+                shapes of that result; only where a field replaces a text or a field of varying
+                length, by its name or place and with as many dimensions (one for a text), its
+                length varies, too.
         """
         names = _part(self)._names
         found = _found(self, function) if fields is None else [Field(*field) for field in fields]
@@ -681,15 +683,15 @@ def _found(dataset: Dataset, function: Callable[[Any], Any]) -> list[Field]:
         made = function(sample)
         if not isinstance(made, (dict, tuple)):
             raise TypeError(f"the function returned an object of type {type(made).__name__}; it must return a dict or a tuple")
-        varying = {f.name or i for i, f in enumerate(dataset.fields) if f.dtype == "str" or f.shape == (None,)}
+        varying = {f.name or i: len(f.shape) or 1 for i, f in enumerate(dataset.fields) if f.dtype == "str" or None in f.shape}
         fields = []
         for place, (name, value) in enumerate(made.items() if isinstance(made, dict) else ((None, value) for value in made)):
             if isinstance(value, str):
                 fields.append(Field(name, "str", ()))
             else:
                 array = np.asarray(value)
-                varies = array.ndim == 1 and (name or place) in varying
-                fields.append(Field(name, str(array.dtype), (None,) if varies else array.shape))
+                varies = varying.get(name or place) == array.ndim
+                fields.append(Field(name, str(array.dtype), (None, *array.shape[1:]) if varies else array.shape))
         return fields
     raise DataError("the dataset has no samples to find the function's fields with; pass fields")
 

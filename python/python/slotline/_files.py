@@ -31,7 +31,7 @@ def open(
     missing_as_zero: bool = False,
     decimals_as_f64: bool = False,
     decode: Mapping[str, str] | None = None,
-    file_column: str | None = None,
+    file_column: str | Sequence[str] | None = None,
     without_files: bool = False,
     default_number: Mapping[str, float] | None = None,
     extensions: Sequence[str] | None = None,
@@ -50,6 +50,12 @@ def open(
     image_field: str | None = None,
     image_dtype: str = "float32",
     channels_last: bool = False,
+    mask_field: str | None = None,
+    mask_folder: Path | None = None,
+    mask_dtype: str = "uint8",
+    mask_fill: int = 0,
+    boxes_field: str | None = None,
+    boxes_format: str = "xyxy",
     shuffle_buffer: int = 1000,
 ) -> Dataset:
     """Makes a dataset of files, and detects their format.
@@ -105,7 +111,9 @@ def open(
             ``"text"``, an element type such as ``"int64"``, a tensor such as ``"float32 [2, 3]"``,
             or a list such as ``"int64 list"``. The short names of error messages, such as ``"i64"``
             and ``"f32 [2, 3]"``, are also accepted.
-        file_column: The column of CSV or JSONL that contains file names.
+        file_column: The column of CSV or JSONL that contains file names, whose bytes are the field
+            ``data``; or a list of such columns, such as ``["file_name", "mask"]``. The bytes of the
+            files that further columns name are fields with the names of these columns.
         without_files: Whether to read ``file_name`` and ``image`` of CSV or JSONL as ordinary
             fields, not as names of files.
         default_number: The value that replaces a missing number in columns of tables, such as
@@ -146,6 +154,25 @@ def open(
             ``"bfloat16"``, from 0 for black to 1 for white unless normalised, or ``"uint8"``, from
             0 to 255.
         channels_last: Whether a batch of pictures has the shape ``[N, height, width, 3]``.
+        mask_field: The name of the field with segmentation masks: PNGs that are grey or have a
+            palette. Each has the crop, the flips and the padding of its picture, and is resized
+            with the nearest pixel. A batch of masks has the shape ``[N, height, width]``.
+        mask_folder: For a folder of pictures, the folder with their masks, which have the same
+            relative paths and the extension ``.png``. They are the field ``mask``. The pictures may
+            be in folders of classes, or in no folders; then they have no labels.
+        mask_dtype: The element type of masks: ``"uint8"``, or ``"int64"``, which torch's losses
+            expect.
+        mask_fill: The class of a mask's padding.
+        boxes_field: The name of the field with bounding boxes, in pixels of the whole picture. They
+            move as their picture does, and are clipped to it. The boxes of a sample have the shape
+            ``(None, 4)`` and the type ``float32``: left, top, right and bottom. A sample keeps all
+            of its boxes; :class:`slotline.image.SanitizeBoundingBoxes` says which are visible. The
+            field has lists of numbers, four for each box; or the bytes of ``.npy`` files; or text
+            with JSON. ``"json.objects.bbox"`` are the boxes in ``{"objects": {"bbox": ...}}`` and
+            in ``{"objects": [{"bbox": ...}, ...]}`` of the field ``json``, and become an additional
+            field of this name.
+        boxes_format: What the four numbers of a box in the files are: ``"xyxy"``, ``"xywh"`` as in
+            COCO, or ``"cxcywh"``.
         shuffle_buffer: The number of samples that each worker shuffles at a time, if compressed
             tars are loaded with ``shuffle=True``.
 
@@ -159,6 +186,7 @@ def open(
     options = given | {name: bool(given[name]) for name in _FLAGS}
     options |= {
         "columns": None if columns is None else _list("columns", columns),
+        "file_column": [] if file_column is None else [file_column] if isinstance(file_column, str) else list(file_column),
         "decode": dict(decode or {}),
         "default_number": dict(default_number or {}),
         "extensions": None if extensions is None else _list("extensions", extensions),
@@ -173,6 +201,7 @@ def open(
         "default_number": [(name, _number(value)) for name, value in options["default_number"].items()],
         "dtype": None if dtype is None else _type(dtype),
         "index_files": saved,
+        "mask_folder": _folder(mask_folder),
     }
     source = _slotline.Source.open(os.fsdecode(path), opening, _reading(given, _image(given)), shuffle_buffer)
     return _of(source, partial(open, **options))
@@ -192,6 +221,9 @@ def folder(
     image_field: str | None = None,
     image_dtype: str = "float32",
     channels_last: bool = False,
+    mask_folder: Path | None = None,
+    mask_dtype: str = "uint8",
+    mask_fill: int = 0,
 ) -> Dataset:
     """Makes a dataset of a folder with one folder of files for each class, like torchvision's
     ``DatasetFolder``.
@@ -213,10 +245,13 @@ def folder(
         image_field: ``None`` or ``"data"``, the only field that can hold pictures.
         image_dtype: See :func:`open`.
         channels_last: See :func:`open`.
+        mask_folder: See :func:`open`.
+        mask_dtype: See :func:`open`.
+        mask_fill: See :func:`open`.
     """
     given: dict[str, Any] = dict(locals()) | {"image": _text(image)}
     chosen = None if extensions is None else _list("extensions", extensions)
-    source = _slotline.Source.folder(os.fsdecode(path), chosen, allow_empty, _reading(given, _image(given)))
+    source = _slotline.Source.folder(os.fsdecode(path), chosen, allow_empty, _folder(mask_folder), _reading(given, _image(given)))
     return _of(source, partial(folder, **given | {"extensions": chosen}))
 
 
@@ -279,7 +314,7 @@ def _of(source: _slotline.Source, make: Any) -> Dataset:
     return _Derived(source, None if names is None else tuple(names), make)
 
 
-def _reading(given: dict[str, Any], image: tuple[str, str | None, str, bool] | None) -> dict[str, Any]:
+def _reading(given: dict[str, Any], image: dict[str, Any] | None) -> dict[str, Any]:
     """Checks the options about reading that all formats share, and returns them for the engine."""
     most, timeout, cache = given["max_connections"], given["request_timeout"], given["cache"]
     _check_integer("read_ahead", given["read_ahead"], 64)
@@ -298,6 +333,17 @@ def _reading(given: dict[str, Any], image: tuple[str, str | None, str, bool] | N
 
 _FLAGS = ("skip_incomplete", "missing_end", "missing_as_zero", "decimals_as_f64", "without_files", "allow_empty")
 _IMAGE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8": "u8"}
+_MASK_TYPES = {"uint8": ("u8", 0, 255), "int64": ("i64", -(1 << 63), (1 << 63) - 1)}
+_IMAGE = {
+    "image_field": None,
+    "image_dtype": "float32",
+    "channels_last": False,
+    "mask_field": None,
+    "mask_dtype": "uint8",
+    "mask_fill": 0,
+    "boxes_field": None,
+    "boxes_format": "xyxy",
+}
 
 
 def _text(image: str | Sequence[Transform] | None) -> str | None:
@@ -308,18 +354,59 @@ def _text(image: str | Sequence[Transform] | None) -> str | None:
     return pipeline(image)
 
 
-def _image(given: dict[str, Any]) -> tuple[str, str | None, str, bool] | None:
+def _image(given: dict[str, Any]) -> dict[str, Any] | None:
     """Checks the options about decoding pictures, and returns them for the engine."""
-    image, field, dtype, last = (given[name] for name in ("image", "image_field", "image_dtype", "channels_last"))
-    if image is None:
-        if field is not None or dtype != "float32" or last:
-            raise TypeError("image_field, image_dtype and channels_last are about decoded pictures; pass image, too")
+    options = _IMAGE | {name: given[name] for name in _IMAGE if name in given}
+    if given["image"] is None:
+        for name, value in options.items():
+            if value != _IMAGE[name]:
+                raise TypeError(f"{name} is about decoded pictures; pass image, too")
         return None
-    if not isinstance(field, str | None):
-        raise TypeError(f"image_field is {field!r}; it must be the name of a field")
-    if dtype not in _IMAGE_TYPES:
-        raise DataError(f"image_dtype is {dtype!r}; it must be one of {', '.join(_IMAGE_TYPES)}")
-    return image, field, _IMAGE_TYPES[dtype], bool(last)
+    if given.get("mask_folder") is not None and options["mask_field"] is None:
+        options["mask_field"] = "mask"
+    for name in ("image_field", "mask_field", "boxes_field"):
+        if not isinstance(options[name], str | None):
+            raise TypeError(f"{name} is {options[name]!r}; it must be the name of a field")
+    if options["image_dtype"] not in _IMAGE_TYPES:
+        raise DataError(f"image_dtype is {options['image_dtype']!r}; it must be one of {', '.join(_IMAGE_TYPES)}")
+    return {
+        "transforms": given["image"],
+        "field": options["image_field"],
+        "dtype": _IMAGE_TYPES[options["image_dtype"]],
+        "channels_last": bool(options["channels_last"]),
+        "mask": _mask(options),
+        "boxes": _boxes(options),
+    }
+
+
+def _folder(path: Path | None) -> str | None:
+    return None if path is None else os.fsdecode(path)
+
+
+def _mask(options: dict[str, Any]) -> tuple[str, str, int] | None:
+    field, dtype, fill = (options[name] for name in ("mask_field", "mask_dtype", "mask_fill"))
+    if field is None:
+        if (dtype, fill) != ("uint8", 0):
+            raise TypeError("mask_dtype and mask_fill are about masks; pass mask_field or mask_folder, too")
+        return None
+    if dtype not in _MASK_TYPES:
+        raise DataError(f"mask_dtype is {dtype!r}; it must be one of {', '.join(_MASK_TYPES)}")
+    name, least, most = _MASK_TYPES[dtype]
+    if not least <= operator.index(fill) <= most:
+        raise DataError(f"mask_fill is {fill}, which {dtype} cannot hold; pass mask_dtype=\"int64\", too")
+    return field, name, operator.index(fill)
+
+
+def _boxes(options: dict[str, Any]) -> tuple[str, str] | None:
+    field, of = options["boxes_field"], options["boxes_format"]
+    if field is None:
+        if of != "xyxy":
+            raise TypeError("boxes_format is about boxes; pass boxes_field, too")
+        return None
+    if not isinstance(of, str):
+        # torchvision's BoundingBoxFormat.
+        of = str(getattr(of, "value", of)).lower()
+    return field, of
 
 
 def _type(dtype: Any) -> str:

@@ -66,10 +66,11 @@ def _pixels(value: np.ndarray) -> np.ndarray | None:
     """Returns the picture that a field is, as ``uint8`` of shape (height, width, 3)."""
     if value.ndim == 3 and value.size and 3 in value.shape[::2]:
         return levels(value if value.shape[2] == 3 else value.transpose(1, 2, 0))
+    if value.ndim == 2 and value.size and (value.dtype == np.uint8 or (value.dtype.kind in "iu" and min(value.shape) >= 8)):
+        # Masks have small numbers, which would all be black.
+        return np.repeat(levels(value.astype("i8"))[..., None], 3, 2)
     if value.dtype != np.uint8:
         return None
-    if value.ndim == 2 and value.size:
-        return np.repeat(value[..., None], 3, 2)
     try:
         from PIL import Image
 

@@ -325,6 +325,7 @@ class Source:
         path: str | PathLike[str],
         extensions: Sequence[str] | None,
         allow_empty: bool,
+        mask_folder: str | PathLike[str] | None,
         reading: dict[str, Any],
     ) -> Source:
         """Opens a folder with one folder of files for each class."""

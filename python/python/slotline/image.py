@@ -9,8 +9,8 @@ from 0 to 1, and colours from 0 to 255: one number, or ``[red, green, blue]``.
 ``"random_resized_crop(224), random_horizontal_flip"``. Transforms are equal if their texts are. An
 argument that is ``None`` has its default.
 
-:class:`Options` says how files are read. :class:`MixUp` and :class:`CutMix` are not for the list:
-they mix a batch in the loop.
+:class:`Options` says how files are read. :class:`MixUp`, :class:`CutMix` and
+:class:`SanitizeBoundingBoxes` are not for the list: the loop calls them.
 """
 
 from __future__ import annotations
@@ -389,6 +389,36 @@ class Normalize(Transform):
     def imagenet(cls) -> Normalize:
         """Returns the transform with the statistics of ImageNet, which pretrained models expect."""
         return cls((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@dataclass(frozen=True)
+class SanitizeBoundingBoxes:
+    """Says which boxes to keep after they were transformed and clipped, with torchvision's name and
+    defaults. Call it with the boxes of a sample::
+
+        keep = slotline.image.SanitizeBoundingBoxes()(boxes)
+        boxes, labels = boxes[keep], labels[keep]
+
+    Args:
+        min_size: The smallest width and height, in pixels.
+        min_area: The smallest area, in pixels.
+    """
+
+    min_size: float = 1.0
+    min_area: float = 1.0
+
+    def __call__(self, boxes: Any) -> Any:
+        """Returns whether to keep each box.
+
+        Args:
+            boxes: An array of NumPy or a tensor of torch of shape ``[N, 4]``: left, top, right and
+                bottom. The result is of the same kind, and has the shape ``[N]``.
+        """
+        if boxes.ndim != 2 or boxes.shape[1] != 4:
+            raise DataError(f"boxes have shape {tuple(boxes.shape)}; pass [N, 4]")
+        width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+        large = (width >= self.min_size) & (height >= self.min_size) & (width * height >= self.min_area)
+        return large & (boxes >= 0).all(1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,17 +76,17 @@ pub(crate) enum Form {
     /// Each sample has exactly this many bytes. The engine only copies them; Python knows their
     /// type.
     Fixed(usize),
-    /// Each sample has any number of elements of this type.
-    Items(dtype::DType, Room),
+    /// Each sample has any number of items, each of as many elements of this type.
+    Items(dtype::DType, usize, Room),
     /// Each sample has a UTF-8 string of any length.
     Text(Room),
 }
 
-/// The number of elements that a batch reserves memory for, for each sample of a full batch.
+/// The number of items that a batch reserves memory for, for each sample of a full batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) items: usize,
-    /// Whether a sample may have more elements than that.
+    /// Whether a sample may have more items than that.
     pub(crate) exceeded: bool,
 }
 
@@ -101,7 +101,9 @@ impl Form {
     /// Enlarges the reserved memory to what the samples of another dataset need.
     pub(crate) fn widen(&mut self, other: Self) {
         match (self, other) {
-            (Self::Items(_, room), Self::Items(_, other)) | (Self::Text(room), Self::Text(other)) => room.widen(other),
+            (Self::Items(_, _, room), Self::Items(_, _, other)) | (Self::Text(room), Self::Text(other)) => {
+                room.widen(other);
+            }
             _ => {}
         }
     }
@@ -116,12 +118,12 @@ impl Sample for Form {
     type Schema = ();
 
     fn declare(&self, fields: &mut Fields) {
-        let (dtype, room) = match *self {
+        let (dtype, elements, room) = match *self {
             Self::Fixed(bytes) => return fields.fixed(dtype::DType::U8, &[bytes]),
-            Self::Items(dtype, room) => (dtype, room),
-            Self::Text(room) => (dtype::DType::U8, room),
+            Self::Items(dtype, elements, room) => (dtype, elements, room),
+            Self::Text(room) => (dtype::DType::U8, 1, room),
         };
-        fields.packed(dtype, &[], room.items);
+        fields.packed(dtype, if elements == 1 { &[] } else { std::slice::from_ref(&elements) }, room.items);
         if room.exceeded {
             fields.spill();
         }
@@ -136,7 +138,7 @@ impl Sample for Form {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) kind: Kind,
-    /// The dimensions, if the form is `Fixed`.
+    /// The dimensions, if the form is `Fixed`; of an item, if it is `Items`.
     pub(crate) shape: Box<[usize]>,
     pub(crate) form: Form,
 }
@@ -147,6 +149,11 @@ impl Field {
         let product = shape.iter().try_fold(kind.size, |bytes, &dim| bytes.checked_mul(dim));
         let bytes = product.filter(|&bytes| bytes <= isize::MAX as usize).ok_or("has rows that are too large")?;
         Ok(Self { kind, shape: shape.into(), form: Form::Fixed(bytes) })
+    }
+
+    /// Creates a field that has any number of items of this type and shape in each sample.
+    pub(crate) fn items(kind: Kind, dtype: dtype::DType, shape: &[usize], room: Room) -> Self {
+        Self { kind, shape: shape.into(), form: Form::Items(dtype, shape.iter().product(), room) }
     }
 
     /// Returns whether both fields have the same type and shape.
@@ -168,10 +175,8 @@ impl Field {
     /// Returns the dimensions in a sample, where `None` stands for any length. A string has no
     /// dimensions.
     pub(crate) fn dims(&self) -> Vec<Option<usize>> {
-        match self.form {
-            Form::Items(..) => vec![None],
-            _ => self.shape.iter().copied().map(Some).collect(),
-        }
+        let any = matches!(self.form, Form::Items(..)).then_some(None);
+        any.into_iter().chain(self.shape.iter().copied().map(Some)).collect()
     }
 
     /// Describes the field, for example as `uint8 [28, 28]`.

@@ -1,6 +1,7 @@
 //! Samples in files of all formats that slotline-sources supports.
 
 use std::any::Any;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
@@ -13,14 +14,14 @@ use slotline_sources::folder::{Folder, FolderOptions};
 use slotline_sources::litdata::LitData;
 use slotline_sources::manifest::Manifest;
 use slotline_sources::mds::Mds;
-use slotline_sources::pictures::Pictures;
+use slotline_sources::pictures::{BoxFormat, Pictures};
 use slotline_sources::rows::Rows;
 use slotline_sources::table::Table;
 use slotline_sources::tar::Tar;
 use slotline_sources::tfrecord::TfRecord;
 use slotline_sources::tokens::{self, BlockOptions};
 use slotline_sources::{
-    DefaultNumber, Error, FieldKind, Format, IndexFiles, OpenOptions, Record, RecordField, Records,
+    DefaultNumber, Error, FieldKind, Format, IndexFiles, OpenOptions, Record, RecordField, RecordFields, Records,
 };
 
 use super::failure;
@@ -54,11 +55,15 @@ impl Files {
         path: &Path,
         extensions: Option<Vec<String>>,
         allow_empty: bool,
+        mask_folder: Option<PathBuf>,
         reading: &Reading,
     ) -> PyResult<Self> {
         let mut options = FolderOptions::new().allow_empty(allow_empty);
         if let Some(extensions) = extensions {
             options = options.extensions(extensions);
+        }
+        if let Some(folder) = mask_folder {
+            options = options.mask_folder(folder);
         }
         let path = path.to_owned();
         Self::of(py, reading, move || Ok(options.open(path)?.erased()))
@@ -103,9 +108,10 @@ impl Files {
             Ok((records, pictures.map_err(|what| format!("image: {what}"))?.map(Box::new)))
         })?;
         let (records, pictures) = opened.map_err(|what: String| failure::invalid(py, what))?;
-        let fields = pictures.as_ref().map_or(records.format().fields(), |pictures| pictures.0.record_fields());
-        let fields = fields.as_slice().iter().map(|field| described(py, field)).collect::<PyResult<_>>()?;
-        Ok(Self { records, pictures, fields, stride: 0 })
+        let files = Self { records, pictures, fields: Box::default(), stride: 0 };
+        let fields =
+            files.record_fields().as_slice().iter().map(|field| described(py, field)).collect::<PyResult<_>>()?;
+        Ok(Self { fields, ..files })
     }
 
     /// Returns the name of the format, with the options that determine which samples the files
@@ -132,10 +138,9 @@ impl Files {
         }
     }
 
-    /// Returns the description of how pictures are decoded, and the name of their field.
+    /// Returns the description of how pictures are decoded.
     pub(crate) fn image(&self) -> Option<String> {
-        let (pictures, image) = &**self.pictures.as_ref()?;
-        Some(format!("{image} of {}", self.names().get(pictures.field())?))
+        self.pictures.as_ref().map(|pictures| pictures.1.clone())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -148,13 +153,18 @@ impl Files {
 
     /// Returns the names of the fields.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.records.format().fields().as_slice().iter().map(|field| field.name.clone()).collect()
+        self.record_fields().as_slice().iter().map(|field| field.name.clone()).collect()
+    }
+
+    fn record_fields(&self) -> &RecordFields {
+        self.pictures.as_ref().map_or(self.records.format().fields(), |pictures| pictures.0.record_fields())
     }
 
     /// Returns the class names, for a folder of classes.
     pub(crate) fn classes(&self) -> Option<Vec<String>> {
         let format: &dyn Any = self.records.format();
-        Some(format.downcast_ref::<Folder>()?.classes().to_vec())
+        let classes = format.downcast_ref::<Folder>()?.classes();
+        (!classes.is_empty()).then(|| classes.to_vec())
     }
 
     /// Returns the path or URL of the file that a sample is in, if it is in one.
@@ -183,17 +193,12 @@ impl Files {
                 (&plain, None)
             }
             Some(pictures) => {
-                let pictures = &pictures.0;
-                picture = pictures.get(index, cx)?;
-                (picture.record(), Some((pictures.field(), &picture)))
+                picture = pictures.0.get(index, cx)?;
+                (picture.record(), Some(&picture))
             }
         };
-        write_some(&self.fields, chosen, record, row, |i, size, row| match decoded.filter(|(place, _)| *place == i) {
-            Some((_, picture)) => {
-                picture.decode(row.fill(&[size])?)?;
-                Ok(true)
-            }
-            None => Ok(false),
+        write_some(&self.fields, chosen, record, row, |i, row| {
+            decoded.map_or(Ok(false), |picture| picture.write_decoded(i, row))
         })
     }
 
@@ -251,7 +256,7 @@ fn parsed(opening: Opening) -> Result<OpenOptions, Error> {
     for (name, kind) in opening.decode {
         options = options.decode(name, kind.parse()?);
     }
-    if let Some(name) = opening.file_column {
+    for name in opening.file_column {
         options = options.file_column(name);
     }
     for (name, number) in opening.default_number {
@@ -259,6 +264,9 @@ fn parsed(opening: Opening) -> Result<OpenOptions, Error> {
     }
     if let Some(extensions) = opening.extensions {
         options = options.extensions(extensions);
+    }
+    if let Some(folder) = opening.mask_folder {
+        options = options.mask_folder(folder);
     }
     if let Some(tokens) = opening.block_size {
         options = options.block_size(tokens);
@@ -279,27 +287,29 @@ fn parsed(opening: Opening) -> Result<OpenOptions, Error> {
 
 /// Writes the fields of a record.
 pub(crate) fn write_fields(fields: &[Field], record: &Record<'_>, row: &mut Row<'_>) -> Result<(), BoxError> {
-    write_some(fields, 0..fields.len(), record, row, |_, _, _| Ok(false))
+    write_some(fields, 0..fields.len(), record, row, |_, _| Ok(false))
 }
 
-/// Writes the chosen fields of a record, of which `own` may write some, by their places and sizes.
+/// Writes the chosen fields of a record, of which `own` may write some, by their places.
 fn write_some(
     fields: &[Field],
     chosen: impl Iterator<Item = usize>,
     record: &Record<'_>,
     row: &mut Row<'_>,
-    own: impl Fn(usize, usize, &mut Row<'_>) -> Result<bool, BoxError>,
+    own: impl Fn(usize, &mut Row<'_>) -> Result<bool, BoxError>,
 ) -> Result<(), BoxError> {
     for i in chosen {
+        if own(i, row)? {
+            continue;
+        }
         let (field, of) = (&fields[i], &record.fields().as_slice()[i]);
         let bytes = record.value(i).unwrap_or_default();
         match field.form {
-            Form::Fixed(size) if own(i, size, row)? => {}
             Form::Fixed(_) if of.kind.dtype() == DType::Bool && bytes.iter().any(|&byte| byte > 1) => {
                 return Err(format!("field {:?} has a truth value that is neither 0 nor 1", of.name).into());
             }
             Form::Fixed(_) => row.write_bytes(DType::U8, bytes)?,
-            Form::Items(dtype, _) => row.write_bytes(dtype, bytes)?,
+            Form::Items(dtype, ..) => row.write_bytes(dtype, bytes)?,
             Form::Text(_) if std::str::from_utf8(bytes).is_err() => {
                 return Err(format!("field {:?} has a text that is not UTF-8", of.name).into());
             }
@@ -311,15 +321,33 @@ fn write_some(
 
 /// Decodes the pictures in a field of the records. Also returns the description that a state
 /// contains.
-fn decoded(records: &Records<dyn Format>, image: &Image) -> Result<(Pictures, String), String> {
-    let (text, field, dtype, channels_last) = image;
+fn decoded(records: &Records<dyn Format>, image: &Image) -> Result<(Pictures, String), BoxError> {
+    let Image { transforms, field, dtype, channels_last, mask, boxes } = image;
     let dtype: DType = dtype.parse().map_err(|_| format!("pictures of type {dtype}"))?;
-    let builder: PipelineBuilder = text.parse().map_err(|error| format!("{error}"))?;
-    let text = builder.to_string();
-    let pipeline = AnyPipeline::new(builder, dtype).map_err(|error| error.to_string())?.channels_last(*channels_last);
-    let pictures = Pictures::new(records.clone(), pipeline, field.as_deref()).map_err(|error| error.to_string())?;
+    let transforms: PipelineBuilder = transforms.parse()?;
     let last = if *channels_last { ", channels last" } else { "" };
-    Ok((pictures, format!("{text} as {dtype}{last}")))
+    let mut about = format!("{transforms} as {dtype}{last}");
+    let pipeline = AnyPipeline::new(transforms, dtype)?.channels_last(*channels_last);
+    let mut builder = Pictures::builder(records.clone(), pipeline);
+    if let Some(name) = field {
+        builder = builder.field(name);
+    }
+    let mut others = String::new();
+    if let Some((name, dtype, fill)) = mask {
+        builder = match u8::try_from(*fill) {
+            Ok(fill) if dtype == "u8" => builder.mask(name, fill),
+            _ => builder.mask(name, *fill),
+        };
+        write!(others, ", masks of {name} as {dtype} with fill {fill}")?;
+    }
+    if let Some((name, format)) = boxes {
+        builder = builder.boxes(name, format.parse::<BoxFormat>()?);
+        write!(others, ", boxes of {name} as {format}")?;
+    }
+    let pictures = builder.build()?;
+    let field = &records.format().fields().as_slice()[pictures.field()].name;
+    write!(about, " of {field}{others}")?;
+    Ok((pictures, about))
 }
 
 /// Returns a field's description for Python.
@@ -330,13 +358,16 @@ pub(crate) fn described(py: Python<'_>, RecordField { name, kind }: &RecordField
             .unwrap_or_else(|| Err(invalid(&format!("has elements of type {dtype}, which no library of arrays has"))))
     };
     let room = |room: slotline_sources::CapacityHint| Room { items: room.items, exceeded: room.exceeded };
-    let any = |dtype, form| Ok(Field { kind: of(dtype)?, shape: Box::default(), form });
+    let items = |dtype, item: &[usize], hint| Ok(Field::items(of(dtype)?, dtype, item, room(hint)));
     match kind {
         FieldKind::Number(dtype) => Field::fixed(of(*dtype)?, &[]).map_err(|what| invalid(&what)),
         FieldKind::Tensor(dtype, shape) => Field::fixed(of(*dtype)?, shape).map_err(|what| invalid(&what)),
-        FieldKind::List(dtype, of) => any(*dtype, Form::Items(*dtype, room(*of))),
-        FieldKind::Bytes(of) => any(DType::U8, Form::Items(DType::U8, room(*of))),
-        FieldKind::Text(of) => any(DType::U8, Form::Text(room(*of))),
+        FieldKind::List(dtype, hint) => items(*dtype, &[], *hint),
+        FieldKind::Items(dtype, item, hint) => items(*dtype, item, *hint),
+        FieldKind::Bytes(hint) => items(DType::U8, &[], *hint),
+        FieldKind::Text(hint) => {
+            Ok(Field { kind: of(DType::U8)?, shape: Box::default(), form: Form::Text(room(*hint)) })
+        }
         _ => Err(invalid("is of a kind that this version does not know")),
     }
 }

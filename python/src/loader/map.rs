@@ -154,11 +154,12 @@ impl Results {
             let same =
                 |dtype: &DType, of: dlpack::DType| (dtype.kind() as u8, 8 * dtype.size()) == (of.code, of.bits.into());
             let dtype = kind.dlpack.and_then(|of| DType::ALL.iter().copied().find(|dtype| same(dtype, of)));
-            match (dtype, dims.len()) {
-                (Some(dtype), 1) => Ok(Field { kind, shape: Box::default(), form: Form::Items(dtype, ROOM) }),
+            let item = dims.get(1..).and_then(|item| item.iter().copied().collect::<Option<Vec<_>>>());
+            match (dtype, item) {
+                (Some(dtype), Some(item)) if !item.contains(&0) => Ok(Field::items(kind, dtype, &item, ROOM)),
                 _ => {
                     let kind = kind.name();
-                    let hint = "only a field of numbers with the shape (None,) may have any length";
+                    let hint = "only the first dimension of numbers may have any length, as in (None,) and (None, 4)";
                     Err(invalid(format!("{name} has the type {kind} and {} dimensions, but {hint}", dims.len())))
                 }
             }
@@ -210,7 +211,9 @@ impl Results {
         let shape: Vec<usize> = array.getattr(intern!(py, "shape"))?.extract()?;
         let bytes = || PyResult::Ok(array.call_method0(intern!(py, "tobytes"))?.cast_into::<PyBytes>()?);
         match field.form {
-            Form::Items(dtype, _) if shape.len() == 1 => row.write_bytes(dtype, bytes()?.as_bytes()).map_err(failed),
+            Form::Items(dtype, ..) if shape.get(1..) == Some(&field.shape) => {
+                row.write_bytes(dtype, bytes()?.as_bytes()).map_err(failed)
+            }
             Form::Fixed(size) if *shape == *field.shape => {
                 let to = row.fill_raw().map_err(failed)?.cast::<u8>();
                 // Another thread may write to the array meanwhile, so no reference to its memory is made.

@@ -75,7 +75,14 @@ impl Files {
         Err(missing(py))
     }
 
-    pub(crate) fn folder(py: Python<'_>, _: &Path, _: Option<Vec<String>>, _: bool, _: &Reading) -> PyResult<Self> {
+    pub(crate) fn folder(
+        py: Python<'_>,
+        _: &Path,
+        _: Option<Vec<String>>,
+        _: bool,
+        _: Option<PathBuf>,
+        _: &Reading,
+    ) -> PyResult<Self> {
         Err(missing(py))
     }
 

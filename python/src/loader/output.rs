@@ -58,8 +58,17 @@ enum Shape {
         /// The dimensions of a full batch as a Python tuple.
         whole: Py<PyTuple>,
     },
-    Items,
+    /// The dimensions of an item.
+    Items(Box<[i64]>),
     Text,
+}
+
+impl Shape {
+    /// Returns the dimensions of as many items as `len`.
+    fn dims(&self, len: i64) -> Vec<i64> {
+        let item: &[i64] = if let Self::Items(item) = self { item } else { &[] };
+        [&[len], item].concat()
+    }
 }
 
 /// One field of each batch.
@@ -118,7 +127,8 @@ impl Output {
         };
         let bytes = |field: &field::Field| match field.form {
             Form::Fixed(bytes) => bytes,
-            Form::Items(_, room) | Form::Text(room) => room.items.saturating_mul(field.kind.size),
+            Form::Items(_, elements, room) => room.items.saturating_mul(elements).saturating_mul(field.kind.size),
+            Form::Text(room) => room.items,
         };
         let total = list.iter().map(|field| bytes(field)).fold(0, usize::saturating_add);
         let field = |(place, field): (usize, &&field::Field)| {
@@ -133,7 +143,7 @@ impl Output {
                 ));
             }
             let shape = match field.form {
-                Form::Items(..) => Shape::Items,
+                Form::Items(..) => Shape::Items(field.shape.iter().map(|&dim| dim as i64).collect()),
                 Form::Text(_) => Shape::Text,
                 Form::Fixed(_) => {
                     let dims: Vec<usize> = rows.into_iter().chain(field.shape.iter().copied()).collect();
@@ -235,9 +245,9 @@ impl Output {
         }
         let offsets = columns.offsets(place).expect("the field is packed");
         if let Some(kind) = &self.offsets {
-            let total = offsets.last().copied().unwrap_or_default();
+            let dims = field.shape.dims(offsets.last().copied().unwrap_or_default());
             let (memory, owner) = owned(memory)?;
-            let values = self.array(py, &field.elements, memory, (&[total], None), owner)?;
+            let values = self.array(py, &field.elements, memory, (&dims, None), owner)?;
             let offsets = self.copy(py, kind, offsets, &[offsets.len() as i64])?;
             return Ok((values, offsets).into_pyobject(py)?.into_any());
         }
@@ -245,7 +255,7 @@ impl Output {
             Shape::Text => texts(py, memory, offsets)?,
             _ => {
                 let (memory, owner) = owned(memory)?;
-                self.items(py, &field.elements, memory, offsets, owner)?
+                self.items(py, field, memory, offsets, owner)?
             }
         };
         match self.rows {
@@ -258,7 +268,7 @@ impl Output {
     fn items<'py>(
         &self,
         py: Python<'py>,
-        elements: &Elements,
+        Field { elements, shape, .. }: &Field,
         memory: NonNull<[u8]>,
         offsets: &[i64],
         owner: Owner,
@@ -266,16 +276,16 @@ impl Output {
         let pairs = offsets.windows(2).map(|pair| (pair[0], pair[1]));
         if let Library::NumPy(_) = self.library {
             // Slicing a NumPy array is faster than creating one.
-            let total = offsets.last().copied().unwrap_or_default();
-            let all = self.array(py, elements, memory, (&[total], None), owner)?;
+            let dims = shape.dims(offsets.last().copied().unwrap_or_default());
+            let all = self.array(py, elements, memory, (&dims, None), owner)?;
             return pairs.map(|(start, end)| all.get_item(PySlice::new(py, start as isize, end as isize, 1))).collect();
         }
+        let item = elements.size * shape.dims(1).iter().product::<i64>() as usize;
         let sample = |(start, end): (i64, i64)| {
-            let len = (end - start) as usize * elements.size;
             // SAFETY: the offsets are within the field's memory.
-            let start = unsafe { memory.cast::<u8>().add(start as usize * elements.size) };
-            let memory = NonNull::slice_from_raw_parts(start, len);
-            self.array(py, elements, memory, (&[(len / elements.size) as i64], None), owner.clone())
+            let first = unsafe { memory.cast::<u8>().add(start as usize * item) };
+            let memory = NonNull::slice_from_raw_parts(first, (end - start) as usize * item);
+            self.array(py, elements, memory, (&shape.dims(end - start), None), owner.clone())
         };
         pairs.map(sample).collect()
     }

@@ -53,13 +53,13 @@ impl Packed {
             |dtype| Kind::of_engine(py, dtype).unwrap_or_else(|| Err(invalid(format!("elements of type {dtype}"))));
         let row = |dtype| Field::fixed(kind(dtype)?, &[capacity]).map_err(|what| invalid(format!("a bin {what}")));
         let sequence = |field: &Field| match field.form {
-            Form::Items(dtype, _) => row(dtype),
+            Form::Items(dtype, ..) if field.shape.is_empty() => row(dtype),
             _ => Err(invalid(format!("documents are {}; pack fields of any length", field.about()))),
         };
         let mut fields = documents.list().into_iter().map(sequence).collect::<PyResult<Vec<_>>>()?;
-        let ends = Form::Items(DType::I32, Room { items: most + 1, exceeded: false });
         fields.extend([row(DType::I32)?, row(DType::I32)?]);
-        fields.push(Field { kind: kind(DType::I32)?, shape: Box::default(), form: ends });
+        let room = Room { items: most + 1, exceeded: false };
+        fields.push(Field::items(kind(DType::I32)?, DType::I32, &[], room));
         let padding = padding.into_iter().map(Into::into).collect();
         Ok(Self { documents, packing, fields: fields.into(), padding })
     }

@@ -391,9 +391,20 @@ impl Dataset for Node {
     }
 }
 
-/// The options for decoding pictures: the transforms, the name of the field, the element type, and
-/// whether the channels are last.
-pub(crate) type Image = (String, Option<String>, String, bool);
+/// The options for decoding pictures: a dict that `slotline._files` has checked.
+#[derive(Clone, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+#[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
+pub(crate) struct Image {
+    pub(crate) transforms: String,
+    pub(crate) field: Option<String>,
+    pub(crate) dtype: String,
+    pub(crate) channels_last: bool,
+    /// The field with masks, the type of their elements, and the class of padding.
+    pub(crate) mask: Option<(String, String, i64)>,
+    /// The field with boxes, and their format.
+    pub(crate) boxes: Option<(String, String)>,
+}
 
 /// The options for opening files of any format, from the arguments of `slotline.open`, passed as a
 /// dict.
@@ -408,12 +419,13 @@ pub(crate) struct Opening {
     pub(crate) decimals_as_f64: bool,
     /// The names of fields, and their types in the notation of slotline-sources.
     pub(crate) decode: Vec<(String, String)>,
-    pub(crate) file_column: Option<String>,
+    pub(crate) file_column: Vec<String>,
     pub(crate) without_files: bool,
     /// The names of columns, and their numbers as text.
     pub(crate) default_number: Vec<(String, String)>,
     pub(crate) extensions: Option<Vec<String>>,
     pub(crate) allow_empty: bool,
+    pub(crate) mask_folder: Option<PathBuf>,
     pub(crate) block_size: Option<usize>,
     pub(crate) dtype: Option<String>,
     pub(crate) memory_limit: Option<u64>,
@@ -544,9 +556,10 @@ impl Source {
         path: PathBuf,
         extensions: Option<Vec<String>>,
         allow_empty: bool,
+        mask_folder: Option<PathBuf>,
         reading: Reading,
     ) -> PyResult<Self> {
-        Ok(Self::new(Node::Files(Files::folder(py, &path, extensions, allow_empty, &reading)?)))
+        Ok(Self::new(Node::Files(Files::folder(py, &path, extensions, allow_empty, mask_folder, &reading)?)))
     }
 
     /// Opens token files.

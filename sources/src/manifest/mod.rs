@@ -71,10 +71,11 @@ pub const SPLIT: &str = "split";
 /// ```
 #[derive(Debug)]
 pub struct Manifest {
-    /// The file of each row, or only the manifest if its rows name no files.
+    /// The file of each row, for one column after another; or only the manifest if its rows name no
+    /// files.
     files: Files,
-    /// The index of the field with the bytes of the files, if there is one.
-    data: Option<usize>,
+    /// The indices of the fields with the bytes of files, one for each column that names them.
+    named: Vec<usize>,
     len: usize,
     columns: Vec<Values>,
     fields: RecordFields,
@@ -96,13 +97,14 @@ pub enum ManifestFormat {
 
 /// Options for reading a manifest.
 ///
-/// [`file_column`](Options::file_column) is the column that names the files. By default it is the
-/// first of [`FILE_COLUMNS`] that exists; if none exists, a sample has only the columns. A manifest
-/// with the name `metadata` must have such a column.
+/// [`file_column`](Options::file_column) is the column that names the files, and may be called again
+/// for columns that name other files. By default it is the first of [`FILE_COLUMNS`] that exists; if
+/// none exists, a sample has only the columns. A manifest with the name `metadata` must have such a
+/// column.
 ///
 /// [`columns`](Options::columns) may include [`data`](DATA), the bytes of the files; if it does
-/// not, files are not read. By default the fields are `data`, if there are files, and the other
-/// columns.
+/// not, files are not read. By default the fields are `data`, if there are files, the bytes of
+/// other files, and the other columns.
 ///
 /// [`missing_as_zero`](Options::missing_as_zero) applies to columns without a
 /// [`default_number`](Options::default_number). The default of a column of integers must be an
@@ -144,9 +146,9 @@ impl Settings {
         let mut tables = Vec::new();
         for (split, path) in splits.iter().zip(&paths) {
             let mut columns = self.cells(path)?;
-            let file_column = self.naming(path, &columns);
+            let naming = self.naming(path, &columns);
             let has_split = columns.iter().any(|column| column.name == SPLIT);
-            for column in columns.iter_mut().filter(|column| Some(&*column.name) == file_column) {
+            for column in columns.iter_mut().filter(|column| naming.iter().any(|(name, _)| *name == column.name)) {
                 column.prefix(&format!("{split}/"));
             }
             if let Some(lines) = columns.first().map(|column| column.lines.clone()).filter(|_| !has_split) {
@@ -181,14 +183,18 @@ impl Settings {
         }
     }
 
-    /// Returns the name of the column that names files, if the files are to be read.
-    fn naming(&self, path: &Path, columns: &[Column]) -> Option<&str> {
-        let wanted = self.columns.as_ref().is_none_or(|names| names.iter().any(|name| name == DATA));
+    /// Returns the names of the columns that name files, and of their fields, if the files are to be
+    /// read.
+    fn naming(&self, path: &Path, columns: &[Column]) -> Vec<(&str, &str)> {
         let own = FILE_COLUMNS.into_iter().find(|name| columns.iter().any(|column| column.name == *name));
         // Without names of files, Hugging Face's metadata would describe a folder whose files are
         // ignored by mistake.
         let required = path.file_stem().is_some_and(|stem| stem == "metadata").then_some(FILE_COLUMNS[0]);
-        self.file_column.as_deref().or(own).or(required).filter(|_| wanted && !self.without_files)
+        let mut given = self.file_columns.iter().map(String::as_str);
+        let data = given.next().or(own).or(required).map(|name| (name, DATA));
+        let all = data.into_iter().chain(given.map(|name| (name, name)));
+        let wanted = |field| self.columns.as_ref().is_none_or(|names| names.iter().any(|name| name == field));
+        all.filter(|(_, field)| wanted(*field) && !self.without_files).collect()
     }
 
     /// Creates the dataset from the columns, which were read from `manifests`.
@@ -204,38 +210,48 @@ impl Settings {
             let problem = format!("no column {name}; there are {}", names.join(", "));
             Error::in_file(path, problem, "check its spelling, or set `file_column` and `columns`")
         };
-        let named = self.file_column.iter().chain(self.default_numbers.keys());
+        let named = self.file_columns.iter().chain(self.default_numbers.keys());
         if let Some(name) = named.into_iter().find(|name| !names.contains(name)) {
             return Err(lacking(name));
         }
         let len = columns.first().map_or(0, |column| column.cells.len());
-        let file_column = self.naming(path, &columns);
-        let files = match file_column {
-            Some(_) if names.iter().any(|name| name == DATA) => {
-                let problem = "a column has the name `data`, as have the bytes of the files";
-                let advice = "rename it, list other columns in `columns`, or set `without_files`";
-                return Err(Error::in_file(path, problem, advice));
-            }
-            Some(name) => {
-                let column = columns.iter().find(|column| column.name == name).ok_or_else(|| lacking(name))?;
-                relative(path, root, column)?
-            }
-            None => Files::open(manifests)?,
+        let naming = self.naming(path, &columns);
+        let is_data = |(_, field): &(&str, &str)| *field == DATA;
+        if naming.iter().any(is_data) && names.iter().any(|name| name == DATA) {
+            let problem = "a column has the name `data`, as have the bytes of the files";
+            let advice = "rename it, list other columns in `columns`, or set `without_files`";
+            return Err(Error::in_file(path, problem, advice));
+        }
+        if let Some((i, (name, _))) =
+            naming.iter().enumerate().find(|(i, (name, _))| naming[..*i].iter().any(|of| of.0 == *name))
+        {
+            let problem = format!("`file_column` has {name} twice, as columns 0 and {i}");
+            return Err(Error::usage(problem, "name each column once"));
+        }
+        let column =
+            |(name, _): &(&str, &str)| columns.iter().find(|column| column.name == *name).ok_or_else(|| lacking(name));
+        let files = match naming[..] {
+            [] => Files::open(manifests)?,
+            _ => relative(path, root, &naming.iter().map(column).collect::<Result<Vec<_>, _>>()?)?,
         };
-        let mut data = file_column.map(|_| 0);
-        match &self.columns {
+        let named: Vec<usize> = match &self.columns {
             Some(chosen) => {
-                data = data.and_then(|_| chosen.iter().position(|name| name == DATA));
-                let chosen = chosen.iter().enumerate().filter(|(i, _)| Some(*i) != data);
+                let place = |(_, field): &(&str, &str)| chosen.iter().position(|name| name == field);
+                let places: Vec<usize> = naming.iter().filter_map(place).collect();
+                let chosen = chosen.iter().enumerate().filter(|(i, _)| !places.contains(i));
                 let mut take = |name: &String| {
                     let place = columns.iter().position(|column| column.name == *name);
                     place.map(|place| columns.remove(place)).ok_or_else(|| lacking(name))
                 };
                 columns = chosen.map(|(_, name)| take(name)).collect::<Result<_, _>>()?;
+                places
             }
-            None => columns.retain(|column| Some(&*column.name) != file_column),
-        }
-        if data.is_none() && columns.is_empty() {
+            None => {
+                columns.retain(|column| naming.iter().all(|(name, _)| *name != column.name));
+                (0..naming.len()).collect()
+            }
+        };
+        if named.is_empty() && columns.is_empty() {
             return Err(Error::in_file(path, "no columns", "choose some with `columns`"));
         }
         let mut fields = Vec::new();
@@ -248,10 +264,12 @@ impl Settings {
             fields.push((name, column.kind()));
             values.push(column);
         }
-        if let Some(data) = data {
-            fields.insert(data, (DATA.to_owned(), FieldKind::Bytes(files.room())));
+        let mut of_files: Vec<_> = named.iter().zip(&naming).collect();
+        of_files.sort_unstable();
+        for (place, (_, field)) in of_files {
+            fields.insert(*place, ((*field).to_owned(), FieldKind::Bytes(files.room())));
         }
-        Ok(Records::new(Manifest { files, data, len, columns: values, fields: RecordFields::new(fields) }))
+        Ok(Records::new(Manifest { files, named, len, columns: values, fields: RecordFields::new(fields) }))
     }
 }
 
@@ -265,16 +283,18 @@ impl Manifest {
         ManifestOptions::new().open(path)
     }
 
-    /// Returns the span of a sample's file, if it has one.
-    fn file_span(&self, index: usize) -> Option<Span> {
-        self.data.map(|_| Span { file: index, start: 0, len: None })
+    /// Returns the spans of a sample's files.
+    fn file_spans(&self, index: usize) -> impl Iterator<Item = Span> {
+        let len = self.len;
+        (0..self.named.len()).map(move |column| Span { file: column * len + index, start: 0, len: None })
     }
 }
 
-/// Returns the files that a column names.
-fn relative(path: &Path, root: &Path, column: &Column) -> Result<Files, Error> {
-    let mut paths = Vec::with_capacity(column.cells.len());
-    for (row, _) in column.cells.iter().enumerate() {
+/// Returns the files that these columns name, one column after another.
+fn relative(path: &Path, root: &Path, columns: &[&Column]) -> Result<Files, Error> {
+    let mut paths = Vec::new();
+    let rows = columns.iter().flat_map(|column| (0..column.cells.len()).map(move |row| (column, row)));
+    for (column, row) in rows {
         let name = column.text(path, row)?;
         let climbs = |component| !matches!(component, Component::Normal(_) | Component::CurDir);
         if name.is_empty() || name.contains('\0') || Path::new(name).components().any(climbs) {
@@ -310,13 +330,15 @@ impl Format for Manifest {
     }
 
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
-        self.file_span(index).into_iter().for_each(each);
+        self.file_spans(index).for_each(each);
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
         let mut values: SmallVec<[_; 4]> = self.columns.iter().map(|column| column.value(index)).collect();
-        if let (Some(field), [data]) = (self.data, &input.list(self.file_span(index))?[..]) {
-            values.insert(field, Value::from(*data));
+        let mut read: SmallVec<[_; 4]> = self.named.iter().copied().zip(input.list(self.file_spans(index))?).collect();
+        read.sort_unstable_by_key(|(field, _)| *field);
+        for (field, bytes) in read {
+            values.insert(field, Value::from(bytes));
         }
         Ok(Record::new(&self.fields, values))
     }

@@ -298,10 +298,17 @@ fn of_bytes<T: ByteArrayType>(array: &GenericByteArray<T>) -> Values {
 }
 
 fn of_list<O: OffsetSizeTrait>(array: &ArrayRef, holes: &mut Option<NullBuffer>) -> Result<Values, String> {
-    let list = array.as_list::<O>();
+    let (list, offsets) = (array.as_list::<O>(), array.as_list::<O>().offsets());
+    if let Some(items) = list.values().as_fixed_size_list_opt() {
+        let (elements, size) = elements(items.values())?;
+        let len = items.value_length() as usize;
+        *holes = NullBuffer::union(items.nulls().map(|nulls| nulls.expand(len)).as_ref(), items.values().nulls());
+        let offsets: Vec<i64> = offsets.iter().map(|offset| (offset.as_usize() * len) as i64).collect();
+        return Ok(Values::Wide(elements, size, offsets.into()));
+    }
     let (elements, size) = elements(list.values())?;
     *holes = list.values().nulls().cloned();
-    Ok(of_offsets(elements, size, list.offsets().inner().clone()))
+    Ok(of_offsets(elements, size, offsets.inner().clone()))
 }
 
 fn of_offsets<O: OffsetSizeTrait>(bytes: Buffer, size: usize, offsets: ScalarBuffer<O>) -> Values {

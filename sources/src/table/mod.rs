@@ -411,7 +411,7 @@ impl Table {
         let fields = leaves.iter().enumerate().map(|(column, leaf)| {
             let kind = leaf.kind.with_room(|_| {
                 let rows = first.iter().flat_map(|(chunk, rows)| (0..*rows).map(|row| chunk.value(column, row)));
-                CapacityHint::estimate(rows.map(|bytes| (bytes.len() / leaf.kind.dtype().size()) as u64))
+                CapacityHint::estimate(rows.map(|bytes| (bytes.len() / leaf.kind.item_bytes()) as u64))
             });
             (leaf.name.clone(), kind)
         });

@@ -122,7 +122,10 @@ fn kind(of: &DataType, decimals: bool) -> Result<FieldKind, String> {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => FieldKind::Bytes(room),
         DataType::FixedSizeBinary(width) => FieldKind::Tensor(DType::U8, vec![len(*width)?]),
         DataType::FixedSizeList(field, size) => FieldKind::Tensor(elements(field)?, vec![len(*size)?]),
-        DataType::List(field) | DataType::LargeList(field) => FieldKind::List(elements(field)?, room),
+        DataType::List(field) | DataType::LargeList(field) => match field.data_type() {
+            DataType::FixedSizeList(item, size @ 1..) => FieldKind::Items(elements(item)?, vec![len(*size)?], room),
+            _ => FieldKind::List(elements(field)?, room),
+        },
         DataType::ListView(field) | DataType::LargeListView(field) => FieldKind::List(elements(field)?, room),
         of if is_decimal(of) && decimals => FieldKind::Number(DType::F64),
         of if is_decimal(of) => return Err(DECIMALS.to_owned()),

@@ -303,6 +303,7 @@ fn an_option_that_the_format_does_not_have_is_an_error() {
         (&tar, "without_files", "`without_files`"),
         (&records, "missing_end", "not of TFRecord"),
         (&records, "allow_empty", "`allow_empty`"),
+        (&tar, "mask_folder=masks", "`mask_folder` is an option of folders of classes, and not of tars"),
         (&copies.path().join("classes"), "missing_as_zero", "not of folders of classes"),
         (&data("arrow/saved", copies.path()), "extensions=.png", "not of Arrow"),
         (&data("mds/raw", copies.path()), "decode=str=text", "not of MDS"),

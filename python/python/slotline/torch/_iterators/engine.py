@@ -60,7 +60,7 @@ def refusal(loader, dataset) -> str | None:
             return f"{option} is set"
     for place, (name, dtype, shape) in enumerate(dataset.fields):
         field = f"its field {place if name is None else name!r}"
-        if dtype != "str" and shape == (None,) and loader._auto_collation:
+        if dtype != "str" and None in shape and loader._auto_collation:
             return f"{field} has varying length, which default_collate does not combine"
         if dtype != "str" and not isinstance(getattr(torch, dtype, None), torch.dtype):
             return f"{field} has the type {dtype}, which torch does not have"
