@@ -127,8 +127,8 @@ impl ExactPlan {
     /// Resizes to this height and width as torchvision's `resize` does for a tensor of bytes, with
     /// antialiasing.
     ///
-    /// These are the bits of torch on a CPU with AVX2, or with an ARM CPU. On others, it computes
-    /// the bilinear filter with floating-point numbers.
+    /// These are the bits of torch 2.15 on a CPU with AVX2 or AVX-512, for pictures with at least two
+    /// rows and columns. On other CPUs, torch computes with floating-point numbers, or differently.
     ///
     /// # Errors
     ///

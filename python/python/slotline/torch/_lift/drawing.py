@@ -146,7 +146,8 @@ def _is_tensor(img):
 def is_resized_natively(interpolation, antialias):
     """Returns whether torch resizes tensors of bytes with such a filter without floating-point
     numbers, which depends on the CPU."""
-    return antialias is True and is_native_resize(v2_interpolation(interpolation))
+    has_vectors = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    return antialias is True and has_vectors and is_native_resize(v2_interpolation(interpolation))
 
 
 def _size(img):

@@ -231,17 +231,25 @@ def _tables(tail):
     return tables
 
 
+def _found(table, img):
+    found = table[img.mode]
+    if found is None:
+        raise NotLifted("there is no table for such pictures")
+    return found
+
+
 def _packed(value, dtype, channels):
     """Returns the bytes of the numbers that fill a rectangle of each channel."""
     if value.shape[1:] != (1, 1):
         raise NotLifted("each number of a rectangle is another one")
-    return value.to(dtype).expand(channels, 1, 1).flatten().view(torch.uint8).numpy().tobytes()
+    return value.to(dtype).expand(channels, 1, 1).contiguous().view(torch.uint8).numpy().tobytes()
 
 
-def _becomes(numbers):
-    """Returns a function that makes a drawing one of a tensor."""
+def _becomes(table):
+    """Returns a function that makes a drawing one of the tensor with these numbers."""
 
     def function(img):
+        numbers = _found(table, img)
         TensorDrawing.become(img, numbers.kind, numbers.is_permuted)
         return img
 
@@ -301,9 +309,8 @@ class Lifter:
                 raise _Unknown(f"{_name(part)} cannot be a table of bytes: {error}") from None
             self._tail.append(part)
         else:
-            if self._tail:
-                self._calls.append(_becomes(self._numbers[0]))
-            self._calls.append(self._call(part))
+            call = self._call(part)
+            self._calls += [_becomes(self.table), call] if self._tail else [call]
         self.known.append(part)
 
     @property
@@ -364,20 +371,20 @@ class Lifter:
 
     def picture(self, img):
         """Returns the placeholder for a drawing's tensor in a batch."""
-        found = self.table[img.mode]
-        if found is None:
-            raise NotLifted("there is no table for such pictures")
+        found = _found(self.table, img)
         return img.steps.picture(found.table, [(place, _packed(value, found.dtype, len(img.mode))) for place, value in img.erased])
 
     def value(self, img):
         """Executes the supported transforms of a drawing, and returns a tensor or PIL image."""
         if self.table is None:
             return img.to_image()
-        tensor, found = _COLLATOR([self.picture(img)])[0], self.table[img.mode]
+        found = _found(self.table, img)
+        tensor = _COLLATOR([self.picture(img)])[0]
         if isinstance(img, TensorDrawing):
             strides = img.strides if found.dtype is torch.uint8 else img.renewed().strides
         else:
-            strides = dense_strides(img, found.is_permuted)
+            # A single pixel has no other order.
+            strides = dense_strides(img, found.is_permuted or img.size == (1, 1))
         if strides != tensor.stride():
             tensor = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
         return tensor if found.kind is torch.Tensor else tensor.as_subclass(found.kind)
