@@ -44,12 +44,7 @@ pub(crate) struct Segment {
 
 impl Segment {
     fn new(size: [usize; 2]) -> Self {
-        Self {
-            places: size.map(AxisMap::all),
-            filter: Filter::default(),
-            fill: [0; 3],
-            operations: SmallVec::new(),
-        }
+        Self { places: size.map(AxisMap::all), filter: Filter::default(), fill: [0; 3], operations: SmallVec::new() }
     }
 }
 
