@@ -94,7 +94,9 @@ class Steps:
         """The height and width after the operations so far."""
 
     def crop(self, top: int, left: int, height: int, width: int) -> None: ...
-    def resize(self, height: int, width: int, filter: str) -> None: ...
+    def resize(self, height: int, width: int, filter: str, is_tensor: bool) -> None:
+        """Resizes as PIL does, or as torch does if the picture is a tensor."""
+
     def flip_horizontally(self) -> None: ...
     def flip_vertically(self) -> None: ...
     def pad(self, sides: Sequence[int], mode: str, fill: Sequence[int]) -> None:
@@ -111,9 +113,10 @@ class Steps:
     def pixels(self, channels: int) -> bytes:
         """Returns the pixels after all operations, row by row, one byte for each channel."""
 
-    def picture(self, table: ByteTable) -> Picture:
+    def picture(self, table: ByteTable, erased: Sequence[tuple[Sequence[int], bytes]]) -> Picture:
         """Returns a placeholder for the tensor that the operations make, with numbers from
-        ``table``."""
+        ``table``. Then rectangles are filled: each has a top, left, height and width, and the bytes
+        of a number for each channel."""
 
 @final
 class Gatherer:
