@@ -235,6 +235,48 @@ def test_augmentations_are_new_in_each_pass_and_resume(photos, workers):  # noqa
     same(list(resumed), whole[0][1:])
 
 
+class Wrapped(tud.Dataset):
+    """A dataset of the program that reads one of slotline."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        return self.dataset[index]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_augmentations_of_samples_are_new_in_each_pass_too(photos, workers):  # noqa: F811
+    pictures = slotline.folder(photos, image="random_resized_crop(16), hflip")
+    mixture = slotline.mix([pictures, pictures.take(2)], [1, 1], stop=6)
+    for dataset, options in (
+        (pictures, {"collate_fn": tud.default_collate}),
+        (mixture, {"on_error": "skip"}),
+        (Wrapped(pictures), {}),
+        (tud.ConcatDataset([pictures, pictures]), {"batch_size": 2}),
+    ):
+
+        def make(count=workers, seed=4, data=dataset, more=options):
+            torch.manual_seed(seed)
+            return DataLoader(data, **{"batch_size": 3, "num_workers": count, **more})
+
+        loader = make()
+        passes = [[batch["data"] for batch in loader] for _ in range(2)]
+        assert not torch.equal(passes[0][0], passes[1][0])
+        same([batch["data"] for batch in make(2 - workers)], passes[0])
+        assert not torch.equal(next(iter(make(seed=5)))["data"], passes[0][0])
+        if dataset is mixture:
+            assert torch.cat([batch["label"] for batch in loader]).tolist() == [sample["label"] for sample in mixture]
+    if workers > 0:
+        torchs = tud.DataLoader(pictures, 3, num_workers=workers, persistent_workers=True)
+        passes = [next(iter(torchs))["data"] for _ in range(2)]
+        assert not torch.equal(*passes)
+    assert (pictures[1]["data"] == pictures[1]["data"]).all()
+
+
 def test_pictures_without_random_numbers_are_torchs(photos):  # noqa: F811
     dataset = slotline.folder(photos, image="resize(20), center_crop(16), normalize(imagenet)")
     same(list(tud.DataLoader(dataset, 4)), list(DataLoader(dataset, 4, num_workers=2)))

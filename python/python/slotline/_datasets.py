@@ -13,6 +13,7 @@ import numpy as np
 
 from slotline import _slotline
 from slotline._errors import DataError, Error
+from slotline._rng import sample_seed
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -39,7 +40,9 @@ class Dataset:
     this class. Each method returns another dataset, and reads no samples unless it says so.
 
     ``dataset[i]`` is one sample, the same that a :class:`Loader` with ``batch_size=None`` and
-    ``seed=0`` loads in its first pass, including random augmentations. ``dataset[i:j]`` is a
+    ``seed=0`` loads in its first pass, including random augmentations. In code that
+    ``slotline.torch.DataLoader`` runs, as for :func:`rng`, and in workers of torch's own
+    ``DataLoader``, augmentations are new in each pass instead. ``dataset[i:j]`` is a
     dataset of samples ``i`` to ``j - 1``, and a ``for`` loop yields the samples in order. A stream
     supports only the ``for`` loop. A :class:`Loader` is much faster than reading sample by sample.
     A dataset that has a length can also be passed to torch's ``DataLoader``, which reads it sample by
@@ -80,7 +83,7 @@ class Dataset:
             raise TypeError(f"index {index!r} is of type {type(index).__name__}; it must be an integer or a slice") from None
         if not -length <= place < length:
             raise IndexError(f"index {place} is out of range; the dataset has {length} samples")
-        return self._loader._engine.sample(place % length)
+        return self._loader._engine.sample(place % length, sample_seed())
 
     def __iter__(self) -> Iterator[Any]:
         # A new loader for each iteration, so that it is always the first pass.
@@ -90,7 +93,8 @@ class Dataset:
     def _loader(self) -> Any:
         from slotline._loader import Loader
 
-        return Loader(self, None, seed=0)
+        # Without the plan of a mixture: another seed would choose other samples.
+        return Loader(_Derived(self._source, self._names, self._make), None, seed=0)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -102,7 +106,7 @@ class Dataset:
     @property
     def classes(self) -> list[str] | None:
         """The class names that the field ``label`` indexes, for a folder of classes with all its
-        fields; otherwise ``None``."""
+        fields, and for parts of it; otherwise ``None``."""
         return self._source.classes
 
     @property

@@ -502,8 +502,9 @@ class Engine:
         gets.
         """
 
-    def sample(self, index: int) -> Any:
-        """Loads one sample, as the first pass in order would."""
+    def sample(self, index: int, seed: int | None) -> Any:
+        """Loads one sample, as the first pass in order would, with the random numbers of ``seed``
+        if it is given."""
 
     def __len__(self) -> int:
         """The number of batches of a pass."""

@@ -550,9 +550,10 @@ impl Engine {
         }
     }
 
-    /// Loads one sample as the first pass in order would, in a new engine without threads.
-    fn sample<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
-        let (node, seed) = (self.node.clone(), self.control().seed);
+    /// Loads one sample as the first pass in order would, in a new engine without threads. Its random
+    /// numbers are those of another seed, if one is given.
+    fn sample<'py>(&self, py: Python<'py>, index: usize, seed: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
+        let (node, seed) = (self.node.clone(), seed.unwrap_or_else(|| self.control().seed));
         // With as many ranks as samples, the share of rank `index` is this sample, with the random
         // numbers of its position.
         let ranks = Ranks::new(index, self.options.passes.len(node.len()))

@@ -139,6 +139,20 @@ impl Node {
         }
     }
 
+    /// Returns the class names of the field `label`, of a folder of classes or a part of it.
+    fn classes(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Files(files) => files.classes(),
+            Self::Subset(subset) => subset.dataset().classes(),
+            Self::Concat(concat) => {
+                let mut all = concat.datasets().iter().map(|part| part.classes());
+                let first = all.next()??;
+                all.all(|other| other.as_ref() == Some(&first)).then_some(first)
+            }
+            _ => None,
+        }
+    }
+
     /// Returns a description of the dataset that contains `of` for each of its parts, in order.
     fn outline(&self, of: &impl Fn(&Self) -> String) -> String {
         let parts = match self {
@@ -752,10 +766,7 @@ impl Source {
     /// The class names, for a folder of classes.
     #[getter]
     fn classes(&self) -> Option<Vec<String>> {
-        match &*self.node {
-            Node::Files(files) => files.classes(),
-            _ => None,
-        }
+        self.node.classes()
     }
 }
 

@@ -18,6 +18,8 @@ class LiftedTransform:
         from slotline.torch._lift.transforms import Lifter
 
         inner: Callable[..., Any] = transform.transform if isinstance(transform, LiftedTransform) else transform
+        if not callable(inner):
+            raise TypeError(f"lift needs a transform, such as a Compose, but got an object of type {type(inner).__name__}")
         self.transform = inner
         self._drawing = Drawing
         self._lifter = Lifter(inner)

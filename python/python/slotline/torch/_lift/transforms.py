@@ -258,7 +258,7 @@ def _becomes(table):
 
 def _require_own(part):
     if not _is_own(part):
-        raise _Unknown(f"{_name(part)} is not torchvision's, or was changed")
+        raise _Unknown(f"{_name(part)} is not torchvision's, or was changed; where it calls torchvision's, let it call slotline.torch.lift of them")
 
 
 class Lifter:
