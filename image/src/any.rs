@@ -11,6 +11,7 @@ use crate::draw::Seed;
 use crate::error::ImageError;
 use crate::mask::{ClassId, Mask};
 use crate::pipeline::{Choice, Job, Pipeline, PipelineBuilder};
+use crate::pixel::elements;
 use crate::sample::Image;
 
 /// A [`Pipeline`] whose element type is known only at run time, for programs that are configured
@@ -178,22 +179,6 @@ impl AnyPipeline {
     pub fn check_followed(&self) -> Result<(), ImageError> {
         each!(self, pipeline => pipeline.check_followed())
     }
-}
-
-/// Returns elements whose memory is `out`.
-///
-/// # Safety
-///
-/// Any bits must be a value of `T`.
-///
-/// # Panics
-///
-/// Panics if `out` is not aligned for the elements, or ends in the middle of one.
-pub(crate) unsafe fn elements<T>(out: &mut [u8]) -> &mut [T] {
-    // SAFETY: the caller promises that any bits are a value.
-    let (before, elements, behind) = unsafe { out.align_to_mut() };
-    assert!(before.is_empty() && behind.is_empty(), "the memory of a picture must be aligned, and whole elements");
-    elements
 }
 
 /// A picture as a sample of a dataset, decoded by an [`AnyPipeline`]: like [`Image`], with the

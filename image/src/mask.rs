@@ -10,12 +10,11 @@ use slotline::dataset::decoding;
 use slotline::dtype::Element;
 use slotline::sample::{Fields, Row, Sample};
 
-use crate::any::elements;
 use crate::decode::Limits;
 use crate::error::ImageError;
 use crate::geometry::source;
 use crate::pipeline::{Choice, Pipeline};
-use crate::pixel::Pixel;
+use crate::pixel::{Pixel, elements};
 use crate::plan::Plan;
 use crate::sample::named;
 

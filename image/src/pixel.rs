@@ -42,3 +42,19 @@ pixels! {
     #[cfg(feature = "half")]
     half::bf16;
 }
+
+/// Returns elements whose memory is `out`.
+///
+/// # Safety
+///
+/// Any bits must be a value of `T`.
+///
+/// # Panics
+///
+/// Panics if `out` is not aligned for the elements, or ends in the middle of one.
+pub(crate) unsafe fn elements<T>(out: &mut [u8]) -> &mut [T] {
+    // SAFETY: the caller promises that any bits are a value.
+    let (before, elements, behind) = unsafe { out.align_to_mut() };
+    assert!(before.is_empty() && behind.is_empty(), "the memory of a picture must be aligned, and whole elements");
+    elements
+}

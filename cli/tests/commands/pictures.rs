@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::program::{failure, summary};
+use crate::program::{failure, stdout, summary};
 
 /// Writes a picture of 16 × 16 pixels of one colour.
 fn picture(path: &Path, colour: [u8; 3]) {
@@ -54,6 +54,33 @@ fn decoded_pictures_are_the_same_for_any_workers() {
     }
     let other = summary(&feed.replace("--seed 3", "--seed 4"));
     assert_ne!(other["data_digest"], alone["data_digest"]);
+}
+
+#[test]
+fn masks_and_boxes_are_those_of_their_pictures() {
+    let root = tempfile::tempdir().expect("a folder");
+    photos(root.path());
+    let mut encoder = png::Encoder::new(fs::File::create(root.path().join("mask.png")).expect("a file"), 16, 16);
+    encoder.set_color(png::ColorType::Grayscale);
+    let classes: Vec<u8> = (0..=255).collect();
+    encoder.write_header().expect("a header").write_image_data(&classes).expect("the pixels");
+    let line = |i| format!("{{\"file_name\": \"red/{i}.png\", \"mask\": \"mask.png\", \"boxes\": [[2, 3, 8, 9]]}}\n");
+    let list = root.path().join("list.jsonl");
+    fs::write(&list, (0..3).map(line).collect::<String>()).expect("a file can be written");
+    let options = format!(
+        "{} --image random_crop(8),hflip --file-column file_name,mask --mask-field mask --boxes-field boxes \
+         --boxes-format xywh",
+        list.display()
+    );
+    let text = stdout(&format!("inspect {options}"));
+    assert!(text.contains("mask: u8 [8, 8]") && text.contains("boxes: f32 [4] list"), "{text}");
+    let alone = summary(&format!("feed {options} --shuffle --seed 3"));
+    assert_eq!(
+        summary(&format!("feed {options} --shuffle --seed 3 --num-workers 2"))["data_digest"],
+        alone["data_digest"]
+    );
+    let (_, message) = failure(&format!("feed {}", options.replace("--mask-field mask", "--mask-field boxes")));
+    assert!(message.contains("the field boxes holds text, not pictures"), "{message}");
 }
 
 #[test]
