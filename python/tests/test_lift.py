@@ -173,6 +173,12 @@ PIPELINES = {
 }
 
 
+def test_what_is_no_transform_is_refused():
+    for value in (5, [v1.ToTensor()], None):
+        with pytest.raises(TypeError, match="lift needs a transform"):
+            lift(value)
+
+
 @pytest.mark.parametrize("t", [v1, v2], ids=["v1", "v2"])
 @pytest.mark.parametrize("name", PIPELINES)
 def test_pictures_have_the_bits_of_torchvision(name, t, folder):
@@ -981,12 +987,6 @@ def test_numbers_come_by_tables():
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_what_is_no_transform_is_refused():
-    for value in (5, [v1.ToTensor()], None):
-        with pytest.raises(TypeError, match="lift needs a transform"):
-            lift(value)
-
-
 def test_making_pictures_is_not_collating(workers, folder):
     loader = DataLoader(datasets.ImageFolder(folder, v1.Compose(PIPELINES["bicubic"](v1))), 8, num_workers=workers)
     assert len(list(loader)) == 2

@@ -119,7 +119,7 @@ def pictures() -> None:
     slotline.image.Resize(8, "cubic")  # type: ignore[arg-type]
     slotline.image.Resize()  # type: ignore[call-arg]
     crop.size = 3  # type: ignore[misc]
-    slotline.image.MixUp(num_classes=3)(1, 2)  # type: ignore[call-arg]
+    slotline.image.MixUp(num_classes=3)(1)  # type: ignore[call-arg]
     assert_type(slotline.image.pipeline([crop]), str)
     assert_type(data.paths, list[str] | None)
     assert_type(data.fields[0], slotline.Field)

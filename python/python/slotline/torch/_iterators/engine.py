@@ -26,7 +26,6 @@ _KINDS = (
     _datasets.ConcatDataset,
     _datasets.StackDataset,
     _datasets.Mixture,
-    _datasets.Batches,
     _datasets.Packed,
 )
 
