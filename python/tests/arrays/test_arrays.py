@@ -445,6 +445,10 @@ def test_the_state_of_a_pass_that_was_left():
     assert indices(loader) == expected[3:]
     loader.load_state_dict(state)
     loader.set_epoch(0)
+    assert indices(loader) == expected[3:]
+    loader.load_state_dict(state)
+    loader.set_epoch(1)
+    loader.set_epoch(0)
     assert indices(loader) == expected
 
 
