@@ -25,7 +25,7 @@ class Drawing(Image.Image):
     far."""
 
     # The class for which transforms choose a colour.
-    stands_for = Image.Image
+    stands_for: type = Image.Image
     # The rectangles to fill with numbers.
     erased = ()
 
