@@ -1,10 +1,14 @@
-//! Resizes pictures as Pillow does, bit for bit: bytes of red, green and blue, in two passes with
-//! weights of 22 bits.
+//! Resizes pictures as Pillow or torch does, bit for bit: bytes of red, green and blue, in two passes
+//! with weights of 22 bits.
 //!
 //! Each pass rounds its results to bytes. Usually, the first pass resizes each row that is needed
 //! to the width of the result and separates the channels into planes, and the second pass combines
 //! rows. A weight is multiplied in two parts, so that vector instructions for 16-bit numbers can be
 //! used; the sums are exact.
+//!
+//! torch's weights for bytes are Pillow's, rounded to fewer bits: as many as let the largest weight
+//! of a direction fit into 16 bits. With zeros appended, they have 22 bits, too, and the sums are
+//! rounded to the same bytes.
 
 use crate::axis_map::AxisMap;
 use crate::decode::{Orientation, OtherChannels, Picture, room};
@@ -93,6 +97,21 @@ impl Resampling {
     }
 }
 
+/// A filter, and the library whose weights it has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Filter {
+    pub(crate) resampling: Resampling,
+    /// Whether the weights and the order of the passes are torch's for a tensor of bytes, and not
+    /// Pillow's.
+    pub(crate) is_of_torch: bool,
+}
+
+impl From<Resampling> for Filter {
+    fn from(resampling: Resampling) -> Self {
+        Self { resampling, is_of_torch: false }
+    }
+}
+
 /// The weights of two adjacent samples: the higher parts of both, and the lower parts of both.
 type Pair = [[i16; 2]; 2];
 
@@ -125,7 +144,7 @@ impl Taps {
 
     /// Computes the samples and weights. The first sample in memory is pixel `skipped` of the
     /// picture.
-    fn set(&mut self, map: &AxisMap, filter: Resampling, skipped: usize) {
+    fn set(&mut self, map: &AxisMap, Filter { resampling: filter, is_of_torch }: Filter, skipped: usize) {
         let Self { places, pairs, span, weights } = self;
         let [start, end] = map.crop;
         let len = end - start;
@@ -146,6 +165,32 @@ impl Taps {
             weights.reserve_exact(to - from);
             weights.extend(sums.skip(from).take(to - from));
         }
+        // Computes the weights for a resized pixel, and returns the first sample.
+        let weigh = |place: usize, weights: &mut Vec<f64>| {
+            let centre = (place as f64 + 0.5) * scale;
+            let first = (centre - support + 0.5).max(0.0) as usize;
+            let last = ((centre + support + 0.5) as usize).min(len);
+            weights.clear();
+            weights.extend((first..last).map(|k| filter.weight((k as f64 - centre + 0.5) * (1.0 / filter_scale))));
+            let sum = weights.iter().fold(0.0, |sum, weight| sum + weight);
+            if sum != 0.0 {
+                weights.iter_mut().for_each(|weight| *weight /= sum);
+            }
+            first
+        };
+        let mut precision = PRECISION;
+        if is_of_torch {
+            let largest = (0..map.size).fold(0.0, |largest, place| {
+                weigh(place, weights);
+                weights.iter().copied().fold(largest, f64::max)
+            });
+            let fits = |bits: &u32| 0.5 + largest * f64::from(1 << bits) < f64::from(1 << 15);
+            precision = (1..=PRECISION).take_while(fits).last().unwrap_or(0);
+        }
+        let fixed = |weight: f64| {
+            let weight = weight * f64::from(1 << precision);
+            ((if weight < 0.0 { weight - 0.5 } else { weight + 0.5 }) as i32) << (PRECISION - precision)
+        };
         *span = [usize::MAX, 0];
         for i in 0..map.out {
             let Some(place) = map.of(i) else {
@@ -157,16 +202,7 @@ impl Taps {
                 first = (weights[place - from] as usize).min(len - 1);
                 pairs.push([[1 << (PRECISION - LOW), 0], [0; 2]]);
             } else {
-                let centre = (place as f64 + 0.5) * scale;
-                first = (centre - support + 0.5).max(0.0) as usize;
-                let last = ((centre + support + 0.5) as usize).min(len);
-                weights.clear();
-                weights.extend((first..last).map(|k| filter.weight((k as f64 - centre + 0.5) * (1.0 / filter_scale))));
-                let sum = weights.iter().fold(0.0, |sum, weight| sum + weight);
-                let fixed = |weight: f64| {
-                    let weight = if sum == 0.0 { weight } else { weight / sum } * f64::from(1 << PRECISION);
-                    (if weight < 0.0 { weight - 0.5 } else { weight + 0.5 }) as i32
-                };
+                first = weigh(place, weights);
                 // Samples at the ends whose weight is 0 are left out.
                 let used = |&weight: &f64| fixed(weight) != 0;
                 let from = weights.iter().position(used).unwrap_or(0);
@@ -297,7 +333,7 @@ impl Resampler {
     /// size.
     pub(crate) fn memory(segment: &Segment, size: [usize; 2]) -> usize {
         let [down, across] = segment.places;
-        let taps = |i: usize, map: AxisMap| Taps::memory(size[i], map.size, map.out, segment.filter);
+        let taps = |i: usize, map: AxisMap| Taps::memory(size[i], map.size, map.out, segment.filter.resampling);
         let pitch = (3 * across.out).next_multiple_of(BLOCK);
         let rows = ((size[0] + 2) * pitch).max(2 * (4 * size[1] + BLOCK));
         taps(0, down) + taps(1, across) + rows + 2 * pitch + STRIDE + across.out * size_of::<usize>()
@@ -324,7 +360,7 @@ impl Resampler {
         };
         let ([top, bottom], [left, right]) = (down.span, across.span);
         let mut places = down.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty());
-        if is_vertical_first(&segment.places) {
+        if !segment.filter.is_of_torch && is_vertical_first(&segment.places) {
             let wide = ((right - left) * source.step).next_multiple_of(BLOCK);
             let rows = room(rows, 2 * wide)?;
             while let Some(place) = places.next() {
@@ -559,7 +595,7 @@ mod tests {
                 let mut map = AxisMap::all(len);
                 map.resize(size);
                 let mut taps = Taps::default();
-                taps.set(&map, filter, 0);
+                taps.set(&map, filter.into(), 0);
                 // Mostly 255 and 0, so that sums are out of range.
                 let noise = |i: usize| if i * i % 7 < 3 { 255 } else { (i * i % 11) as u8 };
                 for (step, channel) in [(1, 0), (2, 0), (3, 1), (4, 1)] {

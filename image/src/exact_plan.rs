@@ -4,14 +4,14 @@
 use crate::axis_map::PaddingMode;
 use crate::decode::{Limits, MAX_SIDE, OpenedImage};
 use crate::error::ImageError;
-use crate::exact::Resampling;
+use crate::exact::{Filter, Resampling};
 use crate::operation::Operation;
 use crate::pipeline::MAX_PIXELS;
 use crate::plan::Plan;
 use crate::scratch;
 
 /// A list of steps for one picture, whose results are bit for bit those of torchvision's functions
-/// for PIL images, with Pillow 13.
+/// for PIL images, with Pillow 13. [`resize_tensor`](Self::resize_tensor) is the one for tensors.
 ///
 /// This is for programs that draw random numbers themselves; others use a
 /// [`Pipeline`](crate::Pipeline). Each method adds a step. Consecutive steps are combined where
@@ -121,6 +121,24 @@ impl ExactPlan {
     pub fn resize(&mut self, size: [usize; 2], resampling: Resampling) -> Result<(), ImageError> {
         check_sides(size)?;
         self.plan.resize(size, resampling);
+        Ok(())
+    }
+
+    /// Resizes to this height and width as torchvision's `resize` does for a tensor of bytes, with
+    /// antialiasing.
+    ///
+    /// These are the bits of torch 2.15 on a CPU with AVX2 or AVX-512, for pictures with at least two
+    /// rows and columns. On other CPUs, torch computes with floating-point numbers, or differently.
+    ///
+    /// # Errors
+    ///
+    /// If a side is 0 or above 65,535, or if the filter is not `Bilinear`, `Bicubic` or `Lanczos`.
+    pub fn resize_tensor(&mut self, size: [usize; 2], resampling: Resampling) -> Result<(), ImageError> {
+        check_sides(size)?;
+        if !matches!(resampling, Resampling::Bilinear | Resampling::Bicubic | Resampling::Lanczos) {
+            return Err(ImageError::draw(format!("torch has no filter {resampling:?} for bytes")));
+        }
+        self.plan.resize(size, Filter { resampling, is_of_torch: true });
         Ok(())
     }
 

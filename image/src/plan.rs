@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::axis_map::{AxisMap, PaddingMode};
 use crate::decode::MAX_SIDE;
 use crate::error::ImageError;
-use crate::exact::Resampling;
+use crate::exact::Filter;
 use crate::geometry::Movement;
 use crate::operation::Operation;
 
@@ -35,7 +35,7 @@ pub(crate) struct Segment {
     /// The maps of rows and of columns.
     pub(crate) places: [AxisMap; 2],
     /// The filter for resizing.
-    pub(crate) filter: Resampling,
+    pub(crate) filter: Filter,
     /// The colour of constant padding.
     pub(crate) fill: [u8; 3],
     /// The operations that are applied to the pixels after this pass.
@@ -44,12 +44,7 @@ pub(crate) struct Segment {
 
 impl Segment {
     fn new(size: [usize; 2]) -> Self {
-        Self {
-            places: size.map(AxisMap::all),
-            filter: Resampling::default(),
-            fill: [0; 3],
-            operations: SmallVec::new(),
-        }
+        Self { places: size.map(AxisMap::all), filter: Filter::default(), fill: [0; 3], operations: SmallVec::new() }
     }
 }
 
@@ -107,7 +102,7 @@ impl Plan {
         self.segments.push(Segment::new(self.size()));
     }
 
-    pub(crate) fn resize(&mut self, size: [usize; 2], filter: Resampling) {
+    pub(crate) fn resize(&mut self, size: [usize; 2], filter: impl Into<Filter>) {
         if size == self.size() {
             return;
         }
@@ -117,7 +112,7 @@ impl Plan {
         if !self.places().iter().all(|places| places.can_resize() && !(exact && places.mirrored)) {
             self.push();
         }
-        self.last().filter = filter;
+        self.last().filter = filter.into();
         self.last().places.iter_mut().zip(size).for_each(|(places, size)| places.resize(size));
     }
 

@@ -126,7 +126,7 @@ pub(crate) fn run<T: Number>(
 /// columns.
 fn wanted(first: &Segment, places: [AxisMap; 2]) -> DecodeRequest {
     DecodeRequest {
-        window: places.map(|places| places.window(first.filter.support())),
+        window: places.map(|places| places.window(first.filter.resampling.support())),
         crop: places.map(|places| places.crop[1] - places.crop[0]),
         size: places.map(|places| places.size),
         reduced: false,

@@ -1,5 +1,6 @@
 //! Checks that exact pipelines give, bit for bit, the results of torchvision's transforms of PIL
-//! images. `exact/make.py` wrote the digests of torchvision's results to `exact/cases.txt`.
+//! images, and that tensors are resized as by torch. `exact/make.py` wrote the digests of
+//! torchvision's results to `exact/cases.txt`.
 
 use slotline_image::{ImageError, Pipeline};
 
@@ -35,7 +36,9 @@ mod results {
     use std::path::Path;
 
     use slotline::rng::SampleRng;
-    use slotline_image::{Affine, Draw, Interpolation, Operation, Operations, Pipeline, Pixel, Step};
+    use slotline_image::{
+        Affine, Draw, ExactPlan, ExactSource, Interpolation, Operation, Operations, Pipeline, Pixel, Resampling, Step,
+    };
 
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 
@@ -105,6 +108,21 @@ mod results {
         out
     }
 
+    /// Resizes as a tensor, with the filter, the height and the width in `text`.
+    fn resized_tensor(bytes: &[u8], text: &str) -> Vec<u8> {
+        let [filter, height, width] = text.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let resampling = match filter {
+            "bilinear" => Resampling::Bilinear,
+            "bicubic" => Resampling::Bicubic,
+            _ => Resampling::Lanczos,
+        };
+        let source = ExactSource::File(bytes);
+        let [rows, columns] = source.size().unwrap();
+        let mut plan = ExactPlan::new(rows, columns).unwrap();
+        plan.resize_tensor([height, width].map(|side| side.parse().unwrap()), resampling).unwrap();
+        plan.run(source, <[u8]>::to_vec).unwrap()
+    }
+
     fn digest(bytes: impl IntoIterator<Item = u8>) -> String {
         let start = 0xcbf2_9ce4_8422_2325_u64;
         let end = bytes.into_iter().fold(start, |state, byte| (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
@@ -112,14 +130,15 @@ mod results {
     }
 
     #[test]
-    fn are_those_of_torchvision_for_pil_images() {
+    fn are_those_of_torchvision() {
         let cases = std::fs::read_to_string(format!("{FOLDER}/exact/cases.txt")).unwrap();
         let (mut wrong, mut files) = (Vec::new(), HashMap::new());
         for case in cases.lines() {
             let [name, text, drawn, kind, expected] = case.split('|').collect::<Vec<_>>().try_into().unwrap();
             let bytes = files.entry(name).or_insert_with(|| file(name));
-            let found = match kind {
-                "u8" => digest(decoded::<u8>(bytes, text, drawn)),
+            let found = match (text.strip_prefix("tensor "), kind) {
+                (Some(text), _) => digest(resized_tensor(bytes, text)),
+                (None, "u8") => digest(decoded::<u8>(bytes, text, drawn)),
                 _ => digest(decoded::<f32>(bytes, text, drawn).into_iter().flat_map(f32::to_le_bytes)),
             };
             if found != expected {

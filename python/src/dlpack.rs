@@ -1,22 +1,20 @@
 //! Exchange of tensors with other libraries by [DLPack](https://dmlc.github.io/dlpack/latest/) 1.3.
 //!
 //! torch provides a table of C functions (`Tensor.__dlpack_c_exchange_api__`), with which reading
-//! or creating a tensor takes less than 0.1 µs. Versions of torch without the table are used
-//! through `torch.from_dlpack` and `__dlpack__`.
+//! or creating a tensor takes less than 0.1 µs.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use pyo3::exceptions::{PyBufferError, PyRuntimeError};
+use pyo3::exceptions::{PyBufferError, PyImportError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{ffi, intern};
 use slotline::Batch;
 use slotline::sample::Dynamic;
 
-use crate::capsule;
 use crate::channel::Block;
 use crate::keep::keep;
 use crate::memory::ALIGN;
@@ -350,7 +348,7 @@ type Like = (DType, Box<[i64]>, Py<PyAny>);
 /// The functions and classes of torch that this module uses.
 pub(crate) struct Torch {
     /// torch's table of C functions, which is never freed.
-    table: Option<NonNull<Table>>,
+    table: NonNull<Table>,
     pub(crate) tensor: Py<PyAny>,
     /// `torch.int8` and `torch.uint8`.
     bytes: [Py<PyAny>; 2],
@@ -358,7 +356,6 @@ pub(crate) struct Torch {
     /// program.
     is_conj: Py<PyAny>,
     is_neg: Py<PyAny>,
-    from_dlpack: Py<PyAny>,
     empty_like: Py<PyAny>,
     /// The prototypes of the latest new tensors: tensors without memory.
     likes: Mutex<VecDeque<Like>>,
@@ -392,12 +389,14 @@ impl Torch {
             }
             table
         });
-        let table = table.filter(|table| {
+        let Some(table) = table.filter(|table| {
             // SAFETY: as above.
             let table = unsafe { table.as_ref() };
             table.object_from_managed.is_some() && table.view_of_object.is_some()
-        });
-        let from_dlpack = torch.getattr("from_dlpack")?.unbind();
+        }) else {
+            let version = torch.getattr("__version__")?;
+            return Err(PyImportError::new_err(format!("slotline needs PyTorch 2.10 or later, and this is {version}")));
+        };
         let bytes = [torch.getattr("int8")?.unbind(), torch.getattr("uint8")?.unbind()];
         let empty_like = torch.getattr("empty_like")?.unbind();
         let (is_conj, is_neg) = (tensor.getattr("is_conj")?.unbind(), tensor.getattr("is_neg")?.unbind());
@@ -409,7 +408,6 @@ impl Torch {
             bytes,
             is_conj,
             is_neg,
-            from_dlpack,
             empty_like,
             likes: Mutex::default(),
             storage_uses: storage_uses.map(Bound::unbind),
@@ -455,7 +453,7 @@ impl Torch {
     /// The same as for [`view`](Self::view).
     unsafe fn memory<'a>(&self, tensor: &Bound<'_, PyAny>) -> Option<View<'a>> {
         // SAFETY: the table is a constant of torch.
-        let read = unsafe { self.table?.as_ref() }.view_of_object?;
+        let read = unsafe { self.table.as_ref() }.view_of_object?;
         let mut view = std::mem::MaybeUninit::<Tensor>::uninit();
         // SAFETY: the object is a tensor, and the target is writable. On failure torch sets an
         // exception.
@@ -503,13 +501,10 @@ impl Torch {
 
     /// Returns the address of a tensor's first element.
     pub(crate) fn start(&self, tensor: &Bound<'_, PyAny>) -> PyResult<*mut u8> {
-        let address = || tensor.call_method0(intern!(tensor.py(), "data_ptr"))?.extract();
-        match self.table {
-            // SAFETY: the tensor is borrowed, and only its address is used.
-            Some(_) => unsafe { self.memory(tensor) }.map(|view| view.data.cast_mut()),
-            None => Some(std::ptr::with_exposed_provenance_mut(address()?)),
-        }
-        .ok_or_else(|| PyRuntimeError::new_err("a new tensor has no memory on the CPU"))
+        // SAFETY: the tensor is borrowed, and only its address is used.
+        let view = unsafe { self.memory(tensor) };
+        let view = view.ok_or_else(|| PyRuntimeError::new_err("a new tensor has no memory on the CPU"))?;
+        Ok(view.data.cast_mut())
     }
 
     /// Creates a tensor without memory, whose elements must not be read.
@@ -555,23 +550,16 @@ impl Torch {
         owner: Owner,
     ) -> PyResult<Bound<'py, PyAny>> {
         let kept = (!matches!(owner, Owner::Nobody)).then(|| owner.clone());
-        let tensor = match self.table {
-            Some(table) => {
-                let made = managed(data, dtype, dims, owner, 0)?;
-                let mut object = std::ptr::null_mut();
-                // SAFETY: the table is a constant of torch, and `new` has checked that it has this
-                // function.
-                let convert = unsafe { table.as_ref() }.object_from_managed.expect("checked");
-                // SAFETY: the tensor is complete, and its ownership passes to torch.
-                if unsafe { convert(made, &raw mut object) } != 0 {
-                    return Err(PyErr::fetch(py));
-                }
-                // SAFETY: torch returns a new reference.
-                unsafe { Bound::from_owned_ptr_or_err(py, object.cast()) }
-            }
-            // torch reads versioned capsules only since version 2.9.
-            None => self.from_dlpack.bind(py).call1((capsule::make(py, unversioned(data, dtype, dims, owner)?)?,)),
-        }?;
+        let made = managed(data, dtype, dims, owner, 0)?;
+        let mut object = std::ptr::null_mut();
+        // SAFETY: the table is a constant of torch, and `new` has checked that it has this function.
+        let convert = unsafe { self.table.as_ref() }.object_from_managed.expect("checked");
+        // SAFETY: the tensor is complete, and its ownership passes to torch.
+        if unsafe { convert(made, &raw mut object) } != 0 {
+            return Err(PyErr::fetch(py));
+        }
+        // SAFETY: torch returns a new reference.
+        let tensor = unsafe { Bound::from_owned_ptr_or_err(py, object.cast()) }?;
         if let Some(owner) = kept {
             keep(&tensor, owner)?;
         }

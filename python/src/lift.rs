@@ -1,5 +1,5 @@
 //! Pictures whose transforms are supported natively, with results that are bit-identical to
-//! torchvision's on a PIL image.
+//! torchvision's on a PIL image, and on the tensor that is made of it.
 //!
 //! torchvision's own Python code draws the random numbers and records the operations ([`Steps`]). A
 //! [`Picture`] with its operations is a placeholder for their result, until the tensor is written
@@ -98,7 +98,8 @@ impl Steps {
         self.plan.crop([top, left], [height, width]).map_err(not_lifted)
     }
 
-    fn resize(&mut self, height: usize, width: usize, filter: &str) -> PyResult<()> {
+    /// Resizes as PIL does, or as torch does if the picture is a tensor.
+    fn resize(&mut self, height: usize, width: usize, filter: &str, is_tensor: bool) -> PyResult<()> {
         let filter = match filter {
             "nearest" | "nearest-exact" => Resampling::Nearest,
             "box" => Resampling::Box,
@@ -108,7 +109,9 @@ impl Steps {
             "lanczos" => Resampling::Lanczos,
             _ => return Err(unknown(filter)),
         };
-        self.plan.resize([height, width], filter).map_err(not_lifted)
+        let size = [height, width];
+        if is_tensor { self.plan.resize_tensor(size, filter) } else { self.plan.resize(size, filter) }
+            .map_err(not_lifted)
     }
 
     fn flip_horizontally(&mut self) {
@@ -189,8 +192,20 @@ impl Steps {
     }
 
     /// Returns a placeholder for the tensor that the operations make, with numbers from `table`.
-    fn picture(&self, table: Py<ByteTable>) -> Picture {
-        Picture(Arc::new(Drawn { source: self.source.clone(), plan: self.plan.clone(), table }))
+    /// Then rectangles are filled: each has a top, left, height and width, and the bytes of a
+    /// number for each channel.
+    fn picture(&self, table: Py<ByteTable>, erased: Vec<([usize; 4], Vec<u8>)>) -> PyResult<Picture> {
+        let drawn = Drawn { source: self.source.clone(), plan: self.plan.clone(), table, erased };
+        let [_, height, width] = drawn.shape().map(|dim| dim as usize);
+        let ByteTable { channels, numbers, .. } = drawn.table.get();
+        let fits = |([top, left, h, w], of): &([usize; 4], Vec<u8>)| {
+            top.saturating_add(*h) <= height && left.saturating_add(*w) <= width && 256 * of.len() == numbers.len()
+        };
+        if !drawn.erased.iter().all(fits) {
+            let message = format!("not all rectangles fit {channels} channels of {height} × {width} numbers");
+            return Err(PyValueError::new_err(message));
+        }
+        Ok(Picture(Arc::new(drawn)))
     }
 }
 
@@ -211,6 +226,7 @@ pub(crate) struct Drawn {
     source: Arc<Source>,
     plan: ExactPlan,
     table: Py<ByteTable>,
+    erased: Vec<([usize; 4], Vec<u8>)>,
 }
 
 impl Drawn {
@@ -230,22 +246,29 @@ impl Drawn {
 
     /// Executes the operations, and writes the tensor.
     pub(crate) fn write(&self, to: &mut [u8]) -> Result<(), ImageError> {
-        let ByteTable { dtype, channels, numbers } = self.table.get();
-        let area = self.plan.size().iter().product::<usize>();
-        self.plan.run(self.source.exact(), |planes| match dtype.bytes() {
-            Some(1) => look_up::<1>(planes, numbers, area, *channels, to),
-            Some(2) => look_up::<2>(planes, numbers, area, *channels, to),
-            Some(4) => look_up::<4>(planes, numbers, area, *channels, to),
-            _ => look_up::<8>(planes, numbers, area, *channels, to),
+        self.plan.run(self.source.exact(), |planes| match self.dtype().bytes() {
+            Some(1) => self.look_up::<1>(planes, to),
+            Some(2) => self.look_up::<2>(planes, to),
+            Some(4) => self.look_up::<4>(planes, to),
+            _ => self.look_up::<8>(planes, to),
         })
     }
-}
 
-fn look_up<const N: usize>(planes: &[u8], numbers: &[u8], area: usize, channels: usize, to: &mut [u8]) {
-    let numbers = numbers.as_chunks::<N>().0.as_chunks::<256>().0;
-    let to = to.as_chunks_mut::<N>().0;
-    for ((plane, numbers), to) in planes.chunks_exact(area).zip(numbers).zip(to.chunks_exact_mut(area)).take(channels) {
-        plane.iter().zip(to).for_each(|(&byte, to)| *to = numbers[usize::from(byte)]);
+    /// Writes numbers of `N` bytes.
+    fn look_up<const N: usize>(&self, planes: &[u8], to: &mut [u8]) {
+        let ByteTable { channels, numbers, .. } = self.table.get();
+        let [height, width] = self.plan.size();
+        let numbers = numbers.as_chunks::<N>().0.as_chunks::<256>().0;
+        let to = to.as_chunks_mut::<N>().0.chunks_exact_mut(height * width);
+        for (c, ((plane, numbers), to)) in
+            planes.chunks_exact(height * width).zip(numbers).zip(to).take(*channels).enumerate()
+        {
+            plane.iter().zip(&mut *to).for_each(|(&byte, to)| *to = numbers[usize::from(byte)]);
+            for ([top, left, h, w], erased) in &self.erased {
+                let rows = to.chunks_exact_mut(width).skip(*top).take(*h);
+                rows.for_each(|row| row[*left..left + w].fill(erased.as_chunks().0[c]));
+            }
+        }
     }
 }
 

@@ -56,7 +56,6 @@ DATASETS = {
     "two": lambda _: arrays() + arrays(),
     "stack": lambda _: slotline.StackDataset(slotline.Arrays(a=np.arange(N)), slotline.Arrays(b=np.eye(N))),
     "mixture": lambda _: slotline.mix([slotline.Arrays(a=np.arange(20)), slotline.Arrays(a=np.arange(100, 130))], [1, 2]),
-    "batches": lambda _: slotline.Arrays(a=np.arange(N)).batch_by_tokens(9, lengths=np.arange(N) % 7),
     "repeated": lambda _: slotline.Arrays(a=np.arange(7)).repeat(4).shard(1, 2),
     "torch's subset": lambda _: tud.Subset(tud.Subset(arrays(), range(N - 1, 1, -1)), torch.arange(20).tolist()),
     "torch's split": lambda _: tud.random_split(arrays(), [0.5, 0.5])[1],
@@ -236,6 +235,48 @@ def test_augmentations_are_new_in_each_pass_and_resume(photos, workers):  # noqa
     same(list(resumed), whole[0][1:])
 
 
+class Wrapped(tud.Dataset):
+    """A dataset of the program that reads one of slotline."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        return self.dataset[index]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_augmentations_of_samples_are_new_in_each_pass_too(photos, workers):  # noqa: F811
+    pictures = slotline.folder(photos, image="random_resized_crop(16), hflip")
+    mixture = slotline.mix([pictures, pictures.take(2)], [1, 1], stop=6)
+    for dataset, options in (
+        (pictures, {"collate_fn": tud.default_collate}),
+        (mixture, {"on_error": "skip"}),
+        (Wrapped(pictures), {}),
+        (tud.ConcatDataset([pictures, pictures]), {"batch_size": 2}),
+    ):
+
+        def make(count=workers, seed=4, data=dataset, more=options):
+            torch.manual_seed(seed)
+            return DataLoader(data, **{"batch_size": 3, "num_workers": count, **more})
+
+        loader = make()
+        passes = [[batch["data"] for batch in loader] for _ in range(2)]
+        assert not torch.equal(passes[0][0], passes[1][0])
+        same([batch["data"] for batch in make(2 - workers)], passes[0])
+        assert not torch.equal(next(iter(make(seed=5)))["data"], passes[0][0])
+        if dataset is mixture:
+            assert torch.cat([batch["label"] for batch in loader]).tolist() == [sample["label"] for sample in mixture]
+    if workers > 0:
+        torchs = tud.DataLoader(pictures, 3, num_workers=workers, persistent_workers=True)
+        passes = [next(iter(torchs))["data"] for _ in range(2)]
+        assert not torch.equal(*passes)
+    assert (pictures[1]["data"] == pictures[1]["data"]).all()
+
+
 def test_pictures_without_random_numbers_are_torchs(photos):  # noqa: F811
     dataset = slotline.folder(photos, image="resize(20), center_crop(16), normalize(imagenet)")
     same(list(tud.DataLoader(dataset, 4)), list(DataLoader(dataset, 4, num_workers=2)))
@@ -293,6 +334,14 @@ def test_what_torch_cannot_collate_is_left_to_it(tmp_path):
     assert [batch.tolist() for batch in DataLoader(Doubled(np.arange(4)), 2)] == [[0, 2], [4, 6]]
 
 
+def test_what_only_the_loader_can_do_is_refused(tmp_path):
+    lines = table(tmp_path)
+    with pytest.raises(ValueError, match="only slotline.Loader makes the batches"):
+        DataLoader(lines.batch_by_tokens(100, field="name"))
+    with pytest.raises(ValueError, match="only slotline.Loader follows the schedule"):
+        DataLoader(slotline.mix([lines, lines], schedule=[[1, 2], [2, 1]], stop=9))
+
+
 def test_plans_say_what_is_native():
     assert DataLoader(arrays(), 2).plan() == "slotline.Arrays: natively, by the loop's thread"
     assert DataLoader(slotline.digits(), num_workers=2).plan() == "slotline.Dataset: natively, by the loop's thread and 2 more"
@@ -302,6 +351,10 @@ def test_plans_say_what_is_native():
 def test_bad_indices_and_samples_raise(workers, tmp_path):
     with pytest.raises(IndexError, match="index 37 is out of range; the dataset has 37 samples"):
         list(DataLoader(arrays(), 4, sampler=[1, 2, 37], num_workers=workers))
+    longer = range(N + 1)
+    for sampler in (SequentialSampler(longer), RandomSampler(longer), RandomSampler(longer, generator=generator())):
+        with pytest.raises(IndexError, match="index 37 is out of range"):
+            list(DataLoader(arrays(), 4, sampler=sampler, num_workers=workers))
     with pytest.raises(TypeError):
         list(DataLoader(arrays(), 4, sampler=[1.5], num_workers=workers))
     for i in range(6):

@@ -89,6 +89,14 @@ def to_tensor(t):
     return [t.ToTensor()] if t is v1 else [t.ToImage(), t.ToDtype(torch.float32, scale=True)]
 
 
+def to_bytes(t):
+    return t.PILToTensor() if t is v1 else t.ToImage()
+
+
+def to_numbers(t):
+    return [t.ConvertImageDtype(torch.float32) if t is v1 else t.ToDtype(torch.float32, scale=True), t.Normalize(*MEAN_STD)]
+
+
 def seed(number=1):
     torch.manual_seed(number)
     random.seed(number)
@@ -150,8 +158,16 @@ PIPELINES = {
         *to_tensor(t),
     ],
     "types": lambda t: [t.Resize((40, 40)), t.PILToTensor(), t.ConvertImageDtype(torch.float64)],
-    # In the pipelines from here on, Python executes a part.
     "erasing": lambda t: [t.RandomResizedCrop(40), *to_tensor(t), t.Normalize(*MEAN_STD), t.RandomErasing(0.9)],
+    "colours": lambda t: [t.RandomResizedCrop(40), *to_tensor(t), t.RandomHorizontalFlip(), t.RandomErasing(0.9, value=(0.5, 3, -1))],
+    # In the pipelines from here on, Python executes a part, of those of tensors only with transforms v1.
+    "tensor training": lambda t: [to_bytes(t), t.RandomResizedCrop(48), t.RandomHorizontalFlip(), *to_numbers(t)],
+    "tensor validation": lambda t: [to_bytes(t), t.Resize(52), t.CenterCrop(48), *to_numbers(t)],
+    "tensor bicubic": lambda t: [t.PILToTensor(), t.Resize((40, 41), interpolation=InterpolationMode.BICUBIC)],
+    "tensor crop": lambda t: [to_bytes(t), t.RandomCrop((44, 36), 4, True, 9), t.RandomVerticalFlip(), *to_numbers(t), t.RandomErasing()],
+    "tensor colours": lambda t: [to_bytes(t), t.Pad(3, fill=9 if t is v1 else (9, 8, 7)), t.CenterCrop(60), *to_numbers(t)],
+    "tensor apply": lambda t: [t.Resize(50), to_bytes(t), t.RandomApply([t.CenterCrop(40), t.Resize((50, 50))]), t.Resize((9, 9))],
+    "noise": lambda t: [t.RandomResizedCrop(40), *to_tensor(t), t.RandomErasing(0.9, value="random")],
     "blur": lambda t: [t.RandomResizedCrop(40), t.GaussianBlur(5), *to_tensor(t)],
     "own": lambda t: [t.RandomResizedCrop(40), t.Lambda(lambda image: image.rotate(torch.rand(1).item())), *to_tensor(t)],
 }
@@ -166,7 +182,7 @@ def test_pictures_have_the_bits_of_torchvision(name, t, folder):
     for options in ({"num_workers": 0}, {"num_workers": 2}):
         loader = as_torch(dataset, 3, shuffle=True, epochs=2, **options)
     assert loader.plan().startswith("ImageFolder: natively ")
-    assert ("by Python" in loader.plan()) == (name in ("erasing", "blur", "own"))
+    assert ("by Python" in loader.plan()) == (name in ("noise", "blur", "own") or (t is v1 and name.startswith("tensor ")))
 
 
 @pytest.mark.parametrize(
@@ -187,12 +203,20 @@ def test_pictures_are_the_same_however_they_are_loaded(options, folder):
     as_torch(dataset, **{"batch_size": 3, "shuffle": True, "epochs": 2, **options})
 
 
-def test_all_is_done_natively(folder, natively):
+@pytest.mark.parametrize("name", ["training", "erasing", "tensor training", "tensor validation", "tensor crop", "tensor colours"])
+def test_all_is_done_natively(name, folder, natively):
     for workers in (0, 2):
-        dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES["training"](v1)))
+        dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES[name](v2 if "tensor" in name else v1)))
         # PIL decodes these files, but torchvision's transforms do not run.
-        dataset.samples = [sample for sample in dataset.samples if not sample[0].endswith("deep.png")]
+        others = ("deep.png", "point.png") if "tensor" in name else "deep.png"
+        dataset.samples = [sample for sample in dataset.samples if not sample[0].endswith(others)]
         as_torch(dataset, 4, shuffle=True, num_workers=workers)
+
+
+def test_resizes_of_tensors_on_other_cpus_are_not_guessed(folder, monkeypatch):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    dataset = datasets.ImageFolder(folder, v2.Compose([v2.ToImage(), v2.RandomHorizontalFlip(), v2.Resize((40, 41))]))
+    assert "by Python Resize: Resize has floating-point numbers" in as_torch(dataset, 3).plan()
 
 
 def test_threads_have_the_same_pictures(folder):
@@ -211,8 +235,9 @@ def test_threads_that_draw_while_another_compares_are_no_difference(folder, monk
             list(DataLoader(dataset, 4, num_workers=4, worker_method="thread"))
 
 
-def test_a_loader_resumes_within_a_pass(folder):
-    dataset = datasets.ImageFolder(folder, v1.Compose(PIPELINES["jitter"](v1)))
+@pytest.mark.parametrize("name", ["jitter", "tensor crop"])
+def test_a_loader_resumes_within_a_pass(name, folder):
+    dataset = datasets.ImageFolder(folder, v2.Compose(PIPELINES[name](v2)))
     for workers in (0, 2):
         seed()
         state, rest = taken(DataLoader(dataset, 3, shuffle=True, num_workers=workers), 2)
@@ -259,10 +284,11 @@ def in_memory(transform):
 def test_arrays_in_memory_are_pictures(name, natively):
     grey = name in ("MNIST", "EMNIST", "USPS")
     normalize = v1.Normalize([0.1], [0.3]) if grey else v1.Normalize(*MEAN_STD)
-    transform = v1.Compose([v1.RandomCrop(16, padding=4), v1.RandomHorizontalFlip(), v1.ToTensor(), normalize])
-    for workers in (0, 2):
-        loader = as_torch(in_memory(transform)[name], 5, shuffle=True, num_workers=workers)
-    assert loader.plan() == f"{name}: natively RandomCrop, RandomHorizontalFlip, ToTensor, Normalize"
+    augment = [v2.RandomCrop(16, padding=4), v2.RandomHorizontalFlip()]
+    for parts in [*augment, v1.ToTensor(), normalize], [v2.ToImage(), *augment, v2.ToDtype(torch.float32, scale=True), normalize]:
+        for workers in (0, 2):
+            loader = as_torch(in_memory(v1.Compose(parts))[name], 5, shuffle=True, num_workers=workers)
+        assert loader.plan() == f"{name}: natively {', '.join(type(part).__name__ for part in parts)}"
 
 
 def test_folders_of_files_with_other_classes(folder, natively):
@@ -926,10 +952,15 @@ def random_pipeline(rng, t):
         lambda: t.RandomEqualize(),
     ]
     parts = [rng.choice(makers)() for _ in range(rng.randint(1, 5))]
-    return t.Compose([*parts, *to_tensor(t)])
+    if t is v1 or rng.random() < 0.3:
+        return t.Compose([*parts, *to_tensor(t)])
+    # Transforms of tensors; most often, all of them are native.
+    tensors = [rng.choice(makers[: 8 if rng.random() < 0.8 else None])() for _ in range(rng.randint(1, 4))]
+    end = [[t.ToDtype(torch.float32, scale=True), t.RandomVerticalFlip(), t.RandomErasing(0.8)], [t.ToPureTensor()], []]
+    return t.Compose([*parts[: rng.randint(0, 2)], rng.choice([t.ToImage, t.PILToTensor])(), *tensors, *rng.choice(end)])
 
 
-@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize("number", range(100))
 def test_random_pipelines(number):
     rng = random.Random(number)
     transform = random_pipeline(rng, rng.choice([v1, v2]))
@@ -950,6 +981,12 @@ def test_numbers_come_by_tables():
 
 
 @pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_no_transform_is_refused():
+    for value in (5, [v1.ToTensor()], None):
+        with pytest.raises(TypeError, match="lift needs a transform"):
+            lift(value)
+
+
 def test_making_pictures_is_not_collating(workers, folder):
     loader = DataLoader(datasets.ImageFolder(folder, v1.Compose(PIPELINES["bicubic"](v1))), 8, num_workers=workers)
     assert len(list(loader)) == 2

@@ -1,4 +1,4 @@
-"""Type checkers accept slotline's loader like torch's: `mypy --strict typed.py` reports no
+"""Type checkers accept slotline's loader like torch's: `mypy --strict typed.py` and `basedpyright` report no
 errors."""
 
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Any, TypedDict, assert_type
 
 import torch
 import torch.utils.data as tud
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter  # pyright: ignore[reportPrivateUsage]
 
 import slotline
 from slotline.torch import DataLoader

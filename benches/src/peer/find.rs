@@ -41,6 +41,7 @@ const LOADER: Start = Script("loader.py");
 const PIPELINES: Start = Ours("loader.py");
 const PICTURES: Start = Script("pictures.py");
 const FILES: Start = Script("files.py");
+const COMPOSED: Start = Ours("compose.py");
 
 /// The workloads that are run with loaders in Rust, C++ and Python.
 const LOADED: &[&str] = &[
@@ -89,6 +90,8 @@ const LIFTED: &[&str] = &[
 const FOLDER: &[&str] = LIFTED.split_at(1).0;
 const UNCHANGED: &[&str] = LIFTED.split_at(5).0;
 const REWRITTEN: &[&str] = LIFTED.split_at(5).1;
+/// The workloads with datasets of slotline in Python.
+const DATASETS: &[&str] = &["python-datasets-rows", "python-datasets-pictures"];
 /// The workloads with transformed pictures.
 const AUGMENTED: &[&str] = &["jpeg-crops-small", "jpeg-crops-large", "pngs", "rand-augment"];
 /// The workloads with tables: first those that read rows, and then those that read a whole table.
@@ -130,6 +133,16 @@ const PROGRAMS: &[Row] = &[
     peer(PICTURES, "ffcv", "ffcv", REWRITTEN),
     (PIPELINES, "calls", "bare calls", Kind::Limit, UNCHANGED),
     (PIPELINES, "decoding", "decoding alone", Kind::Limit, FOLDER),
+    (COMPOSED, "slotline", "slotline", Kind::Ours, DATASETS),
+    (COMPOSED, "loader", "slotline.Loader", Kind::Variant, DATASETS),
+    peer(COMPOSED, "torch", "torch", DATASETS),
+    (COMPOSED, "slotline", "slotline", Kind::Ours, &["python-mixture"]),
+    peer(COMPOSED, "grain", "grain", &["python-mixture"]),
+    peer(COMPOSED, "torchdata", "torchdata", &["python-mixture"]),
+    (COMPOSED, "slotline", "slotline", Kind::Ours, &["python-records"]),
+    (COMPOSED, "list", "slotline, list", Kind::Variant, &["python-records"]),
+    peer(COMPOSED, "torch", "torch", &["python-records"]),
+    (COMPOSED, "torch-frozen", "torch, frozen", Kind::Variant, &["python-records"]),
     peer(Script("sequences.py"), "trl", "trl", &["packing"]),
     peer(Script("sequences.py"), "torch", "torch", &["padding"]),
     peer(PICTURES, "torch", "torch", AUGMENTED),

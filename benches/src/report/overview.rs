@@ -6,7 +6,7 @@ use super::tables::{or_dash, quartiles, short, table};
 use crate::record::Kind;
 
 /// The lines: the name, the section and the case.
-const LINES: [(&str, &str, &str); 17] = [
+const LINES: [(&str, &str, &str); 18] = [
     ("Items that cost nothing", "empty-items", ""),
     ("Small images in memory", "small-images", ""),
     ("Large images in memory", "large-images", ""),
@@ -24,6 +24,7 @@ const LINES: [(&str, &str, &str); 17] = [
     ("Python: a TensorDataset", "python-small-images", ""),
     ("Python: JPEGs by torchvision", "python-jpegs", "torchvision"),
     ("Python: torchvision's ImageFolder", "python-torchvision", "ImageFolder, rewritten"),
+    ("Python: documents, mixed and packed", "python-mixture", ""),
 ];
 
 /// The title of the chart.

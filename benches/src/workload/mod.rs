@@ -60,7 +60,7 @@ const fn table(name: &'static str, run: fn(&Setup, &mut Recorder) -> Result<()>)
 }
 
 /// All sections, in the order of the report.
-pub const SECTIONS: [Section; 35] = [
+pub const SECTIONS: [Section; 38] = [
     plot("empty-items", loaders::empty_items),
     plot("small-images", loaders::small_images),
     plot("large-images", loaders::large_images),
@@ -91,6 +91,9 @@ pub const SECTIONS: [Section; 35] = [
         to.enough = Duration::from_secs(12);
         programs::python(setup, to, Unit::MillisPerBatch)
     }),
+    plot("python-datasets", |setup, to| programs::python(setup, to, Unit::MicrosPerBatch)),
+    plot("python-mixture", |setup, to| programs::python(setup, to, Unit::MicrosPerBatch)),
+    plot("python-records", |setup, to| programs::python(setup, to, Unit::MicrosPerBatch)),
     plot("python-first-batch", |setup, to| programs::python(setup, to, Unit::MillisPerPass)),
     plot("python-slow-samples", |setup, to| programs::python(setup, to, Unit::MillisPerPass)),
     plot("folders", |setup, to| programs::files(setup, to, Unit::MillisPerBatch)),

@@ -82,7 +82,7 @@ const fn whole(case: &'static str, workload: &'static str) -> Case {
     Case { case, workload, workers: &[0, 2], batches, check: Check::Count(WHOLE[0]) }
 }
 
-const CASES: [Case; 31] = [
+const CASES: [Case; 35] = [
     case("", "python-empty-items", &[0, 2], (3_000, 1)),
     case("", "python-small-images", &[0, 2], (60_000, 64)),
     case("tensors", "python-indexed-images-tensor", &[0, 2], (60_000, 64)),
@@ -97,6 +97,10 @@ const CASES: [Case; 31] = [
     case("own transform", "python-torchvision-own-transform", &[2], (512, 32)),
     case("own dataset", "python-torchvision-own-dataset", &[0, 2], (512, 32)),
     case("CIFAR-10", "python-torchvision-cifar", &[0, 2], (5_120, 128)),
+    case("rows", "python-datasets-rows", &[0, 2], (60_000, 64)),
+    case("pictures", "python-datasets-pictures", &[0, 2], (512, 32)),
+    case("", "python-mixture", &[2], (1_600, 8)),
+    case("", "python-records", &[4], (300_000, 256)),
     case("TensorDataset", "python-first-batch-tensors", &[2], (32, 32)),
     case("Python", "python-first-batch-python", &[2], (32, 32)),
     case("", "python-slow-samples", &[2], (200, 8)),

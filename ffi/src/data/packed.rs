@@ -7,7 +7,7 @@ use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming};
 use slotline::dtype::{DType, element_bytes};
 use slotline::sample::{Fields, OwnedSample, Row, Sample};
-use slotline_sequences::packing::{Packing, PackingError, PackingOptions, Piece};
+use slotline_sequences::packing::{Packing, PackingError, PackingOptions};
 
 use crate::abi::{Failure, Versioned, chain, check, versioned};
 use crate::data::indexed::{Indexed, declare};
@@ -60,7 +60,7 @@ pub(crate) struct Packed {
     documents: Indexed,
     packing: Packing,
     /// The element that fills the rest of a bin, for each sequence of a document.
-    padding: Vec<Vec<u8>>,
+    padding: Vec<Box<[u8]>>,
     fields: Fields,
 }
 
@@ -102,9 +102,10 @@ impl Packed {
                 )));
             }
             let number = numbers.get(padding.len()).copied().unwrap_or(0);
-            padding.push(element_bytes(dtype, number).ok_or_else(|| {
+            let element = element_bytes(dtype, number).ok_or_else(|| {
                 Failure::invalid(format!("packing->padding: {number} is no {} of field {name:?}", dtype.name()))
-            })?);
+            })?;
+            padding.push(element.into());
             declared.push(Declared { name, dtype, kind: SLOTLINE_FIXED, shape: vec![packing.capacity()] });
         }
         if numbers.len() > padding.len() {
@@ -149,11 +150,7 @@ impl Dataset for Packed {
 
     /// Announces the documents of the upcoming bins.
     fn begin_pass(&self, upcoming: Upcoming) {
-        let bins = upcoming.positions().filter_map(|position| upcoming.index(position));
-        let pieces = bins.filter_map(|bin| self.packing.bin(bin)).flatten();
-        // A plan has fewer than 2^32 documents.
-        let documents: Vec<u32> = pieces.map(|piece| piece.document as u32).collect();
-        self.documents.begin_pass(Upcoming::new(documents.len(), move |place| Some(documents[place] as usize)));
+        self.documents.begin_pass(self.packing.upcoming(&upcoming));
     }
 
     fn fields(&self) -> Option<Fields> {
@@ -187,61 +184,9 @@ impl Sample for Bin<'_> {
             Some(document) => document,
             None => OwnedSample::new(packed.documents.fields().unwrap_or_default())?,
         };
-        let written = packed.write(index, row, &mut document, context);
+        let read = |number, row: &mut Row<'_>| packed.documents.get(number, context)?.write(row);
+        let written = packed.packing.write_untyped(index, &packed.padding, row, &mut document, read);
         context.local::<Documents>().0.insert(key, document);
-        written
+        Ok(row.write_padded_to_max(&written?)?)
     }
-}
-
-impl Packed {
-    fn write(
-        &self,
-        index: usize,
-        row: &mut Row<'_>,
-        document: &mut OwnedSample,
-        context: &mut Context,
-    ) -> Result<(), BoxError> {
-        let (first, sequences) = (row.next_field(), self.padding.len());
-        let (mut at, mut ends) = (0, vec![0_i32]);
-        for Piece { document: number, tokens } in self.packing.bin(index).into_iter().flatten() {
-            document.fill(|row| self.documents.get(number, context)?.write(row))?;
-            let (columns, packed) = (document.columns(), self.packing.length(number));
-            for (i, padding) in self.padding.iter().enumerate() {
-                let elements = columns.get(i).ok_or("a field of a document is missing")?;
-                let (bytes, size) = (elements.bytes(), padding.len());
-                // A padded field has its own number of elements, and a packed one has no others.
-                let length = columns.lengths(i).map_or(bytes.len() / size, |lengths| lengths[0] as usize);
-                if length != packed {
-                    let error = format!(
-                        "document {number} has {length} tokens, but {packed} were packed; pack the lengths of the samples"
-                    );
-                    return Err(error.into());
-                }
-                let to = memory(row, first + i)?;
-                to[at * size..][..tokens.len() * size].copy_from_slice(&bytes[tokens.start * size..tokens.end * size]);
-            }
-            let id = ends.len() as i32;
-            let piece = at * 4..(at + tokens.len()) * 4;
-            let positions = memory(row, first + sequences)?[piece.clone()].as_chunks_mut().0;
-            positions.iter_mut().zip(0_i32..).for_each(|(to, position)| *to = position.to_ne_bytes());
-            memory(row, first + sequences + 1)?[piece].as_chunks_mut().0.fill(id.to_ne_bytes());
-            at += tokens.len();
-            ends.push(at as i32); // At most 2^28.
-        }
-        let zero = vec![0; 4];
-        for (i, padding) in self.padding.iter().chain([&zero, &zero]).enumerate() {
-            let rest = &mut memory(row, first + i)?[at * padding.len()..];
-            rest.chunks_exact_mut(padding.len()).for_each(|to| to.copy_from_slice(padding));
-        }
-        row.go_to(first + sequences + 2);
-        Ok(row.write_padded_to_max(&ends)?)
-    }
-}
-
-/// Returns the memory of a field of fixed shape. Only elements of the field's type may be written.
-fn memory<'a>(row: &'a mut Row<'_>, field: usize) -> Result<&'a mut [u8], BoxError> {
-    row.go_to(field);
-    let memory = row.fill_raw()?;
-    // SAFETY: the memory is initialised, and belongs to the row, which is borrowed as long as it.
-    Ok(unsafe { &mut *memory.as_ptr() })
 }

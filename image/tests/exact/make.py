@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps
-from torchvision.transforms import InterpolationMode, autoaugment
+from torchvision.transforms import InterpolationMode, autoaugment, v2
 from torchvision.transforms import functional as F
 
 folder = Path(__file__).parent
@@ -69,6 +69,11 @@ for name, side in itertools.product(sizes[2:5], (6, 31, 56)):
     case(name, f"resize({side}), center_crop([40, 48])", make)
     make = lambda it: F.center_crop(F.resize(it, side, max_size=side + 4), [20, 31])
     case(name, f"resize({side}, max_size={side + 4}), center_crop([20, 31])", make)
+
+# Tensors of bytes, on a CPU with AVX2.
+for name, size, word in itertools.product(sizes[2:5], targets[1:], ("bilinear", "bicubic", "lanczos")):
+    make = lambda it: F.to_pil_image(v2.functional.resize(F.pil_to_tensor(it), list(size), FILTERS[word]))
+    case(name, f"tensor {word} {size[0]} {size[1]}", make)
 
 # Crops.
 for i in range(90):

@@ -13,6 +13,7 @@ import numpy as np
 
 from slotline import _slotline
 from slotline._errors import DataError, Error
+from slotline._rng import sample_seed
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -39,7 +40,9 @@ class Dataset:
     this class. Each method returns another dataset, and reads no samples unless it says so.
 
     ``dataset[i]`` is one sample, the same that a :class:`Loader` with ``batch_size=None`` and
-    ``seed=0`` loads in its first pass, including random augmentations. ``dataset[i:j]`` is a
+    ``seed=0`` loads in its first pass, including random augmentations. In code that
+    ``slotline.torch.DataLoader`` runs, as for :func:`rng`, and in workers of torch's own
+    ``DataLoader``, augmentations are new in each pass instead. ``dataset[i:j]`` is a
     dataset of samples ``i`` to ``j - 1``, and a ``for`` loop yields the samples in order. A stream
     supports only the ``for`` loop. A :class:`Loader` is much faster than reading sample by sample.
     A dataset that has a length can also be passed to torch's ``DataLoader``, which reads it sample by
@@ -80,7 +83,7 @@ class Dataset:
             raise TypeError(f"index {index!r} is of type {type(index).__name__}; it must be an integer or a slice") from None
         if not -length <= place < length:
             raise IndexError(f"index {place} is out of range; the dataset has {length} samples")
-        return self._loader._engine.sample(place % length)
+        return self._loader._engine.sample(place % length, sample_seed())
 
     def __iter__(self) -> Iterator[Any]:
         # A new loader for each iteration, so that it is always the first pass.
@@ -90,7 +93,8 @@ class Dataset:
     def _loader(self) -> Any:
         from slotline._loader import Loader
 
-        return Loader(self, None, seed=0)
+        # Without the plan of a mixture: another seed would choose other samples.
+        return Loader(_Derived(self._source, self._names, self._make), None, seed=0)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -102,7 +106,7 @@ class Dataset:
     @property
     def classes(self) -> list[str] | None:
         """The class names that the field ``label`` indexes, for a folder of classes with all its
-        fields; otherwise ``None``."""
+        fields, and for parts of it; otherwise ``None``."""
         return self._source.classes
 
     @property
@@ -184,7 +188,7 @@ class Dataset:
             raise DataError("the function's results have no fields; return one at least")
         new = _names([field.name for field in found])
         kinds = [(None if dtype == "str" else np.dtype(dtype), list(shape)) for _, dtype, shape in found]
-        source = self._source.map(function, names and list(names), new and list(new), kinds)
+        source = self._source.map(partial(function), names and list(names), new and list(new), kinds)
         mapped = _Derived(source, new, partial(Dataset.map, self, function, found))
         mapped._words = f" made by {_name_of(function)}"
         return mapped
@@ -198,14 +202,14 @@ class Dataset:
         function. Of pictures with random augmentations, the function sees those of the first pass
         with seed 0. Of a stream, samples are left out while they are read, in each pass.
         """
-        some = _part(self) if fields is None else self.select(*fields)
+        some = _part(self) if fields is None else Dataset.select(self, *fields)
         names = some._names and list(some._names)
-        stream = self._source.filter(function, names)
+        stream = self._source.filter(partial(function), names)
         if stream is not None:
             return _Derived(stream, self._names, partial(Dataset.filter, self, function))
         from slotline._loader import Loader
 
-        chosen = some.map(partial(_chosen, function), [Field(None, "bool", ())])
+        chosen = Dataset.map(some, partial(_chosen, function), [Field(None, "bool", ())])
         parts = [batch for (batch,) in Loader(chosen, 64, num_workers=min(4, len(os.sched_getaffinity(0))))]
         return Subset(self, np.concatenate(parts) if parts else np.zeros(0, np.bool_))
 
@@ -262,7 +266,8 @@ class Dataset:
         Pass the result to a loader without ``batch_size``:
         ``Loader(dataset.batch_by_tokens(8192), shuffle=True)``. Each sample comes once in a pass.
         With ``shuffle``, each pass has different batches, in random order. Without it, the batches
-        are ordered from the longest samples to the shortest. All ranks get equally many batches.
+        are ordered from the longest samples to the shortest. All ranks get equally many batches. Of a
+        mixture, all passes have the samples of its first pass.
 
         Args:
             budget: The most tokens in a batch.
@@ -328,7 +333,8 @@ class Dataset:
           end of the last one
 
         Which documents are in which row depends only on the lengths and these arguments. So batch
-        sizes, orders, ranks and states work as with any other dataset.
+        sizes, orders, ranks and states work as with any other dataset. The rows of a mixture are made
+        once, of its first pass; for weights by epoch, pack each dataset and mix the rows.
 
         Args:
             length: The number of elements in a row.
@@ -521,13 +527,13 @@ class Mixture(Dataset):
         even: bool = False,
         schedule: Iterable[Iterable[float]] | None = None,
     ) -> None:
-        self.datasets = tuple(datasets)
+        self.datasets: tuple[Dataset, ...] = tuple(datasets)
         both = ConcatDataset(self.datasets)
         lens = [len(part) for part in self.datasets]
         if schedule is None:
-            self.schedule: tuple[tuple[float, ...], ...] = (tuple(map(float, lens if weights is None else weights)),)
+            self.schedule: tuple[tuple[float, ...], ...] = (_weights("weights", lens if weights is None else weights),)
         else:
-            self.schedule = tuple(tuple(map(float, each)) for each in schedule)
+            self.schedule = tuple(_weights("schedule", each) for each in schedule)
             if weights is not None:
                 raise DataError("weights and schedule exclude each other; a schedule has the weights of each epoch")
             if not isinstance(stop, int) or not self.schedule:
@@ -544,7 +550,19 @@ class Mixture(Dataset):
         self._source = _slotline.Source.mixed(both._source, self._plan)
         self._names = both._names
         self._words = f" by weights {list(self.schedule[0])}" + (f" and {len(self.schedule) - 1} more" if self.schedule[1:] else "")
-        self._make = partial(Mixture, self.datasets, weights, stop=stop, even=even, schedule=schedule and self.schedule)
+        weights = None if weights is None else self.schedule[0]
+        self._mix = partial(Mixture, weights=weights, stop=stop, even=even, schedule=None if schedule is None else self.schedule)
+        self._make = partial(self._mix, self.datasets)
+
+    def select(self, *fields: str | int) -> Dataset:
+        return self._mix([part.select(*fields) for part in self.datasets])
+
+    def rename(self, *all: str, **names: str) -> Dataset:
+        return self._mix([part.rename(*all, **names) for part in self.datasets])
+
+    def map(self, function: Callable[[Any], Any], fields: Iterable[Field | tuple[Any, ...]] | None = None) -> Dataset:
+        first = self.datasets[0].map(function, fields)
+        return self._mix([first, *(part.map(function, first.fields) for part in self.datasets[1:])])
 
 
 _STOPS = ("first_exhausted", "all_exhausted", "all_exhausted_without_replacement")
@@ -571,8 +589,9 @@ def mix(
     any number of ranks. With ``include_index``, a sample's index is its position in the
     concatenation of the datasets.
 
-    ``mixture[i]``, a ``for`` loop over the mixture, and a dataset that is made from it use the
-    samples of the first pass with seed 0, without shuffling.
+    ``select``, ``rename`` and ``map`` of a mixture return a mixture. ``mixture[i]``, a ``for`` loop
+    over the mixture, and every other dataset that is made from it have the same samples in each
+    pass: those of the first pass with seed 0, without shuffling.
 
     Args:
         datasets: The datasets, which have a length. They may be packed or composed.
@@ -605,7 +624,7 @@ class Batches(Dataset):
     @staticmethod
     def _of(dataset: Dataset, plan: _slotline.Plan, words: str, make: Callable[[], Dataset]) -> Batches:
         batches = Batches.__new__(Batches)
-        batches.dataset, batches._plan, batches._words, batches._make = _part(dataset), plan, words, make
+        batches.dataset, batches._plan, batches._words, batches._make = _planned_once(_part(dataset)), plan, words, make
         batches._source, batches._names = dataset._source, dataset._names
         return batches
 
@@ -637,7 +656,7 @@ class Packed(Dataset):
         padding: int | Sequence[int] = 0,
     ) -> None:
         fields = [_ragged(dataset, None)] if field is None else [field] if isinstance(field, str | int) else list(field)
-        chosen = dataset.select(*(_ragged(dataset, each) for each in fields))
+        chosen = Dataset.select(_planned_once(dataset), *(_ragged(dataset, each) for each in fields))
         numbers = [padding] * len(fields) if isinstance(padding, int) else list(padding)
         if len(numbers) != len(fields):
             raise DataError(f"padding has {len(numbers)} numbers for {len(fields)} fields; give one for each")
@@ -695,7 +714,12 @@ def _ragged(dataset: Dataset, field: str | int | None) -> str | int:
     found = [place if f.name is None else f.name for place, f in enumerate(about) if f.shape == (None,)]
     if field is None:
         if len(found) != 1:
-            raise DataError(f"{len(found)} fields have any length{': ' if found else ''}{', '.join(map(repr, found))}; name one with field")
+            if found:
+                raise DataError(f"{len(found)} fields have varying length: {', '.join(map(repr, found))}; name one with field")
+            raise DataError(
+                "no field has varying length; if a function of map makes one, pass its fields, such as "
+                'fields=[slotline.Field("tokens", "int64", (None,))], and for the bytes of a text, name it with field'
+            )
         return found[0]
     texts = [place if f.name is None else f.name for place, f in enumerate(about) if f.dtype == "str"]
     if field not in [*found, *texts]:
@@ -711,7 +735,7 @@ def _lengths(
     if lengths is None:
         from slotline._loader import Loader
 
-        some = dataset.select(_ragged(dataset, field))
+        some = Dataset.select(dataset, _ragged(dataset, field))
         workers = min(4, len(os.sched_getaffinity(0)))
         batches = Loader(some, 64, packed=True, num_workers=workers if count > 64 else 0)
         parts = [np.diff(next(iter(batch.values() if isinstance(batch, dict) else batch))[1]) for batch in batches]
@@ -749,6 +773,24 @@ def _arguments(what: str, values: tuple[Any, ...], named: dict[str, Any]) -> tup
                 raise TypeError(f"the names of {what} must be strings, but one is {name!r}")
         return tuple(named), tuple(named.values())
     return None, values
+
+
+def _weights(name: str, weights: Any) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, weights))
+    except (TypeError, ValueError):
+        wanted = "a number for each dataset" if name == "weights" else "weights for each epoch, such as [[9, 1], [5, 5]]"
+        raise DataError(f"{name} has {weights!r}; pass {wanted}") from None
+
+
+def _planned_once(dataset: Dataset) -> Dataset:
+    """Checks a dataset whose samples are planned once, for all passes."""
+    if isinstance(dataset, Mixture) and len(set(dataset.schedule)) > 1:
+        raise DataError(
+            "a mixture with a schedule has other samples in each pass, but packed rows and batches by length are made of the same "
+            "ones; pack each dataset and mix the results, or mix without a schedule"
+        )
+    return dataset
 
 
 def _part(dataset: Any) -> Dataset:

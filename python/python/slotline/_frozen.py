@@ -8,7 +8,7 @@ import pathlib
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class FrozenList(Sequence[T_co]):
             return NotImplemented
         return len(self) == len(other) and all(map(operator.eq, self, other))
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __copy__(self) -> FrozenList[T_co]:
         return self

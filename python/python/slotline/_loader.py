@@ -346,7 +346,11 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the number of the next pass, which determines its order. Without it, passes count
-        from 0."""
+        from 0.
+
+        After :meth:`load_state_dict`, the number of the loaded pass changes nothing: the pass
+        continues. Any other number begins a whole pass in place of it.
+        """
         _check_integer("epoch", epoch, 32)
         self._engine.set_epoch(epoch)
 

@@ -4,6 +4,7 @@ and a check for cancellation."""
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ class _Current(threading.local):
 
     key: tuple[tuple[int, ...], int | None] | None = None
     last: tuple[object, Generators | None] = None, None
+    # The number of samples that torch's loader has read in this thread.
+    reads = 0
     # In a worker: returns whether its loader still needs the batch that is being made.
     is_wanted: Callable[[], bool] | None = None
 
@@ -53,6 +56,11 @@ class Generators:
     def random(self) -> random.Random:
         """A generator of the standard library."""
         return random.Random(self._seed(0))
+
+    @cached_property
+    def samples(self) -> int:
+        """The seed of samples that are read by their index."""
+        return self._seed(2) >> 64
 
     @cached_property
     def torch(self) -> torch.Generator:
@@ -94,6 +102,20 @@ def rng() -> Generators:
         generators = Generators(of_pass if number is None else (*of_pass, number))
         current.last = key, generators
     return generators
+
+
+def sample_seed() -> int | None:
+    """Returns the seed of the random augmentations of a sample that is read by its index: new in
+    each batch of a ``slotline.torch.DataLoader`` and for each sample in a worker of torch's; ``None`` outside of
+    loaders."""
+    if current.key is not None:
+        return rng().samples
+    data = sys.modules.get("torch.utils.data")
+    info = None if data is None else data.get_worker_info()
+    if info is None:
+        return None
+    current.reads += 1
+    return Generators((info.seed, current.reads)).samples
 
 
 def is_stopping() -> bool:

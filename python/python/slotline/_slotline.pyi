@@ -94,7 +94,9 @@ class Steps:
         """The height and width after the operations so far."""
 
     def crop(self, top: int, left: int, height: int, width: int) -> None: ...
-    def resize(self, height: int, width: int, filter: str) -> None: ...
+    def resize(self, height: int, width: int, filter: str, is_tensor: bool) -> None:
+        """Resizes as PIL does, or as torch does if the picture is a tensor."""
+
     def flip_horizontally(self) -> None: ...
     def flip_vertically(self) -> None: ...
     def pad(self, sides: Sequence[int], mode: str, fill: Sequence[int]) -> None:
@@ -111,9 +113,10 @@ class Steps:
     def pixels(self, channels: int) -> bytes:
         """Returns the pixels after all operations, row by row, one byte for each channel."""
 
-    def picture(self, table: ByteTable) -> Picture:
+    def picture(self, table: ByteTable, erased: Sequence[tuple[Sequence[int], bytes]]) -> Picture:
         """Returns a placeholder for the tensor that the operations make, with numbers from
-        ``table``."""
+        ``table``. Then rectangles are filled: each has a top, left, height and width, and the bytes
+        of a number for each channel."""
 
 @final
 class Gatherer:
@@ -371,10 +374,11 @@ class Source:
     ) -> Source:
         """Returns what a function makes of each sample. ``names`` are those of the samples' fields,
         and ``new`` those of the results'. ``fields`` are the results' types, ``None`` for a text,
-        and shapes."""
+        and shapes. The function must support weak references."""
 
     def filter(self, function: Callable[[Any], Any], names: Sequence[str] | None) -> Source | None:
-        """Returns the samples of a stream that a function chooses; ``None`` for other datasets."""
+        """Returns the samples of a stream that a function chooses; ``None`` for other datasets. The
+        function must support weak references."""
 
     def shuffle(self, window: int) -> Source | None:
         """Returns a stream that shuffles ``window`` samples at a time; ``None`` for other
@@ -482,22 +486,25 @@ class Engine:
 
     def begin(
         self,
-        indices: bytes | None = None,
+        indices: bytes | int | tuple[int, int, int, bool] | None = None,
         ends: bytes | None = None,
         at: tuple[int, int, int, Sequence[int]] | None = None,
         seed: int | None = None,
         finish: Callable[[Any, int, int, int], Any] | None = None,
     ) -> Pass:
-        """Begins the next pass. ``indices`` are the samples that a sampler chose, as 64-bit integers,
-        and ``ends`` the ends of a batch sampler's batches among them, as 32-bit integers. ``at`` makes
+        """Begins the next pass. ``indices`` are the samples that a sampler chose: 64-bit integers, the
+        number of samples in order, or what torch's ``RandomSampler`` draws, as the seed, the number of
+        samples of the dataset and of the pass, and whether with replacement. ``ends`` are the ends of a
+        batch sampler's batches among them, as 32-bit integers. ``at`` makes
         it the pass with a seed and a number, without the batches before another number except those in
         a list. ``seed`` is that of the pass, unless it continues another one. ``finish`` gets each
         batch, the seed and number of the pass and the number of the batch, and returns what the loop
         gets.
         """
 
-    def sample(self, index: int) -> Any:
-        """Loads one sample, as the first pass in order would."""
+    def sample(self, index: int, seed: int | None) -> Any:
+        """Loads one sample, as the first pass in order would, with the random numbers of ``seed``
+        if it is given."""
 
     def __len__(self) -> int:
         """The number of batches of a pass."""

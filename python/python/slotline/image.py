@@ -24,8 +24,9 @@ from typing import Any, Literal
 import numpy as np
 
 from slotline import _slotline
-from slotline._errors import DataError
+from slotline._errors import DataError, OptionError
 from slotline._loader import _check_integer
+from slotline._rng import rng
 
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"] | Enum
 """How pixels are computed when a picture is resized: a word, or torchvision's ``InterpolationMode``.
@@ -431,12 +432,14 @@ class _Mix:
     def __post_init__(self) -> None:
         _check_integer("num_classes", self.num_classes, 63)
         _check_integer("seed", self.seed, 64)
-        self._draw(0, 0, (1, 1))
+        if self.num_classes == 0:
+            raise OptionError("num_classes is 0; pass the number of classes")
+        self._draw((self.seed, 0, 0), (1, 1))
 
-    def _draw(self, epoch: int, index: int, size: tuple[int, int]) -> tuple[float, list[list[int]] | None]:
-        return _slotline.draw_mix(isinstance(self, CutMix), self.alpha, (self.seed, epoch, index), size)
+    def _draw(self, key: tuple[int, int, int], size: tuple[int, int]) -> tuple[float, list[list[int]] | None]:
+        return _slotline.draw_mix(isinstance(self, CutMix), self.alpha, key, size)
 
-    def __call__(self, images: Any, labels: Any, epoch: int, index: int) -> tuple[Any, Any]:
+    def __call__(self, images: Any, labels: Any, epoch: int | None = None, index: int | None = None) -> tuple[Any, Any]:
         """Mixes the pictures of a batch in place. Returns them, and the mixed labels as ``float32``
         of shape ``[N, num_classes]``.
 
@@ -445,15 +448,29 @@ class _Mix:
             labels: The class of each picture, an array or tensor of integers of shape ``[N]``.
             epoch: The number of the pass.
             index: The number of the batch in the pass. The seed, the epoch and this number
-                determine the mix.
+                determine the mix. Without both, :func:`slotline.rng` and the seed do.
         """
-        if images.ndim != 4 or labels.shape != images.shape[:1]:
-            raise DataError(f"images have shape {tuple(images.shape)}, and labels {tuple(labels.shape)}; pass [N, 3, H, W] and [N]")
+        for name, value in ("images", images), ("labels", labels):
+            if not hasattr(value, "shape"):
+                raise TypeError(f"{name} is of type {type(value).__name__}; pass an array of NumPy or a tensor of torch")
+        shape = "[N, H, W, 3]" if self.channels_last else "[N, 3, H, W]"
+        if images.ndim != 4 or labels.shape != images.shape[:1] or images.shape[3 if self.channels_last else 1] > 4:
+            raise DataError(f"images have shape {tuple(images.shape)}, and labels {tuple(labels.shape)}; pass {shape} and [N]")
+        if labels.dtype.kind not in "iu" if isinstance(labels, np.ndarray) else labels.is_floating_point():
+            raise DataError(f"labels have elements of type {labels.dtype}; pass integers")
+        if (epoch is None) != (index is None):
+            raise TypeError("epoch and index belong together; pass both, or none in a function that a loader calls")
+        if epoch is None or index is None:
+            key = rng().samples ^ self.seed, 0, 0
+        else:
+            _check_integer("epoch", epoch, 32)
+            _check_integer("index", index, 64)
+            key = self.seed, epoch, index
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_classes:
             raise DataError(f"labels are from {int(labels.min())} to {int(labels.max())}, but num_classes is {self.num_classes}")
         is_numpy = isinstance(images, np.ndarray)
         height, width = images.shape[1:3] if self.channels_last else images.shape[2:]
-        own, rectangle = self._draw(epoch, index, (height, width))
+        own, rectangle = self._draw(key, (height, width))
         if rectangle is not None:
             rows, columns = (slice(*ends) for ends in rectangle)
             part = images[:, rows, columns] if self.channels_last else images[..., rows, columns]
@@ -480,18 +497,20 @@ def _rolled(batch: Any) -> Any:
 
 class MixUp(_Mix):
     """Blends each picture of a batch, and its label, with the one before it (the first one with the
-    last), by a random weight. Call it in the loop::
+    last), by a random weight. Call it in the loader, or in the loop::
 
         mix = slotline.image.MixUp(num_classes=10, alpha=0.2)
-        for index, batch in enumerate(loader):
-            images, labels = mix(batch["data"], batch["label"], epoch, index)
+        loader = slotline.Loader(photos, 64, shuffle=True, transform=lambda batch: mix(batch["data"], batch["label"]))
 
-    Pictures have elements of a floating-point type. The batches should be shuffled.
+    In a loader's ``transform``, the mix depends on the loader's seed, the pass, the rank and the
+    batch, also after a resume. In the loop it is a new one in each call, unless the epoch and the
+    number of the batch are passed. Pictures have elements of a floating-point type. The batches
+    should be shuffled.
 
     Args:
         num_classes: The number of classes.
         alpha: The parameter of the distribution Beta(α, α) that the weight is drawn from, above 0.
-        seed: The seed of the random numbers. Each rank should have its own.
+        seed: The seed of the random numbers. Where the loop calls it, each rank should have its own.
         channels_last: Whether pictures have the shape ``[N, height, width, 3]``.
     """
 

@@ -9,7 +9,8 @@ use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 
 /// Turns the panics of a `#[pyfunction]`, or of all functions in a block of `#[pymethods]`, into
 /// exceptions, by calling `crate::panics::shielded`. A function that does not return a `PyResult`
-/// is changed to return one. Place this attribute before that of PyO3.
+/// is changed to return one. `__traverse__` is left as it is. Place this attribute before that of
+/// PyO3.
 #[proc_macro_attribute]
 pub fn shielded(_: TokenStream, item: TokenStream) -> TokenStream {
     let tokens: Vec<TokenTree> = item.into_iter().collect();
@@ -57,6 +58,10 @@ fn functions(items: impl IntoIterator<Item = TokenTree>) -> TokenStream {
 /// Wraps the body of a function in `crate::panics::shielded`. `signature` is everything between
 /// `fn` and the body.
 fn function(mut signature: Vec<TokenTree>, body: TokenTree) -> TokenStream {
+    if is(&signature[0], "__traverse__") {
+        // The garbage collector calls it, and nothing can be raised then.
+        return signature.into_iter().chain([body]).collect();
+    }
     let parameters =
         |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis);
     let end = signature.iter().position(parameters).expect("a function has parameters") + 1;

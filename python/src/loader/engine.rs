@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use pyo3::{PyTraverseError, PyVisit};
 use serde_json::Value;
 use slotline::dataset::Dataset;
 use slotline::fork::Process;
@@ -21,10 +22,11 @@ use slotline_python_shielded::shielded;
 
 use super::failure;
 use super::helper::HelperThread;
+use super::map::Functions;
 use super::options::{self, Options};
 use super::output::Output;
 use super::pass::{Finish, Next, Pass, SLICE};
-use super::plan::{Chosen, Handles, Passes, Plan};
+use super::plan::{Chosen, Handles, Indices, Passes, Plan};
 use super::source::{Node, Source};
 use super::watched::watched;
 
@@ -238,6 +240,7 @@ struct Control {
 #[pyclass(module = "slotline._slotline", frozen)]
 pub(crate) struct Engine {
     node: Arc<Node>,
+    functions: Functions,
     options: Options,
     output: Arc<Output>,
     /// Whether a loaded state's seed replaces the loader's, because no seed was given.
@@ -325,7 +328,7 @@ impl Engine {
             None => self.go_to(&slot, &mut running, from.epoch, from.seed)?,
         }
         if from.done.next > 0 {
-            let state = from.done.state(&running.loader.state());
+            let state = from.done.state(running.loader.state());
             running.loader.load_state(&state).map_err(NotBegun::State)?;
         }
         drop(running);
@@ -389,11 +392,8 @@ struct Done {
 
 impl Done {
     /// Returns the state after these batches, given that of the start of the pass.
-    fn state(&self, start: &State) -> State {
-        let mut fields = serde_json::to_value(start).expect("a state is plain data");
-        fields["batches"] = self.next.into();
-        let state: State = serde_json::from_value(fields).expect("the number of batches may be any");
-        self.missing.iter().fold(state, |state, &batch| state.without(batch))
+    fn state(&self, start: State) -> State {
+        self.missing.iter().fold(start.up_to(self.next), |state, &batch| state.without(batch))
     }
 }
 
@@ -463,7 +463,7 @@ impl Engine {
             affinity: options::affinity(affinity)?,
         };
         options.check(py)?;
-        let node = source.node.clone();
+        let (node, functions) = (source.node.clone(), source.functions.clone_ref(py));
         if matches!(*node, Node::Stream(_)) && (replacement || num_samples.is_some()) {
             let what =
                 "packed tars are read as a stream, whose samples can't be drawn; leave out replacement and num_samples";
@@ -484,18 +484,18 @@ impl Engine {
             (running.loader.len().filter(|_| !is_given), running.loader.memory_ceiling())
         };
         let control = Mutex::new(Control { slot: Arc::new(slot), next: 0, resumed: false, seed });
-        Ok(Self { node, options, output, adopts_seed, len, memory_ceiling, words: OnceLock::new(), control })
+        Ok(Self { node, functions, options, output, adopts_seed, len, memory_ceiling, words: OnceLock::new(), control })
     }
 
-    /// Begins the next pass: of these samples, as the bytes of `u64`, if a sampler of the program has chosen them, in batches
-    /// with these ends, as those of `u32`. With `at`, it is the pass with this seed and number, without the batches before the
+    /// Begins the next pass: of these samples, if a sampler of the program has chosen them, in batches with these ends, as the
+    /// bytes of `u32`. With `at`, it is the pass with this seed and number, without the batches before the
     /// third number, except for those in the list. `seed` is that of the pass, unless it continues another one. `finish` makes
     /// the loop's object of each batch.
     #[pyo3(signature = (indices = None, ends = None, at = None, seed = None, finish = None))]
     fn begin(
         &self,
         py: Python<'_>,
-        indices: Option<&[u8]>,
+        indices: Option<Indices>,
         ends: Option<&[u8]>,
         at: Option<(u64, u32, usize, Vec<usize>)>,
         seed: Option<u64>,
@@ -534,7 +534,7 @@ impl Engine {
                 drop(control);
                 drop(former);
                 let finish = finish.map(|function| Finish { function, seed: from.seed, epoch: from.epoch });
-                Ok(Pass::new(slot, self.output.clone(), &self.options, finish))
+                Ok(Pass::new(slot, self.output.clone(), &self.options, self.functions.clone_ref(py), finish))
             }
             Err(error) => {
                 if taken {
@@ -550,9 +550,10 @@ impl Engine {
         }
     }
 
-    /// Loads one sample as the first pass in order would, in a new engine without threads.
-    fn sample<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
-        let (node, seed) = (self.node.clone(), self.control().seed);
+    /// Loads one sample as the first pass in order would, in a new engine without threads. Its random
+    /// numbers are those of another seed, if one is given.
+    fn sample<'py>(&self, py: Python<'py>, index: usize, seed: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
+        let (node, seed) = (self.node.clone(), seed.unwrap_or_else(|| self.control().seed));
         // With as many ranks as samples, the share of rank `index` is this sample, with the random
         // numbers of its position.
         let ranks = Ranks::new(index, self.options.passes.len(node.len()))
@@ -570,6 +571,10 @@ impl Engine {
         let next = loaded.map_err(|error| error.raised(py))?;
         let batch = next.expect("a rank has one sample").map_err(|error| failure::run(py, &error))?;
         self.output.make(py, batch)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.functions.traverse(&visit)
     }
 
     /// The number of batches in a pass.
@@ -606,6 +611,9 @@ impl Engine {
         }
         let (slot, seed) = {
             let mut control = self.control();
+            if control.resumed && control.next == epoch {
+                return Ok(()); // A training loop calls this before each pass, also before the one that it resumes.
+            }
             (control.next, control.resumed) = (epoch, false);
             (control.slot.clone(), control.seed)
         };
@@ -657,7 +665,7 @@ impl Engine {
             loaded
         });
         slot.busy.store(false, Ordering::Release);
-        loaded.map_err(|error| failure::misfit(py, &error))?;
+        loaded.map_err(|error| failure::misfit(py, &error, matches!(self.options.passes, Passes::Lengths(_))))?;
         let mut control = self.control();
         let former = std::mem::replace(&mut *control, Control { slot, next: state.epoch(), resumed: true, seed });
         drop(control);

@@ -62,8 +62,13 @@ pub(crate) fn state(py: Python<'_>, error: &(dyn StdError + 'static)) -> PyErr {
 }
 
 /// Returns the exception for a state that does not fit the loader. It uses the names of the options
-/// in Python.
-pub(crate) fn misfit(py: Python<'_>, error: &StateError) -> PyErr {
+/// in Python. `by_length` is whether the loader makes batches by length.
+pub(crate) fn misfit(py: Python<'_>, error: &StateError, by_length: bool) -> PyErr {
+    if by_length && matches!(error, StateError::Differs { field: "batch_size", .. }) {
+        let message = "the state was saved with other batches by length; pass batch_by_tokens or bucket the same budget, limit, \
+                       batch sizes and lengths";
+        return raise(py, "StateError", message.to_owned());
+    }
     let StateError::Differs { field: "sampler", state: saved, loader, .. } = error else { return state(py, error) };
     let option = |name: &str| match name {
         "sequential" => "shuffle=False".to_owned(),

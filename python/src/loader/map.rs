@@ -6,7 +6,8 @@ use std::sync::Arc;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::{PyTraverseError, PyVisit};
 use slotline::BoxError;
 use slotline::dataset::Context;
 use slotline::dtype::DType;
@@ -32,10 +33,35 @@ pub(crate) type Declared<'py> = (Option<Bound<'py, PyAny>>, Vec<Option<usize>>);
 
 /// A function of the program, and the samples that it is called with.
 pub(crate) struct Function {
-    function: Py<PyAny>,
+    /// The function, which [`Functions`] keep.
+    function: Py<PyWeakrefReference>,
     input: Output,
     /// `slotline._rng.current`, which has the key of the random numbers.
     current: Py<PyAny>,
+}
+
+/// The functions that the samples of a node are made with.
+///
+/// They may refer to the dataset that they make, and Python's garbage collector does not see nodes.
+/// So a node has weak references, and each object of Python that reads it has these.
+#[derive(Default)]
+pub(crate) struct Functions(Vec<Py<PyAny>>);
+
+impl Functions {
+    pub(crate) fn of(py: Python<'_>, node: &Node) -> Self {
+        let mut found = Vec::new();
+        node.visit_functions(&mut |function| found.extend(function.function.bind(py).upgrade().map(Bound::unbind)));
+        Self(found)
+    }
+
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self(self.0.iter().map(|function| function.clone_ref(py)).collect())
+    }
+
+    /// Shows them to the garbage collector.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.0.iter().try_for_each(|function| visit.call(function))
+    }
 }
 
 /// What a function returns.
@@ -65,18 +91,22 @@ pub(crate) fn key(cx: &mut Context) -> [u64; 2] {
 
 impl Function {
     /// `names` are those of the fields of the samples of `node`.
-    pub(crate) fn new(py: Python<'_>, function: Py<PyAny>, node: &Node, names: Names) -> PyResult<Self> {
+    pub(crate) fn new(function: &Bound<'_, PyAny>, node: &Node, names: Names) -> PyResult<Self> {
+        let py = function.py();
         calls::watch(py)?;
         let input = Output::new(py, "numpy", (false, false), names, node, None)?;
+        let function = PyWeakrefReference::new(function)?.unbind();
         Ok(Self { function, input, current: py.import("slotline._rng")?.getattr("current")?.unbind() })
     }
 
     fn call<'py>(&self, py: Python<'py>, sample: &OwnedSample, key: [u64; 2]) -> PyResult<Bound<'py, PyAny>> {
+        let gone = || failure::invalid(py, "no dataset, loader or iterator has this function any more".to_owned());
+        let function = self.function.bind(py).upgrade().ok_or_else(gone)?;
         let (current, attribute) = (self.current.bind(py), intern!(py, "key"));
         let sample = self.input.sample(py, sample)?;
         let before = current.getattr(attribute)?;
         current.setattr(attribute, ((key[0], key[1]), py.None()))?;
-        let result = self.function.bind(py).call1((sample,));
+        let result = function.call1((sample,));
         current.setattr(attribute, before)?;
         result
     }
@@ -225,8 +255,10 @@ fn as_array<'py>(value: &Bound<'py, PyAny>, kind: &Kind) -> PyResult<Bound<'py, 
     if own.is(dtype) || own.eq(dtype)? {
         return Ok(array);
     }
+    // NumPy makes an array of floats from an empty list.
+    let is_empty = array.getattr(intern!(py, "size"))?.eq(0)?;
     let options = PyDict::new(py);
-    options.set_item("casting", "same_kind")?;
+    options.set_item("casting", if is_empty { "unsafe" } else { "same_kind" })?;
     array.call_method("astype", (dtype,), Some(&options))
 }
 
@@ -237,6 +269,10 @@ impl Mapped {
 
     pub(crate) fn samples(&self) -> &Arc<Node> {
         &self.samples
+    }
+
+    pub(crate) fn function(&self) -> &Function {
+        &self.function
     }
 
     pub(crate) fn fields(&self) -> &[Field] {

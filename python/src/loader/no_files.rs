@@ -44,8 +44,8 @@ impl Stream {
         match *self {}
     }
 
-    pub(crate) fn calls_python(&self) -> bool {
-        match *self {}
+    pub(crate) fn functions(&self) -> impl Iterator<Item = &Function> {
+        std::iter::empty()
     }
 
     pub(crate) fn format(&self) -> String {

@@ -8,7 +8,7 @@ use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, Upcoming};
 use slotline::dtype::DType;
 use slotline::sample::{OwnedSample, Row};
-use slotline_sequences::packing::{Packing, Piece};
+use slotline_sequences::packing::Packing;
 
 use super::failure;
 use super::field::{Field, Form, Kind, Room};
@@ -83,51 +83,15 @@ impl Packed {
 
     /// Announces to the dataset of documents which documents the upcoming bins need.
     pub(crate) fn begin_pass(&self, upcoming: Upcoming) {
-        let bins = upcoming.positions().filter_map(|position| upcoming.index(position));
-        let pieces = bins.filter_map(|bin| self.packing.bin(bin)).flatten();
-        let documents: Vec<u32> = pieces.map(|piece| piece.document as u32).collect();
-        self.documents.begin_pass(Upcoming::new(documents.len(), move |place| Some(documents[place] as usize)));
+        self.documents.begin_pass(self.packing.upcoming(&upcoming));
     }
 
     /// Writes a bin.
     pub(crate) fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
-        let (first, capacity) = (row.next_field(), self.packing.capacity());
         let key = std::ptr::from_ref(self).addr();
         let mut document = Read::take(cx, key, &self.documents)?;
-        let (mut at, mut ends) = (0, vec![0_i32]);
-        for Piece { document: number, tokens } in self.packing.bin(index).into_iter().flatten() {
-            document.fill(|row| self.documents.write(number, row, cx))?;
-            let expected = self.packing.length(number);
-            for (i, padding) in self.padding.iter().enumerate() {
-                let view = document.columns().get(i).ok_or("a field of a document is missing")?;
-                let (bytes, size) = (view.bytes(), padding.len());
-                if bytes.len() != expected * size {
-                    let length = bytes.len() / size;
-                    return Err(format!("document {number} has {length} tokens, but {expected} were packed").into());
-                }
-                row.go_to(first + i);
-                let to = row.fill::<u8>(&[capacity * size])?;
-                to[at * size..][..tokens.len() * size].copy_from_slice(&bytes[tokens.start * size..tokens.end * size]);
-            }
-            for (field, value) in [None, Some(ends.len() as i32)].into_iter().enumerate() {
-                row.go_to(first + self.padding.len() + field);
-                let numbers = row.fill::<u8>(&[capacity * 4])?.as_chunks_mut().0[at..][..tokens.len()].iter_mut();
-                for (to, position) in numbers.zip(0_i32..) {
-                    *to = value.unwrap_or(position).to_ne_bytes();
-                }
-            }
-            at += tokens.len();
-            ends.push(at as i32); // At most 2^28.
-        }
-        let zero: Box<[u8]> = [0; 4].into();
-        for (i, padding) in self.padding.iter().chain([&zero, &zero]).enumerate() {
-            row.go_to(first + i);
-            let size = padding.len();
-            row.fill::<u8>(&[capacity * size])?[at * size..]
-                .chunks_exact_mut(size)
-                .for_each(|to| to.copy_from_slice(padding));
-        }
-        row.go_to(first + self.fields.len() - 1);
+        let read = |number, row: &mut Row<'_>| self.documents.write(number, row, cx);
+        let ends = self.packing.write_untyped(index, &self.padding, row, &mut document, read)?;
         row.write_packed(&ends, &[])?;
         Read::put(cx, key, document);
         Ok(())

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyException, PyRuntimeWarning};
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
 use slotline::loader::{BadSample, OnError, OnHeld};
 use slotline::{Batch, Error, sample::Dynamic};
 use slotline_python_shielded::shielded;
 
 use super::engine::PassSlot;
 use super::failure;
+use super::map::Functions;
 use super::options::Options;
 use super::output::Output;
 
@@ -45,6 +47,7 @@ pub(crate) struct Pass {
     /// engine runs this pass: other threads may end the pass and begin the next one while this
     /// thread waits.
     over: AtomicBool,
+    functions: Functions,
     /// What makes the loop's object of a batch.
     finish: Option<Finish>,
     /// Outcomes that were not delivered because a signal handler raised an exception; the last one
@@ -73,7 +76,13 @@ pub(crate) type Next = Option<Result<Batch<Dynamic>, Error>>;
 
 impl Pass {
     /// Creates the iterator over the pass that the engine in this slot has begun.
-    pub(crate) fn new(slot: Arc<PassSlot>, output: Arc<Output>, options: &Options, finish: Option<Finish>) -> Self {
+    pub(crate) fn new(
+        slot: Arc<PassSlot>,
+        output: Arc<Output>,
+        options: &Options,
+        functions: Functions,
+        finish: Option<Finish>,
+    ) -> Self {
         let Options { timeout, on_held, on_error, num_workers, in_order, .. } = *options;
         let loads = num_workers == 0 || in_order && timeout.is_zero();
         let may_be_slow = loads && slot.helper.is_needed;
@@ -89,6 +98,7 @@ impl Pass {
             on_error,
             bad_before,
             over,
+            functions,
             finish,
             returned,
             has_returned,
@@ -285,6 +295,11 @@ impl Pass {
             Some(finished) => finished.map(Some),
             None => outcome.0.map(|batch| Some(batch.into_bound(py))).map_err(|error| *error),
         }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.functions.traverse(&visit)?;
+        self.finish.as_ref().map_or(Ok(()), |finish| visit.call(&finish.function))
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {

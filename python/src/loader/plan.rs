@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use slotline::BoxError;
 use slotline::rng::{Generator, SharedGenerator};
-use slotline::sampler::{EpochHandle, Order, Sampler, SamplerError, Saved, Spans, digest, put};
+use slotline::sampler::{EpochHandle, Order, RandomSampler, Sampler, SamplerError, Saved, Spans, digest, put};
 use slotline_python_shielded::shielded;
 use slotline_sequences::sampler::{LengthBatchSampler, MixtureSampler, ScheduledMixture, SequenceError, Stop};
 
@@ -70,25 +71,59 @@ impl Handles {
     }
 }
 
+/// The samples of a pass, as Python gives them.
+#[derive(Debug, FromPyObject)]
+pub(crate) enum Indices {
+    /// The bytes of `u64`.
+    Bytes(PyBackedBytes),
+    /// As many from the first one on, in order.
+    Range(usize),
+    /// What torch's `RandomSampler` draws: the seed, the number of samples of the dataset and of the pass, and whether with
+    /// replacement.
+    Random(u64, usize, usize, bool),
+}
+
 /// The samples of a pass that a sampler of the program has chosen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Chosen {
-    indices: Vec<u64>,
+    indices: Indices,
     /// Where each batch ends, if the sampler has chosen batches.
     ends: Vec<u32>,
     /// Whether no pass has been made of them.
     is_new: bool,
 }
 
-impl Chosen {
-    /// Reads both from the bytes of numbers.
-    pub(crate) fn new(indices: &[u8], ends: &[u8]) -> Self {
-        let ends = ends.as_chunks().0.iter().map(|&end| u32::from_ne_bytes(end)).collect();
-        Self {
-            indices: indices.as_chunks().0.iter().map(|&index| u64::from_ne_bytes(index)).collect(),
-            ends,
-            is_new: true,
+impl Default for Chosen {
+    fn default() -> Self {
+        Self { indices: Indices::Range(0), ends: Vec::new(), is_new: false }
+    }
+}
+
+impl Indices {
+    fn listed(bytes: &[u8]) -> impl Iterator<Item = u64> {
+        bytes.as_chunks().0.iter().map(|&index| u64::from_ne_bytes(index))
+    }
+
+    /// Makes the order of the pass.
+    fn order(&self, order: &mut Order) -> Result<(), SamplerError> {
+        match *self {
+            Self::Bytes(ref bytes) => order.u64_table().extend(Self::listed(bytes)),
+            Self::Range(len) => *order = Order::Range(len),
+            Self::Random(seed, len, count, replacement) => {
+                let generator = Generator::from_seed(seed);
+                let sampler = RandomSampler::new(len)?.num_samples(count)?.replacement(replacement);
+                sampler.generator(generator.clone()).order(&mut generator.clone(), order)?;
+            }
         }
+        Ok(())
+    }
+}
+
+impl Chosen {
+    /// `ends` are the bytes of `u32`.
+    pub(crate) fn new(indices: Indices, ends: &[u8]) -> Self {
+        let ends = ends.as_chunks().0.iter().map(|&end| u32::from_ne_bytes(end)).collect();
+        Self { indices, ends, is_new: true }
     }
 
     /// Returns the samples of the largest batch.
@@ -98,7 +133,14 @@ impl Chosen {
     }
 
     fn digest(&self) -> u64 {
-        digest(self.indices.iter().copied().chain(self.ends.iter().map(|&end| end.into())))
+        let ends = self.ends.iter().map(|&end| end.into());
+        match self.indices {
+            Indices::Bytes(ref bytes) => digest(Indices::listed(bytes).chain(ends)),
+            Indices::Range(len) => digest([len as u64]),
+            Indices::Random(seed, len, count, replacement) => {
+                digest([seed, len as u64, count as u64, replacement.into()])
+            }
+        }
     }
 }
 
@@ -139,10 +181,9 @@ impl Sampler for GivenSampler {
                          seed and epoch, or a state_dict and a load_state_dict";
             return Err(BoxError::from(error).into());
         }
-        chosen.is_new = false;
-        *order = Order::U64(std::mem::take(&mut chosen.indices));
-        self.spans = Spans::new(std::mem::take(&mut chosen.ends));
-        Ok(())
+        let Chosen { indices, ends, .. } = std::mem::take(&mut *chosen);
+        self.spans = Spans::new(ends);
+        indices.order(order)
     }
 
     fn spans(&self) -> Option<Spans> {
@@ -166,6 +207,10 @@ impl Sampler for GivenSampler {
         let saved = Saved { sampler: "sampler", text: saved };
         self.resumed = if seen.end > 0 { Some(saved.get("digest")?) } else { None };
         Ok(())
+    }
+
+    fn restart(&mut self) {
+        self.resumed = None;
     }
 }
 

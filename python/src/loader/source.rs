@@ -1,12 +1,13 @@
 //! Datasets of arrays and files, and their combinations.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 use slotline::BoxError;
 use slotline::dataset::{ConcatDataset, Context, Dataset, OutOfRange, Subset, Upcoming};
 use slotline::rng::Generator;
@@ -20,7 +21,7 @@ use super::column::Column;
 use super::failure;
 use super::field::{Field, Form};
 use super::files::{Files, options};
-use super::map::{Declared, Function, Mapped, Names, Results};
+use super::map::{Declared, Function, Functions, Mapped, Names, Results};
 use super::pack::Packed;
 use super::plan::{self, Passes, Plan};
 use super::stream::Stream;
@@ -138,6 +139,20 @@ impl Node {
         }
     }
 
+    /// Returns the class names of the field `label`, of a folder of classes or a part of it.
+    fn classes(&self) -> Option<Vec<String>> {
+        match self {
+            Self::Files(files) => files.classes(),
+            Self::Subset(subset) => subset.dataset().classes(),
+            Self::Concat(concat) => {
+                let mut all = concat.datasets().iter().map(|part| part.classes());
+                let first = all.next()??;
+                all.all(|other| other.as_ref() == Some(&first)).then_some(first)
+            }
+            _ => None,
+        }
+    }
+
     /// Returns a description of the dataset that contains `of` for each of its parts, in order.
     fn outline(&self, of: &impl Fn(&Self) -> String) -> String {
         let parts = match self {
@@ -169,18 +184,24 @@ impl Node {
         }
     }
 
-    /// Returns whether functions of the program are called.
-    pub(crate) fn calls_python(&self) -> bool {
-        let found = Cell::new(false);
+    /// Calls `visit` with each function of the program that is called.
+    pub(crate) fn visit_functions(&self, visit: &mut dyn FnMut(&Function)) {
+        let visit = RefCell::new(visit);
         self.outline(&|node: &Self| {
-            found.set(
-                found.get()
-                    || matches!(node, Self::Map(_))
-                    || matches!(node, Self::Stream(stream) if stream.calls_python()),
-            );
+            match node {
+                Self::Map(map) => visit.borrow_mut()(map.function()),
+                Self::Stream(stream) => stream.functions().for_each(&mut **visit.borrow_mut()),
+                _ => {}
+            }
             String::new()
         });
-        found.get()
+    }
+
+    /// Returns whether functions of the program are called.
+    pub(crate) fn calls_python(&self) -> bool {
+        let mut found = false;
+        self.visit_functions(&mut |_| found = true);
+        found
     }
 
     /// Returns the format of files, or how other datasets are combined.
@@ -462,6 +483,7 @@ pub(crate) struct Blocks {
 #[pyclass(module = "slotline._slotline", frozen)]
 pub(crate) struct Source {
     pub(crate) node: Arc<Node>,
+    pub(crate) functions: Functions,
 }
 
 impl Source {
@@ -481,7 +503,12 @@ impl Source {
     }
 
     fn new(node: Node) -> Self {
-        Self { node: Arc::new(node) }
+        Self::shared(Arc::new(node))
+    }
+
+    fn shared(node: Arc<Node>) -> Self {
+        let functions = Python::attach(|py| Functions::of(py, &node));
+        Self { node, functions }
     }
 }
 
@@ -609,26 +636,21 @@ impl Source {
     }
 
     /// What a function makes of each sample. `names` are those of the samples' fields, and `new` those of the results'.
-    fn map(
-        &self,
-        py: Python<'_>,
-        function: Py<PyAny>,
-        names: Names,
-        new: Names,
-        fields: Vec<Declared<'_>>,
-    ) -> PyResult<Self> {
-        let function = Function::new(py, function, &self.node, names)?;
-        let results = Results::new(py, new, fields)?;
+    /// The function must support weak references.
+    fn map(&self, function: &Bound<'_, PyAny>, names: Names, new: Names, fields: Vec<Declared<'_>>) -> PyResult<Self> {
+        let results = Results::new(function.py(), new, fields)?;
+        let function = Function::new(function, &self.node, names)?;
         Ok(Self::new(match &*self.node {
             Node::Stream(stream) => Node::Stream(stream.then(function, Some(results))),
             _ => Node::Map(Box::new(Mapped::new(self.node.clone(), function, results))),
         }))
     }
 
-    /// The samples of a stream that a function chooses; `None` for other datasets.
-    fn filter(&self, py: Python<'_>, function: Py<PyAny>, names: Names) -> PyResult<Option<Self>> {
+    /// The samples of a stream that a function chooses; `None` for other datasets. The function must support weak
+    /// references.
+    fn filter(&self, function: &Bound<'_, PyAny>, names: Names) -> PyResult<Option<Self>> {
         let Node::Stream(stream) = &*self.node else { return Ok(None) };
-        let function = Function::new(py, function, &self.node, names)?;
+        let function = Function::new(function, &self.node, names)?;
         Ok(Some(Self::new(Node::Stream(stream.then(function, None)))))
     }
 
@@ -645,7 +667,7 @@ impl Source {
             return Err(failure::invalid(py, what));
         }
         let node = self.node.select(&fields).map_err(|what| failure::invalid(py, what))?;
-        Ok(Self { node })
+        Ok(Self::shared(node))
     }
 
     /// The samples of several datasets, in sequence.
@@ -696,6 +718,10 @@ impl Source {
         Ok(Self::new(Node::Stack(parts)))
     }
 
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.functions.traverse(&visit)
+    }
+
     fn __len__(&self) -> PyResult<usize> {
         match *self.node {
             Node::Stream(_) => Err(failure::no_len()),
@@ -740,10 +766,7 @@ impl Source {
     /// The class names, for a folder of classes.
     #[getter]
     fn classes(&self) -> Option<Vec<String>> {
-        match &*self.node {
-            Node::Files(files) => files.classes(),
-            _ => None,
-        }
+        self.node.classes()
     }
 }
 

@@ -95,8 +95,9 @@ impl Stream {
         Self { tars, fields, steps, buffer, is_shuffled: true, ..*self }
     }
 
-    pub(crate) fn calls_python(&self) -> bool {
-        !self.steps.is_empty()
+    /// Returns the functions that are called with each sample.
+    pub(crate) fn functions(&self) -> impl Iterator<Item = &Function> {
+        self.steps.iter().map(|step| &step.0.0)
     }
 
     /// Returns the name of the format, with the functions that are called.

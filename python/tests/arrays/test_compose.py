@@ -408,6 +408,21 @@ def test_mixtures_in_order_and_as_parts():
 SCHEDULE = [[1, 0], [1, 1], [0, 1]]
 
 
+def test_changed_samples_of_a_mixture_follow_its_schedule():
+    mixture = slotline.mix(PARTS, schedule=SCHEDULE, stop=24)
+    passes = Loader(mixture, 5, shuffle=True, seed=4)
+    expected = [numbers(passes) for _ in range(4)]
+    for changed in (
+        mixture.rename(i="j").select("j").rename(j="i"),
+        mixture.map(lambda sample: sample),
+        pickle.loads(pickle.dumps(mixture.rename(i="j"))).rename("i"),
+    ):
+        loader = Loader(changed, 5, shuffle=True, seed=4)
+        assert [numbers(loader) for _ in range(4)] == expected
+    few = mixture.filter(lambda sample: sample["i"] < 4, fields=["i"])
+    assert [sample["i"] for sample in few] == [sample["i"] for sample in mixture if sample["i"] < 4]
+
+
 @pytest.mark.parametrize("options", [{"weights": [2, 1], "stop": 50}, {"schedule": SCHEDULE, "stop": 48}, {"weights": [1, 3]}])
 def test_mixtures_resume_on_any_number_of_ranks(options):
     mixture = slotline.mix(PARTS, **options)
@@ -457,6 +472,8 @@ def test_mixtures_resume_on_any_number_of_ranks(options):
         (lambda: slotline.mix([], []), DataError, "no datasets"),
         (lambda: slotline.mix([PARTS[0], DATA], [1, 1]), DataError, "fields of dataset 1"),
         (lambda: slotline.mix(PARTS, schedule=SCHEDULE), DataError, "stop as the number"),
+        (lambda: slotline.mix(PARTS, schedule=[1, 2], stop=9), DataError, "schedule has 1; pass weights for each epoch"),
+        (lambda: slotline.mix(PARTS, {"a": 1, "b": 2}), DataError, "pass a number for each dataset"),
         (lambda: slotline.mix(PARTS, [1, 1], schedule=SCHEDULE, stop=9), DataError, "exclude each other"),
         (lambda: Loader(slotline.mix(PARTS), sampler=[1]), slotline.OptionError, "sampler excludes a Mixture"),
         (lambda: Loader(slotline.mix(PARTS), 2, True, num_samples=3), slotline.OptionError, "num_samples excludes"),
@@ -474,6 +491,8 @@ def test_states_of_other_mixtures():
     for other in (slotline.mix(PARTS, [1, 1], stop=20), slotline.mix(PARTS, [2, 1], stop=20, even=True), PARTS[0].take(8).concat(*PARTS).take(20)):
         with pytest.raises(slotline.StateError):
             Loader(other, 2, True, seed=1).load_state_dict(state)
+    with pytest.raises(slotline.StateError, match="its weights are not those of the saved state"):
+        Loader(slotline.mix(PARTS, [3, 1], stop=20), 2, True, seed=1).load_state_dict(state)
     same = Loader(slotline.mix(PARTS, [2, 1], stop=20), 2, True, seed=1)
     same.load_state_dict(state)
     # A state that was refused has changed nothing.
@@ -567,6 +586,9 @@ def test_batches_by_length_resume_on_any_number_of_ranks(lines, kind):
             rest = [numbers(loader) for loader in resumed]
             assert len({len(each) for each in rest}) == 1
             assert [batch for step in zip(*rest, strict=True) for batch in step][: len(whole) - 2 * done] == whole[2 * done :]
+            with pytest.raises(slotline.StateError, match="other batches by length|its lengths are not|max_tokens|buckets"):
+                other = lines.batch_by_tokens(23) if kind == "tokens" else lines.bucket([4, 8], [5, 3, 1])
+                Loader(other, shuffle=True, seed=42, rank=0, world_size=1).load_state_dict(state)
             # The next pass is that of epoch 2.
             again = Loader(dataset, shuffle=True, seed=42, rank=0, world_size=world_size)
             again.set_epoch(2)
@@ -654,12 +676,13 @@ def test_mixtures_of_packed_documents_and_the_reverse(lines):
 
 def test_what_cannot_be_packed_or_batched(lines):
     batches = lines.batch_by_tokens(24)
+    scheduled = slotline.mix([lines, lines], schedule=[[1, 2], [2, 1]], stop=9)
     for make, error, words in [
         (lambda: lines.batch_by_tokens(5), DataError, "sample 1 has 8 tokens, but max_tokens is 5"),
         (lambda: lines.batch_by_tokens(24, field="i"), DataError, "field 'i' has no length of its own"),
         (lambda: lines.batch_by_tokens(24, lengths=[1]), DataError, "lengths have shape .1,."),
         (lambda: lines.batch_by_tokens(24, lengths=[-1] * N), DataError, "from 0 on"),
-        (lambda: NUMBERS.batch_by_tokens(24), DataError, "0 fields have any length"),
+        (lambda: NUMBERS.batch_by_tokens(24), DataError, "no field has varying length"),
         (lambda: lines.zip(lines.select("tokens").rename(tokens="more")).batch_by_tokens(24), DataError, "2 fields .*'tokens', 'more'"),
         (lambda: lines.bucket([8, 4], [1, 1, 1]), DataError, "boundaries must ascend"),
         (lambda: lines.bucket([4], [1]), DataError, "one batch size more"),
@@ -675,6 +698,9 @@ def test_what_cannot_be_packed_or_batched(lines):
         (lambda: batches.rename(i="j"), DataError, "batch it last"),
         (lambda: slotline.mix([batches, lines]), DataError, "batch it last"),
         (lambda: batches.batch_by_tokens(9), DataError, "batch it last"),
+        (lambda: scheduled.pack(16), DataError, "pack each dataset and mix the results"),
+        (lambda: scheduled.batch_by_tokens(24), DataError, "mix without a schedule"),
+        (lambda: scheduled.rename(i="j").bucket([4], [1, 1]), DataError, "mix without a schedule"),
         (lambda: Loader(batches, 4), slotline.OptionError, "batch_size excludes a Batches"),
         (lambda: Loader(batches, batch_sampler=[[1]]), slotline.OptionError, "batch_sampler excludes a Batches"),
     ]:

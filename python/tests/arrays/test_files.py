@@ -377,6 +377,8 @@ def test_folders_with_other_files(tmp_path):
         slotline.folder(tmp_path, extensions=[".flac"])
     sounds = slotline.folder(tmp_path, extensions=[".flac"], allow_empty=True)
     assert (len(sounds), sounds.classes) == (2, ["x", "y"]) and Arrays(x=np.ones(2)).classes is None
+    assert sounds[::-1].repeat(2).classes == (sounds + sounds.take(1)).rename(label="y").classes == ["x", "y"]
+    assert sounds.select("label").classes is None and sounds.map(lambda sample: sample).classes is None
     again = pickle.loads(pickle.dumps(sounds))
     assert again.classes == sounds.classes and [part.tobytes() for part in next(iter(Loader(again, 2)))["data"]] == [b"sound"] * 2
 

@@ -236,6 +236,31 @@ def test_a_mix_has_the_bits_of_rusts(kind, soft, total):
     assert int(mixed.view("u4").astype("u8").sum()) == total
 
 
+@pytest.mark.parametrize("kind", [MixUp, CutMix])
+def test_a_mix_in_the_loader_follows_its_seed_and_resumes(kind):
+    data = slotline.Arrays(x=np.random.default_rng(2).random((24, 3, 8, 6), np.float32), y=np.arange(24))
+    mix = kind(num_classes=24, seed=3)
+
+    def new(seed=5, workers=0):
+        return slotline.Loader(data, 4, True, seed=seed, num_workers=workers, transform=lambda batch: mix(batch["x"], batch["y"]))
+
+    def weights(batches):
+        return [labels.max(1).tolist() for _, labels in batches]
+
+    loader = new()
+    passes = [weights(loader) for _ in range(2)]
+    assert passes[0] != passes[1] and len({row[0] for each in passes for row in each}) > 6 and weights(new(6)) != passes[0]
+    resumed = new(workers=2)
+    other = new()
+    batches = iter(other)
+    next(batches), next(batches)
+    resumed.load_state_dict(other.state_dict())
+    assert weights(resumed) == passes[0][2:] and weights(resumed) == passes[1]
+    # Outside of a loader, each call draws anew.
+    drawn = [mix(np.ones((4, 3, 8, 6), "f4"), np.arange(4))[1].max() for _ in range(4)]
+    assert len(set(drawn)) > 1
+
+
 def test_what_cannot_be_mixed_is_an_error_and_changes_nothing():
     pixels, labels = np.ones((2, 3, 4, 4), "u1"), np.array([0, 2])
     with pytest.raises(slotline.DataError, match="type uint8; MixUp needs a floating-point type"):
@@ -244,4 +269,13 @@ def test_what_cannot_be_mixed_is_an_error_and_changes_nothing():
         CutMix(num_classes=2)(pixels, labels, 0, 0)
     with pytest.raises(slotline.DataError, match=r"pass \[N, 3, H, W\] and \[N\]"):
         CutMix(num_classes=3)(pixels[0], labels, 0, 0)
+    with pytest.raises(slotline.DataError, match=r"images have shape \(2, 5, 4, 3\).*pass \[N, 3, H, W\]"):
+        CutMix(num_classes=3)(np.ones((2, 5, 4, 3), "f4"), labels)
+    with pytest.raises(slotline.DataError, match="labels have elements of type float64; pass integers"):
+        CutMix(num_classes=3)(pixels, labels / 2)
+    for wrong, message in [(labels.tolist(), "labels is of type list"), (labels, "belong together")]:
+        with pytest.raises(TypeError, match=message):
+            CutMix(num_classes=3)(pixels, wrong, 0)
+    with pytest.raises(slotline.OptionError, match="epoch is -1"):
+        CutMix(num_classes=3)(pixels, labels, -1, 0)
     assert (pixels == 1).all()

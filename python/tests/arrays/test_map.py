@@ -1,5 +1,6 @@
 """Functions of the program that a dataset calls with its samples, against plain Python."""
 
+import gc
 import gzip
 import io
 import json
@@ -9,6 +10,7 @@ import signal
 import tarfile
 import threading
 import time
+import weakref
 from functools import partial
 
 import numpy as np
@@ -111,6 +113,7 @@ def test_values_are_converted_or_refused():
     assert returns(np.zeros(3), fields=[("v", "float32", (3,))])[0]["v"].dtype == np.float32
     assert returns([1.5, 2], fields=[Field("v", np.float16, (None,))])[0]["v"].tolist() == [1.5, 2]
     assert returns(1, fields=[("v", "float64", ())])[0]["v"] == 1.0
+    assert returns([], fields=[("v", "int64", (None,))])[0]["v"].tolist() == []
     big = DATA.map(lambda sample: (np.arange(sample["i"] * 100),), [(None, "int64", (None,))])
     assert [len(row) for batch in Loader(big, 8, num_workers=2) for row in batch[0]] == [100 * i for i in range(N)]
     for value, field, message in [
@@ -569,6 +572,61 @@ def test_a_generator_gives_the_seeds(options):
         Loader(DATA, seed=1, generator=np.random.default_rng(1))
     with pytest.raises(TypeError, match="generator is of type int"):
         Loader(DATA, generator=3)
+
+
+class Own:
+    """An object with a dataset that calls a method of the object."""
+
+    def __init__(self, make, use=lambda own: None):
+        self.dataset = make(self.call)
+        self.used = use(self)
+
+    def call(self, sample):
+        return {"n": sample["cls"]}
+
+
+def begun(dataset, **options):
+    batches = iter(Loader(dataset, 4, num_workers=2, **options))
+    return next(batches), batches
+
+
+NUMBER = [Field("n", "int64", ())]
+MADE = {
+    "indexed": lambda stream: lambda call: Arrays(cls=np.arange(60)).map(call, NUMBER),
+    "stream": lambda stream: lambda call: stream.map(call, NUMBER),
+    "filter": lambda stream: lambda call: stream.filter(call),
+}
+USES = {
+    "none": lambda own: None,
+    "samples": lambda own: next(iter(own.dataset)),
+    "renamed": lambda own: begun(own.dataset.rename(**{own.dataset.fields[0].name: "m"})),
+    "loader": lambda own: [loader := Loader(own.dataset, 4), list(loader)],
+    "begun": lambda own: begun(own.dataset),
+    "transform": lambda own: begun(own.dataset, transform=lambda batch: (own, batch)),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("kind", MADE)
+def test_a_function_that_refers_to_its_dataset_is_freed(kind, use, stream):
+    own = Own(MADE[kind](stream), USES[use])
+    alive = weakref.ref(own)
+    del own
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_what_calls_a_function_keeps_it(kind, stream):
+    def count(batches):
+        gc.collect()
+        return sum(np.size(next(iter(batch.values()))) for batch in batches)
+
+    make = MADE[kind](stream)
+    assert count(iter(Own(make).dataset)) == 60
+    assert count(Loader(Own(make).dataset, 4, num_workers=2)) == 60
+    assert count(iter(Loader(Own(make).dataset, 4, num_workers=2))) == 60
+    assert count(Own(make).dataset.rename(*"abc"[: len(Own(make).dataset.fields)])) == 60
 
 
 def test_partial_functions_have_names():

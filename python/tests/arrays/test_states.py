@@ -175,3 +175,54 @@ def test_one_process_reads_the_state_of_two():
     alone = make({"shuffle": True, "rank": 0, "world_size": 1})
     alone.load_state_dict(ranks[0].state_dict())
     assert sorted(i for batch in rest(alone) for i in batch) == sorted(set(range(COUNT)) - seen)
+
+
+class Chosen:
+    def __iter__(self):
+        return iter([3, 1, 2, 5, 4])
+
+
+LINES = [[i] * (i * 7 % 11 + 1) for i in range(COUNT)]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "mixture", "schedule", "tokens", "sampler"], ids=str)
+@pytest.mark.parametrize("ranks", [{}, {"rank": 1, "world_size": 2}], ids=["alone", "rank"])
+def test_the_epoch_of_a_loaded_state(kind, ranks, tmp_path):
+    """Setting the epoch of the state changes nothing, and any other begins a whole pass of it."""
+    data, size, options = DATA, {"batch_size": 4}, {"shuffle": True}
+    if isinstance(kind, dict):
+        options = kind
+        if ranks and (kind.keys() & {"replacement", "rank"}):
+            pytest.skip("it cannot be combined with ranks, or has them")
+    elif kind == "mixture":
+        data = slotline.mix([DATA, DATA.take(9)], [2, 1], stop=40)
+    elif kind == "schedule":
+        data = slotline.mix([DATA, DATA.take(9)], schedule=[[2, 1], [1, 2], [1, 1]], stop=40)
+    elif kind == "tokens":
+        path = tmp_path / "lines.jsonl"
+        path.write_text("".join(json.dumps({"i": line[0], "tokens": line}) + "\n" for line in LINES))
+        data, size = slotline.open(path).batch_by_tokens(24), {}
+    elif ranks:
+        pytest.skip("a sampler divides the samples itself")
+    else:
+        options = {"sampler": Chosen()}
+
+    def new():
+        return Loader(data, seed=1, **{**size, **options, **ranks})
+
+    loader = new()
+    expected = [rest(loader) for _ in range(4)]
+    state = state_of(new(), 1, 1)
+    for epoch in range(4):
+        loader = new()
+        loader.load_state_dict(state)
+        loader.set_epoch(epoch)
+        assert rest(loader) == expected[epoch][epoch == 1 :]
+        if epoch < 3:
+            assert rest(loader) == expected[epoch + 1]
+    # The one that was loaded is discarded, even if its epoch is set afterwards.
+    loader = new()
+    loader.load_state_dict(state)
+    loader.set_epoch(3)
+    loader.set_epoch(1)
+    assert rest(loader) == expected[1]

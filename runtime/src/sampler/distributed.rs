@@ -468,6 +468,10 @@ impl Sampler for DistributedSampler {
         self.resumed = (distributed.position > 0).then_some(Resumed { epoch, distributed });
         Ok(())
     }
+
+    fn restart(&mut self) {
+        self.resumed = None;
+    }
 }
 
 #[cfg(test)]

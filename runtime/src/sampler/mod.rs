@@ -190,6 +190,12 @@ pub trait Sampler: Send {
         Err(format!("the sampler {:?} does not save its state, so it cannot be restored", self.name()).into())
     }
 
+    /// Makes the next [`order`](Self::order) that of a whole pass, also if some of its positions
+    /// were delivered according to [`restore`](Self::restore). A loader calls this if the program
+    /// [chooses a pass](crate::Loader::set_next_epoch) instead of resuming the loaded one. By
+    /// default it does nothing, which is right if `restore` ignores `seen`.
+    fn restart(&mut self) {}
+
     /// Draws all indices of the next pass and returns them, for code that needs only the indices.
     /// Locks the process's default generator while drawing, even if the sampler does not use it.
     ///
@@ -238,6 +244,10 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
 
     fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
         (**self).restore(saved, seen)
+    }
+
+    fn restart(&mut self) {
+        (**self).restart();
     }
 }
 

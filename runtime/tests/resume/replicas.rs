@@ -115,6 +115,22 @@ proptest! {
     }
 
     #[test]
+    fn another_pass_than_the_loaded_one_is_whole(what in what(), replicas in 1_usize..4, most in 1_usize..4) {
+        let (whole, _) = part(&what, replicas, None, usize::MAX, 0);
+        let (_, state) = part(&what, replicas, None, most, 0);
+        for (rank, share) in whole.iter().enumerate() {
+            let mut loader = loader(&what, replicas, rank);
+            loader.load_state(&state).unwrap();
+            loader.set_next_epoch(0);
+            let batches = loader.epoch().unwrap().map(|batch| batch.unwrap().tensors().0.as_slice().to_vec());
+            let indices: Vec<i64> = batches.flatten().collect();
+            // The order of another sampler is drawn anew, as the caller does not set back its generator.
+            prop_assert!(what.over || share.iter().map(|&(index, _)| index).eq(indices.iter().copied()), "{:?}", indices);
+            prop_assert_eq!(indices.len(), share.len());
+        }
+    }
+
+    #[test]
     fn the_same_number_of_replicas_resumes_exactly(
         what in what(),
         replicas in 1_usize..9,

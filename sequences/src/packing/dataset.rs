@@ -148,25 +148,9 @@ where
         self.documents.reads_ahead()
     }
 
-    /// Announces the documents of the upcoming bins to the wrapped dataset. The announcement counts
-    /// documents, whereas the pass counts bins.
+    /// Announces the documents of the upcoming bins to the wrapped dataset.
     fn begin_pass(&self, upcoming: Upcoming) {
-        let mut total = 0;
-        // For each bin: its first piece, and the number of pieces in the bins before it.
-        let bins: Vec<(usize, usize)> = upcoming
-            .positions()
-            .filter_map(|position| upcoming.index(position))
-            .map(|bin| {
-                let pieces = self.packing.pieces(bin);
-                total += pieces.len();
-                (pieces.start, total - pieces.len())
-            })
-            .collect();
-        let packing = self.packing.clone();
-        self.documents.begin_pass(Upcoming::new(total, move |place| {
-            let (first, before) = bins[bins.partition_point(|&(_, before)| before <= place).checked_sub(1)?];
-            packing.document(first + (place - before))
-        }));
+        self.documents.begin_pass(self.packing.upcoming(&upcoming));
     }
 
     fn fields(&self) -> Option<Fields> {

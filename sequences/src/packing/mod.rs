@@ -18,6 +18,7 @@ mod dataset;
 mod document;
 mod options;
 mod plan;
+mod untyped;
 
 pub use self::dataset::{Bin, BinTensors, Bins, PackedDataset};
 pub use self::document::{BinRow, Document};

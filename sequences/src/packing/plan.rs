@@ -6,6 +6,7 @@ use std::iter::FusedIterator;
 use std::ops::Range;
 use std::sync::Arc;
 
+use slotline::dataset::Upcoming;
 use slotline::rng::{Generator, RandpermError};
 use slotline::sampler::digest;
 
@@ -112,6 +113,27 @@ impl Packing {
     /// If there is no such document.
     pub fn length(&self, document: usize) -> usize {
         self.0.lengths[document] as usize
+    }
+
+    /// Returns the documents of the upcoming bins. They count documents, whereas `bins` counts bins.
+    #[doc(hidden)]
+    pub fn upcoming(&self, bins: &Upcoming) -> Upcoming {
+        let mut total = 0;
+        // For each bin: its first piece, and the number of pieces in the bins before it.
+        let bins: Vec<(usize, usize)> = bins
+            .positions()
+            .filter_map(|position| bins.index(position))
+            .map(|bin| {
+                let pieces = self.pieces(bin);
+                total += pieces.len();
+                (pieces.start, total - pieces.len())
+            })
+            .collect();
+        let packing = self.clone();
+        Upcoming::new(total, move |place| {
+            let (first, before) = bins[bins.partition_point(|&(_, before)| before <= place).checked_sub(1)?];
+            packing.document(first + (place - before))
+        })
     }
 
     /// Returns the document of a piece, counted over all bins.

@@ -499,4 +499,8 @@ impl Sampler for Planned {
         self.0.resumed = resumed;
         Ok(())
     }
+
+    fn restart(&mut self) {
+        self.0.resumed = Resumed::default();
+    }
 }

@@ -42,7 +42,7 @@ class DeviceLoader:
         if not is_integer(prefetch) or prefetch < 1:
             raise ValueError(f"prefetch is a number of batches from 1 on, and not {prefetch!r}")
         self.loader = loader
-        self.device = torch.device(device)
+        self.device: torch.device = torch.device(device)
         self.prefetch = prefetch
         # Fails if the device does not exist.
         torch.empty(0, device=self.device)

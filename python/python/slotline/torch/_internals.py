@@ -68,7 +68,7 @@ remove_worker_pids = signal_handling._remove_worker_pids
 WORKER_INFO = worker, "_worker_info"
 # Makes the seeds of a worker's generator of NumPy.
 generate_state = worker._generate_state
-# The type of ``WorkerInfo.rng``; ``None`` before torch 2.10.
+# The type of ``WorkerInfo.rng``; ``None`` if torch has none, as torch 2.10.
 RNG = getattr(worker, "_RNG", None)
 
 

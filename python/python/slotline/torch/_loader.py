@@ -12,6 +12,7 @@ import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
 from slotline._checks import is_integer
+from slotline._datasets import Batches, Mixture
 from slotline._slotline import Pool
 from slotline.torch._internals import _BaseDataLoaderIter, _DatasetKind
 from slotline.torch._iterators import engine, threads
@@ -42,8 +43,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         Threads start at once, share the dataset's memory and need no pickling, but only one of them
         runs Python at a time, unless the interpreter has no global lock. Default: threads on such
         an interpreter, otherwise processes. Threads share the default random generators, which are
-        therefore not seeded for each worker: draw from :func:`slotline.rng`, or with torch 2.10 or
-        later from ``get_worker_info().rng``. With ``num_workers=0`` the argument has no effect.
+        therefore not seeded for each worker: draw from :func:`slotline.rng`, or from
+        ``get_worker_info().rng``, which torch 2.10 does not have. With ``num_workers=0`` the
+        argument has no effect.
     copy_dataset (bool):
         Whether each thread has a copy of the dataset (by ``copy.deepcopy``, except that tensors in
         shared memory stay shared), or all threads share one. By default, only streams are copied.
@@ -121,6 +123,10 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             raise ValueError(f"memory_limit is a number of bytes, and not {memory_limit!r}")
         if watchdog is not None and (isinstance(watchdog, bool) or not (isinstance(watchdog, Real) and watchdog > 0)):
             raise ValueError(f"watchdog is a number of seconds, and not {watchdog!r}")
+        if isinstance(dataset, Batches):
+            raise ValueError("only slotline.Loader makes the batches of batch_by_tokens and bucket; this loader takes their .dataset")
+        if isinstance(dataset, Mixture) and len(set(dataset.schedule)) > 1:
+            raise ValueError("only slotline.Loader follows the schedule of a mixture; pass a mixture with weights to this loader")
         if not isinstance(lift, bool):
             raise ValueError(f"lift is a bool, and not {lift!r}")
         if copy_dataset is not None and not isinstance(copy_dataset, bool):

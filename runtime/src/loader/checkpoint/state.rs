@@ -132,6 +132,16 @@ impl State {
         self.start.generator.map(|state| state.seed)
     }
 
+    /// Returns this state as if exactly the batches of an indexed dataset before number `next` had
+    /// been delivered.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn up_to(mut self, next: usize) -> Self {
+        self.batches = next;
+        self.missing.clear();
+        self
+    }
+
     /// Returns this state as if batch `batch` of an indexed dataset, or an error instead of it, had
     /// not been delivered. Bad samples of that batch stay counted. For a caller of `next` that
     /// could not pass the batch on to its own caller.

@@ -9,6 +9,7 @@ use crate::loader::consumer::core::LoaderCore;
 use crate::loader::consumer::loader::Loader;
 use crate::loader::error::run::Error;
 use crate::loader::error::state::StateError;
+use crate::loader::order::index_source::IndexSource;
 use crate::loader::order::passes::PassSeed;
 
 impl<B: Output> Loader<B> {
@@ -110,7 +111,9 @@ impl<P: Storage> LoaderCore<P> {
         self.give_up();
         // From here on, `state` returns the state at the start of the next pass.
         self.position.pass.running = false;
-        self.position.log.resume = None;
+        if self.position.log.resume.take().is_some() {
+            self.passes.index_source_mut().into_iter().for_each(IndexSource::restart);
+        }
         self.position.epochs = epoch;
     }
 

@@ -184,6 +184,13 @@ impl IndexSource {
         Ok((passes > 0).then_some(Warning::FastForward { what: "the sampler" }))
     }
 
+    /// Makes the next pass that a user's sampler draws a whole one.
+    pub(crate) fn restart(&mut self) {
+        if let Origin::Sampler(sampler) = &mut self.from {
+            sampler.restart();
+        }
+    }
+
     /// Draws all passes before the pass of a state, unless there is no user's sampler or the
     /// sampler was restored from what it saved.
     ///

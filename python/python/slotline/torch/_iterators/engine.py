@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
@@ -32,11 +31,17 @@ _KINDS = (
 )
 
 
+def _unwrapped(dataset, indices=None):
+    """Returns the dataset in torch's ``Subset``, and the places there of ``indices`` of the whole."""
+    while type(dataset) is Subset:
+        indices = None if indices is None else np.asarray(dataset.indices)[indices]
+        dataset = dataset.dataset
+    return dataset, indices
+
+
 def dataset_of(loader) -> _datasets.Dataset | None:
     """Returns the dataset of slotline that a loader has, perhaps in torch's ``Subset``; otherwise ``None``."""
-    dataset = loader.dataset
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
+    dataset, _ = _unwrapped(loader.dataset)
     return dataset if isinstance(dataset, _datasets.Dataset) else None
 
 
@@ -79,7 +84,8 @@ class _EngineStats(Stats):
         super().__init__(num_workers)
         self._engine = engine
         self._before = [0.0] * num_workers
-        self._before = self._worked()
+        if num_workers > 0:
+            self._before = self._worked()
 
     def _worked(self):
         """Returns for how long each of the engine's threads has worked, less the time before the pass."""
@@ -107,7 +113,6 @@ class EngineIterator(BaseIterator):
         self._engine = _engine(loader, dataset)
         # The native iterator over the pass, once it has begun.
         self._batches = None
-        # torch makes lists of tuples.
         self._is_tuple = dataset._names is None
         # The number of batches whose indices torch draws in advance with workers.
         self._lead = self._num_workers * (loader.prefetch_factor or 0)
@@ -133,14 +138,16 @@ class EngineIterator(BaseIterator):
     def _begin(self):
         stream = self._index_stream
         has_batches = self._auto_collation and type(self._index_sampler) is not BatchSampler
-        indices, ends = stream.draw(has_batches)
-        stream.draw_up_to(self._pass.passed + self._lead - 1)
-        indices = self._places(indices)
+        # In torch's `Subset`, the indices are needed here.
+        most = len(self._dataset) if isinstance(self._dataset, _datasets.Dataset) else 0
+        indices, ends = stream.draw(has_batches, most, self._lead)
+        if isinstance(indices, np.ndarray):
+            indices = self._places(indices).tobytes()
         following = max(stream.ahead, default=stream.done - 1) + 1
         missing = [number for number in range(stream.done, following) if number not in stream.ahead]
         at = self._base_seed, self._pass_number, following, missing
         try:
-            self._batches = self._engine.begin(indices.tobytes(), None if ends is None else ends.astype(np.uint32).tobytes(), at)
+            self._batches = self._engine.begin(indices, None if ends is None else ends.astype(np.uint32).tobytes(), at)
             stream.whole = None
         except LoaderTimeoutError as error:
             # The threads are still at samples of the previous pass.
@@ -151,25 +158,30 @@ class EngineIterator(BaseIterator):
 
     def _places(self, indices):
         """Returns the places in slotline's dataset for indices of the loader's dataset."""
-        dataset = self._dataset
-        while type(dataset) is Subset:
-            indices = np.asarray(dataset.indices)[indices]
-            dataset = dataset.dataset
+        dataset, indices = _unwrapped(self._dataset, indices)
         length = len(dataset)
-        wrong = np.flatnonzero((indices < -length) | (indices >= length))
-        if wrong.size > 0:
-            dataset[int(indices[wrong[0]])]  # This raises an `IndexError`.
-        return np.where(indices < 0, indices + length, indices)
+        if indices.size > 0 and (indices.min() < 0 or indices.max() >= length):
+            wrong = np.flatnonzero((indices < -length) | (indices >= length))
+            if wrong.size > 0:
+                dataset[int(indices[wrong[0]])]  # This raises an `IndexError`.
+            return np.where(indices < 0, indices + length, indices)
+        return indices
 
     def _next_data(self):
         stream = self._index_stream
         if self._batches is None:
             self._begin()
-        if not stream.returned:
-            stream.draw_up_to(self._pass.passed + max(self._lead - 1, 0))
+        if stream.last is not None:
+            stream.draw_last(stream.done + len(stream.ahead))
+        if stream.returned:
+            # A signal handler cannot run between these instructions, nor after the loop and before `taken` is set.
+            stream.taken = stream.returned[-1]
+            del stream.returned[-1]
+        else:
+            batch = None
             try:
-                # Without an instruction between them, after which a signal handler could run.
-                stream.returned.extend(itertools.islice(self._batches, 1))
+                for batch in self._batches:
+                    break
             except LoaderTimeoutError as error:
                 raise self._late() from error
             except Exception:
@@ -178,13 +190,15 @@ class EngineIterator(BaseIterator):
                 if number is not None and number >= stream.done:
                     stream.finish(number)
                 raise
-            if not stream.returned:
+            if batch is None:
                 raise StopIteration
-        stream.taken = stream.returned[-1], self._batches.latest
-        stream.returned.clear()
+            stream.taken = batch, self._batches.latest
         batch, number = stream.taken
-        stream.finish(number)
-        stream.draw_up_to(self._pass.passed + self._lead - 1)
+        if number == stream.done and not stream.ahead:
+            stream.done = number + 1
+        else:
+            stream.finish(number)
+        # torch makes lists of tuples.
         return list(batch) if self._is_tuple else batch
 
 

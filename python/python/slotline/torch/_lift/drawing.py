@@ -1,20 +1,33 @@
-"""A PIL image that records operations instead of executing them, and the functions of torchvision
-for it."""
+"""A PIL image, or the tensor of one, that records operations instead of executing them, and the
+functions of torchvision for it."""
 
 from __future__ import annotations
 
 import types
 
+import torch
 from PIL import Image
+from torchvision import tv_tensors  # type: ignore[import-untyped]
 from torchvision.transforms import functional as v1  # type: ignore[import-untyped]
 
 from slotline._slotline import NotLifted, Steps
-from slotline.torch._lift.internals import KERNELS, compute_resized_output_size, interpolation_modes_from_int
+from slotline.torch._lift.internals import (
+    KERNELS,
+    compute_resized_output_size,
+    interpolation_modes_from_int,
+    is_native_resize,
+    v2_interpolation,
+)
 
 
 class Drawing(Image.Image):
     """A PIL image without pixels for torchvision's code: its size, its mode, and the operations so
     far."""
+
+    # The class for which transforms choose a colour.
+    stands_for = Image.Image
+    # The rectangles to fill with numbers.
+    erased = ()
 
     def __init__(self, steps, mode, again, get_info=dict):
         """``again`` returns the image before all operations, and ``get_info`` returns its
@@ -56,15 +69,21 @@ class Drawing(Image.Image):
     def load(self):
         raise NotLifted("a transform wants pixels")
 
-    def changed(self, *, keeps_info=True):
+    def changed(self, *, keeps_info=True, is_permuted=None):
         """Updates the size after an operation and returns the drawing. Without ``keeps_info``,
-        PIL's operation drops ``info``."""
+        PIL's operation drops ``info``. For a tensor, ``is_permuted`` says whether the channels are
+        last in memory if the operation makes a new tensor, and not a view."""
         height, width = self.steps.size
         self._size = width, height
         self.is_changed = True
         if not keeps_info:
             self.get_info = dict
         return self
+
+    def renewed(self):
+        """Updates the drawing after an operation of which torch gives the result the strides of a
+        copy, and returns it."""
+        return self.changed()
 
     def to_image(self):
         """Executes the operations, and returns the PIL image."""
@@ -73,6 +92,62 @@ class Drawing(Image.Image):
         image = Image.frombytes(self._mode, self._size, self.steps.pixels(len(self._mode)))
         image.info = dict(self.get_info())
         return image
+
+
+class TensorDrawing(Drawing):
+    """A tensor of bytes that was made of a PIL image."""
+
+    stands_for = torch.Tensor
+    # Those of torch's tensor, which determine those of what follows.
+    strides = None
+
+    def changed(self, *, keeps_info=True, is_permuted=None):
+        super().changed()
+        if 1 in self._size:
+            raise NotLifted("torch has other strides or errors for single rows and columns")
+        if is_permuted is not None:
+            self.strides = dense_strides(self, is_permuted)
+        return self
+
+    def renewed(self):
+        channels, height, width = self.shape
+        plane, row, _ = self.strides
+        has_gaps = row != width or (channels > 1 and plane != height * width)
+        return self.changed(is_permuted=plane == 1 if plane == 1 or has_gaps else None)
+
+    @property
+    def shape(self):
+        return tuple(_get_dimensions(self))
+
+    def become(self, kind, is_permuted):
+        """Makes a drawing of an image one of the tensor, unless it is one, whose class is ``kind``."""
+        if not _is_tensor(self):
+            self.__class__ = TensorDrawing
+            self.changed(is_permuted=is_permuted)
+        self.__class__ = ImageDrawing if kind is tv_tensors.Image else TensorDrawing
+
+
+class ImageDrawing(TensorDrawing):
+    """The same as an image of ``tv_tensors``."""
+
+    stands_for = tv_tensors.Image
+
+
+def dense_strides(img, is_permuted):
+    """Returns the strides of a tensor without gaps, whose channels are last in memory if ``is_permuted``."""
+    channels, height, width = _get_dimensions(img)
+    return (1, channels * width, channels) if is_permuted else (height * width, width, 1)
+
+
+def _is_tensor(img):
+    return isinstance(img, TensorDrawing)
+
+
+def is_resized_natively(interpolation, antialias):
+    """Returns whether torch resizes tensors of bytes with such a filter without floating-point
+    numbers, which depends on the CPU."""
+    has_vectors = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    return antialias is True and has_vectors and is_native_resize(v2_interpolation(interpolation))
 
 
 def _size(img):
@@ -93,24 +168,19 @@ def _crop(img, top, left, height, width):
 def _resize(img, size, interpolation=v1.InterpolationMode.BILINEAR, max_size=None, antialias=True):
     if antialias is False:
         raise NotLifted("torchvision warns that PIL images are always antialiased")
+    if _is_tensor(img) and not is_resized_natively(interpolation, antialias):
+        raise NotLifted("torch resizes tensors with floating-point numbers")
     if isinstance(interpolation, int):
         interpolation = interpolation_modes_from_int(interpolation)
     if max_size is not None and not isinstance(size, int) and size is not None and len(size) != 1:
         raise NotLifted("an error of torchvision's")
     before = _size(img)
-    after = compute_resized_output_size(
-        tuple(before), [size] if isinstance(size, int) else size, max_size, **_SIZE_MAY_BE_NONE
-    )
+    after = compute_resized_output_size(tuple(before), [size] if isinstance(size, int) else size, max_size, allow_size_none=True)
     if before != list(after):
-        img.steps.resize(*after, v1.InterpolationMode(interpolation).value)
-        img.changed()
+        is_permuted = _is_tensor(img) and len(img._mode) == 3 and img.strides == dense_strides(img, True)
+        img.steps.resize(*after, v1.InterpolationMode(interpolation).value, _is_tensor(img))
+        img.changed(is_permuted=is_permuted)
     return img
-
-
-# An argument that transforms v2 pass, but that older versions of torchvision do not have.
-_SIZE_MAY_BE_NONE = (
-    {"allow_size_none": True} if "allow_size_none" in compute_resized_output_size.__code__.co_varnames else {}
-)
 
 
 def _resized_crop(img, top, left, height, width, size, interpolation=v1.InterpolationMode.BILINEAR, antialias=True):
@@ -132,12 +202,12 @@ def _center_crop(img, output_size):
 
 def _horizontal_flip(img):
     img.steps.flip_horizontally()
-    return img.changed()
+    return img.renewed()
 
 
 def _vertical_flip(img):
     img.steps.flip_vertically()
-    return img.changed()
+    return img.renewed()
 
 
 def _colour(img, fill):
@@ -151,6 +221,9 @@ def _colour(img, fill):
     values = [fill] * 3 if isinstance(fill, (int, float)) else list(fill)
     if len(values) == 1:
         values *= 3
+    if _is_tensor(img):
+        # Transforms give floating-point numbers for tensors.
+        values = [int(value) if value == int(value) else value for value in values]
     if len(values) != 3 or not all(isinstance(value, int) and 0 <= value <= 255 for value in values):
         raise NotLifted("the colour is not of whole numbers")
     return values
@@ -160,8 +233,14 @@ def _pad(img, padding, fill=0, padding_mode="constant"):
     if isinstance(padding, int):
         padding = [padding]
     left, top, right, bottom = {1: padding * 4, 2: [*padding, *padding], 4: padding}[len(padding)]
-    img.steps.pad([left, top, right, bottom], padding_mode, _colour(img, fill))
-    return img.changed(keeps_info=False)
+    sides = [left, top, right, bottom]
+    if _is_tensor(img):
+        if padding_mode != "constant" and isinstance(fill, (list, tuple)) and len(fill) > 1:
+            raise NotLifted("an error of torchvision's")
+        if not any(sides):
+            raise NotLifted("the strides depend on how the image is padded")
+    img.steps.pad(sides, padding_mode, _colour(img, fill))
+    return img.changed(keeps_info=False, is_permuted=False)
 
 
 def _change(name, *, keeps_info):
@@ -218,6 +297,13 @@ def _rotate(img, angle, interpolation=v1.InterpolationMode.NEAREST, expand=False
     return _shift(img, "rotate", angle, interpolation, fill)
 
 
+def _erase(img, i, j, h, w, v, inplace=False):
+    # Transforms v1 give the image itself if they found no rectangle.
+    if v is not img:
+        img.erased = *img.erased, ((i, j, h, w), v)
+    return img
+
+
 # The functions by their names in `torchvision.transforms.v2.functional`.
 _FUNCTIONS = {
     "get_dimensions": _get_dimensions,
@@ -233,6 +319,7 @@ _FUNCTIONS = {
     "rgb_to_grayscale": _rgb_to_grayscale,
     "adjust_hue": _adjust_hue,
     "affine": _affine,
+    "erase": _erase,
     "rotate": _rotate,
     "adjust_brightness": _change("adjust_brightness", keeps_info=False),
     "adjust_contrast": _change("adjust_contrast", keeps_info=False),

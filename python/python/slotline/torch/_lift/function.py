@@ -18,6 +18,8 @@ class LiftedTransform:
         from slotline.torch._lift.transforms import Lifter
 
         inner: Callable[..., Any] = transform.transform if isinstance(transform, LiftedTransform) else transform
+        if not callable(inner):
+            raise TypeError(f"lift needs a transform, such as a Compose, but got an object of type {type(inner).__name__}")
         self.transform = inner
         self._drawing = Drawing
         self._lifter = Lifter(inner)
@@ -41,7 +43,7 @@ class LiftedTransform:
         """Returns which transforms run natively, which do not, and why."""
         return self._lifter.describe()
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[LiftedTransform], tuple[Any]]:
         return LiftedTransform, (self.transform,)
 
     def __repr__(self) -> str:

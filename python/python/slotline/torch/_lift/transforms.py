@@ -21,7 +21,7 @@ from torchvision.transforms import v2  # type: ignore[import-untyped]
 from slotline._slotline import ByteTable, Collator, NotLifted
 from slotline.torch._internals import generator_state, has_module_hooks, set_generator_state
 from slotline.torch._lift import drawing
-from slotline.torch._lift.drawing import Drawing
+from slotline.torch._lift.drawing import Drawing, TensorDrawing, dense_strides
 from slotline.torch._lift.fetch import is_of_program
 from slotline.torch._lift.internals import functional_pil, get_fill
 
@@ -32,10 +32,14 @@ _V1 = (
 ).split()
 _KNOWN = {getattr(version, name) for version in (v1, v2) for name in _V1}
 # All others draw only single numbers, by ``torch.rand`` and ``torch.randint``.
-_DRAWS_OTHERS = "RandomResizedCrop ColorJitter RandAugment TrivialAugmentWide AutoAugment".split()
+_DRAWS_OTHERS = "RandomResizedCrop ColorJitter RandAugment TrivialAugmentWide AutoAugment RandomErasing".split()
 # Transforms that convert an image to a tensor, and transforms that change each number independently.
 _TO_TENSOR = {v1.ToTensor, v1.PILToTensor, v2.PILToTensor, v2.ToImage}
-_OF_NUMBERS = {v1.Normalize, v1.ConvertImageDtype, v2.Normalize, v2.ToDtype, v2.ConvertImageDtype}
+_OF_NUMBERS = {v1.Normalize, v1.ConvertImageDtype, v2.Normalize, v2.ToDtype, v2.ConvertImageDtype, v2.ToPureTensor}
+# Transforms of tensors: those that move numbers, those of bytes, and those that fill rectangles with numbers.
+_FLIPS = {getattr(version, name) for version in (v1, v2) for name in ("RandomHorizontalFlip", "RandomVerticalFlip")}
+_OF_BYTES = {v2.Resize, v2.CenterCrop, v2.Pad, v2.RandomCrop, v2.RandomResizedCrop}
+_ERASING = {v1.RandomErasing, v2.RandomErasing}
 _COMPOSE = {v1.Compose, v2.Compose}
 _CONTAINERS = _COMPOSE | {v1.RandomApply, v2.RandomApply, v1.RandomChoice, v2.RandomChoice, v1.RandomOrder}
 
@@ -143,8 +147,8 @@ def _forward_at_random(self, draws, img):
 
 
 def _get_fill(fill, kind):
-    """Returns the colour that is given for this class, or for PIL's if it is that of drawings."""
-    return get_fill(fill, Image.Image if kind is Drawing else kind)
+    """Returns the colour that is given for this class, or for the one that a drawing stands for."""
+    return get_fill(fill, getattr(kind, "stands_for", kind))
 
 
 def changed_copy(original, changed):
@@ -190,11 +194,13 @@ def _name(transform):
 
 
 class _Numbers(NamedTuple):
-    """How the bytes of an image become a tensor: a table, the tensor's class, and whether its
-    channels are last in memory."""
+    """How the bytes of an image become a tensor: a table, the tensor's class and type, whether its
+    numbers are the bytes, and whether its channels are last in memory."""
 
     table: ByteTable
     kind: type
+    dtype: torch.dtype
+    is_bytes: bool
     is_permuted: bool
 
 
@@ -217,16 +223,42 @@ def _tables(tail):
         plain = numbers.as_subclass(torch.Tensor).contiguous()
         packed = bytes(plain.view(torch.uint8).numpy().tobytes())
         table = ByteTable(*_DTYPES[numbers.dtype], channels, packed)
+        is_bytes = numbers.dtype is torch.uint8 and bool((plain[:, 0] == torch.from_numpy(values)).all())
         is_permuted = _through(tail, Image.new(mode, (3, 2))).stride() == (1, 3 * channels, channels)
-        tables[mode] = _Numbers(table, type(numbers), is_permuted)
+        tables[mode] = _Numbers(table, type(numbers), numbers.dtype, is_bytes, is_permuted)
     if tables["RGB"] is None and tables["L"] is None:
         raise NotLifted("it has no numbers for bytes")
     return tables
 
 
+def _found(table, img):
+    found = table[img.mode]
+    if found is None:
+        raise NotLifted("there is no table for such pictures")
+    return found
+
+
+def _packed(value, dtype, channels):
+    """Returns the bytes of the numbers that fill a rectangle of each channel."""
+    if value.shape[1:] != (1, 1):
+        raise NotLifted("each number of a rectangle is another one")
+    return value.to(dtype).expand(channels, 1, 1).contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def _becomes(table):
+    """Returns a function that makes a drawing one of the tensor with these numbers."""
+
+    def function(img):
+        numbers = _found(table, img)
+        TensorDrawing.become(img, numbers.kind, numbers.is_permuted)
+        return img
+
+    return function
+
+
 def _require_own(part):
     if not _is_own(part):
-        raise _Unknown(f"{_name(part)} is not torchvision's, or was changed")
+        raise _Unknown(f"{_name(part)} is not torchvision's, or was changed; where it calls torchvision's, let it call slotline.torch.lift of them")
 
 
 class Lifter:
@@ -248,6 +280,7 @@ class Lifter:
         self.known, self.rest, self.reason = [], [], None
         self._calls = []
         self._tail = []
+        self._is_erased = False
         self.table = None
         parts = _flat(transform)
         # They are kept, since another object could have the identity of one that is gone.
@@ -266,18 +299,38 @@ class Lifter:
 
     def _add(self, part):
         kind = type(part)
-        if self._tail or kind in _TO_TENSOR:
+        if kind in (_OF_NUMBERS if self._tail else _TO_TENSOR):
             _require_own(part)
-            if self._tail and kind not in _OF_NUMBERS:
-                raise _Unknown(f"{_name(part)} is not known behind {_name(self._tail[0])}")
+            if self._is_erased and kind is not v2.ToPureTensor:
+                raise _Unknown(f"{_name(part)} is not known behind RandomErasing")
             try:
                 self.table = _tables([*self._tail, part])
             except Exception as error:
                 raise _Unknown(f"{_name(part)} cannot be a table of bytes: {error}") from None
             self._tail.append(part)
         else:
-            self._calls.append(self._call(part))
+            call = self._call(part)
+            self._calls += [_becomes(self.table), call] if self._tail else [call]
         self.known.append(part)
+
+    @property
+    def _numbers(self):
+        return [found for found in self.table.values() if found is not None]
+
+    def _require_of_tensors(self, part):
+        """Raises an exception for a transform of tensors that is not supported."""
+        kind = type(part)
+        is_newer = kind.__module__.startswith("torchvision.transforms.v2")
+        if self._is_erased or not (is_newer or self._numbers[0].kind is torch.Tensor) or kind not in _FLIPS | _OF_BYTES | _ERASING:
+            raise _Unknown(f"{_name(part)} is not known for tensors, or behind {_name(self.known[-1])}")
+        if kind in _OF_BYTES and not all(found.is_bytes for found in self._numbers):
+            raise _Unknown(f"{_name(part)} is only known for tensors of bytes")
+        if kind in (v2.Resize, v2.RandomResizedCrop) and not drawing.is_resized_natively(part.interpolation, part.antialias):
+            raise _Unknown(f"{_name(part)} has floating-point numbers with this filter, or on this CPU")
+        if kind in _ERASING:
+            if part.value in (None, "random") or not all(found.dtype.is_floating_point for found in self._numbers):
+                raise _Unknown(f"{_name(part)} is only known for floating-point numbers and a given value")
+            self._is_erased = True
 
     def _call(self, part):
         """Returns a function that applies a supported transform."""
@@ -287,7 +340,9 @@ class Lifter:
             self.uses_random |= kind in (v1.RandomChoice, v1.RandomOrder)
             self.is_simple &= kind in _COMPOSE
             return _container(part, [self._call(inner) for inner in part.transforms])
-        if kind not in _KNOWN:
+        if self._tail:
+            self._require_of_tensors(part)
+        elif kind not in _KNOWN:
             raise _Unknown(f"{_name(part)} is not known")
         if kind.__module__.startswith("torchvision.transforms.v2"):
             drawing.register()
@@ -310,29 +365,28 @@ class Lifter:
             raise NotLifted("its pixels are not bytes of grey or of colours")
         with _drawing:
             img = _in_turn(self._calls, img)
-        if type(img) is not Drawing:
+        if not isinstance(img, Drawing):
             raise NotLifted("a transform has made something else")
         return img
 
     def picture(self, img):
         """Returns the placeholder for a drawing's tensor in a batch."""
-        found = self.table[img.mode]
-        if found is None:
-            raise NotLifted("there is no table for such pictures")
-        return img.steps.picture(found.table)
+        found = _found(self.table, img)
+        return img.steps.picture(found.table, [(place, _packed(value, found.dtype, len(img.mode))) for place, value in img.erased])
 
     def value(self, img):
         """Executes the supported transforms of a drawing, and returns a tensor or PIL image."""
         if self.table is None:
             return img.to_image()
-        found = self.table[img.mode]
-        if found is None:
-            raise NotLifted("there is no table for such pictures")
-        tensor = _COLLATOR([img.steps.picture(found.table)])[0]
-        if found.is_permuted:
-            # Restore the memory order with channels last.
-            channels, _, width = tensor.shape
-            tensor = tensor.permute(1, 2, 0).contiguous().permute(2, 0, 1).as_strided(tensor.shape, (1, width * channels, channels))
+        found = _found(self.table, img)
+        tensor = _COLLATOR([self.picture(img)])[0]
+        if isinstance(img, TensorDrawing):
+            strides = img.strides if found.dtype is torch.uint8 else img.renewed().strides
+        else:
+            # A single pixel has no other order.
+            strides = dense_strides(img, found.is_permuted or img.size == (1, 1))
+        if strides != tensor.stride():
+            tensor = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
         return tensor if found.kind is torch.Tensor else tensor.as_subclass(found.kind)
 
     def compare(self, img):

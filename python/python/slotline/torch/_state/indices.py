@@ -416,8 +416,9 @@ class _Groups:
 class _Slices:
     """Batches of indices of one of torch's samplers.
 
-    The indices are drawn in whole lists, and only when needed, as in torch. If an exception
-    interrupts the drawing of a list, the list is drawn again with the same random numbers.
+    The indices are drawn in whole lists, and only when needed, as in torch, but kept as an array,
+    which takes a fifth of a list's memory. If an exception interrupts the drawing of a list, the
+    list is drawn again with the same random numbers.
     """
 
     def __init__(self, sampler, size, drop_last):
@@ -441,11 +442,14 @@ class _Slices:
         end = self._given + self._size
         while end > len(self._indices) and self._lists < len(self._lengths):
             rest, new = self._indices[self._given :], self._draw(self._lengths[self._lists])
+            if len(rest) > 0:
+                new = np.concatenate([rest, new])
             # A signal handler does not run between these assignments.
-            self._indices = [*rest, *new] if rest else new
+            self._indices = new
             self._given, self._before, self._lists = 0, None, self._lists + 1
             end = self._size
-        batch = list(self._indices[self._given : end])
+        batch = self._indices[self._given : end]
+        batch = batch.tolist() if isinstance(batch, np.ndarray) else list(batch)
         if not batch or (self._drop_last and len(batch) < self._size):
             raise StopIteration
         self._given = end
@@ -461,12 +465,17 @@ class _Slices:
             self._before = generator_state(self._generator)
         else:
             set_generator_state(self._generator, self._before)
-        return _draw_list(sampler, length, self._generator).tolist()
+        return _draw_list(sampler, length, self._generator).numpy()
+
+
+def _new_seed():
+    """Draws the seed for a pass of a ``RandomSampler`` that has no generator, as torch draws it."""
+    return int(torch.empty((), dtype=torch.int64).random_().item())
 
 
 def _new_generator():
     """Returns the generator of a pass of a ``RandomSampler`` that has none, seeded as torch seeds it."""
-    return torch.Generator().manual_seed(int(torch.empty((), dtype=torch.int64).random_().item()))
+    return torch.Generator().manual_seed(_new_seed())
 
 
 def _draw_list(sampler, length, generator):
@@ -506,21 +515,27 @@ class WholeStream(IndexStream):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        # What `draw` returned if the engine has not begun that pass yet, whether the sampler has batches, and their number.
+        # What `draw` returned if the engine has not begun that pass yet, and its arguments.
         self.whole = None
-        self._has_batches = False
+        self._arguments = False, 0
+        # The number of batches in the pass, and of those that torch draws in advance.
         self._count = 0
+        self._lead = 0
         # The batch with which torch draws an empty list of indices from the sampler's generator, until that is done.
-        self._last = None
-        # The batches that `put_back` got, with the latest first.
+        self.last = None
+        # The batches that `put_back` got and their numbers, with the latest first.
         self.returned = []
 
-    def draw(self, has_batches):
+    def draw(self, has_batches, most, lead):
         """Reads the whole pass. Returns its indices, those of batches that are done too, and the ends of all batches among them,
-        or ``None`` if they have the sampler's batch size. ``has_batches`` says whether the sampler is a list of batches."""
+        or ``None`` if they have the sampler's batch size.
+
+        ``has_batches`` says whether the sampler is a list of batches, and ``lead`` how many batches torch draws in advance. If
+        there are at most ``most`` samples, the indices may also be what an engine can draw itself (see ``Engine.begin``).
+        """
         if self.whole is not None:
             return self.whole
-        self._has_batches = has_batches
+        self._arguments, self._lead = (has_batches, most), lead
         generators = [torch.default_generator, *([] if self._generator is None else [self._generator])]
         before = [generator_state(generator) for generator in generators]
         try:
@@ -530,50 +545,64 @@ class WholeStream(IndexStream):
             for generator, state in zip(generators, before, strict=True):
                 set_generator_state(generator, state)
             raise
+        self.draw_last(self.done + len(self.ahead) - 1)
         return self.whole
 
-    def draw_up_to(self, number):
-        """Records that torch would have drawn all batches up to this one, and draws from the sampler's generator what torch
-        would have drawn."""
-        self._drawn = max(self._drawn, min(number + 1, self._count))
-        if self._last is not None and number >= self._last:
-            self._last = None
+    @property
+    def drawn(self):
+        # As many as torch would have drawn.
+        return max(self._drawn, min(self.done + len(self.ahead) + self._lead, self._count))
+
+    def draw_last(self, number):
+        """Draws from the sampler's generator what torch has drawn after batch ``number`` was requested."""
+        if self.last is not None and number + self._lead >= self.last:
+            self.last = None
             _draw_list(self._inner, 0, self._generator)
 
     def put_back(self):
         batch = self._unfinished()
         if batch is not None:
-            self.returned.append(batch[0])
+            self.returned.append(batch)
 
     def _begin(self, iterator):
         sampler, inner = self._sampler, self._inner
         size = sampler.batch_size if type(sampler) is BatchSampler else 1
+        has_batches, most = self._arguments
         ends = None
-        if self._has_batches:
+        if has_batches:
             batches = [_read(batch) for batch in iterator]
             indices = np.concatenate(batches) if batches else np.zeros(0, np.int64)
             ends = np.cumsum([len(batch) for batch in batches], dtype=np.int64)
+            count = len(indices)
         elif type(inner) is SequentialSampler:
-            indices = np.arange(len(inner.data_source), dtype=np.int64)
+            count = len(inner.data_source)
+            indices = count if count <= most else np.arange(count, dtype=np.int64)
         elif type(inner) is RandomSampler:
             lengths = _lengths(inner)
-            generator = _new_generator() if self._generator is None else self._generator
-            indices = torch.cat([_draw_list(inner, length, generator) for length in lengths if length > 0]).numpy()
-            if self._generator is not None and lengths[-1] == 0:
-                self._last = len(indices) // size
+            count = sum(lengths)
+            if self._generator is None and 0 < len(inner.data_source) <= most:
+                indices = _new_seed(), len(inner.data_source), count, inner.replacement
+            else:
+                generator = _new_generator() if self._generator is None else self._generator
+                lists = [_draw_list(inner, length, generator) for length in lengths if length > 0]
+                indices = (lists[0] if len(lists) == 1 else torch.cat(lists)).numpy()
+                if self._generator is not None and lengths[-1] == 0:
+                    self.last = count // size
         else:
             indices = _read(inner)
+            count = len(indices)
         if ends is not None:
             self._count = len(ends)
         else:
-            self._count = len(indices) // size if getattr(sampler, "drop_last", False) else -(-len(indices) // size)
+            self._count = count // size if getattr(sampler, "drop_last", False) else -(-count // size)
         self.whole = indices, ends
         return (), None
 
     def _skip(self, batches, inner, resumed):
         if self.done > self._count:
             raise wrong(entries.SAMPLER_ITER_YIELDED, self.done, f"the sampler has only {self._count} batches")
-        self.draw_up_to(max(resumed[entries.SAMPLER_DRAWN], 1) - 1)
+        self._drawn = min(max(resumed[entries.SAMPLER_DRAWN], 1), self._count)
+        self.draw_last(self._drawn - 1 - self._lead)
         return batches
 
 
