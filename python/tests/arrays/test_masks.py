@@ -340,7 +340,7 @@ def test_masks_are_read_by_torchs_loader(scenes):
     ours, theirs = list(loader), list(torch.utils.data.DataLoader(data, batch_size=4))
     assert [batch["cls"].tolist() for batch in ours] == [batch["cls"].tolist() for batch in theirs]
     assert ours[0]["mask.png"].dtype == torch.int64 and ours[0]["mask.png"].shape == (4, 24, 24)
-    boxes = opened(scenes, mask_field="mask.png", boxes_field="json.objects.bbox")
+    boxes = opened(scenes, "center_crop(24)", mask_field="mask.png", boxes_field="json.objects.bbox")
     listed = DataLoader(boxes, batch_size=4, collate_fn=list)
     assert "sample by sample" in listed.plan()
     same([sample for batch in listed for sample in batch], [boxes[i] for i in range(COUNT)])
