@@ -6,6 +6,7 @@ import builtins
 import operator
 import os
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,7 +56,7 @@ def open(
     mask_dtype: str = "uint8",
     mask_fill: int = 0,
     boxes_field: str | None = None,
-    boxes_format: str = "xyxy",
+    boxes_format: str | Enum = "xyxy",
     shuffle_buffer: int = 1000,
 ) -> Dataset:
     """Makes a dataset of files, and detects their format.
@@ -172,7 +173,7 @@ def open(
             in ``{"objects": [{"bbox": ...}, ...]}`` of the field ``json``, and become an additional
             field of this name.
         boxes_format: What the four numbers of a box in the files are: ``"xyxy"``, ``"xywh"`` as in
-            COCO, or ``"cxcywh"``.
+            COCO, or ``"cxcywh"``; or torchvision's ``BoundingBoxFormat``.
         shuffle_buffer: The number of samples that each worker shuffles at a time, if compressed
             tars are loaded with ``shuffle=True``.
 
@@ -403,10 +404,7 @@ def _boxes(options: dict[str, Any]) -> tuple[str, str] | None:
         if of != "xyxy":
             raise TypeError("boxes_format is about boxes; pass boxes_field, too")
         return None
-    if not isinstance(of, str):
-        # torchvision's BoundingBoxFormat.
-        of = str(getattr(of, "value", of)).lower()
-    return field, of
+    return field, str(of.value).lower() if isinstance(of, Enum) else of
 
 
 def _type(dtype: Any) -> str:

@@ -340,13 +340,16 @@ def test_masks_are_read_by_torchs_loader(scenes):
     ours, theirs = list(loader), list(torch.utils.data.DataLoader(data, batch_size=4))
     assert [batch["cls"].tolist() for batch in ours] == [batch["cls"].tolist() for batch in theirs]
     assert ours[0]["mask.png"].dtype == torch.int64 and ours[0]["mask.png"].shape == (4, 24, 24)
-    boxes = opened(scenes, mask_field="mask.png", boxes_field="json.objects.bbox")
+    boxes = opened(scenes, "center_crop(24)", mask_field="mask.png", boxes_field="json.objects.bbox")
     listed = DataLoader(boxes, batch_size=4, collate_fn=list)
     assert "sample by sample" in listed.plan()
     same([sample for batch in listed for sample in batch], [boxes[i] for i in range(COUNT)])
     (batch, *_) = Loader(boxes, 4, output="torch")
     assert [found.shape for found in batch["json.objects.bbox"]] == [(0, 4), (1, 4), (2, 4), (0, 4)]
-    v2 = pytest.importorskip("torchvision.transforms.v2.functional")
+    v2, formats = (pytest.importorskip(f"torchvision.{name}") for name in ("transforms.v2.functional", "tv_tensors"))
+    options = {"mask_field": "mask.png", "boxes_field": "json.objects.bbox"}
+    xywh = [opened(scenes, boxes_format=of, **options) for of in ("xywh", formats.BoundingBoxFormat.XYWH)]
+    same(samples(xywh[0]), samples(pickle.loads(pickle.dumps(xywh[1]))))
     some = torch.tensor([[0, 0, 5, 5], [3, 3, 3, 9], [1, 1, 2, 1.5], [-1, 0, 5, 5]])
     assert SanitizeBoundingBoxes(min_area=2)(some).tolist() == [True, False, False, False]
     kept = v2.sanitize_bounding_boxes(some[:3], "XYXY", (20, 20), min_area=2)[1]
