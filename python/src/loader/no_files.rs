@@ -28,7 +28,7 @@ fn missing(py: Python<'_>) -> PyErr {
 pub(crate) enum Stream {}
 
 impl Stream {
-    pub(crate) fn open(_: Python<'_>, _: &Path, _: &(), _: usize, _: &Reading) -> PyResult<Option<Self>> {
+    pub(crate) fn open(_: Python<'_>, _: &Path, _: &NoOptions, _: usize, _: &Reading) -> PyResult<Option<Self>> {
         Ok(None)
     }
 
@@ -65,13 +65,16 @@ impl Stream {
     }
 }
 
+/// No options of formats.
+pub(crate) struct NoOptions;
+
 /// Returns the error that this build cannot open files.
-pub(crate) fn options(py: Python<'_>, _: Opening) -> PyResult<()> {
+pub(crate) fn options(py: Python<'_>, _: Opening) -> PyResult<NoOptions> {
     Err(missing(py))
 }
 
 impl Files {
-    pub(crate) fn open(py: Python<'_>, _: &Path, _: &(), _: &Reading) -> PyResult<Self> {
+    pub(crate) fn open(py: Python<'_>, _: &Path, _: &NoOptions, _: &Reading) -> PyResult<Self> {
         Err(missing(py))
     }
 
