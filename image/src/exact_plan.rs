@@ -127,8 +127,9 @@ impl ExactPlan {
     /// Resizes to this height and width as torchvision's `resize` does for a tensor of bytes, with
     /// antialiasing.
     ///
-    /// These are the bits of torch 2.15 on a CPU with AVX2 or AVX-512, for pictures with at least two
-    /// rows and columns. On other CPUs, torch computes with floating-point numbers, or differently.
+    /// These are the bits of torch 2.10 and 2.15 on a CPU with AVX2 or AVX-512, for pictures with at
+    /// least two rows and columns. On other CPUs, torch computes with floating-point numbers, or
+    /// differently.
     ///
     /// # Errors
     ///
