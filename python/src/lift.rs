@@ -68,13 +68,13 @@ impl Steps {
     /// Reads a file. Returns `None` if it cannot be read, or if PIL might decode it differently.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> Option<Self> {
-        py.detach(|| {
-            let bytes = std::fs::read(path).ok()?;
-            if !is_exact(&bytes) {
-                return None;
-            }
-            Self::of(Source::File(bytes)).ok()
-        })
+        py.detach(|| Self::of_exact(std::fs::read(path).ok()?))
+    }
+
+    /// Takes the contents of a file. Returns `None` if PIL might decode them differently.
+    #[staticmethod]
+    fn of_file(bytes: Vec<u8>) -> Option<Self> {
+        Self::of_exact(bytes)
     }
 
     /// Takes rows of pixels with three channels or one.
@@ -210,6 +210,10 @@ impl Steps {
 }
 
 impl Steps {
+    fn of_exact(bytes: Vec<u8>) -> Option<Self> {
+        if is_exact(&bytes) { Self::of(Source::File(bytes)).ok() } else { None }
+    }
+
     fn of(source: Source) -> Result<Self, ImageError> {
         let [height, width] = source.exact().size()?;
         Ok(Self { plan: ExactPlan::new(height, width)?, source: Arc::new(source) })

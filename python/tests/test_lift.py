@@ -702,6 +702,49 @@ def test_lift_in_a_dataset_of_ones_own():
     same(list(DataLoader(Samples(6, lambda k: sample(lifted, k)), 3, num_workers=1)), theirs)
 
 
+@pytest.mark.parametrize("name", ["training", "jitter", "own"])
+def test_an_opened_jpeg_is_decoded_natively(name, tmp_path):
+    transform = v1.Compose(PIPELINES[name](v1))
+    lifted = lift(transform)
+    kinds = {
+        "plain": (lambda image: image, {}),
+        "progressive": (lambda image: image, {"progressive": True, "quality": 60}),
+        "tables": (lambda image: image, {"subsampling": 0, "optimize": True, "comment": b"words", "dpi": (30, 40)}),
+        "grey": (lambda image: image.convert("L"), {}),
+        "four": (lambda image: image.convert("CMYK"), {}),
+    }
+    # The first images are compared, which PIL reads.
+    for _ in range(3):
+        lifted(photo(70, 90, 0))
+    for number, (kind, (change, options)) in enumerate(kinds.items()):
+        path = tmp_path / f"{kind}.jpg"
+        change(photo(130 + number, 150 - number, number)).save(path, "JPEG", **options)
+
+        def opened(how):
+            image = Image.open(io.BytesIO(path.read_bytes()) if how == "memory" else path)
+            if how == "draft":
+                image.draft("RGB", (40, 40))
+            elif how == "read":
+                image.load()
+            elif how == "moved":
+                image.fp.seek(7)
+            return image
+
+        for how in ("file", "memory", "draft", "read", "moved"):
+            seed(number)
+            theirs = outcome_of(transform, opened(how))
+            after = states()
+            seed(number)
+            image = opened(how)
+            same(outcome_of(lifted, image), theirs)
+            assert states() == after
+            assert bool(image.tile) == (image.mode == "RGB" and how not in ("draft", "read"))
+            same(image.tobytes(), opened(how).tobytes())
+    closed = opened("file")
+    closed.close()
+    assert outcome_of(lifted, closed) == outcome_of(transform, closed)
+
+
 def test_a_lifted_transform_takes_what_the_transform_takes():
     image, array = photo(50, 60, 1), np.zeros((4, 5, 3), np.uint8)
     # Functions of C have no attributes.

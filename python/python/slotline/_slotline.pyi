@@ -85,6 +85,10 @@ class Steps:
         differently."""
 
     @staticmethod
+    def of_file(bytes: bytes) -> Steps | None:
+        """The same for the contents of a file."""
+
+    @staticmethod
     def of_pixels(bytes: bytes, height: int, width: int, channels: int) -> Steps:
         """Takes rows of pixels with three channels or one."""
 

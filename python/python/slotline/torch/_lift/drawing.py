@@ -3,10 +3,12 @@ functions of torchvision for it."""
 
 from __future__ import annotations
 
+import io
 import types
 
 import torch
 from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 from torchvision import tv_tensors  # type: ignore[import-untyped]
 from torchvision.transforms import functional as v1  # type: ignore[import-untyped]
 
@@ -51,7 +53,7 @@ class Drawing(Image.Image):
         executed."""
         if image.mode not in ("RGB", "L"):
             return cls(Steps.of_pixels(bytes(1), 1, 1, 1), image.mode, lambda: image)
-        steps = Steps.of_pixels(image.tobytes(), image.height, image.width, len(image.mode))
+        steps = _unread(image) or Steps.of_pixels(image.tobytes(), image.height, image.width, len(image.mode))
         return cls(steps, image.mode, lambda: image, lambda: image.info)
 
     def begun_again(self):
@@ -92,6 +94,21 @@ class Drawing(Image.Image):
         image = Image.frombytes(self._mode, self._size, self.steps.pixels(len(self._mode)))
         image.info = dict(self.get_info())
         return image
+
+
+def _unread(image):
+    """Returns a JPEG that PIL has opened, but not read yet; ``None`` for all other images."""
+    if type(image) is not JpegImageFile or image.mode != "RGB" or not image.tile or image.decoderconfig != ():
+        return None
+    file = image.fp
+    if type(file) not in (io.BufferedReader, io.BytesIO) or file.closed:
+        return None
+    position = file.tell()
+    file.seek(0)
+    steps = Steps.of_file(file.read())
+    file.seek(position)
+    # It may have been opened with a smaller size.
+    return steps if steps is not None and steps.size == (image.height, image.width) else None
 
 
 class TensorDrawing(Drawing):
