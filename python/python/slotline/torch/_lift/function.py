@@ -58,7 +58,8 @@ def lift(transform: Callable[..., Any]) -> LiftedTransform:
     packages and all transforms after them, tensors, and images with modes other than ``RGB`` and
     ``L``. The first two images are compared with torchvision's results; if one differs, a
     ``RuntimeWarning`` is issued, and torchvision executes everything. The result's method ``plan``
-    lists what runs natively.
+    lists what runs natively. A JPEG that ``PIL.Image.open`` has returned, and that was not read yet,
+    is also decoded natively.
 
     A :class:`DataLoader` does this automatically for torchvision's datasets.
 
