@@ -783,9 +783,14 @@ def _weights(name: str, weights: Any) -> tuple[float, ...]:
         raise DataError(f"{name} has {weights!r}; pass {wanted}") from None
 
 
+def changes_by_epoch(dataset: object) -> bool:
+    """Returns whether a dataset is a mixture whose weights are not the same in each epoch."""
+    return isinstance(dataset, Mixture) and len(set(dataset.schedule)) > 1
+
+
 def _planned_once(dataset: Dataset) -> Dataset:
     """Checks a dataset whose samples are planned once, for all passes."""
-    if isinstance(dataset, Mixture) and len(set(dataset.schedule)) > 1:
+    if changes_by_epoch(dataset):
         raise DataError(
             "a mixture with a schedule has other samples in each pass, but packed rows and batches by length are made of the same "
             "ones; pack each dataset and mix the results, or mix without a schedule"

@@ -12,7 +12,7 @@ import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
 from slotline._checks import is_integer
-from slotline._datasets import Batches, Mixture
+from slotline._datasets import Batches, changes_by_epoch
 from slotline._slotline import Pool
 from slotline.torch._internals import _BaseDataLoaderIter, _DatasetKind
 from slotline.torch._iterators import engine, threads
@@ -125,7 +125,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             raise ValueError(f"watchdog is a number of seconds, and not {watchdog!r}")
         if isinstance(dataset, Batches):
             raise ValueError("only slotline.Loader makes the batches of batch_by_tokens and bucket; this loader takes their .dataset")
-        if isinstance(dataset, Mixture) and len(set(dataset.schedule)) > 1:
+        if changes_by_epoch(dataset):
             raise ValueError("only slotline.Loader follows the schedule of a mixture; pass a mixture with weights to this loader")
         if not isinstance(lift, bool):
             raise ValueError(f"lift is a bool, and not {lift!r}")
