@@ -1,5 +1,5 @@
-//! Measures the contenders of a comparison (a variant of a section with one number of workers; a
-//! *heat* in the code) in turn, round after round.
+//! Measures the contenders of a comparison (a variant of a section with one number of workers) in
+//! turn, round after round.
 //!
 //! The speed of a machine can change by a factor of two within an hour. If one contender was
 //! measured completely before the next one, their ratio would depend on such changes. Therefore,
@@ -133,7 +133,7 @@ impl Recorder {
 
     /// Measures a comparison, in which all entries do the same work: measures them in turn, round
     /// after round.
-    pub fn heat(&mut self, case: &str, workers: usize, unit: Unit, entries: Vec<Entry>) {
+    pub fn compare(&mut self, case: &str, workers: usize, unit: Unit, entries: Vec<Entry>) {
         eprintln!("{} {case} with {workers} workers: {} contenders", self.section, entries.len());
         let mut running: Vec<_> = entries.into_iter().map(|entry| (entry, Vec::new(), Duration::ZERO)).collect();
         for _ in 0..self.rounds {
@@ -204,7 +204,7 @@ mod tests {
             Entry::new("missing", Kind::Peer, Err(anyhow!("not here"))),
         ];
         let mut recorder = Recorder::new("small-images", 3);
-        recorder.heat("", 1, Unit::MicrosPerBatch, entries);
+        recorder.compare("", 1, Unit::MicrosPerBatch, entries);
         let lines = recorder.into_lines();
         let [Line::Run(_), Line::Time(steady), Line::Absent(failing), Line::Absent(missing)] = &lines[..] else {
             panic!("{lines:?}");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use slotline_core::ordered::Delivery;
-use slotline_core::robust::{Claim, Look, Owner, Recovery, Ring, Shape, Word};
+use slotline_core::robust::{Claim, Owner, Recovery, Ring, Shape, SlotStatus, Word};
 use slotline_core::wait::{Deadline, Never, Wait};
 
 /// A way of waiting that yields the time slice, which works between processes.
@@ -157,9 +157,9 @@ fn killed_workers_lose_and_repeat_nothing() {
                     Delivery::Arrival => (random >> 40) as usize % 4,
                 };
                 random = random.rotate_left(7).wrapping_add(1);
-                match ring.look(slot, tickets[slot]) {
-                    Look::Pending => std::thread::yield_now(),
-                    Look::Ready => {
+                match ring.slot_status(slot, tickets[slot]) {
+                    SlotStatus::Pending => std::thread::yield_now(),
+                    SlotStatus::Ready => {
                         shared.check(slot, tickets[slot]);
                         delivered.push(tickets[slot]);
                         tickets[slot] = next + 4;
@@ -218,7 +218,7 @@ fn a_worker_can_vanish_after_any_instruction() {
                 redone += 1;
             }
             for (slot, ticket) in assigned {
-                assert_eq!(ring.look(slot, ticket), Look::Ready, "after {steps} steps");
+                assert_eq!(ring.slot_status(slot, ticket), SlotStatus::Ready, "after {steps} steps");
                 left.check(slot, ticket);
             }
             outcomes.insert((4 - redone, recovered));

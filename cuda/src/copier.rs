@@ -55,7 +55,7 @@ use crate::leak;
 use crate::pinned::{Pinned, Seams};
 use crate::slot::{Copied, Slot};
 use crate::stream::Stream;
-use crate::wait::{Grace, Unsettled, poll};
+use crate::wait::{GracePeriod, Unsettled, poll};
 
 /// The device slots of a loader, and the copies into them.
 #[derive(Debug)]
@@ -430,7 +430,7 @@ impl Copier {
 
     /// Waits for all copies to end, within the host loader's `close_timeout`.
     pub(crate) fn close(&mut self) -> Result<(), Error> {
-        let grace = Grace::new(self.close_timeout);
+        let grace = GracePeriod::new(self.close_timeout);
         let mut outcome = Ok(());
         while let Some(oldest) = self.copying.front() {
             let ended = grace.poll(|| oldest.is_done(&self.stream));
@@ -439,7 +439,7 @@ impl Copier {
         self.begin();
         self.idle.extend(self.returned.try_iter());
         for mut slot in self.idle.drain(..) {
-            slot.settle(&grace);
+            slot.free_when_unused(&grace);
         }
         outcome
     }

@@ -39,7 +39,7 @@ impl Event {
     /// Records the event after the work that is on the stream now. The stream must belong to the
     /// event's device.
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), DriverError> {
-        stream.settle()?;
+        stream.await_earlier_work()?;
         // SAFETY: the event and the stream are valid until they are dropped.
         stream.call("cuEventRecord", |stream| unsafe { driver::cuEventRecord(self.raw, stream) })
     }

@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::memory::DeviceMemory;
 use crate::pinned::Seams;
 use crate::stream::Stream;
-use crate::wait::Grace;
+use crate::wait::GracePeriod;
 
 /// The maximum number of streams that a batch can be made ready on.
 pub(crate) const MAX_STREAMS: usize = 4;
@@ -271,7 +271,7 @@ impl Slot {
 
     /// Waits until nothing uses the memory any more, and frees it. Leaks it if that does not happen
     /// within the limit.
-    pub(crate) fn settle(&mut self, grace: &Grace) {
+    pub(crate) fn free_when_unused(&mut self, grace: &GracePeriod) {
         // The memory is taken out first, so that it is leaked if anything here panics.
         let Some(memory) = self.memory.take() else { return };
         match grace.poll(|| self.is_unused()) {
@@ -311,6 +311,6 @@ impl Drop for Slot {
         if self.is_lost() {
             return;
         }
-        self.settle(&Grace::new(self.close_timeout));
+        self.free_when_unused(&GracePeriod::new(self.close_timeout));
     }
 }

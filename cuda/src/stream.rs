@@ -203,7 +203,7 @@ impl Stream {
     /// The driver has thread-local variables too. Once a thread has destroyed them, its default
     /// stream may be a new one, which does not wait for the work of the old one. In that case this
     /// waits for all work of the device.
-    pub(crate) fn settle(&self) -> Result<(), DriverError> {
+    pub(crate) fn await_earlier_work(&self) -> Result<(), DriverError> {
         let is_replaced = matches!(self.0.kind, Kind::PerThread(owner) if owner == this_thread()) && is_ending();
         if is_replaced { self.device().wait() } else { Ok(()) }
     }

@@ -37,7 +37,7 @@ pub(crate) fn poll(
 
 /// A time limit for waiting while resources are freed.
 #[derive(Debug)]
-pub(crate) struct Grace {
+pub(crate) struct GracePeriod {
     start: Instant,
     limit: Duration,
 }
@@ -59,7 +59,7 @@ impl fmt::Display for Unsettled {
     }
 }
 
-impl Grace {
+impl GracePeriod {
     pub(crate) fn new(limit: Duration) -> Self {
         Self { start: Instant::now(), limit }
     }

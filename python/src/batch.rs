@@ -42,7 +42,7 @@ pub(crate) fn make_local<'py>(
     node: &Node,
     gathered: &mut Gathered<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    gathered.settle(api)?;
+    gathered.recheck(api)?;
     let make = |leaf: &Leaf| {
         let tensor = pool.take(py, &api.torch, leaf.dtype, &leaf.shape)?;
         if leaf.bytes > 0 {
@@ -151,7 +151,7 @@ pub(crate) fn send<'py>(
     let (objects, inner) = pickle.objects(py, &mut gathered)?.unzip();
     let (shape, objects) = ((last.number, bytes_of(shape.as_ref())), bytes_of(objects.as_ref()));
 
-    gathered.settle(pickle.api)?;
+    gathered.recheck(pickle.api)?;
     let pieces = gathered.pieces()?;
     let mut drafts = Vec::new();
     let sent =

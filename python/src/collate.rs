@@ -9,7 +9,7 @@
 //! they are copied. In between, code of the program may run (torch's function calls methods of
 //! samples, keys of dicts are compared, objects are pickled) and resize tensors. So wherever such
 //! code may run, this is recorded ([`Gathered::ran`]). Before anything is copied, every tensor is
-//! then inspected again and compared with its earlier layout ([`Gathered::settle`]). Memory that
+//! then inspected again and compared with its earlier layout ([`Gathered::recheck`]). Memory that
 //! belongs to a tensor, such as its list of dimensions, is not read after such code. The same
 //! applies to arrays: `resize(refcheck=False)` of NumPy resizes an array even while its memory is
 //! exported.
@@ -460,7 +460,7 @@ impl<'py> Gathered<'py> {
     ///
     /// Returns an error if the shape or type of one has changed, or if its storage no longer
     /// contains its elements.
-    pub(crate) fn settle(&mut self, api: &TorchApi) -> PyResult<()> {
+    pub(crate) fn recheck(&mut self, api: &TorchApi) -> PyResult<()> {
         if !self.ran {
             return Ok(());
         }

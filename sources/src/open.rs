@@ -10,7 +10,7 @@ use slotline::dtype::DType;
 
 use crate::files::Files;
 use crate::saved::IndexFiles;
-use crate::window::Tell;
+use crate::window::OnProgress;
 use crate::{DefaultNumber, Error, FieldKind, Format, Records};
 
 /// Options for opening data of the format `F`. [`OpenOptions`] are for data of any format.
@@ -39,7 +39,7 @@ pub type OpenOptions = Options<dyn Format>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) index_files: IndexFiles,
-    pub(crate) progress: Option<Tell>,
+    pub(crate) progress: Option<OnProgress>,
     pub(crate) columns: Option<Vec<String>>,
     pub(crate) skip_incomplete: bool,
     pub(crate) missing_end: bool,
@@ -105,8 +105,8 @@ impl<F: ?Sized> Options<F> {
     /// Sets a function to call while tars and TFRecord files are indexed. Its arguments are the
     /// number of bytes that were read or skipped so far, and the number of bytes of all files.
     /// Several threads call it.
-    pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
-        self.set.progress = Some(Tell::new(tell));
+    pub fn progress(mut self, on_progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        self.set.progress = Some(OnProgress::new(on_progress));
         self
     }
 

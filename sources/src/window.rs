@@ -20,7 +20,7 @@ const TOLD: u64 = 16 << 20;
 /// The number of bytes of the files that were scanned, shared between threads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
-    tell: Option<Tell>,
+    on_progress: Option<OnProgress>,
     done: Arc<AtomicU64>,
     total: u64,
 }
@@ -28,31 +28,31 @@ pub(crate) struct Progress {
 /// The function to which progress is reported: the number of bytes that were scanned, and the
 /// number of bytes of all files.
 #[derive(Clone)]
-pub(crate) struct Tell(Arc<dyn Fn(u64, u64) + Send + Sync>);
+pub(crate) struct OnProgress(Arc<dyn Fn(u64, u64) + Send + Sync>);
 
-impl Tell {
-    pub(crate) fn new(tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(tell))
+impl OnProgress {
+    pub(crate) fn new(on_progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(on_progress))
     }
 }
 
-impl fmt::Debug for Tell {
+impl fmt::Debug for OnProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tell")
+        f.write_str("OnProgress")
     }
 }
 
 impl Progress {
     /// Creates the progress over all files, at 0.
-    pub(crate) fn new(tell: Option<Tell>, files: &Files) -> Self {
+    pub(crate) fn new(on_progress: Option<OnProgress>, files: &Files) -> Self {
         let total = (0..files.len()).filter_map(|file| files.file_len(file)).fold(0, u64::saturating_add);
-        Self { tell, done: Arc::default(), total }
+        Self { on_progress, done: Arc::default(), total }
     }
 
     /// Adds bytes that were scanned, and reports the progress.
     pub(crate) fn add(&self, bytes: u64) {
-        if let Some(Tell(tell)) = &self.tell {
-            tell(self.done.fetch_add(bytes, Ordering::Relaxed) + bytes, self.total);
+        if let Some(OnProgress(on_progress)) = &self.on_progress {
+            on_progress(self.done.fetch_add(bytes, Ordering::Relaxed) + bytes, self.total);
         }
     }
 }

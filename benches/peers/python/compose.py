@@ -113,7 +113,7 @@ class Endless(Loader):
     def __init__(self, pipeline, ahead):
         self.running, self.ahead = iter(pipeline), ahead
 
-    def settle(self):
+    def drain(self):
         for _ in itertools.islice(self.running, self.ahead):
             pass
 

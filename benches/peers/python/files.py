@@ -211,7 +211,7 @@ class LitData(Bytes):
         atexit.register(shutil.rmtree, self.cache, ignore_errors=True)
         self.litdata = litdata
 
-    def settle(self):
+    def drain(self):
         shutil.rmtree(self.cache, ignore_errors=True)
         os.mkdir(self.cache)
 

@@ -90,7 +90,7 @@ class Grain(Loader):
         self.running = iter(self.pipeline) if self.persists else None
         self.ahead = 4 * workers
 
-    def settle(self):
+    def drain(self):
         if self.persists:
             for _ in itertools.islice(self.running, self.ahead):
                 pass

@@ -118,7 +118,7 @@ class Dali(Loader):
         rows = range(first, first + BATCH)
         return [self.files[row] for row in rows], [np.array([row]) for row in rows]
 
-    def settle(self):
+    def drain(self):
         for _ in range(len(self.files) // BATCH):
             self.pipeline.run()
 

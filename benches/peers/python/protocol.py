@@ -41,7 +41,7 @@ class Plan:
 class Loader:
     """A peer's loader. The methods here are for one that makes no batches before a pass and leaves none after it."""
 
-    def settle(self):
+    def drain(self):
         """Takes the batches that were made before a pass, so that only batches made during the pass are timed."""
 
     def end(self):
@@ -83,7 +83,7 @@ def check(loader, dataset, plan):
 
 
 def timed_pass(loader, dataset):
-    loader.settle()
+    loader.drain()
     batches, total = 0, None
     begin = time.perf_counter()
     for batch in loader.batches():

@@ -38,7 +38,7 @@ pub fn render(sheet: &Sheet) -> Result<Option<(String, String)>, std::fmt::Error
         let column: Column = (case.to_owned(), Some(2));
         let (Some(ours), Some(ratio)) = (sheet.ours(section, &column), sheet.ratio(section, &column)) else { continue };
         let of = |kind| {
-            let times = sheet.heat(section, &column).filter(move |time| time.kind == kind);
+            let times = sheet.comparison(section, &column).filter(move |time| time.kind == kind);
             times.min_by(|a, b| median(a).total_cmp(&median(b)))
         };
         let best = |kind| or_dash(of(kind), |time| format!("{} {}", short(median(time)), time.peer));

@@ -64,11 +64,11 @@ impl Axis {
 /// [`Column`](super::sheet::Column)), all on the same axis.
 pub fn draw(sheet: &Sheet, section: &str) -> Result<String, std::fmt::Error> {
     let columns = sheet.columns(section);
-    let spreads: Vec<_> = columns.iter().flat_map(|column| sheet.heat(section, column)).map(spread).collect();
+    let spreads: Vec<_> = columns.iter().flat_map(|column| sheet.comparison(section, column)).map(spread).collect();
     let axis = Axis::of(spreads.iter().copied());
     let (mut panels, mut top) = (String::new(), 0);
     for column in &columns {
-        let mut times: Vec<_> = sheet.heat(section, column).map(|time| (time, spread(time))).collect();
+        let mut times: Vec<_> = sheet.comparison(section, column).map(|time| (time, spread(time))).collect();
         times.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
         let Some((first, _)) = times.first() else { continue };
         let title = format!("{}: {}", heading(column), first.unit);

@@ -35,7 +35,7 @@ pub struct Sheet {
     lines: Vec<Line>,
 }
 
-/// A comparison (a *heat* in other names): a variant of a section, and the number of workers if the
+/// A comparison: a variant of a section, and the number of workers if the
 /// section has workers.
 pub type Column = (String, Option<usize>);
 
@@ -68,7 +68,7 @@ impl Sheet {
     }
 
     /// Iterates over the measurements of a comparison except memory.
-    pub fn heat<'a>(&'a self, section: &'a str, column: &'a Column) -> impl Iterator<Item = &'a Time> {
+    pub fn comparison<'a>(&'a self, section: &'a str, column: &'a Column) -> impl Iterator<Item = &'a Time> {
         self.in_column(section, column).filter(|time| time.unit != Unit::Bytes)
     }
 
@@ -78,7 +78,7 @@ impl Sheet {
 
     /// Returns the times of a contender in a comparison.
     pub fn of<'a>(&'a self, section: &'a str, column: &'a Column, peer: &str) -> Option<&'a Time> {
-        self.heat(section, column).find(|time| time.peer == peer)
+        self.comparison(section, column).find(|time| time.peer == peer)
     }
 
     /// Returns the memory of a contender in a comparison.
@@ -88,12 +88,12 @@ impl Sheet {
 
     /// Returns slotline with its default options.
     pub fn ours<'a>(&'a self, section: &'a str, column: &'a Column) -> Option<&'a Time> {
-        self.heat(section, column).find(|time| time.kind == Kind::Ours)
+        self.comparison(section, column).find(|time| time.kind == Kind::Ours)
     }
 
     /// Returns slotline's time divided by the time of the best peer in the same round.
     pub fn ratio(&self, section: &str, column: &Column) -> Option<Spread> {
-        let peers: Vec<&Time> = self.heat(section, column).filter(|time| time.kind == Kind::Peer).collect();
+        let peers: Vec<&Time> = self.comparison(section, column).filter(|time| time.kind == Kind::Peer).collect();
         over(self.ours(section, column)?, &peers)
     }
 }

@@ -74,7 +74,7 @@ pub fn section(sheet: &Sheet, section: &str) -> String {
 }
 
 /// Renders a table with a row for each comparison of any section for which `row` returns cells.
-fn of_heats(sheet: &Sheet, head: &[&str], row: impl Fn(&str, &Column) -> Option<Vec<String>>) -> Option<String> {
+fn of_comparisons(sheet: &Sheet, head: &[&str], row: impl Fn(&str, &Column) -> Option<Vec<String>>) -> Option<String> {
     let mut rows = Vec::new();
     for name in SECTIONS.map(|section| section.name) {
         for column in sheet.columns(name) {
@@ -91,7 +91,7 @@ fn of_heats(sheet: &Sheet, head: &[&str], row: impl Fn(&str, &Column) -> Option<
 /// Renders a table that compares slotline in cargo's default profile with slotline in the
 /// workspace's profile, for the comparisons in which both were measured.
 pub fn user_build(sheet: &Sheet) -> Option<String> {
-    of_heats(sheet, &["", "the workspace's profile", "cargo's default", "ratio", ""], |section, column| {
+    of_comparisons(sheet, &["", "the workspace's profile", "cargo's default", "ratio", ""], |section, column| {
         let (ours, user) = (sheet.ours(section, column)?, sheet.of(section, column, USER_BUILD)?);
         Some(vec![short(median(ours)), short(median(user)), quartiles(over(user, &[ours])?)])
     })
@@ -101,7 +101,7 @@ pub fn user_build(sheet: &Sheet) -> Option<String> {
 /// comparisons in which these were measured.
 pub fn processes(sheet: &Sheet) -> Option<String> {
     let head = ["", "processes", "threads alone", "threads", "torch", "÷ threads alone", "÷ threads", "÷ torch", ""];
-    of_heats(sheet, &head, |section, column| {
+    of_comparisons(sheet, &head, |section, column| {
         let processes = sheet.of(section, column, "slotline, processes")?;
         let others = ["slotline, workers alone", "slotline", "torch"].map(|peer| sheet.of(section, column, peer));
         let times = others.map(|other| or_dash(other, |other| short(median(other))));
@@ -124,7 +124,7 @@ fn heads(first: String, columns: &[Column]) -> Vec<String> {
 
 /// Renders a table with a row for each contender and a column for each comparison.
 fn peers(sheet: &Sheet, section: &str, columns: &[Column]) -> String {
-    let times = || columns.iter().flat_map(|column| sheet.heat(section, column));
+    let times = || columns.iter().flat_map(|column| sheet.comparison(section, column));
     let row = |(peer, kind): (&str, Kind)| {
         let cell = |column| or_dash(sheet.of(section, column, peer).map(spread), quartiles);
         let cells = columns.iter().map(cell).map(|cell| match cell.split_once(' ') {

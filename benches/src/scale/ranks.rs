@@ -86,15 +86,15 @@ pub fn run(_: &Setup, recorder: &mut Recorder) -> Result<()> {
         shuffled(recorder, size)?;
         for order in [Order::Sequential, Order::Cipher, Order::ShardShuffle] {
             let name = order.name();
-            heat(recorder, &format!("first batch, {name}"), size, Unit::Millis, |world| {
+            compare(recorder, &format!("first batch, {name}"), size, Unit::Millis, |world| {
                 first_batch(order, size, world)
             })?;
-            heat(recorder, &format!("next batches, {name}"), size, Unit::MicrosPerBatch, |world| {
+            compare(recorder, &format!("next batches, {name}"), size, Unit::MicrosPerBatch, |world| {
                 next_batches(order, size, world, BATCHES)
             })?;
             memory(recorder, order, size)?;
         }
-        heat(recorder, "next batches, iterator of indices", size, Unit::MicrosPerBatch, |world| {
+        compare(recorder, "next batches, iterator of indices", size, Unit::MicrosPerBatch, |world| {
             next_batches(Order::Iterator, size, world, BATCHES_OF_ITERATOR)
         })?;
         states(recorder, size)?;
@@ -103,7 +103,7 @@ pub fn run(_: &Setup, recorder: &mut Recorder) -> Result<()> {
 }
 
 /// Measures a contender for each number of ranks.
-fn heat(
+fn compare(
     recorder: &mut Recorder,
     case: &str,
     size: usize,
@@ -114,7 +114,7 @@ fn heat(
         let entry = ours::entry(Ok(contender(world)?));
         anyhow::Ok(Entry { size: Some(size as u64), ranks: Some(world as u64), ..entry })
     };
-    recorder.heat(case, 0, unit, WORLDS.into_iter().map(entry).collect::<Result<_>>()?);
+    recorder.compare(case, 0, unit, WORLDS.into_iter().map(entry).collect::<Result<_>>()?);
     Ok(())
 }
 
@@ -212,7 +212,7 @@ fn states(recorder: &mut Recorder, size: usize) -> Result<()> {
         push(recorder, "state of one rank", size, world, Unit::Bytes, lens[0]);
         push(recorder, "states of all ranks", size, world, Unit::Bytes, lens.iter().sum());
     }
-    heat(recorder, "merging all states", size, Unit::Millis, |world| {
+    compare(recorder, "merging all states", size, Unit::Millis, |world| {
         let states = of(world).clone();
         Ok(Box::new(move || {
             let start = Instant::now();
@@ -221,7 +221,9 @@ fn states(recorder: &mut Recorder, size: usize) -> Result<()> {
         }))
     })?;
     for order in [Order::Sequential, Order::Cipher, Order::ShardShuffle] {
-        heat(recorder, &format!("resuming, {}", order.name()), size, Unit::Millis, |world| resume(order, size, world))?;
+        compare(recorder, &format!("resuming, {}", order.name()), size, Unit::Millis, |world| {
+            resume(order, size, world)
+        })?;
     }
     Ok(())
 }

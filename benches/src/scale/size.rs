@@ -33,7 +33,7 @@ pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
                 let time = Time::new(case, "slotline", Kind::Ours, Unit::Bytes, vec![memory as f64]);
                 to.time(Time { workers: Some(workers), size, ..time });
             }
-            to.heat(case, workers, Unit::MicrosPerBatch, entries);
+            to.compare(case, workers, Unit::MicrosPerBatch, entries);
         }
     }
     Ok(())

@@ -56,7 +56,7 @@ impl Dataset for KillsWorker {
 /// Runs the comparison of this section.
 pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
     let idle = limits::death("until an idle process has ended");
-    to.heat("", WORKERS, Unit::MillisPerPass, vec![ours::variant("processes", contender(Images::large())), idle]);
+    to.compare("", WORKERS, Unit::MillisPerPass, vec![ours::variant("processes", contender(Images::large())), idle]);
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::record::{Kind, Unit};
 use crate::rounds::{Contender, Entry, Pass, Recorder};
 
 /// A comparison of all contenders on a workload, with one number of workers.
-struct Heat<'a> {
+struct Comparison<'a> {
     setup: &'a Setup,
     /// The variant of the section.
     case: &'a str,
@@ -29,7 +29,7 @@ struct Heat<'a> {
     more: Vec<Entry>,
 }
 
-impl<'a> Heat<'a> {
+impl<'a> Comparison<'a> {
     fn new(setup: &'a Setup, case: &'a str, workload: &'a str, unit: Unit, kinds: &'a [WorkerKind]) -> Self {
         Self { setup, case, workload, unit, kinds, rust_peers: true, more: Vec::new() }
     }
@@ -44,11 +44,11 @@ impl<'a> Heat<'a> {
     }
 }
 
-impl Visit for (Heat<'_>, &mut Recorder) {
+impl Visit for (Comparison<'_>, &mut Recorder) {
     type Output = ();
 
     fn visit<S: Source>(self, source: &S, plan: &Plan) {
-        let (Heat { setup, case, workload, unit, kinds, rust_peers, more }, to) = self;
+        let (Comparison { setup, case, workload, unit, kinds, rust_peers, more }, to) = self;
         let mut entries = if rust_peers { entries(source, plan) } else { vec![ours_of(source, plan)] };
         if plan.workers > 0 {
             entries.extend(kinds.iter().map(|&kind| ours::variant(kind.name(), ours::contender(source, plan, kind))));
@@ -61,7 +61,7 @@ impl Visit for (Heat<'_>, &mut Recorder) {
             (all.min(batches as f64), if has_all { Some(total) } else { source.total_of(batches) })
         };
         entries.extend(external::entries(&setup.programs, &setup.data, workload, plan.workers, expected));
-        to.heat(case, plan.workers, unit, entries);
+        to.compare(case, plan.workers, unit, entries);
     }
 }
 
@@ -80,38 +80,38 @@ const WORKER_KINDS: &[WorkerKind] = &[WorkerKind::Alone, WorkerKind::Processes];
 
 /// Measures items that cost nothing, in batches of 1, so that only the loader's cost is measured.
 pub fn empty_items(setup: &Setup, to: &mut Recorder) -> Result<()> {
-    let heat = || Heat::new(setup, "", "empty-items", Unit::MicrosPerBatch, WORKER_KINDS);
-    setup.workers.iter().try_for_each(|&workers| heat().run(workers, to))
+    let comparison = || Comparison::new(setup, "", "empty-items", Unit::MicrosPerBatch, WORKER_KINDS);
+    setup.workers.iter().try_for_each(|&workers| comparison().run(workers, to))
 }
 
 /// Measures small images, shuffled.
 pub fn small_images(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let gather = |threads, ahead, name| limits::gather(Images::small(), 64, threads, ahead, name);
-    let heat = || {
-        Heat::new(setup, "", "small-images", Unit::MicrosPerBatch, WORKER_KINDS).with([
+    let comparison = || {
+        Comparison::new(setup, "", "small-images", Unit::MicrosPerBatch, WORKER_KINDS).with([
             gather(1, None, "plain loop"),
             gather(1, Some(8), "plain loop, prefetching"),
             gather(2, None, "two plain loops"),
             gather(2, Some(8), "two plain loops, prefetching"),
         ])
     };
-    setup.workers.iter().try_for_each(|&workers| heat().run(workers, to))
+    setup.workers.iter().try_for_each(|&workers| comparison().run(workers, to))
 }
 
 /// Measures large images, shuffled.
 pub fn large_images(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let gather = |threads, name| limits::gather(Images::large(), 32, threads, None, name);
     let limits = || [gather(1, "memcpy on one thread"), gather(2, "memcpy on two threads")];
-    let heat = || Heat::new(setup, "", "large-images", Unit::MicrosPerBatch, WORKER_KINDS).with(limits());
-    setup.workers.iter().try_for_each(|&workers| heat().run(workers, to))
+    let comparison = || Comparison::new(setup, "", "large-images", Unit::MicrosPerBatch, WORKER_KINDS).with(limits());
+    setup.workers.iter().try_for_each(|&workers| comparison().run(workers, to))
 }
 
 /// Measures crops of a mapped file of tokens, which are converted to i64.
 pub fn token_crops(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let crops = Crops::open(&setup.data)?;
     let limits = || [limits::widen(crops, 16, 1, "plain loop"), limits::widen(crops, 16, 2, "two plain loops")];
-    let heat = || Heat::new(setup, "", "token-crops", Unit::MicrosPerBatch, &[]).with(limits());
-    setup.workers.iter().try_for_each(|&workers| heat().run(workers, to))
+    let comparison = || Comparison::new(setup, "", "token-crops", Unit::MicrosPerBatch, &[]).with(limits());
+    setup.workers.iter().try_for_each(|&workers| comparison().run(workers, to))
 }
 
 /// Measures JPEGs that are decoded, resized and normalised.
@@ -131,7 +131,7 @@ pub fn jpegs(setup: &Setup, to: &mut Recorder) -> Result<()> {
         let with_zune = rust_peers(&zune, &plan).into_iter();
         more.extend(with_zune.map(|entry| Entry { peer: format!("{}, zune-jpeg", entry.peer), ..entry }));
         more.extend([decode(1, "full decoding on one thread"), decode(2, "full decoding on two threads")]);
-        Heat::new(setup, "", "jpegs", Unit::MillisPerBatch, &[]).with(more).run(workers, to)?;
+        Comparison::new(setup, "", "jpegs", Unit::MillisPerBatch, &[]).with(more).run(workers, to)?;
     }
     Ok(())
 }
@@ -170,8 +170,8 @@ pub fn augmented(setup: &Setup, to: &mut Recorder, workloads: &[&str]) -> Result
             }
             // No resizing library in Rust has RandAugment.
             let rust_peers = workload != "rand-augment";
-            let heat = Heat::new(setup, case, workload, Unit::MillisPerBatch, WORKER_KINDS).with(more);
-            (Heat { rust_peers, ..heat }, &mut *to).visit(&pictures, &plan);
+            let comparison = Comparison::new(setup, case, workload, Unit::MillisPerBatch, WORKER_KINDS).with(more);
+            (Comparison { rust_peers, ..comparison }, &mut *to).visit(&pictures, &plan);
         }
     }
     Ok(())
@@ -195,7 +195,7 @@ pub fn slow_samples(setup: &Setup, to: &mut Recorder) -> Result<()> {
         ("batches of 8, as they arrive", "slow-samples-8-arrival", 2, WorkerKind::Helped),
         ("batches of 1, as they arrive", "slow-samples-1-arrival", 2, WorkerKind::Helped),
     ] {
-        Heat::new(setup, case, workload, Unit::MillisPerPass, &[kind]).run(workers, to)?;
+        Comparison::new(setup, case, workload, Unit::MillisPerPass, &[kind]).run(workers, to)?;
     }
     Ok(())
 }
@@ -210,7 +210,7 @@ pub fn workers(setup: &Setup, to: &mut Recorder) -> Result<()> {
         type Output = ();
 
         fn visit<S: Source>(self, source: &S, plan: &Plan) {
-            self.1.heat(self.0, plan.workers, Unit::MicrosPerBatch, entries(source, plan));
+            self.1.compare(self.0, plan.workers, Unit::MicrosPerBatch, entries(source, plan));
         }
     }
 
@@ -243,7 +243,7 @@ pub fn first_batch(setup: &Setup, to: &mut Recorder) -> Result<()> {
     entries.extend(WORKER_KINDS.iter().map(|&kind| ours::variant(kind.name(), ours(kind))));
     entries.extend(external::entries(&setup.programs, &setup.data, "first-batch", workers, |_| (1.0, None)));
     fresh_pages(true);
-    to.heat("", workers, Unit::MillisPerPass, entries);
+    to.compare("", workers, Unit::MillisPerPass, entries);
     fresh_pages(false);
     Ok(())
 }

@@ -176,7 +176,7 @@ fn run(setup: &Setup, to: &mut Recorder, unit: Unit, data: &Path, programs: &[Pr
                     Ok(())
                 })?;
             }
-            to.heat(case, workers, unit, entries);
+            to.compare(case, workers, unit, entries);
             // Memory is measured for contenders that keep batches, and not for those with cold
             // files, whose memory is the same.
             for program in programs.iter().filter(|program| program.kind != Kind::Limit && case != "cold") {

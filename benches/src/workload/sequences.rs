@@ -71,7 +71,7 @@ pub fn packing(setup: &Setup, to: &mut Recorder) -> Result<()> {
     }
     let expected = move |_| (1.0, Some(bins as u64));
     entries.extend(external::entries(&setup.programs, &setup.data, "packing", 0, expected));
-    to.heat("", 0, Unit::MillisPerPass, entries);
+    to.compare("", 0, Unit::MillisPerPass, entries);
     Ok(())
 }
 
@@ -111,7 +111,7 @@ pub fn padding(setup: &Setup, to: &mut Recorder) -> Result<()> {
         }
         let expected = move |_| (SEQUENCES as f64 / BATCH as f64, Some(total as u64));
         entries.extend(external::entries(&setup.programs, &setup.data, "padding", workers, expected));
-        to.heat("", workers, Unit::MicrosPerBatch, entries);
+        to.compare("", workers, Unit::MicrosPerBatch, entries);
     }
     Ok(())
 }

@@ -97,7 +97,7 @@ pub fn run(to: &mut Recorder, unit: Unit) -> Result<()> {
             Ok(Pass { batches, seconds: 1.0 })
         }));
         let metered = |entry: Entry| Entry { contender: entry.contender.map(|it| metered(it, unit)), ..entry };
-        to.heat(case, plan.workers, unit, entries.into_iter().map(metered).collect());
+        to.compare(case, plan.workers, unit, entries.into_iter().map(metered).collect());
     }
     Ok(())
 }

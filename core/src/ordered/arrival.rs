@@ -1,7 +1,7 @@
 //! Arrival mode ([`Delivery::Arrival`](super::Delivery::Arrival)): the next ticket takes any free
 //! slot, and the consumer takes any finished slot.
 
-use super::claim::{ClaimError, Spot};
+use super::claim::{ClaimError, ClaimedParts};
 use super::position::{CLOSED, FLAG_BITS};
 use super::slot::{OPENING, Status, UNOPENED, state};
 use super::{Ring, Slot};
@@ -12,7 +12,7 @@ use crate::wait::Wait;
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Claims up to `max` parts of a slot that is already open, or else of one that it opens with
     /// the next ticket.
-    pub(super) fn try_claim_any(&self, max: usize) -> Result<Spot, ClaimError> {
+    pub(super) fn try_claim_any(&self, max: usize) -> Result<ClaimedParts, ClaimError> {
         if self.cursor.load(Ordering::Acquire) & CLOSED != 0 {
             return Err(ClaimError::Closed);
         }
@@ -20,7 +20,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     }
 
     /// Claims up to `max` parts of an open slot that has unclaimed parts.
-    fn join(&self, max: usize) -> Option<Spot> {
+    fn join(&self, max: usize) -> Option<ClaimedParts> {
         if self.shape.parts == 1 {
             return None;
         }
@@ -30,7 +30,12 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 let count = max.min(self.shape.parts - part);
                 match slot.claims.compare_exchange_weak(part, part + count, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
-                        return Some(Spot { slot: index, ticket: slot.ticket.load(Ordering::Relaxed), part, count });
+                        return Some(ClaimedParts {
+                            slot: index,
+                            ticket: slot.ticket.load(Ordering::Relaxed),
+                            part,
+                            count,
+                        });
                     }
                     Err(now) => part = now,
                 }
@@ -40,7 +45,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     }
 
     /// Opens a free slot for the next ticket and claims its first parts.
-    fn open_slot(&self, max: usize) -> Result<Spot, ClaimError> {
+    fn open_slot(&self, max: usize) -> Result<ClaimedParts, ClaimError> {
         for (index, slot) in self.slots.slots().iter().enumerate() {
             if slot.claims.load(Ordering::Relaxed) != UNOPENED
                 || slot.claims.compare_exchange(UNOPENED, OPENING, Ordering::Acquire, Ordering::Relaxed).is_err()
@@ -52,7 +57,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                     slot.ticket.store(ticket, Ordering::Relaxed);
                     let count = max.min(self.shape.parts);
                     slot.claims.store(count, Ordering::Release);
-                    Ok(Spot { slot: index, ticket, part: 0, count })
+                    Ok(ClaimedParts { slot: index, ticket, part: 0, count })
                 }
                 Err(error) => {
                     slot.claims.store(UNOPENED, Ordering::Release);

@@ -61,8 +61,8 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
         // Not through `Ring::try_claim`, which would return its large result through memory: that
         // took 10 ns more per claim.
         match ring.ring().delivery {
-            Delivery::InOrder => ring.ring().try_claim_in_order(max).map(|spot| Claim { ring, spot }),
-            Delivery::Arrival => ring.ring().try_claim_any(max).map(|spot| Claim { ring, spot }),
+            Delivery::InOrder => ring.ring().try_claim_in_order(max).map(|claimed| Claim { ring, claimed }),
+            Delivery::Arrival => ring.ring().try_claim_any(max).map(|claimed| Claim { ring, claimed }),
         }
     }
 
@@ -93,7 +93,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
     pub fn claim_until(&self, max: usize, deadline: &impl Deadline) -> Result<Claim<'_, R::Target>, ClaimError> {
         assert!(max > 0, "a claim needs at least one part");
         let ring = self.0.ring();
-        ring.wait_for_space(deadline, || ring.try_claim(max)).map(|spot| Claim { ring: &*self.0, spot })
+        ring.wait_for_space(deadline, || ring.try_claim(max)).map(|claimed| Claim { ring: &*self.0, claimed })
     }
 
     /// Claims several tickets at once, if any are available now: up to `max` consecutive ones, as
@@ -168,7 +168,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
 
 /// The slot, ticket and parts of a claim.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spot {
+pub(super) struct ClaimedParts {
     pub(super) slot: usize,
     pub(super) ticket: usize,
     pub(super) part: usize,
@@ -204,7 +204,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     }
 
     #[inline]
-    fn try_claim(&self, max: usize) -> Result<Spot, ClaimError> {
+    fn try_claim(&self, max: usize) -> Result<ClaimedParts, ClaimError> {
         match self.delivery {
             Delivery::InOrder => self.try_claim_in_order(max),
             Delivery::Arrival => self.try_claim_any(max),
@@ -212,12 +212,12 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     }
 
     #[inline(always)]
-    fn try_claim_in_order(&self, max: usize) -> Result<Spot, ClaimError> {
+    fn try_claim_in_order(&self, max: usize) -> Result<ClaimedParts, ClaimError> {
         let (cursor, count) = self.claim_in_order(|cursor, _| {
             let count = max.min(self.shape.parts - self.shape.part(cursor));
             (count, self.shape.advance(cursor, count))
         })?;
-        Ok(self.spot(cursor, count))
+        Ok(self.parts_at(cursor, count))
     }
 
     /// Claims what `plan` chooses. `plan` gets a cursor whose slot is free, and the limit; it
@@ -276,9 +276,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     }
 
     #[inline]
-    fn spot(&self, cursor: usize, count: usize) -> Spot {
+    fn parts_at(&self, cursor: usize, count: usize) -> ClaimedParts {
         let (slot, part) = (self.shape.slot(cursor), self.shape.part(cursor));
-        Spot { slot, ticket: self.tickets_before(cursor), part, count }
+        ClaimedParts { slot, ticket: self.tickets_before(cursor), part, count }
     }
 }
 
@@ -290,7 +290,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 #[must_use = "dropping a claim fails its ticket"]
 pub struct Claim<'a, G: AnyRing> {
     pub(super) ring: &'a G,
-    pub(super) spot: Spot,
+    pub(super) claimed: ClaimedParts,
 }
 
 impl<G: AnyRing> Claim<'_, G> {
@@ -298,19 +298,19 @@ impl<G: AnyRing> Claim<'_, G> {
     /// machine after 2⁴⁶ tickets or more, or after fewer if a slot has more than 256 parts.
     #[inline]
     pub fn ticket(&self) -> usize {
-        self.spot.ticket
+        self.claimed.ticket
     }
 
     /// Returns the index of the slot, which is less than the ring's depth.
     #[inline]
     pub fn slot(&self) -> usize {
-        self.spot.slot
+        self.claimed.slot
     }
 
     /// Returns the parts that were claimed, a range within `0..parts`.
     #[inline]
     pub fn parts(&self) -> core::ops::Range<usize> {
-        self.spot.part..self.spot.part + self.spot.count
+        self.claimed.part..self.claimed.part + self.claimed.count
     }
 
     /// Returns the slot's value, which is shared with the claims of its other parts.
@@ -322,7 +322,7 @@ impl<G: AnyRing> Claim<'_, G> {
         // SAFETY: while a part is claimed, only claims access the value (see the proof in `super`).
         // A claim gives out `&mut` only if it is the slot's only claim, and only while the claim is
         // borrowed mutably, which this shared borrow excludes.
-        unsafe { &*self.ring.ring().slot(self.spot.slot).value.read_ptr() }
+        unsafe { &*self.ring.ring().slot(self.claimed.slot).value.read_ptr() }
     }
 
     /// Returns the slot's value, if this claim has all of its parts.
@@ -331,20 +331,21 @@ impl<G: AnyRing> Claim<'_, G> {
         let ring = self.ring.ring();
         // SAFETY: this claim has every part, so no other claim of the slot exists (see the proof in
         // `super`), and this borrow of the claim is exclusive.
-        (self.spot.count == ring.shape.parts).then(|| unsafe { &mut *ring.slot(self.spot.slot).value.write_ptr() })
+        (self.claimed.count == ring.shape.parts)
+            .then(|| unsafe { &mut *ring.slot(self.claimed.slot).value.write_ptr() })
     }
 
     /// Publishes the parts, whose contents are final now.
     #[inline]
     pub fn publish(self) {
         let claim = ManuallyDrop::new(self);
-        claim.ring.ring().finish(claim.spot.slot, claim.spot.count, false);
+        claim.ring.ring().finish(claim.claimed.slot, claim.claimed.count, false);
     }
 }
 
 impl<G: AnyRing> Drop for Claim<'_, G> {
     fn drop(&mut self) {
-        self.ring.ring().finish(self.spot.slot, self.spot.count, true);
+        self.ring.ring().finish(self.claimed.slot, self.claimed.count, true);
     }
 }
 

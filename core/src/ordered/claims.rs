@@ -3,7 +3,7 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 
-use super::claim::{Claim, ClaimError, Spot};
+use super::claim::{Claim, ClaimError, ClaimedParts};
 use super::place::Place;
 use super::position::{NOWHERE, SEALED, flags};
 use super::{AnyRing, Delivery, Ring, Slot};
@@ -22,16 +22,16 @@ pub(super) struct Row {
 impl Row {
     /// Takes the next claim from the row.
     #[inline(always)]
-    fn take<G: AnyRing>(&mut self, ring: &G) -> Option<Spot> {
+    fn take<G: AnyRing>(&mut self, ring: &G) -> Option<ClaimedParts> {
         self.left = self.left.checked_sub(1)?;
         let ring = ring.ring();
         let Place { slot, ticket, .. } = self.next;
-        let spot = Spot { slot, ticket, part: self.part, count: ring.shape.parts - self.part };
+        let claimed = ClaimedParts { slot, ticket, part: self.part, count: ring.shape.parts - self.part };
         if self.left > 0 {
             self.next.advance(ring);
             self.part = 0;
         }
-        Some(spot)
+        Some(claimed)
     }
 }
 
@@ -64,9 +64,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                 next.ticket = self.tickets_before(self.shape.ticket_start(cursor));
                 Ok(Row { next, part: self.shape.part(cursor), left })
             }
-            Delivery::Arrival => self.try_claim_any(self.shape.parts).map(|spot| {
-                let next = Place { slot: spot.slot, ticket: spot.ticket, ready: 0 };
-                Row { next, part: spot.part, left: 1 }
+            Delivery::Arrival => self.try_claim_any(self.shape.parts).map(|claimed| {
+                let next = Place { slot: claimed.slot, ticket: claimed.ticket, ready: 0 };
+                Row { next, part: claimed.part, left: 1 }
             }),
         }
     }
@@ -115,13 +115,13 @@ impl<'a, G: AnyRing> Claims<'a, G> {
         assert!(self.ring.ring().shape.parts == 1, "publish_each needs slots of one part; publish each claim instead");
         let Claims { ring, mut row } = *ManuallyDrop::new(self);
         let mut filling = Filling { ring, row, filled: 0 };
-        while let Some(spot) = row.take(ring) {
+        while let Some(claimed) = row.take(ring) {
             // SAFETY: the slot has one part, and its claim was not given out, so no other code
             // accesses the value until this function, or `filling`, has finished the claim.
-            fill(spot.ticket, unsafe { &mut *ring.ring().slot(spot.slot).value.write_ptr() });
+            fill(claimed.ticket, unsafe { &mut *ring.ring().slot(claimed.slot).value.write_ptr() });
             filling.filled += 1;
             if filling.filled > 1 {
-                ring.ring().finish(spot.slot, 1, false);
+                ring.ring().finish(claimed.slot, 1, false);
             }
         }
     }
@@ -159,8 +159,8 @@ impl<'a, G: AnyRing> Iterator for Claims<'a, G> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Claim<'a, G>> {
-        let (ring, spot) = (self.ring, self.row.take(self.ring)?);
-        Some(Claim { ring, spot })
+        let (ring, claimed) = (self.ring, self.row.take(self.ring)?);
+        Some(Claim { ring, claimed })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

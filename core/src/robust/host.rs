@@ -12,7 +12,7 @@ use crate::wait::{Deadline, Wait};
 
 /// The state in which the host finds a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum SlotStatus {
     /// Some [parts](super::Shape::parts) of the slot are not finished.
     Pending,
     /// All parts were published.
@@ -67,23 +67,23 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     ///
     /// If there is no such slot.
     #[inline]
-    pub fn look(&self, slot: usize, ticket: u64) -> Look {
+    pub fn slot_status(&self, slot: usize, ticket: u64) -> SlotStatus {
         let (mut pending, mut failed) = (false, false);
         for word in self.parts(slot) {
             let word = word.load(Ordering::Acquire);
             match status_of(word) {
-                FREE if word != unowned(ticket, FREE) => return Look::Corrupt,
-                _ if position_of(word) != ticket => return Look::Corrupt,
+                FREE if word != unowned(ticket, FREE) => return SlotStatus::Corrupt,
+                _ if position_of(word) != ticket => return SlotStatus::Corrupt,
                 FREE | CLAIMED => pending = true,
                 DONE => {}
                 FAILED => failed = true,
-                _ => return Look::Corrupt,
+                _ => return SlotStatus::Corrupt,
             }
         }
         match (pending, failed) {
-            (true, _) => Look::Pending,
-            (false, true) => Look::Failed,
-            (false, false) => Look::Ready,
+            (true, _) => SlotStatus::Pending,
+            (false, true) => SlotStatus::Failed,
+            (false, false) => SlotStatus::Ready,
         }
     }
 
@@ -113,10 +113,10 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         found.map(|(part, word)| (part, owner_of(word)))
     }
 
-    /// Returns whether [`look`](Self::look) would return something other than [`Look::Pending`].
+    /// Returns whether [`slot_status`](Self::slot_status) would return something other than [`SlotStatus::Pending`].
     #[inline]
     pub(super) fn is_finished(&self, slot: usize, ticket: u64) -> bool {
-        self.look(slot, ticket) != Look::Pending
+        self.slot_status(slot, ticket) != SlotStatus::Pending
     }
 
     /// Waits until `ready` returns true. Returns `false` if the deadline passed first.

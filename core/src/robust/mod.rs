@@ -18,7 +18,7 @@
 //!
 //! ```
 //! use slotline_core::ordered::{ClaimError, Delivery};
-//! use slotline_core::robust::{Look, Owner, Recovery, Ring, Shape, Word};
+//! use slotline_core::robust::{SlotStatus, Owner, Recovery, Ring, Shape, Word};
 //! use slotline_core::wait::Backoff;
 //!
 //! let shape = Shape::new(2, 1);
@@ -35,7 +35,7 @@
 //! // The host learns that worker 1 has ended, and lets another worker redo its part.
 //! assert_eq!(ring.recover(one, [(0, 0), (1, 1)], |_, _| Recovery::Redo), 1);
 //! ring.try_claim(other, 1)?.publish();
-//! assert_eq!([ring.look(0, 0), ring.look(1, 1)], [Look::Ready, Look::Ready]);
+//! assert_eq!([ring.slot_status(0, 0), ring.slot_status(1, 1)], [SlotStatus::Ready, SlotStatus::Ready]);
 //! # Ok::<(), ClaimError>(())
 //! ```
 //!
@@ -44,7 +44,7 @@
 //! - A part has at most one owner, and the part's word names the owner. A part is claimed only
 //!   while the host has assigned its slot.
 //! - The host never depends on where a worker stopped. If a word is impossible for its ticket, the
-//!   result is [`Look::Corrupt`]. A faulty worker can stall or close the ring by overwriting the
+//!   result is [`SlotStatus::Corrupt`]. A faulty worker can stall or close the ring by overwriting the
 //!   hint (the ticket from which workers look for work), the flags, the waiters, or a word with a
 //!   plausible value, so the host should wait with a deadline. Such a worker cannot make an
 //!   operation panic or loop.
@@ -125,7 +125,7 @@ mod worker;
 use core::fmt;
 use core::ops::Deref;
 
-pub use self::host::{Look, Recovery};
+pub use self::host::{Recovery, SlotStatus};
 pub use self::word::Owner;
 use self::word::POSITION;
 pub use self::worker::Claim;

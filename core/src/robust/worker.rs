@@ -12,7 +12,7 @@ use crate::wait::{Deadline, Wait};
 
 /// The parts of a slot that were claimed together.
 #[derive(Clone, Copy, Debug)]
-struct Spot {
+struct ClaimedParts {
     slot: usize,
     position: u64,
     part: usize,
@@ -23,7 +23,7 @@ struct Spot {
 enum Found {
     /// Some parts were claimed. The `bool` is true if no other part of the ticket is free or about
     /// to be assigned.
-    Claimed(Spot, bool),
+    Claimed(ClaimedParts, bool),
     /// All parts have owners, or the host has assigned the slot to this later ticket.
     Taken(u64),
     /// The host has not assigned this ticket yet.
@@ -43,7 +43,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     #[inline]
     pub fn try_claim(&self, owner: Owner, max: usize) -> Result<Claim<'_, M, W>, ClaimError> {
         assert!(max > 0, "a claim needs at least one part");
-        self.find(owner, max).map(|spot| Claim { ring: self, owner, spot })
+        self.find(owner, max).map(|claimed| Claim { ring: self, owner, claimed })
     }
 
     /// Works like [`try_claim`](Self::try_claim), but waits until a part is free or the deadline
@@ -69,30 +69,30 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
                 !matches!(outcome, Err(ClaimError::Full))
             });
         }
-        outcome.map(|spot| Claim { ring: self, owner, spot })
+        outcome.map(|claimed| Claim { ring: self, owner, claimed })
     }
 
     #[inline]
-    fn find(&self, owner: Owner, max: usize) -> Result<Spot, ClaimError> {
+    fn find(&self, owner: Owner, max: usize) -> Result<ClaimedParts, ClaimError> {
         if self.is_closed() {
             return Err(ClaimError::Closed);
         }
-        let spot = match self.delivery {
+        let claimed = match self.delivery {
             Delivery::InOrder => self.find_in_order(owner, max),
             Delivery::Arrival => self.find_any(owner, max),
         };
-        spot.ok_or(ClaimError::Full)
+        claimed.ok_or(ClaimError::Full)
     }
 
     #[inline]
-    fn find_in_order(&self, owner: Owner, max: usize) -> Option<Spot> {
+    fn find_in_order(&self, owner: Owner, max: usize) -> Option<ClaimedParts> {
         let (hint, depth) = (self.hint(), self.shape.depth as u64);
         let mut position = hint & POSITION;
         loop {
             match self.claim_from(self.slot_of(position), position, owner, max) {
-                Found::Claimed(spot, all) => {
+                Found::Claimed(claimed, all) => {
                     self.pass(hint, position + u64::from(all));
-                    return Some(spot);
+                    return Some(claimed);
                 }
                 // The host takes tickets in order. When the host assigns a slot, all tickets up to
                 // the slot's previous ticket are done.
@@ -148,13 +148,13 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
             (0, false) => Found::Taken(latest),
             _ => {
                 let all = !earlier && part + count == self.shape.parts;
-                Found::Claimed(Spot { slot, position, part, count }, all)
+                Found::Claimed(ClaimedParts { slot, position, part, count }, all)
             }
         }
     }
 
     /// Claims parts of the lowest ticket that has free ones, in any slot.
-    fn find_any(&self, owner: Owner, max: usize) -> Option<Spot> {
+    fn find_any(&self, owner: Owner, max: usize) -> Option<ClaimedParts> {
         loop {
             let free_in = |slot: usize| {
                 let words = self.parts(slot).iter().map(|word| word.load(Ordering::Relaxed));
@@ -164,14 +164,14 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
                     .min()
             };
             let (position, slot) = (0..self.shape.depth).filter_map(free_in).min()?;
-            if let Found::Claimed(spot, _) = self.claim_from(slot, position, owner, max) {
-                return Some(spot);
+            if let Found::Claimed(claimed, _) = self.claim_from(slot, position, owner, max) {
+                return Some(claimed);
             }
         }
     }
 
-    fn finish(&self, owner: Owner, spot: Spot, status: u64) {
-        let Spot { slot, position, part, count } = spot;
+    fn finish(&self, owner: Owner, claimed: ClaimedParts, status: u64) {
+        let ClaimedParts { slot, position, part, count } = claimed;
         for word in &self.parts(slot)[part..part + count] {
             word.store(owned(position, owner, status), Ordering::Release);
         }
@@ -191,33 +191,33 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
 pub struct Claim<'r, M: Deref<Target = [Word]>, W: Wait> {
     ring: &'r Ring<M, W>,
     owner: Owner,
-    spot: Spot,
+    claimed: ClaimedParts,
 }
 
 impl<M: Deref<Target = [Word]>, W: Wait> Claim<'_, M, W> {
     /// Returns the ticket that the host assigned to the slot.
     #[inline]
     pub fn ticket(&self) -> u64 {
-        self.spot.position
+        self.claimed.position
     }
 
     /// Returns the index of the slot, which is less than the ring's depth.
     #[inline]
     pub fn slot(&self) -> usize {
-        self.spot.slot
+        self.claimed.slot
     }
 
     /// Returns the parts that were claimed, a range within `0..parts`.
     #[inline]
     pub fn parts(&self) -> Range<usize> {
-        self.spot.part..self.spot.part + self.spot.count
+        self.claimed.part..self.claimed.part + self.claimed.count
     }
 
     /// Publishes the parts, whose contents are final now.
     #[inline]
     pub fn publish(self) {
         let claim = core::mem::ManuallyDrop::new(self);
-        claim.ring.finish(claim.owner, claim.spot, DONE);
+        claim.ring.finish(claim.owner, claim.claimed, DONE);
     }
 }
 
@@ -227,7 +227,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Drop for Claim<'_, M, W> {
         if crate::sync::vanish::has_vanished() {
             return;
         }
-        self.ring.finish(self.owner, self.spot, FAILED);
+        self.ring.finish(self.owner, self.claimed, FAILED);
     }
 }
 

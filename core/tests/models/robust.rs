@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loom::thread;
 use slotline_core::ordered::{ClaimError, Delivery};
-use slotline_core::robust::{Claim, Look, Owner, Recovery, Ring, Shape, Word};
+use slotline_core::robust::{Claim, Owner, Recovery, Ring, Shape, SlotStatus, Word};
 use slotline_core::sync::vanish::vanish_after;
 use slotline_core::wait::Never;
 
@@ -62,8 +62,8 @@ impl Model {
 
     /// Waits for a ticket, and checks the contents of its slot.
     fn take(&self, slot: usize, ticket: u64) {
-        self.ring.wait(Some(ticket), &Never, || self.ring.look(slot, ticket) != Look::Pending);
-        assert_eq!(self.ring.look(slot, ticket), Look::Ready);
+        self.ring.wait(Some(ticket), &Never, || self.ring.slot_status(slot, ticket) != SlotStatus::Pending);
+        assert_eq!(self.ring.slot_status(slot, ticket), SlotStatus::Ready);
         for part in 0..self.parts {
             assert_eq!(self.notes[slot * self.parts + part].read(), ticket as usize);
         }
@@ -163,14 +163,14 @@ fn what_a_vanished_worker_left_can_be_failed() {
         let first = thread::spawn(move || vanish_after(k, || while first.try_work(ONE, 1) {}));
         let vanished = first.join().unwrap();
         let left = model.ring.recover(ONE, [(0, 0), (1, 1)], |_, _| Recovery::Fail);
-        let looks = [0, 1].map(|ticket| model.ring.look(ticket, ticket as u64));
-        assert_eq!(looks.iter().filter(|&&look| look == Look::Failed).count(), left);
-        for (ticket, look) in looks.into_iter().enumerate() {
-            if look == Look::Ready {
+        let statuses = [0, 1].map(|ticket| model.ring.slot_status(ticket, ticket as u64));
+        assert_eq!(statuses.iter().filter(|&&status| status == SlotStatus::Failed).count(), left);
+        for (ticket, status) in statuses.into_iter().enumerate() {
+            if status == SlotStatus::Ready {
                 assert_eq!(model.notes[ticket].read(), ticket);
             }
         }
-        assert!(vanished || left == 0 && looks == [Look::Ready; 2]);
+        assert!(vanished || left == 0 && statuses == [SlotStatus::Ready; 2]);
         vanished
     });
 }
@@ -223,8 +223,8 @@ fn a_recovery_wakes_the_host() {
             reaper.try_work(TWO, 1);
             vanished
         });
-        model.ring.wait(Some(0), &Never, || model.ring.look(0, 0) != Look::Pending);
-        if model.ring.look(0, 0) == Look::Ready {
+        model.ring.wait(Some(0), &Never, || model.ring.slot_status(0, 0) != SlotStatus::Pending);
+        if model.ring.slot_status(0, 0) == SlotStatus::Ready {
             assert_eq!(model.notes[0].read(), 0);
         }
         reaper.join().unwrap()
@@ -327,8 +327,8 @@ fn a_dropped_claim_is_seen_as_failed() {
         model.assign(0, 0);
         let worker = model.clone();
         let worker = thread::spawn(move || drop(worker.ring.claim(ONE, 1, &Never).unwrap()));
-        model.ring.wait(Some(0), &Never, || model.ring.look(0, 0) != Look::Pending);
-        assert_eq!(model.ring.look(0, 0), Look::Failed);
+        model.ring.wait(Some(0), &Never, || model.ring.slot_status(0, 0) != SlotStatus::Pending);
+        assert_eq!(model.ring.slot_status(0, 0), SlotStatus::Failed);
         worker.join().unwrap();
     });
 }

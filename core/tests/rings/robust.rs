@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 
 use slotline_core::ordered::{ClaimError, Delivery};
-use slotline_core::robust::{Look, Owner, Recovery, Ring, Shape, Word};
+use slotline_core::robust::{Owner, Recovery, Ring, Shape, SlotStatus, Word};
 use slotline_core::wait::Spin;
 
 use crate::Now;
@@ -34,10 +34,10 @@ fn nothing_is_claimed_before_it_is_assigned() {
         assert_eq!(ring.try_claim(ONE, 1).unwrap_err(), ClaimError::Full);
         assert_eq!(ring.claim(ONE, 1, &Now).unwrap_err(), ClaimError::Full);
         ring.assign(0, 0);
-        assert_eq!(ring.look(0, 0), Look::Pending);
+        assert_eq!(ring.slot_status(0, 0), SlotStatus::Pending);
         assert_eq!(claims(&ring, ONE, 1), Some((0, 0..1)));
         assert_eq!(claims(&ring, TWO, 9), Some((0, 1..2)));
-        assert_eq!((ring.look(0, 0), claims(&ring, ONE, 1)), (Look::Ready, None));
+        assert_eq!((ring.slot_status(0, 0), claims(&ring, ONE, 1)), (SlotStatus::Ready, None));
         ring.close();
         assert_eq!(ring.try_claim(ONE, 1).unwrap_err(), ClaimError::Closed);
     }
@@ -50,7 +50,7 @@ fn tickets_are_claimed_in_order_over_many_laps() {
     for ticket in 0..1000 {
         assert_eq!(claims(&ring, ONE, 1), Some((ticket, 0..1)));
         let slot = (ticket % 4) as usize;
-        assert_eq!(ring.look(slot, ticket), Look::Ready);
+        assert_eq!(ring.slot_status(slot, ticket), SlotStatus::Ready);
         ring.assign(slot, ticket + 4);
     }
 }
@@ -79,9 +79,9 @@ fn a_dropped_claim_fails_its_ticket() {
     let ring = ring(2, 4, Delivery::InOrder);
     ring.assign(0, 0);
     drop(ring.try_claim(ONE, 2).unwrap());
-    assert_eq!(ring.look(0, 0), Look::Pending);
+    assert_eq!(ring.slot_status(0, 0), SlotStatus::Pending);
     ring.try_claim(ONE, 2).unwrap().publish();
-    assert_eq!(ring.look(0, 0), Look::Failed);
+    assert_eq!(ring.slot_status(0, 0), SlotStatus::Failed);
 }
 
 #[test]
@@ -102,11 +102,14 @@ fn only_the_parts_of_the_ended_worker_are_recovered() {
         if ticket == 0 { Recovery::Redo } else { Recovery::Fail }
     });
     assert_eq!((recovered, asked), (6, vec![(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)]));
-    assert_eq!([ring.look(0, 0), ring.look(1, 1), ring.look(2, 2)], [Look::Pending, Look::Failed, Look::Ready]);
+    assert_eq!(
+        [ring.slot_status(0, 0), ring.slot_status(1, 1), ring.slot_status(2, 2)],
+        [SlotStatus::Pending, SlotStatus::Failed, SlotStatus::Ready]
+    );
     assert_eq!(claims(&ring, TWO, 4), Some((0, 1..3)));
     assert_eq!(claims(&ring, TWO, 4), Some((3, 0..4)));
     other.publish();
-    assert_eq!(ring.look(0, 0), Look::Ready);
+    assert_eq!(ring.slot_status(0, 0), SlotStatus::Ready);
     assert_eq!(ring.recover(ONE, assigned(), |_, _| unreachable!()), 0);
 }
 
@@ -135,7 +138,7 @@ fn a_word_that_no_worker_writes_is_corrupt() {
     let part = words.iter().find(|word| word.load(Relaxed) == 5 << 16 | 1).expect("the word of a free part");
     for wrong in [0, 5 << 16, 5 << 16 | 7 << 4 | 1, 5 << 16 | 5, 5 << 16 | 15, 6 << 16 | 3, 4 << 16 | 3, u64::MAX] {
         part.store(wrong, Relaxed);
-        assert_eq!(ring.look(1, 5), Look::Corrupt, "{wrong:x}");
+        assert_eq!(ring.slot_status(1, 5), SlotStatus::Corrupt, "{wrong:x}");
     }
 }
 
@@ -172,7 +175,7 @@ fn random_words_cause_no_panic_and_no_hang() {
             }
             for slot in 0..4 {
                 let ticket = random() % 8;
-                ring.look(slot, ticket);
+                ring.slot_status(slot, ticket);
                 ring.withdraw(slot, ticket);
             }
             ring.recover(ONE, (0..4).map(|slot| (slot, slot as u64)), |_, part| {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use slotline_core::ordered::{ClaimError, Delivery};
-use slotline_core::robust::{Look, Owner, Recovery, Word};
+use slotline_core::robust::{Owner, Recovery, SlotStatus, Word};
 use slotline_core::wait::Spin;
 
 use crate::robust::{ONE, ring};
@@ -52,15 +52,15 @@ impl Reference {
         }
         Some((slot, ticket, first..end))
     }
-    fn look(&self, slot: usize) -> Look {
+    fn slot_status(&self, slot: usize) -> SlotStatus {
         let p = &self.slots[slot].as_ref().unwrap().1;
         if p.contains(&Part::Withdrawn) {
-            return Look::Corrupt;
+            return SlotStatus::Corrupt;
         }
         if p.iter().any(|p| matches!(p, Part::Free | Part::Claimed(_))) {
-            return Look::Pending;
+            return SlotStatus::Pending;
         }
-        if p.contains(&Part::Failed) { Look::Failed } else { Look::Ready }
+        if p.contains(&Part::Failed) { SlotStatus::Failed } else { SlotStatus::Ready }
     }
 }
 
@@ -175,8 +175,8 @@ fn sequence(seed: u64, depth: usize, parts: usize, delivery: Delivery, base: u64
                 // Looks at all slots, and takes those that are finished.
                 for s in 0..depth {
                     if let Some((t, _)) = model.slots[s] {
-                        assert_eq!(ring.look(s, t), model.look(s), "{} step {step}", ctx("look"));
-                        let finished = matches!(model.look(s), Look::Ready | Look::Failed);
+                        assert_eq!(ring.slot_status(s, t), model.slot_status(s), "{} step {step}", ctx("slot_status"));
+                        let finished = matches!(model.slot_status(s), SlotStatus::Ready | SlotStatus::Failed);
                         if finished && !order {
                             model.slots[s] = None;
                             counts[4] += 1;
@@ -185,7 +185,7 @@ fn sequence(seed: u64, depth: usize, parts: usize, delivery: Delivery, base: u64
                 }
                 while order && head < next {
                     let s = (head % depth as u64) as usize;
-                    if matches!(model.look(s), Look::Ready | Look::Failed) {
+                    if matches!(model.slot_status(s), SlotStatus::Ready | SlotStatus::Failed) {
                         model.slots[s] = None;
                         head += 1;
                         counts[4] += 1;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use slotline_core::ordered::{Claim, Claims, Config, Delivery, Lease, NextError, Ring, Slot};
 use slotline_core::wait::{Deadline, Spin};
 
-use self::model::{Model, Spot};
+use self::model::{ClaimedParts, Model};
 use crate::choices::Choices;
 
 const MAX_PARTS: usize = 4;
@@ -97,15 +97,15 @@ struct Run<'a> {
     claims: Vec<(Claim<'a, TheRing>, u64)>,
     /// Claims that have not been taken out of their iterators yet, with their places. The model has
     /// recorded them already.
-    rows: Vec<(Claims<'a, TheRing>, Vec<Spot>)>,
+    rows: Vec<(Claims<'a, TheRing>, Vec<ClaimedParts>)>,
     leases: Vec<(Lease<&'a TheRing>, u64)>,
     /// The last mark that was written into a value.
     stamp: u64,
 }
 
-fn spot(claim: &Claim<'_, TheRing>) -> Spot {
+fn claimed(claim: &Claim<'_, TheRing>) -> ClaimedParts {
     let parts = claim.parts();
-    Spot { slot: claim.slot(), ticket: claim.ticket(), part: parts.start, count: parts.len() }
+    ClaimedParts { slot: claim.slot(), ticket: claim.ticket(), part: parts.start, count: parts.len() }
 }
 
 /// Returns the word of a finished part: its ticket and its number.
@@ -123,7 +123,7 @@ impl<'a> Run<'a> {
         let claim = if until { self.worker.claim_until(max, &Now) } else { self.worker.try_claim(max) };
         match claim {
             Ok(claim) => {
-                self.model.claim(spot(&claim), max);
+                self.model.claim(claimed(&claim), max);
                 self.hold(claim);
             }
             Err(error) => assert_eq!(Some(error), self.model.refusal()),
@@ -139,16 +139,16 @@ impl<'a> Run<'a> {
         if self.model.delivery == Delivery::Arrival {
             // The model cannot predict the slot of this claim.
             let claim = { claims }.next().expect("one");
-            self.model.claim(spot(&claim), self.model.parts);
+            self.model.claim(claimed(&claim), self.model.parts);
             return self.hold(claim);
         }
-        let spots = (0..claims.len()).map(|_| {
+        let all_claimed = (0..claims.len()).map(|_| {
             let next = self.model.ahead();
             self.model.claim(next, self.model.parts);
             next
         });
-        let spots = spots.collect();
-        self.rows.push((claims, spots));
+        let all_claimed = all_claimed.collect();
+        self.rows.push((claims, all_claimed));
     }
 
     fn claim_of_row(&mut self, choices: &mut Choices<'_>) {
@@ -156,11 +156,11 @@ impl<'a> Run<'a> {
             return;
         }
         let row = choices.below(self.rows.len());
-        let (claims, spots) = &mut self.rows[row];
-        assert_eq!(claims.len(), spots.len());
+        let (claims, all_claimed) = &mut self.rows[row];
+        assert_eq!(claims.len(), all_claimed.len());
         match claims.next() {
             Some(claim) => {
-                assert_eq!(spot(&claim), spots.remove(0));
+                assert_eq!(claimed(&claim), all_claimed.remove(0));
                 self.hold(claim);
             }
             None => drop(self.rows.swap_remove(row)),
@@ -173,14 +173,14 @@ impl<'a> Run<'a> {
         if self.rows.is_empty() {
             return;
         }
-        let (claims, spots) = self.rows.swap_remove(choices.below(self.rows.len()));
+        let (claims, all_claimed) = self.rows.swap_remove(choices.below(self.rows.len()));
         let fails = self.model.parts > 1 || choices.one_in(2);
         if fails {
             drop(claims);
         } else {
             claims.publish_each(|ticket, value| *value[0].get_mut() = written(ticket, 0));
         }
-        spots.into_iter().for_each(|spot| self.model.finish(spot, fails));
+        all_claimed.into_iter().for_each(|claimed| self.model.finish(claimed, fails));
     }
 
     fn hold(&mut self, mut claim: Claim<'a, TheRing>) {
@@ -200,7 +200,7 @@ impl<'a> Run<'a> {
             let was = claim.get()[part].swap(written(claim.ticket(), part), Ordering::Relaxed);
             assert_eq!(was, mark, "a claim was written to from elsewhere");
         }
-        self.model.finish(spot(&claim), fails);
+        self.model.finish(claimed(&claim), fails);
         if fails { drop(claim) } else { claim.publish() }
     }
 

@@ -38,7 +38,7 @@ pub(super) struct Model {
 
 /// A claim: its slot, its ticket, its first part, and the number of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct ClaimedParts {
     pub(super) slot: usize,
     pub(super) ticket: usize,
     pub(super) part: usize,
@@ -102,13 +102,13 @@ impl Model {
     }
 
     /// Records a claim made by a call for at most `max` parts, and checks that it is possible.
-    pub(super) fn claim(&mut self, spot: Spot, max: usize) {
-        assert_eq!(self.refusal(), None, "{spot:?}");
-        let Spot { slot, ticket, part, count } = spot;
+    pub(super) fn claim(&mut self, claim: ClaimedParts, max: usize) {
+        assert_eq!(self.refusal(), None, "{claim:?}");
+        let ClaimedParts { slot, ticket, part, count } = claim;
         let (expected, first) = match self.left_over(slot) {
             Some(left) => left,
             None => {
-                assert!(!self.is_over() && self.any_left_over().is_none(), "{spot:?} leaves parts of another ticket");
+                assert!(!self.is_over() && self.any_left_over().is_none(), "{claim:?} leaves parts of another ticket");
                 assert_eq!(self.places[slot], Place::Free);
                 assert!(!self.in_order() || slot == self.slot_of(self.begun));
                 self.begun += 1;
@@ -136,19 +136,19 @@ impl Model {
     }
 
     /// Returns the next claim of all remaining parts of a ticket, in order.
-    pub(super) fn ahead(&self) -> Spot {
+    pub(super) fn ahead(&self) -> ClaimedParts {
         let (slot, (ticket, part)) = match self.any_left_over() {
             Some(slot) => (slot, self.left_over(slot).expect("parts are left")),
             None => (self.slot_of(self.begun), (self.begun, 0)),
         };
-        Spot { slot, ticket, part, count: self.parts - part }
+        ClaimedParts { slot, ticket, part, count: self.parts - part }
     }
 
     /// Records that a claim has ended.
-    pub(super) fn finish(&mut self, spot: Spot, fails: bool) {
-        let Place::Open { ticket, claimed, finished, failed } = self.places[spot.slot] else { panic!("{spot:?}") };
-        let (finished, failed) = (finished + spot.count, failed | fails);
-        self.places[spot.slot] = if finished == self.parts {
+    pub(super) fn finish(&mut self, claim: ClaimedParts, fails: bool) {
+        let Place::Open { ticket, claimed, finished, failed } = self.places[claim.slot] else { panic!("{claim:?}") };
+        let (finished, failed) = (finished + claim.count, failed | fails);
+        self.places[claim.slot] = if finished == self.parts {
             Place::Done { ticket, failed }
         } else {
             Place::Open { ticket, claimed, finished, failed }

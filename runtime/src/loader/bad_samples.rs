@@ -210,7 +210,7 @@ impl BadSampleLog {
 
     /// Counts the bad samples of a batch that has errors. Returns what is delivered instead: the
     /// rest of the batch, an error, or `None` if no sample is left.
-    pub(crate) fn settle<P: Storage>(
+    pub(crate) fn handle_errors<P: Storage>(
         &mut self,
         lease: Lease<P>,
         stats: &mut ConsumerStats,

@@ -176,7 +176,7 @@ impl Cached {
     }
 
     /// Evicts an object.
-    fn let_go(&self, object: usize) {
+    fn evict(&self, object: usize) {
         if let Some(path) = self.path(object) {
             let _ = fs::remove_file(path);
         }

@@ -124,7 +124,7 @@ impl Shared {
             }
             match pass.plan.next(pass.room, |file| places[file], |file| cached.len(file)) {
                 Some(Step::LetGo(file)) => {
-                    cached.let_go(file);
+                    cached.evict(file);
                     pass.room = pass.room.saturating_add_unsigned(cached.len(file));
                 }
                 Some(Step::Fetch(file)) => {

@@ -421,7 +421,7 @@ impl Remote {
             let coming = Coming::new(&self.fetched, keys, whole.1, pass);
             self.connection.runtime.spawn(async move {
                 let bytes = request.await.map_err(Arc::new);
-                coming.settle(Some(bytes));
+                coming.set_result(Some(bytes));
             });
         }
     }

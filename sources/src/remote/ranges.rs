@@ -134,7 +134,7 @@ impl Coming {
 
     /// Sets the result of the request, unless a new pass has begun. Without a result, the ranges
     /// count as not asked for.
-    pub(super) fn settle(&self, bytes: Option<Result<bytes::Bytes, Arc<Error>>>) {
+    pub(super) fn set_result(&self, bytes: Option<Result<bytes::Bytes, Arc<Error>>>) {
         let mut ranges = self.fetched.lock();
         if ranges.pass != self.pass {
             return;
@@ -156,7 +156,7 @@ impl Coming {
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        self.settle(None);
+        self.set_result(None);
     }
 }
 

@@ -187,7 +187,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         let begun = self.begin(request);
         activity.end();
         activity.counters.started(started.elapsed());
-        activity.counters.settle(Instant::now());
+        activity.counters.end_interval(Instant::now());
         let traced = traced.and(span.leave());
         let cause = begun.map_err(Cause::Start).and(traced).err()?;
         self.fail(work, cause);

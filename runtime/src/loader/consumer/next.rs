@@ -34,7 +34,7 @@ impl<P: Storage> LoaderCore<P> {
                     let task = self.number(task);
                     lease.describe(task, rows, self.position.pass.epoch);
                     if lease.state().has_errors() {
-                        match self.settle(lease) {
+                        match self.handle_errors(lease) {
                             // All samples of the batch were skipped. Many such batches may follow
                             // each other, so check the time.
                             None if self.is_late(&mut deadline) => return Some(Err(Box::new(self.timed_out()))),
@@ -157,8 +157,8 @@ impl<P: Storage> LoaderCore<P> {
     /// delivered.
     #[cold]
     #[inline(never)]
-    fn settle(&mut self, lease: Lease<P>) -> Option<Result<Lease<P>, Error>> {
-        let outcome = self.statistics.bad_samples.settle(lease, &mut self.statistics.consumer);
+    fn handle_errors(&mut self, lease: Lease<P>) -> Option<Result<Lease<P>, Error>> {
+        let outcome = self.statistics.bad_samples.handle_errors(lease, &mut self.statistics.consumer);
         match &outcome {
             Some(Ok(lease)) if !self.position.pass.numbered => self.count_stream(lease.tag().rows),
             // Only the batches of a dataset with indices keep their numbers when one is skipped.

@@ -77,7 +77,7 @@ impl Activity {
     #[cold]
     pub(crate) fn abandon(&self) {
         self.end();
-        self.counters.settle(Instant::now());
+        self.counters.end_interval(Instant::now());
     }
 
     /// Returns the work of the thread since its counters were last updated.

@@ -93,7 +93,7 @@ impl ClaimTimer {
         self.slow = took >= samples.saturating_mul(SLOW * clock_read_ns) && samples > 0;
         let passed = passed / clock_read_ns;
         self.savings = (self.savings.saturating_add(passed)).min(SAVINGS[1] * PRICE);
-        counters.settle(ended);
+        counters.end_interval(ended);
         if self.staged {
             self.laps.stop(ended, counters);
             self.savings = self.savings.saturating_sub(self.price);

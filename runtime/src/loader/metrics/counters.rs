@@ -81,7 +81,7 @@ impl Counters {
 
     /// Records that a claim or a wait has ended, so that all time of the thread until `now` is in
     /// the counters.
-    pub(crate) fn settle(&self, now: Instant) {
+    pub(crate) fn end_interval(&self, now: Instant) {
         self.since.store(moment(now) << 1, Ordering::Relaxed);
     }
 
@@ -127,13 +127,13 @@ impl Counters {
     pub(crate) fn waited(&self, begun: Instant) {
         let now = Instant::now();
         add(&self.waiting, nanos(now.saturating_duration_since(begun)));
-        self.settle(now);
+        self.end_interval(now);
     }
 
     pub(crate) fn rested(&self, time: Duration) {
         if !time.is_zero() {
             add(&self.resting, nanos(time));
-            self.settle(Instant::now());
+            self.end_interval(Instant::now());
         }
     }
 
@@ -336,7 +336,7 @@ mod tests {
             let seen = counters.unfinished(is_busy, pass, after(now))?;
             Some([seen.time, seen.of_sample].map(|time| time / NOTABLE)).map(|times| (times, seen.stage))
         };
-        counters.settle(after(10));
+        counters.end_interval(after(10));
         assert_eq!(seen(false, None, 90), None, "it does nothing");
         assert_eq!(seen(true, None, 10), None, "a quick claim may not be timed");
         assert_eq!(seen(true, None, 90), Some(([80, 80], Stage::Reading)));
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(seen(false, None, 130), Some(([30, 30], Stage::Reading)));
         counters.enter(Stage::Writing, after(120));
         assert_eq!(seen(true, None, 130), Some(([30, 10], Stage::Writing)));
-        counters.settle(after(140));
+        counters.end_interval(after(140));
         assert_eq!(seen(false, None, 150), None);
     }
 

@@ -34,7 +34,7 @@ pub(crate) mod worker_messages;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use slotline_core::robust::Look;
+use slotline_core::robust::SlotStatus;
 use slotline_core::wait::Wait;
 
 use crate::BoxError;
@@ -194,26 +194,26 @@ impl<P: Storage> ProcessRing<P> {
 
     /// Returns a finished slot: with `in_order` the slot of the next ticket, otherwise the finished
     /// slot with the lowest ticket.
-    fn finished(&self) -> Option<(usize, u64, Look)> {
-        let look = |(slot, ticket)| (slot, ticket, self.ring.look(slot, ticket));
+    fn finished(&self) -> Option<(usize, u64, SlotStatus)> {
+        let status = |(slot, ticket)| (slot, ticket, self.ring.slot_status(slot, ticket));
         if self.in_order {
             let slot = (self.next % self.slots.len() as u64) as usize;
             let ticket = self.ticket(slot).filter(|&ticket| ticket == self.next)?;
-            return Some(look((slot, ticket))).filter(|found| found.2 != Look::Pending);
+            return Some(status((slot, ticket))).filter(|found| found.2 != SlotStatus::Pending);
         }
-        self.assigned().map(look).filter(|found| found.2 != Look::Pending).min_by_key(|found| found.1)
+        self.assigned().map(status).filter(|found| found.2 != SlotStatus::Pending).min_by_key(|found| found.1)
     }
 
     /// Returns a slot of which a part has failed and the rest will never be made, because no worker
     /// is left.
     #[cold]
-    fn left_failed(&self) -> Option<(usize, u64, Look)> {
+    fn left_failed(&self) -> Option<(usize, u64, SlotStatus)> {
         let failed = |&(slot, ticket): &(usize, u64)| {
             (!self.in_order || ticket == self.next) && self.ring.failed(slot, ticket).next().is_some()
         };
         let (slot, ticket) = self.assigned().filter(failed).min_by_key(|&(_, ticket)| ticket)?;
         self.ring.withdraw(slot, ticket);
-        Some((slot, ticket, Look::Failed))
+        Some((slot, ticket, SlotStatus::Failed))
     }
 
     /// Whether no worker is left that could make another batch.
@@ -236,7 +236,7 @@ impl<P: Storage> ProcessRing<P> {
 
     /// Records in a batch's state what workers have reported about the batch.
     #[cold]
-    fn read_messages(&mut self, slot: usize, ticket: u64, look: Look) {
+    fn read_messages(&mut self, slot: usize, ticket: u64, status: SlotStatus) {
         let slot_cell = &self.slots[slot];
         let work = slot_cell.cell.state();
         let mut messages = self.ledger.messages();
@@ -250,10 +250,10 @@ impl<P: Storage> ProcessRing<P> {
         let lost = losses.into_iter().map(|loss| self.lost(slot_cell, loss));
         failures.into_iter().chain(lost).for_each(|failure| work.fail(failure));
         work.note(skipped);
-        if look == Look::Corrupt || look == Look::Failed && unknown {
+        if status == SlotStatus::Corrupt || status == SlotStatus::Failed && unknown {
             work.fail(overwritten(slot_cell.first));
         }
-        if look == Look::Corrupt {
+        if status == SlotStatus::Corrupt {
             self.close();
         }
     }
@@ -368,7 +368,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         // unfinished are seen.
         let no_worker_left = self.no_worker_left();
         let found = self.finished().or_else(|| if no_worker_left { self.left_failed() } else { None });
-        let Some((slot, ticket, look)) = found else {
+        let Some((slot, ticket, status)) = found else {
             return Err(match () {
                 () if self.ring.is_closed() => NotReady::Closed,
                 () if !self.has_more() => NotReady::End,
@@ -386,10 +386,10 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
             let slot_cell = &self.slots[slot];
             slot_cell.cell.state().fail(Failure { position: slot_cell.first, index: 0, by: By::Consumer, cause });
         }
-        if look != Look::Ready || self.control.is_noted(slot, ticket) {
-            self.read_messages(slot, ticket, look);
+        if status != SlotStatus::Ready || self.control.is_noted(slot, ticket) {
+            self.read_messages(slot, ticket, status);
         }
-        if look == Look::Ready {
+        if status == SlotStatus::Ready {
             self.check(slot);
         }
         self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
@@ -425,7 +425,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
     }
 
     fn ready(&self) -> usize {
-        self.assigned().filter(|&(slot, ticket)| self.ring.look(slot, ticket) != Look::Pending).count()
+        self.assigned().filter(|&(slot, ticket)| self.ring.slot_status(slot, ticket) != SlotStatus::Pending).count()
     }
 
     fn seal(&self) {
