@@ -62,12 +62,12 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Builder<Iterable<D>, C> {
         let engine = Streaming::new(dataset, batching, on_error, StopToken::default(), activities);
         let maker = {
             let engine = engine.clone();
-            move |worker| StreamReader::new(&engine, worker)
+            move |worker| -> Box<dyn BatchWorker<_>> { Box::new(StreamReader::new(&engine, worker)) }
         };
         let threads = self.options.workers(engine.cancel.clone(), &engine.activities)?;
         let passes = Box::new(StreamPasses(engine));
         let init = self.options.init_hook();
-        assemble(self.options, batching, made, passes, threads, (init, None), maker).map(Loader::new)
+        assemble(self.options, batching, made, passes, threads, (init, None), &maker).map(Loader::new)
     }
 }
 
@@ -89,13 +89,16 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
         let engine = Arc::new(engine.on_error(on_error, draw.lengths()));
         let maker = {
             let engine = engine.clone();
-            move |worker| IndexWorker { engine: engine.clone(), reader: engine.reader(worker, ClaimSizer::fixed(1)) }
+            move |worker| -> Box<dyn BatchWorker<_>> {
+                let reader = engine.reader(worker, ClaimSizer::fixed(1));
+                Box::new(IndexWorker { engine: engine.clone(), reader })
+            }
         };
         let threads = self.options.workers(engine.cancel.clone(), &engine.activities)?;
         let plan_cell = engine.plan_cell.clone();
         let passes = Box::new(IndexedPasses { engine, rows, draw, plan_cell });
         let init = self.options.init_hook();
-        assemble(self.options, batching, made, passes, threads, (init, None), maker).map(Loader::new)
+        assemble(self.options, batching, made, passes, threads, (init, None), &maker).map(Loader::new)
     }
 }
 
@@ -203,25 +206,24 @@ pub(crate) fn make_cells<D: Loadable, C: Collate<D>>(
 
 /// Starts the workers and assembles the loader. `wake_workers` wakes worker threads that wait for
 /// something other than their rings.
-pub(crate) fn assemble<P: Storage, H: BatchWorker<P> + 'static>(
+pub(crate) fn assemble<P: Storage>(
     options: Options,
     batching: Batching,
     mut cells: Cells<P>,
     passes: Box<dyn Passes>,
     mut threads: Workers,
     (init, wake_workers): (Option<InitHook>, Option<WakeWorkers>),
-    maker: impl Fn(Option<usize>) -> H,
+    maker: &dyn Fn(Option<usize>) -> Box<dyn BatchWorker<P>>,
 ) -> Result<LoaderCore<P>, BuildError> {
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = std::mem::take(&mut cells.made.warnings);
     warnings.extend(options.warnings(batching, passes.samples()));
     let (slot_cells, memory, stats) = cells.divide(&options, batching, (workers * prefetch, options.hold));
     let backend = if workers == 0 {
-        let worker = Box::new(maker(None));
-        AnyBackend::CallerThread(CallerThread::new(worker, threads.cancel.clone(), &memory.cell_pool))
+        AnyBackend::CallerThread(CallerThread::new(maker(None), threads.cancel.clone(), &memory.cell_pool))
     } else {
         let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
-        let makers = (0..workers).map(|id| maker(Some(id)));
+        let makers = (0..workers).map(|id| maker(Some(id))).collect();
         let links = Links { slot_cells, released: memory.cell_pool.released().clone(), prefetch, init, wake_workers };
         let strategy = (options.wait_strategy, options.in_order);
         AnyBackend::PerWorker(start(makers, links, strategy, &cores, &mut threads, &mut warnings)?)

@@ -19,6 +19,7 @@ use crate::loader::backend::processes::spawn::Spawn;
 use crate::loader::backend::processes::spawn_config::{ROUND_ROBIN, STREAM, SpawnFacts};
 use crate::loader::backend::processes::supervisor::EventFd;
 use crate::loader::backend::processes::worker::connect;
+use crate::loader::backend::protocol::BatchWorker;
 use crate::loader::backend::stream_worker::{StreamPasses, Streaming};
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::Size;
@@ -162,12 +163,15 @@ fn start<S: Service<BatchBuffer>, B: Output<Payload = BatchBuffer>>(
         spawn: Mutex::new(spawn.transpose()?),
     });
     let (started, outcomes) = mpsc::channel();
-    let maker = move |worker: Option<usize>| {
-        ProcessLink::new(worker.expect("processes are workers"), process_link.clone(), started.clone())
+    let maker = move |worker: Option<usize>| -> Box<dyn BatchWorker<_>> {
+        let worker = worker.expect("processes are workers");
+        Box::new(ProcessLink::new(worker, process_link.clone(), started.clone()))
     };
     let wake_workers = Arc::new(move || wakeup.signal());
     let threads = options.workers(control.cancel(), &control.activities())?;
-    let core = assemble(options, batching, cells, passes, threads, (init, Some(wake_workers)), maker)?;
+    let core = assemble(options, batching, cells, passes, threads, (init, Some(wake_workers)), &maker)?;
+    // This ends the iteration if a worker sends nothing.
+    drop(maker);
     outcomes.iter().take(workers).collect::<Result<(), _>>()?;
     Ok(Loader::new(core))
 }

@@ -5,7 +5,7 @@ use core_affinity::CoreId;
 use crate::loader::collate::batch_memory::BatchMemory;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
-use crate::loader::worker::threads::{GRACE, Threads};
+use crate::loader::worker::threads::{GRACE, ThreadMain, Threads};
 use crate::sync::mpsc;
 use crate::wait::Until;
 
@@ -24,24 +24,24 @@ impl WorkerPool {
     /// Starts a thread for each function in `threads`, binds it to the core at the same index in
     /// `cores` if there is one, and waits until all threads run. If a thread cannot be started,
     /// calls `close`, which must make the others end.
-    pub(crate) fn start<F: FnOnce() + Send + 'static>(
-        threads: impl ExactSizeIterator<Item = F>,
+    pub(crate) fn start(
+        threads: Vec<ThreadMain>,
         cores: &[CoreId],
         warnings: &mut Vec<Warning>,
-        close: impl FnOnce(),
+        close: &mut dyn FnMut(),
     ) -> Result<Self, BuildError> {
         let mut pool = Self { threads: Threads::with_capacity(threads.len()), in_given_memory: false, processes: None };
         let (bound, refused) = mpsc::channel();
-        for (id, thread_main) in threads.enumerate() {
+        for (id, thread_main) in threads.into_iter().enumerate() {
             let (bound, core) = (bound.clone(), cores.get(id).copied());
-            let bound_main = move || {
+            let bound_main = Box::new(move || {
                 if let Some(core) = core {
                     // The receiver no longer exists if another thread could not be started.
                     let _ = bound.send((id, core.id, core_affinity::set_for_current(core)));
                 }
                 drop(bound);
                 thread_main();
-            };
+            });
             if let Err(source) = pool.threads.start(format!("slotline-{id}"), bound_main) {
                 close();
                 pool.end(&grace());

@@ -21,6 +21,10 @@ use crate::wait::Until;
 /// unless [`close_timeout`](crate::loader::Builder::close_timeout) sets another time.
 pub const GRACE: Duration = Duration::from_secs(5);
 
+/// The function of a thread. It is boxed so that what starts threads is compiled once, instead of
+/// for each type of dataset.
+pub(crate) type ThreadMain = Box<dyn FnOnce() + Send>;
+
 /// A group of threads, which are started and ended together.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
@@ -60,7 +64,7 @@ impl Threads {
     }
 
     /// Starts another thread. Must not be called again after a failure.
-    pub(crate) fn start(&mut self, name: String, thread_main: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    pub(crate) fn start(&mut self, name: String, thread_main: ThreadMain) -> io::Result<()> {
         let number = self.threads.len();
         self.finished.lock().push(false);
         let guard = FinishGuard(self.finished.clone(), number);

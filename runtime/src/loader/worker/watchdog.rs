@@ -48,7 +48,7 @@ impl Watchdog {
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared { listener, ..Shared::default() });
         let watching = shared.clone();
-        let thread_main = move || watching.watch(&activities, patience);
+        let thread_main = Box::new(move || watching.watch(&activities, patience));
         let mut threads = Threads::default();
         threads.start("slotline-watch".to_owned(), thread_main)?;
         Ok(Self { shared, threads })

@@ -15,6 +15,7 @@ use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
 use crate::loader::worker::init_barrier::InitHook;
 use crate::loader::worker::pool::WorkerPool;
+use crate::loader::worker::threads::ThreadMain;
 use crate::loader::worker::workers::Workers;
 use crate::wait::{WaitStrategy, Waiter};
 
@@ -31,8 +32,8 @@ pub(crate) struct Links<P> {
 }
 
 /// Starts a worker for each of `makers`.
-pub(crate) fn start<P: Storage, H: BatchWorker<P> + 'static>(
-    makers: impl ExactSizeIterator<Item = H>,
+pub(crate) fn start<P: Storage>(
+    makers: Vec<Box<dyn BatchWorker<P>>>,
     Links { slot_cells, prefetch, released, init, wake_workers }: Links<P>,
     (strategy, in_order): (WaitStrategy, bool),
     cores: &[CoreId],
@@ -43,8 +44,8 @@ pub(crate) fn start<P: Storage, H: BatchWorker<P> + 'static>(
     let (workers, any) = (makers.len(), (!in_order).then(waiter));
     let mut slot_cells = slot_cells.into_iter();
     let mut links = Vec::with_capacity(workers);
-    let mut work = Vec::with_capacity(workers);
-    for (id, maker) in makers.enumerate() {
+    let mut work: Vec<ThreadMain> = Vec::with_capacity(workers);
+    for (id, maker) in makers.into_iter().enumerate() {
         let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
         let reply = |_| {
             let cell = slot_cells.next().expect("there is a cell for each slot");
@@ -56,10 +57,10 @@ pub(crate) fn start<P: Storage, H: BatchWorker<P> + 'static>(
         links.push(WorkerLink::new(ask, answers));
         let (start, activities, liveness) = (init.clone(), threads.activities.clone(), threads.liveness.clone());
         let mut worker = RingWorker { id, workers, requests, replies, start, maker, activities, liveness };
-        work.push(move || worker.work());
+        work.push(Box::new(move || worker.work()));
     }
     let links = RequestQueues::new(links, released, any, prefetch, threads.cancel.clone());
-    threads.pool = WorkerPool::start(work.into_iter(), cores, warnings, || links.close())?;
+    threads.pool = WorkerPool::start(work, cores, warnings, &mut || links.close())?;
     Ok(PerWorker { links, has_init: init.is_some(), wake_workers })
 }
 

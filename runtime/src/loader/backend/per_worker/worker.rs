@@ -31,19 +31,19 @@ pub(crate) struct Reply<P> {
 }
 
 /// A worker, with its ends of the two rings of its link.
-pub(crate) struct RingWorker<P, H> {
+pub(crate) struct RingWorker<P> {
     pub(crate) id: usize,
     pub(crate) workers: usize,
     pub(crate) requests: spsc::Consumer<Arc<Ring<Request>>>,
     pub(crate) replies: spsc::Producer<Arc<Ring<Reply<P>>>>,
     pub(crate) start: Option<InitHook>,
-    pub(crate) maker: H,
+    pub(crate) maker: Box<dyn BatchWorker<P>>,
     /// The activity of each worker, followed by that of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
     pub(crate) liveness: Arc<WorkerLiveness>,
 }
 
-impl<P, H: BatchWorker<P>> RingWorker<P, H> {
+impl<P> RingWorker<P> {
     /// Runs the worker until its rings are closed.
     pub(crate) fn work(&mut self) {
         self.activities[self.id].enter_thread();

@@ -64,8 +64,8 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
         listener,
     };
     let (started, outcome) = mpsc::sync_channel(1);
-    let work = std::iter::once(move || supervisor.run(&started));
-    threads.pool = WorkerPool::start(work, &[], warnings, || {})?.of_workers(workers);
+    let supervise = Box::new(move || supervisor.run(&started));
+    threads.pool = WorkerPool::start(vec![supervise], &[], warnings, &mut || {})?.of_workers(workers);
     outcome.recv().unwrap_or_else(|_| {
         let source = io::Error::other("the thread that starts worker processes panicked");
         Err(BuildError::Thread { worker: 0, source })

@@ -18,6 +18,7 @@ use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
 use crate::loader::worker::init_barrier::InitBarrier;
 use crate::loader::worker::pool::WorkerPool;
+use crate::loader::worker::threads::ThreadMain;
 use crate::loader::worker::workers::Workers;
 use crate::wait::Waiter;
 
@@ -91,12 +92,13 @@ pub(crate) fn start<D: Dataset, C: Collate<D>>(
         released,
     });
     let engine = Arc::new(Filler { engine, shared: shared.clone() });
-    let work = (0..workers).map(|id| {
+    let work = (0..workers).map(|id| -> ThreadMain {
         let (filler, mut reader) = (engine.clone(), engine.engine.reader(Some(id), watching.clone()));
-        move || filler.work(&Worker::new(filler.shared.ring.clone()), &mut reader)
+        Box::new(move || filler.work(&Worker::new(filler.shared.ring.clone()), &mut reader))
     });
+    let work = work.collect();
     let mut building = shared.untouched.as_ref().map(|untouched| untouched.building.lock());
-    threads.pool = WorkerPool::start(work, &cores, warnings, || {
+    threads.pool = WorkerPool::start(work, &cores, warnings, &mut || {
         drop(building.take());
         shared.close();
     })?;
