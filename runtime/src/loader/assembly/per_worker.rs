@@ -96,7 +96,7 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
         };
         let threads = self.options.workers(engine.cancel.clone(), &engine.activities)?;
         let plan_cell = engine.plan_cell.clone();
-        let passes = Box::new(IndexedPasses { engine, rows, draw, plan_cell });
+        let passes = Box::new(IndexedPasses { dataset: engine, rows, draw, plan_cell });
         let init = self.options.init_hook();
         assemble(self.options, batching, made, passes, threads, (init, None), &maker).map(Loader::new)
     }

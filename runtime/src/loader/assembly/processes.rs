@@ -308,7 +308,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             Supervision { restarts, sample_timeout, passes_over, spawn, listener: options.on_warning.clone() };
         let backend = start(process_workers, supervision, slot_cells, &memory, &mut threads, &mut warnings)?;
         let plan_cell = engine.plan_cell.clone();
-        let passes = Box::new(IndexedPasses { engine, rows, draw, plan_cell });
+        let passes = Box::new(IndexedPasses { dataset: engine, rows, draw, plan_cell });
         let backend = (AnyBackend::Processes(Box::new(backend)), passes as Box<dyn Passes>);
         Ok(Loader::new(LoaderCore::new(options, batching, memory, backend, threads, (stats, warnings))))
     }

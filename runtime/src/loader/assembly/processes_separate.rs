@@ -95,7 +95,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, None);
         let engine = Arc::new(connect(engine.on_error(on_error, draw.lengths()), &control));
         let plan_cell = engine.plan_cell.clone();
-        let passes = Box::new(IndexedPasses { engine: engine.clone(), rows, draw, plan_cell });
+        let passes = Box::new(IndexedPasses { dataset: engine.clone(), rows, draw, plan_cell });
         // If many samples are read at once, it is unknown which of them ended a worker.
         let passes_over = !on_error.is_raise() && bulk == 0;
         let facts = SpawnFacts { kind: ROUND_ROBIN, len, rows, bulk, ..facts(&options, batching, cells.is_whole) };

@@ -60,12 +60,12 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
             let engine = Arc::new(engine);
             let worker = IndexWorker { reader: engine.reader(None, claims.sizer), engine: engine.clone() };
             let backend = CallerThread::new(Box::new(worker), threads.cancel.clone(), &memory.cell_pool);
-            (AnyBackend::CallerThread(backend), Box::new(IndexedPasses { engine, rows, draw, plan_cell }))
+            (AnyBackend::CallerThread(backend), Box::new(IndexedPasses { dataset: engine, rows, draw, plan_cell }))
         } else {
             let released = memory.cell_pool.released().clone();
             let Started { backend, engine } =
                 start(&mut options, engine, claims, (slot_cells, untouched, released), &mut threads, &mut warnings)?;
-            (AnyBackend::Shared(backend), Box::new(IndexedPasses { engine, rows, draw, plan_cell }))
+            (AnyBackend::Shared(backend), Box::new(IndexedPasses { dataset: engine, rows, draw, plan_cell }))
         };
         let core = LoaderCore::new(options, batching, memory, (backend, passes), threads, (stats, warnings));
         Ok(Loader::new(core))

@@ -59,28 +59,52 @@ pub(crate) trait Passes: Send {
 }
 
 /// Draws passes over a dataset with indices.
-pub(crate) struct IndexedPasses<E> {
-    pub(crate) engine: E,
+pub(crate) struct IndexedPasses {
+    pub(crate) dataset: Arc<dyn PassDataset>,
     /// The maximum number of rows of a batch.
     pub(crate) rows: usize,
     pub(crate) draw: IndexSource,
     pub(crate) plan_cell: Arc<PlanCell>,
 }
 
+/// What a pass needs from a dataset. Passes are drawn through this trait, so that the code for them
+/// is compiled once, instead of for each type of dataset.
+pub(crate) trait PassDataset: Send + Sync {
+    fn len(&self) -> usize;
+
+    fn reads_ahead(&self) -> bool;
+
+    fn begin_pass(&self, upcoming: Upcoming);
+}
+
 /// A type that owns the dataset of a loader.
-pub(crate) trait HasDataset: Send {
+pub(crate) trait HasDataset: Send + Sync {
     type Dataset: Dataset;
 
     fn dataset(&self) -> &Self::Dataset;
 }
 
-impl<E: HasDataset> Passes for IndexedPasses<E> {
+impl<E: HasDataset> PassDataset for E {
+    fn len(&self) -> usize {
+        self.dataset().len()
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.dataset().reads_ahead()
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        self.dataset().begin_pass(upcoming);
+    }
+}
+
+impl Passes for IndexedPasses {
     fn dataset_len(&self) -> Option<usize> {
-        Some(self.engine.dataset().len())
+        Some(self.dataset.len())
     }
 
     fn samples(&self) -> Option<usize> {
-        self.draw.len(self.engine.dataset().len())
+        self.draw.len(self.dataset.len())
     }
 
     fn index_source(&self) -> Option<&IndexSource> {
@@ -109,8 +133,7 @@ impl<E: HasDataset> Passes for IndexedPasses<E> {
         default: Option<&SharedGenerator>,
         from: Option<&State>,
     ) -> Result<Option<usize>, Error> {
-        let dataset = self.engine.dataset();
-        let len = dataset.len();
+        let len = self.dataset.len();
         // SAFETY: the loader draws a pass only after it has taken the previous one completely, when
         // no claim or request is outstanding, and before it begins the next one. Everything else
         // that reads the plan belongs to the loader, which is exclusively borrowed, so a sampler
@@ -120,7 +143,7 @@ impl<E: HasDataset> Passes for IndexedPasses<E> {
         plan.tickets.start(from);
         let tasks = self.draw.begin(len, self.rows, &mut plan, pass.of_batches(), default, from)?;
         // With an index stream, the order is not known in advance.
-        if tasks.is_some() && dataset.reads_ahead() {
+        if tasks.is_some() && self.dataset.reads_ahead() {
             let first = from.map_or(0, |state| state.missing.first().copied().unwrap_or(state.next()));
             let upcoming = match &plan.spans {
                 None => {
@@ -129,7 +152,7 @@ impl<E: HasDataset> Passes for IndexedPasses<E> {
                 }
                 Some(spans) => planned(plan.order.clone(), spans, first),
             };
-            dataset.begin_pass(upcoming);
+            self.dataset.begin_pass(upcoming);
         }
         Ok(tasks)
     }

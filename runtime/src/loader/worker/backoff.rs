@@ -34,7 +34,7 @@ impl Backoff {
     ///
     /// For threads whose last claim was tiny.
     #[cold]
-    pub(crate) fn nap(&mut self, begun: impl Fn() -> usize) -> Duration {
+    pub(crate) fn nap(&mut self, begun: &dyn Fn() -> usize) -> Duration {
         if self.skip > 0 {
             self.skip -= 1;
             return Duration::ZERO;
@@ -74,7 +74,7 @@ mod tests {
             looks.set(looks.get() + 1);
             if looks.get() <= 6 { looks.get() * 1_000_000_000 } else { usize::MAX }
         };
-        backoff.nap(fast);
+        backoff.nap(&fast);
         assert_eq!((looks.get(), backoff.skip, backoff.patience), (8, 0, 1));
         // The count is reset during the first of two naps, because a pass begins.
         let counts = [4_000_000_000, 3_000_000_000, 5, 5];
@@ -82,13 +82,13 @@ mod tests {
             looks.set(looks.get() + 1);
             counts[looks.get() - 9]
         };
-        backoff.nap(restarted);
+        backoff.nap(&restarted);
         assert_eq!((looks.get(), backoff.skip, backoff.patience), (12, 0, 1));
-        backoff.nap(|| 7);
+        backoff.nap(&|| 7);
         assert_eq!((backoff.skip, backoff.patience), (1, 3));
-        backoff.nap(|| panic!("this occasion is skipped"));
+        backoff.nap(&|| panic!("this occasion is skipped"));
         for skipped in [3, 7, 15] {
-            backoff.nap(|| 7);
+            backoff.nap(&|| 7);
             assert_eq!(backoff.skip, skipped);
             backoff.skip = 0;
         }

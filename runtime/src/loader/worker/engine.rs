@@ -75,7 +75,7 @@ struct Stopped {
     end: usize,
 }
 
-impl<D: Dataset, C: Collate<D>> HasDataset for Arc<Engine<D, C>> {
+impl<D: Dataset, C: Collate<D>> HasDataset for Engine<D, C> {
     type Dataset = D;
 
     fn dataset(&self) -> &D {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use core_affinity::CoreId;
 use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
 
 use crate::dataset::Dataset;
@@ -11,6 +12,7 @@ use crate::loader::builder::options::Options;
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::Untouched;
 use crate::loader::collate::cell::CellOwner;
+use crate::loader::collate::storage::Storage;
 use crate::loader::cores::worker_cores;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
@@ -64,48 +66,69 @@ pub(crate) struct Started<D: Dataset, C: Collate<D>> {
 pub(crate) fn start<D: Dataset, C: Collate<D>>(
     options: &mut Options,
     engine: Engine<D, C>,
-    Claims { parts, part_rows, sizer, watching }: Claims,
-    (slot_cells, untouched, released): (Vec<CellOwner<C::Payload>>, Option<Untouched>, Arc<Waiter>),
+    claims: Claims,
+    cells: (Vec<CellOwner<C::Payload>>, Option<Untouched>, Arc<Waiter>),
     threads: &mut Workers,
     warnings: &mut Vec<Warning>,
 ) -> Result<Started<D, C>, BuildError> {
+    let cores = worker_cores(&options.affinity, options.num_workers, warnings)?;
+    let (shared, consumer) = new_ring(options, &claims, cells, threads);
+    let plan_cell = engine.plan_cell.clone();
+    let engine = Arc::new(Filler { engine, shared: shared.clone() });
+    let work = (0..options.num_workers).map(|id| -> ThreadMain {
+        let (filler, mut reader) = (engine.clone(), engine.engine.reader(Some(id), claims.watching.clone()));
+        Box::new(move || filler.work(&Worker::new(filler.shared.ring.clone()), &mut reader))
+    });
+    start_pool(&shared, work.collect(), &cores, threads, warnings)?;
+    let (worker, discarder) = (Worker::new(shared.ring.clone()), Worker::new(shared.ring.clone()));
+    let reader = engine.engine.reader(None, claims.sizer);
+    let helper = Box::new(Helper { reader, worker, filler: engine.clone() });
+    let helps = shared.shares;
+    let backend = SharedRing { shared, consumer, empty: None, discarder, plan_cell, helper, helps };
+    Ok(Started { backend, engine })
+}
+
+/// Makes the ring, and what its threads share.
+fn new_ring<P: Storage>(
+    options: &mut Options,
+    claims: &Claims,
+    (slot_cells, untouched, released): (Vec<CellOwner<P>>, Option<Untouched>, Arc<Waiter>),
+    threads: &Workers,
+) -> (Arc<Shared<P>>, Consumer<Arc<Ring<P>>>) {
     let (workers, in_order, strategy) = (options.num_workers, options.in_order, options.wait_strategy);
     let helps = options.help.unwrap_or(in_order && options.worker_init.is_none()) && options.timeout.is_zero();
-    let init = options.init_hook();
-    let cores = worker_cores(&options.affinity, workers, warnings)?;
     let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
-    let config = Config::new().parts(parts).delivery(delivery);
+    let config = Config::new().parts(claims.parts).delivery(delivery);
     let slot_cells: Box<[_]> = slot_cells.into_iter().map(Slot::new).collect();
     let room = Waiter::for_room(strategy, slot_cells.len());
-    let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(slot_cells, config, Waiter::new(strategy), room));
+    let ring: Arc<Ring<P>> = Arc::new(Ring::with_wait(slot_cells, config, Waiter::new(strategy), room));
     ring.seal();
     let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
-    let plan_cell = engine.plan_cell.clone();
-    let shared = Arc::new(Shared {
+    let shared = Shared {
         ring,
         cancel: threads.cancel.clone(),
-        part_rows,
-        barrier: init.map(|init| InitBarrier::new(init, workers)),
+        part_rows: claims.part_rows,
+        barrier: options.init_hook().map(|init| InitBarrier::new(init, workers)),
         shares: helps,
         liveness: threads.liveness.clone(),
         untouched,
         released,
-    });
-    let engine = Arc::new(Filler { engine, shared: shared.clone() });
-    let work = (0..workers).map(|id| -> ThreadMain {
-        let (filler, mut reader) = (engine.clone(), engine.engine.reader(Some(id), watching.clone()));
-        Box::new(move || filler.work(&Worker::new(filler.shared.ring.clone()), &mut reader))
-    });
-    let work = work.collect();
+    };
+    (Arc::new(shared), consumer)
+}
+
+/// Starts the threads. They touch memory only when all of them run.
+fn start_pool<P: Storage>(
+    shared: &Shared<P>,
+    work: Vec<ThreadMain>,
+    cores: &[CoreId],
+    threads: &mut Workers,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), BuildError> {
     let mut building = shared.untouched.as_ref().map(|untouched| untouched.building.lock());
-    threads.pool = WorkerPool::start(work, &cores, warnings, &mut || {
+    threads.pool = WorkerPool::start(work, cores, warnings, &mut || {
         drop(building.take());
         shared.close();
     })?;
-    drop(building);
-    let (worker, discarder) = (Worker::new(shared.ring.clone()), Worker::new(shared.ring.clone()));
-    let reader = engine.engine.reader(None, sizer);
-    let helper = Box::new(Helper { reader, worker, filler: engine.clone() });
-    let backend = SharedRing { shared, consumer, empty: None, discarder, plan_cell, helper, helps };
-    Ok(Started { backend, engine })
+    Ok(())
 }

@@ -48,7 +48,7 @@ pub(crate) struct Filler<D: Loadable, C: Collate<D>> {
     pub(crate) shared: Arc<Shared<C::Payload>>,
 }
 
-impl<D: Dataset, C: Collate<D>> HasDataset for Arc<Filler<D, C>> {
+impl<D: Dataset, C: Collate<D>> HasDataset for Filler<D, C> {
     type Dataset = D;
 
     fn dataset(&self) -> &D {
@@ -130,7 +130,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         let mut fill = |claim, reader: &mut Reader| {
             self.fill(claim, reader);
             if self.shared.shares && reader.sizer.is_tiny() {
-                counters.rested(backoff.nap(|| self.shared.ring.claimed()));
+                counters.rested(backoff.nap(&|| self.shared.ring.claimed()));
             }
         };
         let Some(visit) = visit else {
