@@ -3,22 +3,17 @@ whatever the options are.
 
 Each case is generated from a seed: a dataset, options, and a program of some passes, which are
 abandoned early, or during which the process forks, keeps batches, or writes to them. It runs with
-torch's loader and with ours, and then again with loaders that stop and resume. The seed of a
-failing case is printed. All cases together take less than a minute on two idle cores.
-
-``SLOTLINE_RANDOM_SEED=5`` runs only that case and prints its contents;
-``SLOTLINE_RANDOM_SECONDS=600`` runs new cases for that time.
+torch's loader and with ours, and then again with loaders that stop and resume. ``seeds`` generates
+the cases. All together take half a minute on two idle cores.
 """
 
 import collections
 import copy
-import gc
 import json
 import os
 import random
 import signal
 import subprocess
-import time
 import warnings
 from collections.abc import Mapping
 
@@ -27,12 +22,12 @@ import pytest
 import torch
 import torch.utils.data as tud
 
+from seeds import SECONDS, SEED, cases
+
 from slotline.torch import DataLoader
 
-SEED = os.environ.get("SLOTLINE_RANDOM_SEED")
-SECONDS = float(os.environ.get("SLOTLINE_RANDOM_SECONDS", 0))
 # The number of cases in each test.
-PART = 45
+PART = 30
 
 Pair = collections.namedtuple("Pair", "first second")
 
@@ -820,30 +815,9 @@ def check(seed):
         assert ours == resumed, f"not as without stops at {where}: {difference(ours, resumed)}"
 
 
-def seeds(part):
-    if SEED is not None:
-        yield int(SEED)
-    elif SECONDS:
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            yield random.SystemRandom().randrange(10**9)
-    else:
-        yield from range(PART * part, PART * (part + 1))
-
-
-@pytest.fixture
-def frozen_heap():
-    """A fixture: excludes existing objects from garbage collection, which makes it fast."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("frozen_heap")
 @pytest.mark.parametrize("part", range(1 if SEED or SECONDS else 12))
 def test_random_loaders_are_torchs(part):
-    for seed in seeds(part):
+    for seed in cases(PART, PART * part):
         # Each case gets the time limit of a whole test.
         signal.alarm(120)
         try:

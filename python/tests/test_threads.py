@@ -250,7 +250,7 @@ import torch.utils.data
 """
     if how in ("in a thread", "with a loop in the exit handlers"):
         program = program.replace("10 ** 6", "200")
-    ended = script(program, "-W", "ignore")
+    ended = script(program)
     assert ended.returncode == (1 if how == "by an exception" else 0), ended.stderr
     assert "Fatal" not in ended.stderr and "panicked" not in ended.stderr
 
