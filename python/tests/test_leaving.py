@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from datasets import Samples, resume
+from datasets import IDS, KINDS, Samples, resume
 from helpers import outcomes, run, script
 from torch.utils.data import Dataset, IterableDataset, Subset
 
@@ -101,10 +101,12 @@ def test_a_worker_that_is_forked_imports_nothing():
     run(program)
 
 
+@pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
 @pytest.mark.parametrize("in_order", [True, False])
-def test_the_watchdog_names_the_line_of_the_program(in_order):
-    loader = DataLoader(Slow(0.6, 2), num_workers=2, in_order=in_order, watchdog=0.1)
-    with pytest.warns(RuntimeWarning, match="has been making a batch|have been making a batch") as caught:
+def test_the_watchdog_names_the_line_of_the_program(in_order, kind):
+    loader = DataLoader(Slow(0.4, 2), in_order=in_order, watchdog=0.05, **kind)
+    words = "worker 0 has" if in_order else "workers 0, 1 have"
+    with pytest.warns(RuntimeWarning, match=f"{words} been making a batch for more than 0.05 s") as caught:
         list(loader)
     assert {warning.filename for warning in caught} == {__file__}
 

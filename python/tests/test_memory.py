@@ -347,6 +347,7 @@ def test_batches_in_use_count_for_the_limit():
         for batch in loader:
             kept.append(batch)
     assert 200_000 // 17_000 - 3 <= len(kept) <= 200_000 // 16_000
+    assert all(torch.equal(x[:, -1], y) for x, y in kept)
     assert sum(1 for _ in loader) == 16
 
 
