@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.utils.data
 from conftest import same
-from datasets import Samples, resume
+from datasets import Counts, Samples, resume
 from helpers import run
 from torch.utils.data import StackDataset, Subset, TensorDataset
 
@@ -171,7 +171,7 @@ def test_a_dataset_without_a_state_that_can_be_asked_for_has_none(data, workers)
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_optional_arguments_of_a_state_are_left_out(workers):
-    class Counts(Numbers):
+    class Started(Numbers):
         start = 0
 
         def state_dict(self, prefix="", *rest, keep=False, **more):
@@ -183,32 +183,10 @@ def test_optional_arguments_of_a_state_are_left_out(workers):
         def __getitem__(self, k):
             return 10 * self.start + k
 
-    loader = DataLoader(Counts(), 4, num_workers=workers)
+    loader = DataLoader(Started(), 4, num_workers=workers)
     next(iter(loader))
-    resumed = resume(DataLoader(Counts(), 4, num_workers=workers), loader.state_dict())
+    resumed = resume(DataLoader(Started(), 4, num_workers=workers), loader.state_dict())
     assert [batch.tolist() for batch in resumed] == [[44, 45, 46, 47]]
-
-
-class Counting(torch.utils.data.Sampler):
-    """A sampler whose state is its position."""
-
-    def __init__(self):
-        self.k = 0
-
-    def __len__(self):
-        return 40
-
-    def __iter__(self):
-        while self.k < 40:
-            self.k += 1
-            yield self.k - 1
-        self.k = 0
-
-    def state_dict(self):
-        return {"k": self.k}
-
-    def load_state_dict(self, state):
-        self.k = state["k"]
 
 
 def uneven(k):
@@ -219,7 +197,7 @@ def uneven(k):
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("method, sampler", [("multiprocessing", Counting), ("thread", Counting), ("thread", None)])
+@pytest.mark.parametrize("method, sampler", [("multiprocessing", Counts), ("thread", Counts), ("thread", None)])
 def test_every_sample_comes_once_however_often_a_pass_out_of_order_is_resumed(seed, method, sampler):
     if method == "multiprocessing" and seed > 3:
         pytest.skip("processes start slowly")
@@ -229,7 +207,7 @@ def test_every_sample_comes_once_however_often_a_pass_out_of_order_is_resumed(se
         loader = DataLoader(
             Samples(40, uneven),
             2,
-            sampler=sampler and sampler(),
+            sampler=sampler and sampler(40),
             num_workers=rng.randint(1, 3),
             worker_method=method,
             prefetch_factor=rng.randint(1, 3),

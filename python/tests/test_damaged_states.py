@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 from conftest import same
-from datasets import resume, taken
+from datasets import Counts, resume, taken
 from helpers import damage, damages
-from test_state import Counts, Noisy, Plain, StatefulStream, Stream, Walks, disturb
+from test_state import COUNT, Noisy, Plain, StatefulStream, Stream, Walks, disturb
 from torch.utils.data import RandomSampler
 from torch.utils.data.datapipes.iter import IterableWrapper
 
@@ -18,7 +18,7 @@ LOADERS = {
     "in order": lambda **kind: DataLoader(Plain(), 3, **kind),
     "shuffled": lambda **kind: DataLoader(Plain(), 3, shuffle=True, **kind),
     "with a generator": lambda **kind: DataLoader(Plain(), 3, shuffle=True, generator=torch.Generator().manual_seed(1), **kind),
-    "sampler with a state": lambda **kind: DataLoader(Plain(), 3, sampler=Counts(), **kind),
+    "sampler with a state": lambda **kind: DataLoader(Plain(), 3, sampler=Counts(COUNT), **kind),
     "sampler's iterator with a state": lambda **kind: DataLoader(Plain(), 3, sampler=Walks(), **kind),
     "list": lambda **kind: DataLoader(Plain(), 3, sampler=list(range(20)), **kind),
     "stream with a state": lambda **kind: DataLoader(StatefulStream(), 3, **kind),

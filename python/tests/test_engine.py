@@ -27,6 +27,7 @@ from torch.utils.data import (
 import slotline
 from arrays.test_pictures import photos, png  # noqa: F401
 from conftest import same
+from datasets import Samples
 from helpers import in_child, outcomes
 from slotline.torch import DataLoader, DeviceLoader
 
@@ -238,19 +239,6 @@ def test_augmentations_are_new_in_each_pass_and_resume(photos, workers):  # noqa
     same(list(resumed), whole[0][1:])
 
 
-class Wrapped(tud.Dataset):
-    """A dataset of the program that reads one of slotline."""
-
-    def __init__(self, dataset):
-        self.dataset = dataset
-
-    def __len__(self):
-        return len(self.dataset)
-
-    def __getitem__(self, index):
-        return self.dataset[index]
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_augmentations_of_samples_are_new_in_each_pass_too(photos, workers):  # noqa: F811
     pictures = slotline.folder(photos, image="random_resized_crop(16), hflip")
@@ -258,7 +246,7 @@ def test_augmentations_of_samples_are_new_in_each_pass_too(photos, workers):  # 
     for dataset, options in (
         (pictures, {"collate_fn": tud.default_collate}),
         (mixture, {"on_error": "skip"}),
-        (Wrapped(pictures), {}),
+        (Samples(len(pictures), lambda i: pictures[i]), {}),
         (tud.ConcatDataset([pictures, pictures]), {"batch_size": 2}),
     ):
 

@@ -5,13 +5,11 @@ import copy
 import enum
 import gc
 import multiprocessing
-import operator
 import os
 import pathlib
 import pickle
 import random
 import struct
-import sys
 from collections.abc import Sequence
 
 import numpy as np

@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data as tud
-
+from datasets import Counts, Samples
+from helpers import in_child
 from seeds import SECONDS, SEED, cases
 
 from slotline.torch import DataLoader
@@ -263,27 +264,6 @@ class LazyBatches(Lazy):
         return (torch.randint(self.count, (1 + k % 3,), generator=self.generator).tolist() for k in range(self.count // 2))
 
 
-class Stateful(tud.Sampler):
-    def __init__(self, count):
-        self.count, self.k, self.passes = count, 0, 0
-
-    def __len__(self):
-        return self.count
-
-    def __iter__(self):
-        while self.k < self.count:
-            self.k += 1
-            yield (7 * self.k + self.passes) % self.count
-        self.k = 0
-        self.passes += 1
-
-    def state_dict(self):
-        return {"k": self.k, "passes": self.passes}
-
-    def load_state_dict(self, state):
-        self.k, self.passes = state["k"], state["passes"]
-
-
 # ---- Collate functions.
 
 
@@ -444,7 +424,7 @@ class Case:
             "distributed": lambda: tud.DistributedSampler(self.dataset, 2, rng.randrange(2), seed=3),
             "lazy": lambda: Lazy(count, own),
             "eager": lambda: Eager(count, own),
-            "stateful": lambda: Stateful(count),
+            "stateful": lambda: Counts(count),
             "list": lambda: [i for i in range(count)][::-1],
             "array": lambda: np.arange(count),
             "wrong": lambda: [0, count + 5, 0, 0],
@@ -520,23 +500,19 @@ class Case:
             collate = Single(collate or tud._utils.collate.default_convert)
         else:
             collate = Several(collate or tud.default_collate)
-        return kind(Caught(self.dataset), **options, collate_fn=collate)
+        return kind(caught(self.dataset), **options, collate_fn=collate)
 
 
-class Caught(Map):
-    """A dataset that returns an error as the sample."""
+def caught(dataset):
+    """Returns a dataset whose samples are errors where those of another one raise them."""
 
-    def __init__(self, dataset):
-        self.dataset = dataset
-
-    def __len__(self):
-        return len(self.dataset)
-
-    def __getitem__(self, i):
+    def make(i):
         try:
-            return self.dataset[i]
+            return dataset[i]
         except Exception:
             return Bad
+
+    return Samples(len(dataset), make)
 
 
 class Several:
@@ -707,15 +683,7 @@ def fork(how, kept, batch, iterator):
                 next(iterator)
 
     if how == "fork":
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                check()
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitpid(child, 0)[1] == 0
+        assert in_child(check)
     elif how == "process":
         process = torch.multiprocessing.get_context("fork").Process(target=check)
         process.start()
@@ -767,7 +735,7 @@ def run_with_stops(seed, counts, has_errors):
                     events.append(one(iterator, case)[0])
                 is_last = ended and number + 1 == len(case.program)
                 # A short batch has ended the sampler, so that its state is the end of the pass.
-                is_late = type(loader.sampler) is Stateful and len(events) == counts[number] - 2
+                is_late = type(loader.sampler) is Counts and len(events) == counts[number] - 2
                 if stops.random() < (0.1 if case.workers else 0.2) and not is_last and not is_late:
                     where.append((number, len(events)))
                     state = json.loads(json.dumps(loader.state_dict()))

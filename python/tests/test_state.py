@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import same
-from datasets import Samples, resume, taken
+from datasets import Counts, Samples, resume, taken
 from helpers import outcomes
 from torch.utils.data import (
     BatchSampler,
@@ -131,31 +131,6 @@ class Walks(Sampler):
         return Walk(self.random)
 
 
-class Counts(Sampler):
-    """A sampler with a state of its own."""
-
-    def __init__(self):
-        self.at = self.passes = 0
-        self.loaded = []
-
-    def __len__(self):
-        return COUNT
-
-    def __iter__(self):
-        while self.at < COUNT:
-            self.at += 1
-            yield (self.at * 7 + self.passes) % COUNT
-        self.at = 0
-        self.passes += 1
-
-    def state_dict(self):
-        return {"at": self.at, "passes": self.passes}
-
-    def load_state_dict(self, state):
-        self.loaded.append(state)
-        self.at, self.passes = state["at"], state["passes"]
-
-
 class Batches(Sampler):
     """A batch sampler of the program."""
 
@@ -188,9 +163,9 @@ MAPS = {
     ),
     "distributed": dict(dataset=Plain(), sampler=lambda: DistributedSampler(range(COUNT), 3, 1, seed=5)),
     "sampler's iterator": dict(dataset=Plain(), sampler=Walks),
-    "sampler": dict(dataset=Plain(), sampler=Counts),
+    "sampler": dict(dataset=Plain(), sampler=lambda: Counts(COUNT)),
     "batch sampler": dict(dataset=Plain(), batch_sampler=Batches),
-    "batches of a sampler": dict(dataset=Plain(), batch_sampler=lambda: BatchSampler(Counts(), 6, True)),
+    "batches of a sampler": dict(dataset=Plain(), batch_sampler=lambda: BatchSampler(Counts(COUNT), 6, True)),
     "list": dict(dataset=Plain(), sampler=lambda: list(range(COUNT))),
 }
 
