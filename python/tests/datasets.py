@@ -2,7 +2,7 @@
 
 import json
 
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 # Options for a loader of each kind.
 KINDS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, worker_method="thread")]
@@ -20,6 +20,29 @@ class Samples(Dataset):
 
     def __getitem__(self, k):
         return self.make(k)
+
+
+class Counts(Sampler):
+    """A sampler with a state of its own, which gives each of ``count`` indices once."""
+
+    def __init__(self, count):
+        self.count, self.at, self.passes = count, 0, 0
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        while self.at < self.count:
+            self.at += 1
+            yield (7 * self.at + self.passes) % self.count
+        self.at = 0
+        self.passes += 1
+
+    def state_dict(self):
+        return {"at": self.at, "passes": self.passes}
+
+    def load_state_dict(self, state):
+        self.at, self.passes = state["at"], state["passes"]
 
 
 def resume(loader, state):

@@ -2,9 +2,11 @@
 
 import contextlib
 import copy
+import functools
 import gc
 import glob
 import io
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +15,7 @@ import tarfile
 import textwrap
 import threading
 import traceback
+from pathlib import Path
 
 # Whether this is a free-threaded CPython. There, worker threads are the default, and the memory of
 # batches that the loop's thread makes is not used again.
@@ -56,10 +59,26 @@ def in_threads(count, function):
         thread.join()
 
 
-def script(program, *options):
-    """Runs a program in another interpreter, and returns its exit code and output."""
-    command = [sys.executable, *options, "-c", textwrap.dedent(program)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+@functools.cache
+def _prepared():
+    command = [sys.executable, Path(__file__).with_name("prepared.py")]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def script(program):
+    """Runs a program in another interpreter, which can import the tests' modules and has imported
+    PyTorch, and returns its exit code and output."""
+    prepared = _prepared()
+    print(json.dumps(textwrap.dedent(program)), file=prepared.stdin, flush=True)
+    return subprocess.CompletedProcess(program, *json.loads(prepared.stdout.readline()))
+
+
+def run(program):
+    """Runs a program as `script` does, checks that it ends without an error, and returns its
+    output."""
+    ended = script(program)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+    return ended.stdout
 
 
 def rows_of(batches):

@@ -169,7 +169,7 @@ def test_blocks_are_drawn_as_nanogpt_draws_them(tmp_path):
 
 
 @pytest.mark.parametrize("loader", [DataLoader, slotline.torch.DataLoader])
-@pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
+@pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 1, "multiprocessing_context": "forkserver"}])
 def test_torchs_loaders_load_a_dataset(loader, workers):
     for dataset in (Arrays(x=X.numpy().copy(), i=I.numpy().copy()), slotline.digits()[:-9:-1]):
         dataset[0]  # This creates objects that must not be shared with the workers.

@@ -4,8 +4,6 @@ import datetime
 import itertools
 import json
 import random
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 
@@ -14,7 +12,8 @@ import pytest
 import torch
 import torch.utils.data
 from conftest import same
-from datasets import Samples, resume
+from datasets import Counts, Samples, resume
+from helpers import run
 from torch.utils.data import StackDataset, Subset, TensorDataset
 
 from slotline.torch import DataLoader
@@ -97,15 +96,13 @@ def test_keys_that_are_equal_are_not_taken_for_each_other(number, workers):
 
 
 REGISTERED = """
-import sys
-import time
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
 def own(batch, *, collate_fn_map=None):
     return "own", list(batch)
 for kind in (str, torch.Tensor, int, complex):
     default_collate_fn_map[kind] = own
-if sys.argv[1] == "late":
+if {is_late}:
     import slotline.torch
     del default_collate_fn_map[complex]
 from slotline.torch import DataLoader
@@ -117,9 +114,9 @@ for data in (["a", "b"], [torch.zeros(2)] * 2, [1, 2], torch.utils.data.TensorDa
 """
 
 
-@pytest.mark.parametrize("when", ["before", "late"])
-def test_collate_functions_count_whenever_they_were_registered(when):
-    subprocess.run([sys.executable, "-c", REGISTERED, when], check=True)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_collate_functions_count_whenever_they_were_registered(is_late):
+    run(REGISTERED.format(is_late=is_late))
 
 
 class Numbers(Samples):
@@ -174,7 +171,7 @@ def test_a_dataset_without_a_state_that_can_be_asked_for_has_none(data, workers)
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_optional_arguments_of_a_state_are_left_out(workers):
-    class Counts(Numbers):
+    class Started(Numbers):
         start = 0
 
         def state_dict(self, prefix="", *rest, keep=False, **more):
@@ -186,32 +183,10 @@ def test_optional_arguments_of_a_state_are_left_out(workers):
         def __getitem__(self, k):
             return 10 * self.start + k
 
-    loader = DataLoader(Counts(), 4, num_workers=workers)
+    loader = DataLoader(Started(), 4, num_workers=workers)
     next(iter(loader))
-    resumed = resume(DataLoader(Counts(), 4, num_workers=workers), loader.state_dict())
+    resumed = resume(DataLoader(Started(), 4, num_workers=workers), loader.state_dict())
     assert [batch.tolist() for batch in resumed] == [[44, 45, 46, 47]]
-
-
-class Counting(torch.utils.data.Sampler):
-    """A sampler whose state is its position."""
-
-    def __init__(self):
-        self.k = 0
-
-    def __len__(self):
-        return 40
-
-    def __iter__(self):
-        while self.k < 40:
-            self.k += 1
-            yield self.k - 1
-        self.k = 0
-
-    def state_dict(self):
-        return {"k": self.k}
-
-    def load_state_dict(self, state):
-        self.k = state["k"]
 
 
 def uneven(k):
@@ -220,17 +195,21 @@ def uneven(k):
     return k
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("sampler", [None, Counting])
-def test_every_sample_comes_once_however_often_a_pass_out_of_order_is_resumed(seed, sampler):
+@pytest.mark.parametrize("method, sampler", [("multiprocessing", Counts), ("thread", Counts), ("thread", None)])
+def test_every_sample_comes_once_however_often_a_pass_out_of_order_is_resumed(seed, method, sampler):
+    if method == "multiprocessing" and seed > 3:
+        pytest.skip("processes start slowly")
     rng = random.Random(seed)
     state, got = None, []
     while True:
         loader = DataLoader(
             Samples(40, uneven),
             2,
-            sampler=sampler and sampler(),
+            sampler=sampler and sampler(40),
             num_workers=rng.randint(1, 3),
+            worker_method=method,
             prefetch_factor=rng.randint(1, 3),
             in_order=False,
         )

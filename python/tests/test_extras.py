@@ -223,37 +223,6 @@ def test_errors_and_times_are_counted(kind):
     assert workers == 0 or 0.35 <= sum(stats["busy"]) <= 2 * stats["elapsed"] + 0.1
 
 
-def test_the_verdict_names_what_held_the_loop_back():
-    def verdict(dataset, seconds, **options):
-        loader = DataLoader(dataset, 2, **options)
-        for _ in loader:
-            time.sleep(seconds)
-        return loader.verdict()
-
-    assert verdict(Rows(), 0.1).startswith("bound by the loop")
-    assert verdict(Rows(seconds=0.01), 0).startswith("bound by loading: the loop's own thread")
-    assert verdict(Rows(seconds=0.02), 0, num_workers=1).startswith("bound by the workers: they were busy")
-    assert "num_workers" in verdict(Rows(seconds=0.02), 0, num_workers=1)
-    uneven = Samples(20, lambda k: time.sleep(0.03 if k // 2 % 2 else 0.0) or k)
-    assert verdict(uneven, 0, num_workers=2).startswith("held up by worker 1")
-
-
-def test_memory_has_a_limit():
-    kept, large = [], Samples(20, lambda k: torch.ones(1 << 18))  # 1 MiB each
-    with pytest.raises(OSError, match="in use take more than 6 MiB together; keep fewer of them, or raise memory_limit"):
-        for batch in DataLoader(large, num_workers=1, memory_limit=6 << 20):
-            kept.append(batch)
-    assert 2 <= len(kept) <= 6
-    assert all(bool((batch == 1).all()) for batch in kept)
-    assert len([None for _ in DataLoader(large, num_workers=1, memory_limit=6 << 20)]) == 20
-
-
-@pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
-def test_a_batch_that_takes_long_is_a_warning(kind):
-    with pytest.warns(RuntimeWarning, match="worker 0 has been making a batch for more than 0.05 s"):
-        next(iter(DataLoader(Rows(seconds=0.5), watchdog=0.05, **kind)))
-
-
 @pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
 def test_workers_run_on_their_cores(kind):
     numbers = Samples(20, lambda k: list(os.sched_getaffinity(0)))

@@ -3,12 +3,11 @@
 import gc
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from datasets import Samples
+from helpers import run
 
 from slotline.torch import DataLoader
 
@@ -128,10 +127,10 @@ def test_programs_that_are_run_hold_nothing_back():
     for number, _batch in enumerate(loader):
         if number % 10 == 0:
             start = (lambda: None) if number % 20 == 0 else None
-            running.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, preexec_fn=start))
+            running.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE, preexec_fn=start))
     assert memory(loader) <= before + (1 << 20)
     for process in running:
-        process.communicate(b"\n")
+        process.communicate()
 
 
 def test_a_child_has_loaders_of_its_own():
@@ -164,14 +163,15 @@ for _ in range(10):
         os._exit(0)
     os.waitpid(pid, 0)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    run(code)
 
 
 def test_a_loop_goes_on_while_another_thread_forks():
     """The forking thread needs the interpreter, which the loop must not hold while it waits for the
     fork."""
     code = """
-import os, threading, time
+import os, threading, time, warnings
+warnings.simplefilter("ignore")  # Python warns of threads in the process that forks.
 # Hooks run in the opposite order: this one while ours hold their lock.
 os.register_at_fork(before=lambda: time.sleep(0.01))
 from slotline.torch import DataLoader
@@ -196,7 +196,7 @@ while thread.is_alive():
 os.close(write)
 os.waitpid(child, 0)
 """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
+    run(code)
 
 
 def test_a_batch_that_comes_in_the_middle_of_a_fork_is_given_back():
@@ -217,4 +217,4 @@ assert list(batches) == [] and mapped() == [0, 0], mapped()
 """
     # The loader's workers are forked in the same way, so the hook must not be registered before.
     code = code.replace("taken = []", "taken, batches = [], iter(())").replace("next(batches))", "next(batches, None))")
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parent)
+    run(code)

@@ -5,13 +5,11 @@ import copy
 import enum
 import gc
 import multiprocessing
-import operator
 import os
 import pathlib
 import pickle
 import random
 import struct
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -361,12 +359,13 @@ class Place(tud.Dataset):
 
 
 @pytest.mark.parametrize(
-    "loader, method", [(tud.DataLoader, "spawn"), (DataLoader, "fork"), (DataLoader, "spawn"), (DataLoader, "forkserver")]
+    "loader, method, workers",
+    [(tud.DataLoader, "forkserver", 2), (DataLoader, "fork", 2), (DataLoader, "spawn", 1), (DataLoader, "forkserver", 2)],
 )
-def test_started_processes_share_the_memory(loader, method):
+def test_started_processes_share_the_memory(loader, method, workers):
     frozen = freeze(records(1000))
     inode = os.fstat(frozen._columns.fileno()).st_ino
-    for inodes, pids, labels in loader(Place(frozen), 2, num_workers=2, multiprocessing_context=method):
+    for inodes, pids, labels in loader(Place(frozen), 2, num_workers=workers, multiprocessing_context=method):
         assert (inodes == inode).all() and (pids != os.getpid()).all()
     assert labels.tolist() == [frozen[11]["label"], frozen[12]["label"]]
 

@@ -7,9 +7,6 @@ import os
 import pickle
 import random
 import signal
-import subprocess
-import sys
-import textwrap
 import time
 
 import numpy as np
@@ -18,7 +15,7 @@ import torch
 import torch.utils.data as tud
 from conftest import same
 from datasets import Samples
-from helpers import in_child, in_threads, mapped, outcomes, script
+from helpers import in_child, in_threads, mapped, outcomes, run
 
 from slotline.torch import DataLoader
 
@@ -89,10 +86,10 @@ def both(make, passes=2):
 def test_batches_are_torchs(workers, dataset, options):
     if len(dataset) == 0 and ("sampler" in options or "batch_sampler" in options):
         pytest.skip("there are no such indices")
-    same(*both(lambda kind: kind(dataset, num_workers=workers, **options)))
+    same(*both(lambda kind: kind(dataset, num_workers=workers, **options), passes=1 if workers else 2))
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("seeded", [False, True])
 def test_shuffled_batches_are_torchs(workers, persistent, seeded):
@@ -108,9 +105,12 @@ def test_shuffled_batches_are_torchs(workers, persistent, seeded):
     same(*both(make, passes=3))
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_workers_can_be_started_in_each_way(method):
-    same(*both(lambda kind: kind(Mixed(20), 6, num_workers=2, multiprocessing_context=method), passes=1))
+@pytest.mark.parametrize("method, workers", [("spawn", 1), ("forkserver", 2)])
+def test_workers_can_be_started_in_each_way(method, workers):
+    def make(kind):
+        return kind(Mixed(20), 6, num_workers=workers, multiprocessing_context=None if kind is tud.DataLoader else method)
+
+    same(*both(make, passes=1))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -125,7 +125,7 @@ def test_streams_are_torchs(lengths, batch_size, drop_last):
     if batch_size is None and drop_last:
         pytest.skip("torch refuses it")
     for workers in (0, 2):
-        torchs, ours = both(lambda kind: kind(Stream(lengths), batch_size, num_workers=workers, drop_last=drop_last))
+        torchs, ours = both(lambda kind: kind(Stream(lengths), batch_size, num_workers=workers, drop_last=drop_last), 1 if workers else 2)
         if workers:  # torch's end of a stream depends on timing
             order = lambda passes: [sorted(map(str, batches)) for batches in passes[:-1]]
             assert order(torchs) == order(ours)
@@ -182,17 +182,17 @@ def stored(samples):
 
 def contents(batch):
     """Returns the parts of a batch of `stored` that can be compared."""
-    of_tensor = lambda each: (each.dtype, each.shape, each.stride(), each.view(torch.uint8).tolist())
+    of_tensor = lambda each: (each.dtype, each.shape, each.stride(), each.view(torch.uint8).numpy().tobytes())
     return {
         **{key: [of_tensor(each) for each in batch[key]] for key in ("small", "strided", "large")},
         "typed": [(type(each), each.dtype, each.tolist()) for each in batch["typed"]],
-        "untyped": [(type(each), each.nbytes(), bytes(each)) for each in batch["untyped"]],
+        "untyped": [(type(each), torch.empty(0, dtype=torch.uint8).set_(each).tolist()) for each in batch["untyped"]],
         "x": batch["x"].tolist(),
     }
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_storages_and_elements_of_less_than_a_byte_arrive(method):
     torchs, ours = (
         [contents(batch) for batch in kind(Mixed(8), 4, num_workers=2, collate_fn=stored, multiprocessing_context=method)]
@@ -211,7 +211,7 @@ def test_tensors_of_one_storage_share_it():
         assert whole.view(torch.uint8).tolist() == [0, 0, 0, 7, 0, 0] and part.view(torch.uint8).tolist() == [0, 7, 0, 0]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_tensors_in_objects_arrive(method):
     kept = list(DataLoader(Mixed(40), 4, num_workers=2, collate_fn=recorded, multiprocessing_context=method))
     gc.collect()
@@ -463,7 +463,7 @@ def test_threads_may_share_a_dataset_and_a_sampler(options):
 
 
 def test_threads_do_not_lock_each_other_out_while_they_read_the_state_of_a_generator():
-    ended = script(
+    run(
         """
         import faulthandler, gc, threading, time, torch
         from slotline.torch import DataLoader
@@ -488,11 +488,10 @@ def test_threads_do_not_lock_each_other_out_while_they_read_the_state_of_a_gener
             thread.join()
         """
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_programs_end_with_loaders_in_use():
-    ended = script(
+    run(
         """
         import torch
         from slotline.torch import DataLoader
@@ -502,11 +501,10 @@ def test_programs_end_with_loaders_in_use():
         held = next(iter(persistent))
         """
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_programs_end_with_loaders_in_use_by_threads():
-    ended = script(
+    run(
         """
         import threading, time
         from slotline.torch import DataLoader
@@ -525,19 +523,20 @@ def test_programs_end_with_loaders_in_use_by_threads():
         seen.wait()
         """
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_an_interrupt_ends_a_wait():
-    ended = script(
+    printed = run(
         """
-        import os, signal, threading, time
+        import os, signal, slotline, time
         from slotline.torch import DataLoader
         class Slow:
             def __len__(self): return 4
             def __getitem__(self, i):
-                time.sleep(60)
-        threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+                time.sleep(0.2)
+                os.kill(os.getppid(), signal.SIGINT)
+                while not slotline.is_stopping():
+                    time.sleep(0.01)
         begun = time.monotonic()
         try:
             next(iter(DataLoader(Slow(), num_workers=1)))
@@ -546,36 +545,7 @@ def test_an_interrupt_ends_a_wait():
         os._exit(0)
         """
     )
-    assert ended.stdout == "interrupted True\n", ended
-
-
-def test_workers_end_with_a_program_that_is_killed():
-    child = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            textwrap.dedent(
-                """
-                import os, sys
-                from slotline.torch import DataLoader
-                batches = iter(DataLoader(range(1000), 2, num_workers=2))
-                next(batches)
-                print(*(worker.pid for worker in batches._workers), flush=True)
-                sys.stdin.read()
-                """
-            ),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    pids = [int(pid) for pid in child.stdout.readline().split()]
-    child.kill()
-    child.communicate()
-    deadline = time.monotonic() + 30
-    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert printed == "interrupted True\n"
 
 
 @pytest.mark.parametrize(

@@ -125,20 +125,19 @@ def test_batches_are_torchs(dataset, workers, request):
             assert all(part.requires_grad for part in ours[0])
 
 
-@pytest.mark.parametrize("length", [1, 2, 5, 32, 33, 70])
-@pytest.mark.parametrize("size", [1, 2, 5, 32, 100])
+@pytest.mark.parametrize("length", [1, 5, 32, 33, 70])
+@pytest.mark.parametrize("size", [1, 5, 32, 100])
 @pytest.mark.parametrize("seeded", [False, True])
 def test_orders_are_torchs(length, size, seeded):
     data = TensorDataset(torch.arange(length))
-    for drop_last, (replacement, count), workers in itertools.product(
-        [False, True], [(False, None), (True, None), (False, 3 * length + 1), (True, 65)], [0, 1]
+    for drop_last, (replacement, count) in itertools.product(
+        [False, True], [(False, None), (True, None), (False, 3 * length + 1), (True, 65)]
     ):
         outcomes = []
         for kind in (tud.DataLoader, DataLoader):
             torch.manual_seed(4)
             generator = torch.Generator().manual_seed(5) if seeded else None
             sampler = tud.RandomSampler(data, replacement, count, generator)
-            # Compare with torch without workers, which start slowly; the draws are the same.
             loader = kind(data, size, sampler=sampler, drop_last=drop_last, generator=generator)
             batches = iter(loader)
             outcome = []

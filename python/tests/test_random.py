@@ -3,22 +3,17 @@ whatever the options are.
 
 Each case is generated from a seed: a dataset, options, and a program of some passes, which are
 abandoned early, or during which the process forks, keeps batches, or writes to them. It runs with
-torch's loader and with ours, and then again with loaders that stop and resume. The seed of a
-failing case is printed. All cases together take less than a minute on two idle cores.
-
-``SLOTLINE_RANDOM_SEED=5`` runs only that case and prints its contents;
-``SLOTLINE_RANDOM_SECONDS=600`` runs new cases for that time.
+torch's loader and with ours, and then again with loaders that stop and resume. ``seeds`` generates
+the cases. All together take half a minute on two idle cores.
 """
 
 import collections
 import copy
-import gc
 import json
 import os
 import random
 import signal
 import subprocess
-import time
 import warnings
 from collections.abc import Mapping
 
@@ -26,13 +21,14 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data as tud
+from datasets import Counts, Samples
+from helpers import in_child
+from seeds import SECONDS, SEED, cases
 
 from slotline.torch import DataLoader
 
-SEED = os.environ.get("SLOTLINE_RANDOM_SEED")
-SECONDS = float(os.environ.get("SLOTLINE_RANDOM_SECONDS", 0))
 # The number of cases in each test.
-PART = 45
+PART = 30
 
 Pair = collections.namedtuple("Pair", "first second")
 
@@ -268,27 +264,6 @@ class LazyBatches(Lazy):
         return (torch.randint(self.count, (1 + k % 3,), generator=self.generator).tolist() for k in range(self.count // 2))
 
 
-class Stateful(tud.Sampler):
-    def __init__(self, count):
-        self.count, self.k, self.passes = count, 0, 0
-
-    def __len__(self):
-        return self.count
-
-    def __iter__(self):
-        while self.k < self.count:
-            self.k += 1
-            yield (7 * self.k + self.passes) % self.count
-        self.k = 0
-        self.passes += 1
-
-    def state_dict(self):
-        return {"k": self.k, "passes": self.passes}
-
-    def load_state_dict(self, state):
-        self.k, self.passes = state["k"], state["passes"]
-
-
 # ---- Collate functions.
 
 
@@ -449,7 +424,7 @@ class Case:
             "distributed": lambda: tud.DistributedSampler(self.dataset, 2, rng.randrange(2), seed=3),
             "lazy": lambda: Lazy(count, own),
             "eager": lambda: Eager(count, own),
-            "stateful": lambda: Stateful(count),
+            "stateful": lambda: Counts(count),
             "list": lambda: [i for i in range(count)][::-1],
             "array": lambda: np.arange(count),
             "wrong": lambda: [0, count + 5, 0, 0],
@@ -525,23 +500,19 @@ class Case:
             collate = Single(collate or tud._utils.collate.default_convert)
         else:
             collate = Several(collate or tud.default_collate)
-        return kind(Caught(self.dataset), **options, collate_fn=collate)
+        return kind(caught(self.dataset), **options, collate_fn=collate)
 
 
-class Caught(Map):
-    """A dataset that returns an error as the sample."""
+def caught(dataset):
+    """Returns a dataset whose samples are errors where those of another one raise them."""
 
-    def __init__(self, dataset):
-        self.dataset = dataset
-
-    def __len__(self):
-        return len(self.dataset)
-
-    def __getitem__(self, i):
+    def make(i):
         try:
-            return self.dataset[i]
+            return dataset[i]
         except Exception:
             return Bad
+
+    return Samples(len(dataset), make)
 
 
 class Several:
@@ -712,15 +683,7 @@ def fork(how, kept, batch, iterator):
                 next(iterator)
 
     if how == "fork":
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                check()
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitpid(child, 0)[1] == 0
+        assert in_child(check)
     elif how == "process":
         process = torch.multiprocessing.get_context("fork").Process(target=check)
         process.start()
@@ -772,7 +735,7 @@ def run_with_stops(seed, counts, has_errors):
                     events.append(one(iterator, case)[0])
                 is_last = ended and number + 1 == len(case.program)
                 # A short batch has ended the sampler, so that its state is the end of the pass.
-                is_late = type(loader.sampler) is Stateful and len(events) == counts[number] - 2
+                is_late = type(loader.sampler) is Counts and len(events) == counts[number] - 2
                 if stops.random() < (0.1 if case.workers else 0.2) and not is_last and not is_late:
                     where.append((number, len(events)))
                     state = json.loads(json.dumps(loader.state_dict()))
@@ -820,30 +783,9 @@ def check(seed):
         assert ours == resumed, f"not as without stops at {where}: {difference(ours, resumed)}"
 
 
-def seeds(part):
-    if SEED is not None:
-        yield int(SEED)
-    elif SECONDS:
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            yield random.SystemRandom().randrange(10**9)
-    else:
-        yield from range(PART * part, PART * (part + 1))
-
-
-@pytest.fixture
-def frozen_heap():
-    """A fixture: excludes existing objects from garbage collection, which makes it fast."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("frozen_heap")
 @pytest.mark.parametrize("part", range(1 if SEED or SECONDS else 12))
 def test_random_loaders_are_torchs(part):
-    for seed in seeds(part):
+    for seed in cases(PART, PART * part):
         # Each case gets the time limit of a whole test.
         signal.alarm(120)
         try:

@@ -1,7 +1,8 @@
 """Several processes: finding the rank, loops with equally many steps, and merged states."""
 
+import datetime
+import itertools
 import os
-import subprocess
 import sys
 import types
 
@@ -11,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import slotline
-from slotline.torch import equal_steps
+from slotline.torch import DataLoader, equal_steps
 
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "PMI_", "MPI_", "OMPI_", "MV2_", "SLURM_")
 
@@ -90,63 +91,54 @@ def test_nothing_cannot_be_repeated(alone):
     assert list(equal_steps([], "repeat")) == []  # no rank has a batch
 
 
-PROGRAM = """
-import datetime, itertools, os, sys
-import torch, torch.distributed as dist
-import slotline
-from slotline.torch import DataLoader, equal_steps
-
 class Stream(torch.utils.data.IterableDataset):
     def __init__(self, rank, length):
         self.samples = [100 * rank + number for number in range(length)]
+
     def __iter__(self):
         return iter(self.samples)
 
-rank, world_size, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-dist.init_process_group(
-    "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size, timeout=datetime.timedelta(seconds=60)
-)
-evens = dist.new_group(range(0, world_size, 2))
-if rank % 2 == 0:
-    assert slotline.find_ranks(evens) == slotline.Ranks(rank // 2, (world_size + 1) // 2, source="torch.distributed")
-else:
-    try:
-        slotline.find_ranks(evens)
-        raise AssertionError("a group without this rank was accepted")
-    except slotline.OptionError as error:
-        assert f"rank {rank} is not in the group" in str(error)
 
 LENGTHS = [5, 9, 2]  # with a batch size of 2: 3, 5 and 1 batches
-loader = DataLoader(Stream(rank, LENGTHS[rank]), batch_size=2)
-mine = [batch.tolist() for batch in loader]
-expected = {
-    "drop": mine[:1],
-    "pad": mine + [None] * (5 - len(mine)),
-    "repeat": list(itertools.islice(itertools.cycle(mine), 5)),
-}
-for shorter, batches in expected.items():
-    seen = []
-    for batch in equal_steps(loader, shorter):
-        # What a step would do: a collective operation, which waits for all ranks.
-        total = torch.zeros(1) if batch is None else torch.ones(1)
-        dist.all_reduce(total)
-        assert total == sum(shorter != "pad" or len(seen) < (length + 1) // 2 for length in LENGTHS)
-        seen.append(None if batch is None else batch.tolist())
-    assert seen == batches, (shorter, seen)
-dist.barrier()
-print("done", flush=True)
-os._exit(0)  # a thread of gloo may still use tensors, and would abort a process whose interpreter is shut down
-"""
+
+
+def take_steps(rank, folder):
+    """Is one of three processes, whose streams have these lengths."""
+    timeout = datetime.timedelta(seconds=60)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3, timeout=timeout)
+    evens = dist.new_group([0, 2])
+    if rank % 2 == 0:
+        assert slotline.find_ranks(evens) == slotline.Ranks(rank // 2, 2, source="torch.distributed")
+    else:
+        with pytest.raises(slotline.OptionError, match=f"rank {rank} is not in the group"):
+            slotline.find_ranks(evens)
+    loader = DataLoader(Stream(rank, LENGTHS[rank]), batch_size=2)
+    mine = [batch.tolist() for batch in loader]
+    expected = {
+        "drop": mine[:1],
+        "pad": mine + [None] * (5 - len(mine)),
+        "repeat": list(itertools.islice(itertools.cycle(mine), 5)),
+    }
+    for shorter, batches in expected.items():
+        seen = []
+        for batch in equal_steps(loader, shorter):
+            # What a step would do: a collective operation, which waits for all ranks.
+            total = torch.zeros(1) if batch is None else torch.ones(1)
+            dist.all_reduce(total)
+            assert total == sum(shorter != "pad" or len(seen) < (length + 1) // 2 for length in LENGTHS)
+            seen.append(None if batch is None else batch.tolist())
+        assert seen == batches, (shorter, seen)
+    dist.barrier()
 
 
 def test_equal_steps_take_part_in_each_collective_operation(tmp_path):
-    arguments = [sys.executable, "-c", PROGRAM]
-    ranks = [
-        subprocess.Popen([*arguments, str(rank), "3", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for rank in range(3)
-    ]
-    outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert [output.splitlines()[-1:] for output in outputs] == [["done"]] * 3, "\n".join(outputs)
+    fork = torch.multiprocessing.get_context("fork")
+    ranks = [fork.Process(target=take_steps, args=(rank, tmp_path)) for rank in range(3)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert [rank.exitcode for rank in ranks] == [0] * 3
 
 
 def loaders(world_size, **options):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import same
-from datasets import Samples, resume, taken
+from datasets import Counts, Samples, resume, taken
 from helpers import outcomes
 from torch.utils.data import (
     BatchSampler,
@@ -131,31 +131,6 @@ class Walks(Sampler):
         return Walk(self.random)
 
 
-class Counts(Sampler):
-    """A sampler with a state of its own."""
-
-    def __init__(self):
-        self.at = self.passes = 0
-        self.loaded = []
-
-    def __len__(self):
-        return COUNT
-
-    def __iter__(self):
-        while self.at < COUNT:
-            self.at += 1
-            yield (self.at * 7 + self.passes) % COUNT
-        self.at = 0
-        self.passes += 1
-
-    def state_dict(self):
-        return {"at": self.at, "passes": self.passes}
-
-    def load_state_dict(self, state):
-        self.loaded.append(state)
-        self.at, self.passes = state["at"], state["passes"]
-
-
 class Batches(Sampler):
     """A batch sampler of the program."""
 
@@ -188,9 +163,9 @@ MAPS = {
     ),
     "distributed": dict(dataset=Plain(), sampler=lambda: DistributedSampler(range(COUNT), 3, 1, seed=5)),
     "sampler's iterator": dict(dataset=Plain(), sampler=Walks),
-    "sampler": dict(dataset=Plain(), sampler=Counts),
+    "sampler": dict(dataset=Plain(), sampler=lambda: Counts(COUNT)),
     "batch sampler": dict(dataset=Plain(), batch_sampler=Batches),
-    "batches of a sampler": dict(dataset=Plain(), batch_sampler=lambda: BatchSampler(Counts(), 6, True)),
+    "batches of a sampler": dict(dataset=Plain(), batch_sampler=lambda: BatchSampler(Counts(COUNT), 6, True)),
     "list": dict(dataset=Plain(), sampler=lambda: list(range(COUNT))),
 }
 
@@ -208,9 +183,9 @@ def make(options, workers=0, **more):
 def test_a_pass_goes_on_with_any_number_of_workers(options, workers, count):
     state, rest = taken(make(options, workers), count)
     assert len(rest) > 0
-    for others in (0, 1, 2):
+    for others in (dict(workers=0), dict(workers=1), dict(workers=2, worker_method="thread")):
         disturb()
-        same(list(resume(make(options, others), state)), rest)
+        same(list(resume(make(options, **others), state)), rest)
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -263,7 +238,7 @@ def test_a_pass_that_has_not_begun_goes_on_as_it_would():
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
-@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("workers", [0, 2])
 def test_a_dataset_that_has_a_state_is_given_it(workers, count):
     options = dict(dataset=Noisy(), shuffle=True, generator=torch.Generator().manual_seed(1))
     state, rest = taken(make(options, workers), count)
@@ -290,7 +265,7 @@ def test_errors_are_counted(workers):
 
 @pytest.mark.parametrize("every", [0, 1, 3])
 @pytest.mark.parametrize("kind", [Stream, StatefulStream])
-@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("size", [None, 1, 4])
 def test_streams_go_on(kind, workers, size, every):
     if kind is Stream and every != 1:
@@ -301,13 +276,17 @@ def test_streams_go_on(kind, workers, size, every):
             kind(), size, num_workers=workers, generator=torch.Generator().manual_seed(2), snapshot_every_n_steps=every
         )
 
-    total = len(list(loader()))
+    random.seed(1)
+    whole = loader()
+    batches = iter(whole)
+    states, found = [json.dumps(whole.state_dict())], []
+    for batch in batches:
+        found.append(batch)
+        states.append(json.dumps(whole.state_dict()))
+    total = len(found)
     for count in sorted({0, 1, 2, 5, total - 1, total} - set(range(total + 1, 6))):
         random.seed(1)
-        state, rest = taken(loader(), count)
-        assert len(rest) == total - count
-        random.seed(1)
-        same(list(resume(loader(), state)), rest)
+        same(list(resume(loader(), json.loads(states[count]))), found[count:])
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -465,16 +444,15 @@ class Asking:
         self.states.append(json.loads(json.dumps(self.loader.state_dict())))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_state_while_a_batch_is_received_is_that_before_it(workers, monkeypatch):
+def test_a_state_while_a_batch_is_received_is_that_before_it(monkeypatch):
     def loader():
-        return DataLoader(Plain(lambda k: k + torch.rand(1).item()), 5, num_workers=workers, collate_fn=Asking, generator=torch.Generator().manual_seed(3))
+        return DataLoader(Plain(lambda k: k + torch.rand(1).item()), 5, num_workers=2, collate_fn=Asking, generator=torch.Generator().manual_seed(3))
 
     monkeypatch.setattr(Asking, "states", [])
     monkeypatch.setattr(Asking, "loader", loader())
     expected = [batch.values for batch in Asking.loader]
     assert len(Asking.states) == len(expected) == 10
-    for count, state in enumerate(list(Asking.states)):
+    for count, state in list(enumerate(Asking.states))[::3]:
         disturb()
         resumed = resume(loader(), state)
         assert [batch.values for batch in resumed] == expected[count:]
@@ -526,9 +504,10 @@ def test_states_that_do_not_fit_are_errors():
 
 
 @pytest.mark.parametrize("workers", (0, 2))
-@pytest.mark.parametrize(
-    "options, words",
-    (
+def test_a_state_of_another_order_is_an_error(workers):
+    base = dict(dataset=Plain(), batch_size=3, shuffle=True)
+    state, _ = taken(make(base, workers), 4)
+    for options, words in (
         (dict(batch_size=5), "taken with batch_size=3, but the loader has batch_size=5"),
         (dict(batch_size=None), "taken with batch_size=3, but the loader has batch_size=None"),
         (
@@ -538,15 +517,10 @@ def test_states_that_do_not_fit_are_errors():
         (dict(shuffle=False), "taken with RandomSampler, but the loader has SequentialSampler"),
         (dict(dataset=Stream(), shuffle=None), "taken with RandomSampler, but the loader has an IterableDataset"),
         (dict(dataset=range(9)), "taken with a RandomSampler of 47 indices, but the loader's has 9"),
-    ),
-    ids=lambda value: value if isinstance(value, str) else ", ".join(value),
-)
-def test_a_state_of_another_order_is_an_error(workers, options, words):
-    base = dict(dataset=Plain(), batch_size=3, shuffle=True)
-    state, _ = taken(make(base, workers), 4)
-    loader = make({**base, **options}, workers)
-    with pytest.raises(ValueError, match=words):
-        loader.load_state_dict(json.loads(json.dumps(state)))
+    ):
+        loader = make({**base, **options}, workers)
+        with pytest.raises(ValueError, match=words):
+            loader.load_state_dict(json.loads(json.dumps(state)))
 
 
 def test_the_order_can_change_between_passes():

@@ -1,6 +1,7 @@
 """Loops with a planted bottleneck that takes many times as long as everything else: the verdict
 names it."""
 
+import multiprocessing
 import os
 import threading
 import time
@@ -39,8 +40,8 @@ def verdict(dataset, batch_size=2, **options):
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
 def test_a_batch_that_hangs_is_named_while_it_does(kind):
     for slow, batch in ((0, 0), (17, 8)):
-        loader = DataLoader(Planted(3.0, slow), 2, **kind)
-        ended = threading.Event()
+        ended = multiprocessing.Event()
+        loader = DataLoader(Samples(24, lambda k: k if k != slow or ended.wait(30) else None), 2, **kind)
 
         def loop():
             for _ in loader:
@@ -49,7 +50,7 @@ def test_a_batch_that_hangs_is_named_while_it_does(kind):
 
         thread = threading.Thread(target=loop)
         thread.start()
-        until = time.monotonic() + 2.5
+        until = time.monotonic() + 20
         while "has not ended" not in (seen := loader.verdict()) and time.monotonic() < until:
             time.sleep(0.05)
         stats = loader.stats()
@@ -63,7 +64,7 @@ def test_a_batch_that_hangs_is_named_while_it_does(kind):
 
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
 def test_one_slow_batch_is_named(kind):
-    assert verdict(Planted(1.0, 17), **kind).startswith("held up by one batch: batch 8 alone took")
+    assert verdict(Planted(0.5, 17), **kind).startswith("held up by one batch: batch 8 alone took")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
@@ -74,6 +75,13 @@ def test_reading_and_collating_are_told_apart(kind):
     assert collating.startswith(bound) and "more than half of it collating and copying" in collating
 
 
+def test_workers_are_named_that_hold_the_loop_back():
+    uneven = Samples(20, lambda k: time.sleep(0.03 if k // 2 % 2 else 0.0) or k)
+    assert verdict(uneven, num_workers=2).startswith("held up by worker 1")
+    seen = verdict(Planted(0.02), num_workers=1)
+    assert seen.startswith("bound by the workers: they were busy") and "num_workers" in seen
+
+
 def test_big_copies_are_collating():
     row = torch.ones(1 << 21)
     seen = verdict(Samples(160, lambda k: row), 4, num_workers=0)
@@ -82,7 +90,8 @@ def test_big_copies_are_collating():
 
 def test_a_slow_loop_is_the_limit():
     for kind in KINDS:
-        loader = DataLoader(Planted(), 2, **kind)
+        loader = DataLoader(Planted(), 2, persistent_workers=kind["num_workers"] > 0, **kind)
+        list(loader)  # In this pass, the loop waits until the workers have started.
         for _ in loader:
             time.sleep(0.1)
         assert loader.verdict().startswith("bound by the loop"), kind

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers import add_to_tar, in_child, in_threads, outcomes, script
+from helpers import add_to_tar, in_child, in_threads, outcomes, run
 from test_compose import DOCUMENTS, lines, plain, samples  # noqa: F401
 
 import slotline
@@ -327,8 +327,7 @@ def test_a_program_ends_while_functions_run(workers):
             sys.stdout.write("ok")
     """
     for _ in range(3):
-        done = script(program)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "ok", "")
+        assert run(program) == "ok"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

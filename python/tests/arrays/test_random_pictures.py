@@ -3,7 +3,6 @@
 import io
 import random
 import struct
-import warnings
 
 import numpy as np
 import pytest

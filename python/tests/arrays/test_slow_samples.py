@@ -151,7 +151,7 @@ def test_an_interrupt_ends_the_wait_for_a_packed_tar(gate, tmp_path, workers):
     # Four parts of 4 MiB were requested; responses to further requests are withheld.
     gate.close()
     stalled = threading.Semaphore(0)
-    threading.Timer(2, stalled.release).start()
+    threading.Timer(0.5, stalled.release).start()
     with interrupted(stalled):
         for _ in batches:
             pass

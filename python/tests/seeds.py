@@ -6,19 +6,19 @@ for that time.
 """
 
 import os
+import random
 import time
 
 SEED = os.environ.get("SLOTLINE_RANDOM_SEED")
 SECONDS = float(os.environ.get("SLOTLINE_RANDOM_SECONDS", 0))
 
 
-def cases(count):
+def cases(count, first=0):
     """Yields the seeds of a test's cases."""
     if SEED is not None:
         yield int(SEED)
         return
-    yield from range(count)
-    begun, seed = time.monotonic(), 1 << 20
-    while time.monotonic() - begun < SECONDS:
-        yield seed
-        seed += 1
+    yield from range(first, first + count)
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        yield random.SystemRandom().randrange(1 << 20, 1 << 30)
