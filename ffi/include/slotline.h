@@ -275,7 +275,7 @@ typedef struct {
   // The number of dimensions.
   uint32_t ndim;
   // The lengths of the dimensions. Fixed field: `[rows, ...]`. Padded field: `[rows, max]`, or
-  // `[rows, longest]` if it is padded to the longest, with zeros after each row's elements. Packed
+  // `[rows, longest]` if it is padded to the longest, with padding after each row's elements. Packed
   // field: `[items, ...]`, with the items of all rows one after another. Without batching, fixed
   // and padded fields lack the first dimension.
   int64_t shape[SLOTLINE_MAX_DIMS];
@@ -339,6 +339,12 @@ typedef struct {
   // Makes a sample.
   slotline_map_sample map;
   // Called once when the callback is no longer needed, on any thread; may be NULL.
+  // The element that a padded field is padded with, of type `dtype`. It is copied. NULL: zero. It
+  // must be NULL for other fields.
+  const void *padding;
+  // Field padded to the longest: the length of the rows is rounded up to a multiple of this number;
+  // 0 works like 1. It must be 0 for other fields.
+  size_t multiple_of;
   slotline_drop drop;
 } slotline_transform;
 
@@ -366,10 +372,14 @@ typedef struct {
   // document goes whole into the fullest row that has room for it, from the longest to the shortest,
   // and only documents that are longer than a row are cut.
   uint8_t chunks;
-  // Whether the last chunk is left out if it is not full. Has no effect without `chunks`.
+  // Whether the last chunk of an epoch is left out if it is not full. Has no effect without `chunks`.
   uint8_t drop_last;
   // Zeros; reserved for later versions.
-  uint8_t reserved[5];
+  uint8_t reserved[4];
+  // How many times the documents are packed, one after another; 0 works like 1. With a seed, each
+  // epoch has other rows: epoch `e` is shuffled with `seed + e`. One pass of a loader then goes
+  // through all epochs. Do not shuffle its rows in the loader, which would mix the epochs.
+  size_t epochs;
 } slotline_packing;
 
 // An array in the caller's memory, contiguous in C order. The first dimension is the row.
@@ -392,6 +402,9 @@ typedef struct {
   // Called once when the elements are no longer needed, on any thread; may be NULL.
   slotline_drop drop;
 } slotline_array;
+  // Whether a document that is longer than a row is an error, and not cut. Has no effect with
+  // `chunks`.
+  uint8_t refuse_long;
 
 // Reads the samples at `n` indices, all below `len`, and passes each to
 // `slotline_sample_sink_put`, in that order. Returns 0, or another value after setting the reason
@@ -1050,7 +1063,7 @@ typedef struct {
 #define SLOTLINE_FIXED 0
 
 // Samples have different numbers of elements, at most `max` of the field's shape `[max]`; the rest
-// of a sample's row is zero.
+// of a sample's row is padding.
 #define SLOTLINE_PADDED_TO_MAX 1
 
 // Samples have different numbers of items, which are stored contiguously, one sample after
@@ -1059,7 +1072,7 @@ typedef struct {
 #define SLOTLINE_PACKED 2
 
 // Samples have different numbers of elements, and the row of each is as long as the longest sample of
-// the batch; the rest of the row is zero. The field's shape is `[capacity]`: a batch reserves memory
+// the batch; the rest of the row is padding. The field's shape is `[capacity]`: a batch reserves memory
 // for `capacity` elements per sample, including the padding, which its samples share. A batch is
 // written fastest if its longest sample comes first.
 #define SLOTLINE_PADDED_TO_LONGEST 3
@@ -1672,6 +1685,19 @@ slotline_status slotline_device_probe(size_t *devices,
 // page-locked memory on the host. If `device` is NULL, the defaults of `slotline_device_options`
 // apply. A batch may still be being copied to the device when it is delivered. On failure `*out`
 // is NULL. Can be called from any thread.
+// Writes field `field`, which must be padded, as the mask of another padded field of the sample that
+// has `elements` elements: `elements` copies of the element at `present`, and then zeros. `present` is
+// of the mask's type, and is usually 1.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, a field that does not exist or is not padded, an element
+// that is not aligned, a `bool` other than 0 and 1, or too many elements. The sample then fails with
+// this error, unless the callback writes the field afterwards.
+slotline_status slotline_sample_mask(slotline_sample *sample,
+                                     size_t field,
+                                     const void *present,
+                                     size_t elements);
+
 //
 // Errors:
 // The same as for `slotline_loader_new`; `SLOTLINE_ERROR_DEVICE`: there is no driver, the device does not exist, or it does
