@@ -275,7 +275,7 @@ typedef struct {
   // The number of dimensions.
   uint32_t ndim;
   // The lengths of the dimensions. Fixed field: `[rows, ...]`. Padded field: `[rows, max]`, or
-  // `[rows, longest]` if it is padded to the longest, with zeros after each row's elements. Packed
+  // `[rows, longest]` if it is padded to the longest, with padding after each row's elements. Packed
   // field: `[items, ...]`, with the items of all rows one after another. Without batching, fixed
   // and padded fields lack the first dimension.
   int64_t shape[SLOTLINE_MAX_DIMS];
@@ -296,6 +296,30 @@ typedef struct {
   uint32_t reserved;
 } slotline_tensor;
 
+#if defined(SLOTLINE_HAS_IMAGE)
+// How `slotline_batch_mix` mixes a batch. Zeros are the defaults, except for `alpha` and
+// `num_classes`.
+typedef struct {
+  // `sizeof(slotline_mix)`.
+  size_t struct_size;
+  // The parameter of the distribution Beta(alpha, alpha) of the weight of a picture, above 0. 1 is
+  // torchvision's default.
+  double alpha;
+  // The seed. Ranks should have different ones. The numbers depend only on it, and on the epoch and
+  // the number of the batch.
+  uint64_t seed;
+  // The number of classes.
+  size_t num_classes;
+  // Whether a rectangle of each picture is replaced (`CutMix`), and pictures are not blended
+  // (`MixUp`).
+  uint8_t cut;
+  // Whether the channels of the pictures are their last dimension and not the first.
+  uint8_t channels_last;
+  // Zeros; reserved for later versions.
+  uint8_t reserved[6];
+} slotline_mix;
+#endif
+
 // Writes sample `index` (below `len`): each of its fields with `slotline_sample_row` or
 // `slotline_sample_write`. Returns 0, or another value if the sample cannot be read, after setting
 // the reason with `slotline_sample_fail`. Several threads call it concurrently.
@@ -315,6 +339,12 @@ typedef struct {
   uint32_t ndim;
   // The lengths of the dimensions.
   const int64_t *shape;
+  // The element that a padded field is padded with, of type `dtype`. It is copied. NULL: zero. It
+  // must be NULL for other fields.
+  const void *padding;
+  // Field padded to the longest: the length of the rows is rounded up to a multiple of this number;
+  // 0 works like 1. It must be 0 for other fields.
+  size_t multiple_of;
 } slotline_field;
 
 // Makes a sample from `source`, a sample of the other dataset. It reads the source's fields with
@@ -366,10 +396,17 @@ typedef struct {
   // document goes whole into the fullest row that has room for it, from the longest to the shortest,
   // and only documents that are longer than a row are cut.
   uint8_t chunks;
-  // Whether the last chunk is left out if it is not full. Has no effect without `chunks`.
+  // Whether the last chunk of an epoch is left out if it is not full. Has no effect without `chunks`.
   uint8_t drop_last;
+  // Whether a document that is longer than a row is an error, and not cut. Has no effect with
+  // `chunks`.
+  uint8_t refuse_long;
   // Zeros; reserved for later versions.
-  uint8_t reserved[5];
+  uint8_t reserved[4];
+  // How many times the documents are packed, one after another; 0 works like 1. With a seed, each
+  // epoch has other rows: epoch `e` is shuffled with `seed + e`. One pass of a loader then goes
+  // through all epochs. Do not shuffle its rows in the loader, which would mix the epochs.
+  size_t epochs;
 } slotline_packing;
 
 // An array in the caller's memory, contiguous in C order. The first dimension is the row.
@@ -519,6 +556,39 @@ typedef struct {
   // Zero; reserved for later versions.
   uint8_t reserved;
 } slotline_pipeline_options;
+#endif
+
+#if defined(SLOTLINE_HAS_IMAGE)
+// What the four numbers of a box in a file are, in pixels.
+typedef uint32_t slotline_box_format;
+#endif
+
+#if defined(SLOTLINE_HAS_IMAGE)
+// Which fields of files `slotline_dataset_decode` decodes. Zeros are the defaults.
+typedef struct {
+  // `sizeof(slotline_picture_fields)`.
+  size_t struct_size;
+  // The field with the encoded pictures. NULL: the only field of bytes without masks; if there are
+  // several, the one whose bytes in the first sample are a picture.
+  const char *field;
+  // The field with segmentation masks, which are PNGs that are grey or have a palette, of the size
+  // of their pictures; NULL: none. Each mask has the crop, the flips and the padding of its picture,
+  // and is resized with the nearest pixel. The masks of a folder (the option `mask_folder` of
+  // `slotline_dataset_open_with`) are the field "mask".
+  const char *mask_field;
+  // The class of a mask's padding.
+  int64_t mask_fill;
+  // The type of a mask's elements: `SLOTLINE_U8` (also for 0) or `SLOTLINE_I64`.
+  slotline_dtype mask_dtype;
+  // What the four numbers of a box in a file are.
+  slotline_box_format boxes_format;
+  // The field with bounding boxes, in pixels of the whole picture; NULL: none. It has lists of
+  // numbers, four for each box, the bytes of `.npy` files, or text with JSON. In the last case,
+  // "json.objects.bbox" are the boxes in `{"objects": {"bbox": ...}}` and in
+  // `{"objects": [{"bbox": ...}, ...]}` of the field "json", and become an additional field of this
+  // name.
+  const char *boxes_field;
+} slotline_picture_fields;
 #endif
 
 // Runs in a worker before a pass. Returns 0, or another value after setting the reason with
@@ -1001,6 +1071,21 @@ typedef struct {
   uint8_t reserved[2];
 } slotline_mixture;
 
+#if defined(SLOTLINE_HAS_IMAGE)
+// Left, top, right and bottom.
+#define SLOTLINE_BOXES_XYXY 0
+#endif
+
+#if defined(SLOTLINE_HAS_IMAGE)
+// Left, top, width and height, as in COCO.
+#define SLOTLINE_BOXES_XYWH 1
+#endif
+
+#if defined(SLOTLINE_HAS_IMAGE)
+// The centre, width and height.
+#define SLOTLINE_BOXES_CXCYWH 2
+#endif
+
 // `bool`: one byte, 0 or 1.
 #define SLOTLINE_BOOL 1
 
@@ -1050,7 +1135,7 @@ typedef struct {
 #define SLOTLINE_FIXED 0
 
 // Samples have different numbers of elements, at most `max` of the field's shape `[max]`; the rest
-// of a sample's row is zero.
+// of a sample's row is padding.
 #define SLOTLINE_PADDED_TO_MAX 1
 
 // Samples have different numbers of items, which are stored contiguously, one sample after
@@ -1059,7 +1144,7 @@ typedef struct {
 #define SLOTLINE_PACKED 2
 
 // Samples have different numbers of elements, and the row of each is as long as the longest sample of
-// the batch; the rest of the row is zero. The field's shape is `[capacity]`: a batch reserves memory
+// the batch; the rest of the row is padding. The field's shape is `[capacity]`: a batch reserves memory
 // for `capacity` elements per sample, including the padding, which its samples share. A batch is
 // written fastest if its longest sample comes first.
 #define SLOTLINE_PADDED_TO_LONGEST 3
@@ -1243,6 +1328,28 @@ slotline_status slotline_batch_field_by_name(const slotline_batch *batch,
 // Freeing a batch twice aborts the process with a message on the standard error, unless its memory
 // was returned to the system or belongs to another batch.
 void slotline_batch_free(slotline_batch *batch);
+
+#if defined(SLOTLINE_HAS_IMAGE)
+// Mixes the pictures of a batch in place, each with the one before it, as torchvision's `MixUp` and
+// `CutMix` do, so that the batch should be shuffled. `pictures` is the field with the pictures, and
+// `labels` that with their classes, `SLOTLINE_I64` and one number for each sample. `out` receives the
+// mixed labels, `num_classes` weights for each sample; `len` is its number of elements. Only one thread
+// may use the batch during this call.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, an `alpha` that is not above 0
+// and finite, a class that is not below `num_classes`, a `len` that is not that of the mixed labels, a
+// field that does not exist, pictures that are not three-dimensional or not of a type that a pipeline
+// writes, or a batch that is on a device, that a collate callback made, that was read alone, or of
+// which a DLPack tensor exists. The pictures are then unchanged.
+slotline_status slotline_batch_mix(slotline_batch *batch,
+                                   size_t pictures,
+                                   size_t labels,
+                                   const slotline_mix *mix,
+                                   float *out,
+                                   size_t len,
+                                   slotline_error **error);
+#endif
 
 // Stores the next sample of a bulk read. Before it returns, it calls `write` with `user`, the
 // sample's index and the sample, to write each of the fields as a `slotline_read` does.
@@ -1536,18 +1643,23 @@ void slotline_pipeline_free(slotline_pipeline *pipeline);
 
 #if defined(SLOTLINE_HAS_IMAGE)
 // Creates a dataset from one that was opened from files, with the pictures in one field decoded by
-// a pipeline, directly into their rows of the batch. `field` is the name of the field with encoded
-// pictures; it may be NULL if only one field has pictures. Random transforms use each sample's own
-// random numbers. On failure `*out` is NULL. The dataset and the pipeline can be freed afterwards.
-// Can be called from any thread.
+// a pipeline, directly into their rows of the batch. `fields` says which field that is, and which ones
+// have masks and boxes, which are transformed with the draws of their pictures; NULL for the defaults.
+// Random transforms use each sample's own random numbers. On failure `*out` is NULL. The dataset and
+// the pipeline can be freed afterwards. Can be called from any thread.
+//
+// A mask has the shape `[height, width]` of the pictures. Boxes are a packed field of `SLOTLINE_F32`
+// and the shape `[4]`: left, top, right and bottom in the transformed picture, clipped to it. A sample
+// keeps all of its boxes, also those of which nothing is visible.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or a dataset that was not opened from files (which
-// requires a library built with `SLOTLINE_SOURCES`). `SLOTLINE_ERROR_SOURCE`: the field does not
-// exist or does not contain bytes, or `field` is NULL and several fields have pictures.
+// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, an invalid dtype or format, or
+// a dataset that was not opened from files (which requires a library built with `SLOTLINE_SOURCES`).
+// `SLOTLINE_ERROR_SOURCE`: a field does not exist or cannot have pictures, masks or boxes, several
+// fields have pictures and none is named, or masks and boxes cannot have one of the transforms.
 slotline_status slotline_dataset_decode(const slotline_dataset *dataset,
                                         const slotline_pipeline *pipeline,
-                                        const char *field,
+                                        const slotline_picture_fields *fields,
                                         slotline_dataset **out,
                                         slotline_error **error);
 #endif
@@ -1572,6 +1684,19 @@ slotline_status slotline_sample_write(slotline_sample *sample,
                                       size_t field,
                                       const void *data,
                                       size_t elements);
+
+// Writes field `field`, which must be padded, as the mask of another padded field of the sample that
+// has `elements` elements: `elements` copies of the element at `present`, and then zeros. `present` is
+// of the mask's type, and is usually 1.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, a field that does not exist or is not padded, an element
+// that is not aligned, a `bool` other than 0 and 1, or too many elements. The sample then fails with
+// this error, unless the callback writes the field afterwards.
+slotline_status slotline_sample_mask(slotline_sample *sample,
+                                     size_t field,
+                                     const void *present,
+                                     size_t elements);
 
 // Sets the reason why the callback fails. The message is UTF-8 and is copied. The callback must
 // then return a value other than 0 (for a stream, also other than 1). Does nothing for NULL.

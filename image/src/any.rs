@@ -10,6 +10,7 @@ use crate::boxes::{Coordinate, follow};
 use crate::draw::Seed;
 use crate::error::ImageError;
 use crate::mask::{ClassId, Mask};
+use crate::mix::Mix;
 use crate::pipeline::{Choice, Job, Pipeline, PipelineBuilder};
 use crate::pixel::elements;
 use crate::sample::Image;
@@ -84,14 +85,7 @@ impl AnyPipeline {
             DType::F16 => builder.build().map(Self::F16),
             #[cfg(feature = "half")]
             DType::BF16 => builder.build().map(Self::BF16),
-            _ => {
-                let (half, types) = match cfg!(feature = "half") {
-                    true => ("", "u8, f32, f16 and bf16"),
-                    false => (" (and f16 and bf16 with the cargo feature `half` of slotline-image)", "u8 and f32"),
-                };
-                let message = format!("are {dtype}; pictures can be {types}{half}");
-                Err(ImageError::parameter("Pipeline", "elements", message))
-            }
+            _ => Err(no_pixels("Pipeline", dtype)),
         }
     }
 
@@ -242,6 +236,49 @@ impl<'a> AnyImage<'a> {
     fn choice(&self) -> Choice<'static> {
         self.seed.map_or(Choice::None, Choice::Seed)
     }
+}
+
+impl Mix {
+    /// Mixes the pictures of a batch like [`pictures`](Self::pictures), with an element type that is
+    /// known only at run time. `pictures` are the bytes of the elements.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`pictures`](Self::pictures). Also fails if pictures cannot have this element
+    /// type.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `pictures` is not aligned for the elements.
+    pub fn any_pictures(
+        &self,
+        dtype: DType,
+        pictures: &mut [u8],
+        shape: [usize; 4],
+        channels_last: bool,
+    ) -> Result<(), ImageError> {
+        // SAFETY: any bits are values of the types of pixels.
+        unsafe {
+            match dtype {
+                DType::U8 => self.pictures::<u8>(pictures, shape, channels_last),
+                DType::F32 => self.pictures::<f32>(elements(pictures), shape, channels_last),
+                #[cfg(feature = "half")]
+                DType::F16 => self.pictures::<half::f16>(elements(pictures), shape, channels_last),
+                #[cfg(feature = "half")]
+                DType::BF16 => self.pictures::<half::bf16>(elements(pictures), shape, channels_last),
+                _ => Err(no_pixels("Mix", dtype)),
+            }
+        }
+    }
+}
+
+#[cold]
+fn no_pixels(transform: &'static str, dtype: DType) -> ImageError {
+    let (half, types) = match cfg!(feature = "half") {
+        true => ("", "u8, f32, f16 and bf16"),
+        false => (" (and f16 and bf16 with the cargo feature `half` of slotline-image)", "u8 and f32"),
+    };
+    ImageError::parameter(transform, "elements", format!("are {dtype}; pictures can be {types}{half}"))
 }
 
 impl Sample for AnyImage<'_> {

@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "error.hpp"
 #include "sanitize.hpp"
@@ -101,6 +102,25 @@ class view : public tensor {
     return std::string("field ") + field.name() + " is " + name_of(field.dtype()) + ", not " + name_of(dtype_of<T>);
   }
 };
+
+#ifdef SLOTLINE_HAS_IMAGE
+/// Options for `batch::mix`: blends pictures, with a weight from the distribution Beta(alpha, alpha).
+/// Each rank should have its own seed.
+inline slotline_mix mixup(std::size_t num_classes, std::uint64_t seed, double alpha = 1) noexcept {
+  slotline_mix options{};
+  options.struct_size = sizeof options;
+  options.num_classes = num_classes;
+  options.seed = seed;
+  options.alpha = alpha;
+  return options;
+}
+/// Options for `batch::mix`: replaces a rectangle of each picture.
+inline slotline_mix cutmix(std::size_t num_classes, std::uint64_t seed, double alpha = 1) noexcept {
+  slotline_mix options = mixup(num_classes, seed, alpha);
+  options.cut = 1;
+  return options;
+}
+#endif
 
 namespace detail {
 
@@ -244,6 +264,18 @@ class batch {
     detail::check(slotline_batch_dlpack_unversioned, raw_.get(), field, stream, &out);
     return slotline::dlpack<Managed>(out);
   }
+
+#ifdef SLOTLINE_HAS_IMAGE
+  /// Mixes the pictures of a field in place, each with the one before it, and returns the mixed labels:
+  /// `options.num_classes` weights for each sample. The field `labels` has the classes, one
+  /// `std::int64_t` for each sample. The options are those of `mixup` or `cutmix`; set `channels_last` if
+  /// the pictures have their channels last. Do this before a DLPack tensor of the batch exists.
+  std::vector<float> mix(std::size_t pictures, std::size_t labels, const slotline_mix& options) {
+    std::vector<float> out(size() * options.num_classes);
+    detail::check(slotline_batch_mix, raw_.get(), pictures, labels, &options, out.data(), out.size());
+    return out;
+  }
+#endif
 
   /// Returns the result of the collate function. Throws slotline::error if there is none, or if it
   /// has another type.

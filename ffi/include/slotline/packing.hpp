@@ -30,7 +30,7 @@ class packing {
     raw_.chunks = static_cast<std::uint8_t>(on);
     return *this;
   }
-  /// Whether the last chunk is left out if it is not full (no).
+  /// Whether the last chunk of an epoch is left out if it is not full (no).
   packing& drop_last(flag on = true) {
     raw_.drop_last = static_cast<std::uint8_t>(on);
     return *this;
@@ -39,6 +39,19 @@ class packing {
   packing& seed(std::uint64_t seed) {
     raw_.seed = seed;
     raw_.has_seed = 1;
+    return *this;
+  }
+  /// Whether a document that is longer than a row is an error, and not cut (no). Has no effect with
+  /// `chunks`.
+  packing& refuse_long(flag on = true) {
+    raw_.refuse_long = static_cast<std::uint8_t>(on);
+    return *this;
+  }
+  /// How many times the documents are packed, one after another (1). With a seed, each epoch has other
+  /// rows. One pass of a loader then goes through all epochs. Do not shuffle its rows in the loader,
+  /// which would mix the epochs.
+  packing& epochs(std::size_t epochs) {
+    raw_.epochs = epochs;
     return *this;
   }
   /// The number that fills the rest of a row, for each field of the documents (zeros).

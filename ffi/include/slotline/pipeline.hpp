@@ -23,6 +23,60 @@
 
 namespace slotline {
 
+/// What the four numbers of a box in a file are, in pixels.
+enum class box_format : std::uint32_t {
+  /// Left, top, right and bottom.
+  xyxy = SLOTLINE_BOXES_XYXY,
+  /// Left, top, width and height, as in COCO.
+  xywh = SLOTLINE_BOXES_XYWH,
+  /// The centre, width and height.
+  cxcywh = SLOTLINE_BOXES_CXCYWH,
+};
+
+/// Which fields of files have pictures, masks and boxes, for `pipeline::decoded`:
+/// `picture_fields().mask("mask.png").boxes("json.objects.bbox", box_format::xywh)`.
+class picture_fields {
+ public:
+  /// Without a name, the pictures are in the only field of bytes without masks; if there are several, in
+  /// the one whose bytes in the first sample are a picture.
+  picture_fields(std::string field = {}) : field_(std::move(field)) { raw_.struct_size = sizeof raw_; }
+  picture_fields(const char* field) : picture_fields(std::string(field)) {}
+
+  /// The field with segmentation masks: PNGs that are grey or have a palette, of the size of their
+  /// pictures. Each mask has the crop, the flips and the padding of its picture, and is resized with the
+  /// nearest pixel. Its elements are `u8` or `i64`; `fill` is the class of padding.
+  picture_fields& mask(std::string field, dtype type = dtype::u8, std::int64_t fill = 0) {
+    mask_ = std::move(field);
+    raw_.mask_dtype = static_cast<std::uint32_t>(type);
+    raw_.mask_fill = fill;
+    return *this;
+  }
+  /// The field with bounding boxes, in pixels of the whole picture: lists of numbers, four for each box,
+  /// the bytes of `.npy` files, or text with JSON. In the last case, "json.objects.bbox" are the boxes in
+  /// `{"objects": {"bbox": ...}}` and in `{"objects": [{"bbox": ...}, ...]}` of the field "json", and
+  /// become an additional field of this name. In a batch, boxes are a packed field of `float` and the
+  /// shape `{4}`: left, top, right and bottom, clipped to the picture. A sample keeps all of its boxes.
+  picture_fields& boxes(std::string field, box_format format = box_format::xyxy) {
+    boxes_ = std::move(field);
+    raw_.boxes_format = static_cast<std::uint32_t>(format);
+    return *this;
+  }
+
+  /// Returns the struct of the C API, which points into this object.
+  slotline_picture_fields raw() const noexcept {
+    const auto name = [](const std::string& field) { return field.empty() ? nullptr : field.c_str(); };
+    slotline_picture_fields raw = raw_;
+    raw.field = name(field_);
+    raw.mask_field = name(mask_);
+    raw.boxes_field = name(boxes_);
+    return raw;
+  }
+
+ private:
+  std::string field_, mask_, boxes_;
+  slotline_picture_fields raw_{};
+};
+
 /// Decodes pictures, transforms them, and writes them in a fixed shape. Any number of threads may
 /// use it concurrently.
 class pipeline {
@@ -88,11 +142,12 @@ class pipeline {
   }
 
   /// Returns a dataset like `files`, which was opened from files, with the pictures in one field
-  /// decoded directly into their rows of the batch. Without a name, it must be the only field with
-  /// pictures. Throws slotline::error if there is no such field.
-  dataset decoded(const dataset& files, const std::string& field = {}) const {
+  /// decoded directly into their rows of the batch, and their masks and boxes in others. Throws
+  /// slotline::error if there are no such fields.
+  dataset decoded(const dataset& files, const picture_fields& fields = {}) const {
+    const slotline_picture_fields raw = fields.raw();
     slotline_dataset* out = nullptr;
-    detail::check(slotline_dataset_decode, files.raw(), raw_.get(), field.empty() ? nullptr : field.c_str(), &out);
+    detail::check(slotline_dataset_decode, files.raw(), raw_.get(), &raw, &out);
     return dataset(out);
   }
 

@@ -109,6 +109,21 @@ class sample {
     }
   }
 
+  /// Writes a padded field as the mask of another padded field that has `elements` elements: as many
+  /// times `present`, and then zeros. Throws slotline::error if there are too many.
+  template <class T>
+  void mask(std::size_t field, std::size_t elements, T present = T(1)) {
+    if (!try_mask(field, elements, present))
+      detail::raise(detail::reported("field " + fields_[field].name + " does not accept a mask of " +
+                                     std::to_string(elements) + " elements"));
+  }
+  /// Does the same without exceptions: returns false where `mask` throws.
+  template <class T>
+  bool try_mask(std::size_t field, std::size_t elements, T present = T(1)) {
+    expect(field, dtype_of<T>);
+    return slotline_sample_mask(raw_, field, &present, elements) == SLOTLINE_OK;
+  }
+
   /// Makes the sample fail with this message, like an exception: `return sample.fail("empty
   /// file");`
   void fail(const std::string& message) noexcept {

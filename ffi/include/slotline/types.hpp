@@ -5,6 +5,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -111,13 +112,13 @@ inline const char* name_of(dtype type) noexcept {
 enum class kind : std::uint32_t {
   /// All samples have the same shape: `[batch, ...shape]`.
   fixed = SLOTLINE_FIXED,
-  /// Up to `max` elements in each sample: padded with zeros, with the length of each sample.
+  /// Up to `max` elements in each sample: padded, with the length of each sample.
   padded_to_max = SLOTLINE_PADDED_TO_MAX,
   /// Any number of items in each sample, stored one after another, with the offsets where each
   /// sample begins and ends.
   packed = SLOTLINE_PACKED,
-  /// Any number of elements in each sample: padded with zeros to the longest sample of the batch, with
-  /// the length of each sample.
+  /// Any number of elements in each sample: padded to the longest sample of the batch, with the length
+  /// of each sample.
   padded_to_longest = SLOTLINE_PADDED_TO_LONGEST,
 };
 
@@ -129,7 +130,24 @@ struct field {
   /// packed one.
   std::vector<std::int64_t> shape;
   slotline::kind kind = kind::fixed;
+  /// The bytes of the element that a padded field is padded with. Empty: zeros.
+  std::vector<unsigned char> padding = {};
+  /// For a field padded to the longest: the number that the length of its rows is a multiple of.
+  std::size_t multiple_of = 0;
 };
+
+namespace detail {
+
+/// Returns the bytes of an element.
+template <class T>
+std::vector<unsigned char> bytes_of(const T& element) {
+  static_assert(std::is_trivially_copyable_v<T>, "an element is copied as bytes");
+  std::vector<unsigned char> bytes(sizeof element);
+  std::memcpy(bytes.data(), &element, sizeof element);
+  return bytes;
+}
+
+}  // namespace detail
 
 /// Declares a field of fixed shape: `fixed<float>("image", {8, 8})`, or `fixed<int64_t>("label")`
 /// for one number.
@@ -138,18 +156,20 @@ field fixed(std::string name, std::vector<std::int64_t> shape = {}) {
   return {std::move(name), dtype_of<T>, std::move(shape), kind::fixed};
 }
 
-/// Declares a field of up to `max` elements, padded with zeros.
+/// Declares a field of up to `max` elements, padded with `padding`.
 template <class T>
-field padded_to_max(std::string name, std::int64_t max) {
-  return {std::move(name), dtype_of<T>, {max}, kind::padded_to_max};
+field padded_to_max(std::string name, std::int64_t max, T padding = T()) {
+  return {std::move(name), dtype_of<T>, {max}, kind::padded_to_max, detail::bytes_of(padding)};
 }
 
-/// Declares a field of any number of elements, padded with zeros to the longest sample of the batch. A
-/// batch reserves memory for `capacity` elements per sample, including the padding, which its samples
-/// share. A batch is written fastest if its longest sample comes first.
+/// Declares a field of any number of elements, padded with `padding` to the longest sample of the
+/// batch, rounded up to a multiple of `multiple_of`. A batch reserves memory for `capacity` elements per
+/// sample, including the padding, which its samples share. A batch is written fastest if its longest
+/// sample comes first. `sample::mask` writes the mask of such a field to another one with the same
+/// capacity and the same multiple.
 template <class T>
-field padded_to_longest(std::string name, std::int64_t capacity) {
-  return {std::move(name), dtype_of<T>, {capacity}, kind::padded_to_longest};
+field padded_to_longest(std::string name, std::int64_t capacity, T padding = T(), std::size_t multiple_of = 1) {
+  return {std::move(name), dtype_of<T>, {capacity}, kind::padded_to_longest, detail::bytes_of(padding), multiple_of};
 }
 
 /// Declares a field of any number of items. A batch reserves memory for `room` items per sample,
@@ -173,6 +193,8 @@ inline std::vector<slotline_field> raw_fields(const std::vector<field>& fields) 
     field.kind = static_cast<std::uint32_t>(each.kind);
     field.ndim = static_cast<std::uint32_t>(each.shape.size());
     field.shape = each.shape.data();
+    field.padding = each.padding.empty() ? nullptr : each.padding.data();
+    field.multiple_of = each.multiple_of;
     raw.push_back(field);
   }
   return raw;

@@ -198,17 +198,14 @@ impl slotline_batch {
         }
     }
 
-    /// Returns the individually read sample, if the handle has one and no other references exist.
-    pub(crate) fn alone_mut(&mut self) -> Option<&mut Alone> {
+    /// Returns the content of the batch, if no other references exist.
+    pub(crate) fn made_mut(&mut self) -> Option<&mut Made> {
         // Acquire: other threads' accesses to the memory happen before it is written again.
         if self.holds.load(Ordering::Acquire) != 1 {
             return None;
         }
         // SAFETY: `boxed` initialised it, and this reference keeps it.
-        match unsafe { self.made.assume_init_mut() } {
-            Made::Alone(sample) => Some(sample),
-            _ => None,
-        }
+        Some(unsafe { self.made.assume_init_mut() })
     }
 
     /// Releases one reference; the last one drops the batch.

@@ -83,8 +83,11 @@ impl Single {
 
     fn alone(&mut self) -> Option<&mut Alone> {
         // SAFETY: this object's reference keeps the handle alive, and no other code accesses the
-        // handle while there are no other references, which `alone_mut` checks.
-        unsafe { (*self.batch).alone_mut() }
+        // handle while there are no other references, which `made_mut` checks.
+        match unsafe { (*self.batch).made_mut() } {
+            Some(Made::Alone(sample)) => Some(sample),
+            _ => None,
+        }
     }
 
     /// Returns the batch, which this object continues to own.

@@ -72,8 +72,7 @@ impl Arrays {
                 Ok((array, name))
             });
             let (array, name) = taken.map_err(|failure| failure.within("arrays", place))?;
-            let shape = array.shape().get(1..).unwrap_or_default().to_vec();
-            declared.push(Declared { name, dtype: array.dtype(), kind: SLOTLINE_FIXED, shape });
+            declared.push(of_rows(name, &array));
             rows.push(array);
         }
         let fields = field::fields(&declared)?;
@@ -83,15 +82,15 @@ impl Arrays {
 
     /// Creates a dataset from arrays that were read from files.
     pub(crate) fn new(rows: TensorDataset<Vec<AnyArray>>) -> Result<Self, Failure> {
-        let declared = |(place, array): (usize, &AnyArray)| Declared {
-            name: place.to_string(),
-            dtype: array.dtype(),
-            kind: SLOTLINE_FIXED,
-            shape: array.shape().get(1..).unwrap_or_default().to_vec(),
-        };
-        let declared: Vec<_> = rows.rows().iter().enumerate().map(declared).collect();
+        let arrays = rows.rows().iter().enumerate();
+        let declared: Vec<_> = arrays.map(|(place, array)| of_rows(place.to_string(), array)).collect();
         Ok(Self { fields: field::fields(&declared)?, rows })
     }
+}
+
+/// Declares the field of an array's rows.
+fn of_rows(name: String, array: &AnyArray) -> Declared {
+    Declared::new(name, array.dtype(), SLOTLINE_FIXED, array.shape().get(1..).unwrap_or_default())
 }
 
 #[cold]

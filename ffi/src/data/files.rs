@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[cfg(feature = "image")]
-use slotline_sources::pictures::Pictures;
+use slotline_sources::pictures::{BoxFormat, Pictures};
 use slotline_sources::{Error, OpenOptions};
 
 use crate::abi::{Failure, SLOTLINE_ERROR_SOURCE};
 use crate::data::indexed::Indexed;
+#[cfg(feature = "image")]
+use crate::data::picture_fields::{PictureFields, SLOTLINE_BOXES_CXCYWH, SLOTLINE_BOXES_XYWH};
 
 /// Returns whether a name may refer to files: an existing path, a pattern, or a URL.
 pub(crate) fn is_name(name: &str) -> bool {
@@ -29,17 +31,31 @@ pub(crate) fn open(name: &str, options: &str) -> Result<Indexed, Failure> {
     Ok(Indexed::Records(Arc::new(records)))
 }
 
-/// Returns the dataset with the pictures in a field decoded.
+/// Returns the dataset with the pictures in a field decoded, and the masks and boxes in others.
 #[cfg(feature = "image")]
 pub(crate) fn decode(
     dataset: &Indexed,
     pipeline: slotline_image::AnyPipeline,
-    field: Option<&str>,
+    fields: &PictureFields<'_>,
 ) -> Result<Indexed, Failure> {
     let why = match dataset {
         Indexed::Records(records) => {
-            let pictures = Pictures::new((**records).clone(), pipeline, field);
-            let pictures = pictures.map_err(|error| Failure::of(SLOTLINE_ERROR_SOURCE, &*error))?;
+            let mut pictures = Pictures::builder((**records).clone(), pipeline);
+            if let Some(field) = fields.field {
+                pictures = pictures.field(field);
+            }
+            if let Some((field, dtype, fill)) = fields.mask {
+                pictures = pictures.mask_as(field, dtype, fill);
+            }
+            if let Some((field, format)) = fields.boxes {
+                let format = match format {
+                    SLOTLINE_BOXES_XYWH => BoxFormat::Xywh,
+                    SLOTLINE_BOXES_CXCYWH => BoxFormat::Cxcywh,
+                    _ => BoxFormat::Xyxy,
+                };
+                pictures = pictures.boxes(field, format);
+            }
+            let pictures = pictures.build().map_err(|error| Failure::of(SLOTLINE_ERROR_SOURCE, &*error))?;
             return Ok(Indexed::Pictures(Arc::new(pictures)));
         }
         Indexed::Pictures(_) => "the pictures of the dataset are decoded already; use the dataset that was opened",

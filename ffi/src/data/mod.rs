@@ -6,7 +6,8 @@
 //!   write samples one after another; `sample`: the sample that they write;
 //! - `indexed`, `streamed`, `compose`, `transform`, `packed`: datasets made of other datasets;
 //! - `alone`: a single sample that is read without a loader;
-//! - `pipeline`, with the feature `image`: pipelines that decode pictures.
+//! - `pipeline`, `picture_fields`, with the feature `image`: pipelines that decode pictures, and the
+//!   fields of files that have them.
 
 pub(crate) mod alone;
 mod arrays;
@@ -18,6 +19,8 @@ mod files;
 pub(crate) mod indexed;
 mod map;
 mod packed;
+#[cfg(feature = "image")]
+pub(crate) mod picture_fields;
 #[cfg(feature = "image")]
 mod pipeline;
 mod sample;
@@ -32,6 +35,8 @@ pub use self::compose::*;
 pub use self::dataset::*;
 pub use self::map::*;
 pub use self::packed::*;
+#[cfg(feature = "image")]
+pub use self::picture_fields::*;
 #[cfg(feature = "image")]
 pub use self::pipeline::*;
 pub use self::sample::*;

@@ -7,7 +7,7 @@ use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming};
 use slotline::dtype::{DType, element_bytes};
 use slotline::sample::{Fields, OwnedSample, Row, Sample};
-use slotline_sequences::packing::{Packing, PackingError, PackingOptions};
+use slotline_sequences::packing::{Long, Packing, PackingError, PackingOptions};
 
 use crate::abi::{Failure, Versioned, chain, check, versioned};
 use crate::data::indexed::{Indexed, declare};
@@ -39,18 +39,25 @@ pub struct slotline_packing {
     /// document goes whole into the fullest row that has room for it, from the longest to the shortest,
     /// and only documents that are longer than a row are cut.
     pub chunks: u8,
-    /// Whether the last chunk is left out if it is not full. Has no effect without `chunks`.
+    /// Whether the last chunk of an epoch is left out if it is not full. Has no effect without `chunks`.
     pub drop_last: u8,
+    /// Whether a document that is longer than a row is an error, and not cut. Has no effect with
+    /// `chunks`.
+    pub refuse_long: u8,
     /// Zeros; reserved for later versions.
-    pub reserved: [u8; 5],
+    pub reserved: [u8; 4],
+    /// How many times the documents are packed, one after another; 0 works like 1. With a seed, each
+    /// epoch has other rows: epoch `e` is shuffled with `seed + e`. One pass of a loader then goes
+    /// through all epochs. Do not shuffle its rows in the loader, which would mix the epochs.
+    pub epochs: usize,
 }
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_packing {
-    const END: usize = versioned::end!(reserved);
+    const END: usize = versioned::end!(epochs);
 
     fn is_known(&self) -> bool {
-        self.reserved == [0; 5]
+        self.reserved == [0; 4]
     }
 }
 
@@ -78,14 +85,22 @@ impl Packed {
         };
         let flag = |flag, name| check::flag(flag, &format!("packing->{name}"));
         let (has_seed, chunks) = (flag(options.has_seed, "has_seed")?, flag(options.chunks, "chunks")?);
-        let mut plan = PackingOptions::new(options.capacity).drop_last(flag(options.drop_last, "drop_last")?);
+        let mut plan = PackingOptions::new(options.capacity)
+            .drop_last(flag(options.drop_last, "drop_last")?)
+            .epochs(options.epochs.max(1));
         if has_seed {
             plan = plan.seed(options.seed);
+        }
+        if flag(options.refuse_long, "refuse_long")? {
+            plan = plan.long(Long::Refuse);
         }
         let lengths = lengths.iter().copied();
         let packing = if chunks { plan.chunks(lengths) } else { plan.best_fit(lengths) };
         let packing = packing.map_err(|error| match error {
             PackingError::Memory { .. } => Failure::of(crate::abi::SLOTLINE_ERROR_BUILD, &error),
+            PackingError::TooLong { document, length, capacity } => Failure::invalid(format!(
+                "packing: document {document} has {length} tokens, but a row has {capacity}; raise capacity, or set refuse_long to 0"
+            )),
             _ => Failure::invalid(chain(&error)),
         })?;
         let (packed, samples) = (packing.documents(), documents.len());
@@ -95,7 +110,7 @@ impl Packed {
         let all = documents.fields().unwrap_or_default();
         let (mut padding, mut declared) = (Vec::new(), Vec::new());
         for field in all.as_slice() {
-            let Declared { name, dtype, kind, shape } = Declared::from(field);
+            let Declared { name, dtype, kind, shape, .. } = Declared::from(field);
             if kind == SLOTLINE_FIXED || shape.len() != 1 {
                 return Err(Failure::invalid(format!(
                     "field {name:?} is no sequence of tokens; leave it out with slotline_dataset_map"
@@ -106,7 +121,7 @@ impl Packed {
                 Failure::invalid(format!("packing->padding: {number} is no {} of field {name:?}", dtype.name()))
             })?;
             padding.push(element.into());
-            declared.push(Declared { name, dtype, kind: SLOTLINE_FIXED, shape: vec![packing.capacity()] });
+            declared.push(Declared::new(name, dtype, SLOTLINE_FIXED, [packing.capacity()]));
         }
         if numbers.len() > padding.len() {
             let (numbers, fields) = (numbers.len(), padding.len());
@@ -117,7 +132,7 @@ impl Packed {
             ("document_ids", SLOTLINE_FIXED, packing.capacity()),
             ("cu_seqlens", SLOTLINE_PADDED_TO_MAX, packing.most_pieces() + 1),
         ] {
-            declared.push(Declared { name: name.into(), dtype: DType::I32, kind, shape: vec![len] });
+            declared.push(Declared::new(name, DType::I32, kind, [len]));
         }
         let fields = field::fields(&declared)?;
         OwnedSample::new(fields.clone()).map_err(|error| Failure::invalid(chain(&error)))?;

@@ -15,6 +15,7 @@ use crate::abi::{
 use crate::data::dataset::{Data, slotline_dataset};
 #[cfg(feature = "sources")]
 use crate::data::files;
+use crate::data::picture_fields::{PictureFields, slotline_picture_fields};
 use crate::fields::dtype::{self, slotline_dtype};
 
 /// Decodes pictures, transforms them, and writes them in a fixed shape. Any number of threads may
@@ -204,26 +205,31 @@ pub unsafe extern "C" fn slotline_pipeline_free(pipeline: *mut slotline_pipeline
 }
 
 /// Creates a dataset from one that was opened from files, with the pictures in one field decoded by
-/// a pipeline, directly into their rows of the batch. `field` is the name of the field with encoded
-/// pictures; it may be NULL if only one field has pictures. Random transforms use each sample's own
-/// random numbers. On failure `*out` is NULL. The dataset and the pipeline can be freed afterwards.
-/// Can be called from any thread.
+/// a pipeline, directly into their rows of the batch. `fields` says which field that is, and which ones
+/// have masks and boxes, which are transformed with the draws of their pictures; NULL for the defaults.
+/// Random transforms use each sample's own random numbers. On failure `*out` is NULL. The dataset and
+/// the pipeline can be freed afterwards. Can be called from any thread.
+///
+/// A mask has the shape `[height, width]` of the pictures. Boxes are a packed field of `SLOTLINE_F32`
+/// and the shape `[4]`: left, top, right and bottom in the transformed picture, clipped to it. A sample
+/// keeps all of its boxes, also those of which nothing is visible.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a dataset that was not opened from files (which
-/// requires a library built with `SLOTLINE_SOURCES`). `SLOTLINE_ERROR_SOURCE`: the field does not
-/// exist or does not contain bytes, or `field` is NULL and several fields have pictures.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, an invalid dtype or format, or
+/// a dataset that was not opened from files (which requires a library built with `SLOTLINE_SOURCES`).
+/// `SLOTLINE_ERROR_SOURCE`: a field does not exist or cannot have pictures, masks or boxes, several
+/// fields have pictures and none is named, or masks and boxes cannot have one of the transforms.
 ///
 /// # Safety
 ///
-/// `dataset` and `pipeline` must be NULL or not freed; `field` must be NULL or end with a NUL; `out` and `error` must be NULL or
+/// `dataset` and `pipeline` must be NULL or not freed; `fields` must be NULL or valid; `out` and `error` must be NULL or
 /// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_dataset_decode(
     dataset: *const slotline_dataset,
     pipeline: *const slotline_pipeline,
-    field: *const c_char,
+    fields: *const slotline_picture_fields,
     out: *mut *mut slotline_dataset,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
@@ -231,18 +237,17 @@ pub unsafe extern "C" fn slotline_dataset_decode(
     unsafe {
         made(out, error, || {
             let (dataset, pipeline) = (check::reference(dataset, "dataset")?, check::reference(pipeline, "pipeline")?);
-            let field = if field.is_null() { None } else { Some(check::text(field, "field")?) };
-            Ok(decoded(&dataset.0, &pipeline.0, field)?.into())
+            Ok(decoded(&dataset.0, &pipeline.0, &PictureFields::read(fields)?)?.into())
         })
     }
 }
 
 #[cfg(feature = "sources")]
-fn decoded(dataset: &Data, pipeline: &AnyPipeline, field: Option<&str>) -> Result<Data, Failure> {
-    files::decode(dataset.indexed()?, pipeline.clone(), field).map(Data::Indexed)
+fn decoded(dataset: &Data, pipeline: &AnyPipeline, fields: &PictureFields<'_>) -> Result<Data, Failure> {
+    files::decode(dataset.indexed()?, pipeline.clone(), fields).map(Data::Indexed)
 }
 
 #[cfg(not(feature = "sources"))]
-fn decoded(_: &Data, _: &AnyPipeline, _: Option<&str>) -> Result<Data, Failure> {
+fn decoded(_: &Data, _: &AnyPipeline, _: &PictureFields<'_>) -> Result<Data, Failure> {
     Err(Failure::invalid("this library does not open files; build it with the CMake option SLOTLINE_SOURCES"))
 }

@@ -15,8 +15,8 @@ use slotline::shape::Shape;
 use slotline::tensor::AnyTensorView;
 
 use crate::abi::{Cause, SLOTLINE_ERROR_INVALID, SLOTLINE_OK, guarded, slotline_drop, slotline_status};
-use crate::fields::dtype;
-use crate::fields::field::{Declared, SLOTLINE_FIXED};
+use crate::fields::dtype::{self, One};
+use crate::fields::field::{Declared, SLOTLINE_FIXED, SLOTLINE_PADDED_TO_LONGEST, SLOTLINE_PADDED_TO_MAX};
 
 /// A sample that a callback writes. Only the callback's thread may use it, until the callback
 /// returns.
@@ -140,9 +140,7 @@ impl slotline_sample {
     unsafe fn put(&mut self, field: usize, data: *const c_void, elements: usize) -> Result<(), String> {
         let first = self.first;
         let (row, fields) = self.parts();
-        let Some(declared) = fields.get(field) else {
-            return Err(format!("field is {field}, but the sample has {} fields", fields.len()));
-        };
+        let Some(declared) = fields.get(field) else { return Err(no_field(field, fields)) };
         let dtype = declared.dtype;
         let bytes = elements.checked_mul(dtype.size()).filter(|&bytes| bytes <= isize::MAX as usize);
         let Some(bytes) = bytes else { return Err(format!("{elements} elements do not fit in memory")) };
@@ -174,11 +172,51 @@ impl slotline_sample {
             // which this branch does not handle.
             let data = unsafe { AnyTensorView::from_raw_parts(dtype, shape, slice::from_raw_parts(start, bytes)) };
             row.go_to(first + field);
-            row.write_elements(&data).map_err(|error| error.to_string())?;
+            let written = match declared.kind {
+                SLOTLINE_PADDED_TO_MAX | SLOTLINE_PADDED_TO_LONGEST => {
+                    row.write_padded(&data, &declared.padding.view(dtype), declared.multiple_of)
+                }
+                _ => row.write_elements(&data),
+            };
+            written.map_err(|error| error.to_string())?;
         }
         self.note(field);
         Ok(())
     }
+
+    /// Writes a mask of `elements` elements to a field.
+    ///
+    /// # Safety
+    ///
+    /// `present` must be NULL or point to an element of the field's type.
+    unsafe fn put_mask(&mut self, field: usize, present: *const c_void, elements: usize) -> Result<(), String> {
+        let first = self.first;
+        let (row, fields) = self.parts();
+        let Some(declared) = fields.get(field) else { return Err(no_field(field, fields)) };
+        // SAFETY: the caller upholds the contract of `One::read`.
+        let present = unsafe { One::read(present, declared.dtype, "present") }.map_err(|failure| failure.message)?;
+        row.go_to(first + field);
+        let written = row.write_mask(&present.view(declared.dtype), elements, declared.multiple_of);
+        written.map_err(|error| error.to_string())?;
+        self.note(field);
+        Ok(())
+    }
+
+    /// Returns the status of a write to a field. After a failure, the field's earlier content is not
+    /// used.
+    fn status(&mut self, field: usize, written: Result<(), String>) -> slotline_status {
+        let Err(why) = written else { return SLOTLINE_OK };
+        if field < self.fields.len() {
+            self.written &= !(1 << field);
+        }
+        self.refused = Some((field, why));
+        SLOTLINE_ERROR_INVALID
+    }
+}
+
+#[cold]
+fn no_field(field: usize, fields: &[Declared]) -> String {
+    format!("field is {field}, but the sample has {} fields", fields.len())
 }
 
 /// Calls a function that is rarely needed, so that only the common case is inlined.
@@ -287,16 +325,39 @@ pub unsafe extern "C" fn slotline_sample_write(
 ) -> slotline_status {
     // SAFETY: the caller guarantees that `sample` is NULL or valid, and that `data` points to `elements` elements.
     unsafe {
-        ask(sample, SLOTLINE_ERROR_INVALID, |sample| match sample.put_timed(field, data, elements) {
-            Ok(()) => SLOTLINE_OK,
-            Err(why) => {
-                // The field's earlier content must not be used.
-                if field < sample.fields.len() {
-                    sample.written &= !(1 << field);
-                }
-                sample.refused = Some((field, why));
-                SLOTLINE_ERROR_INVALID
-            }
+        ask(sample, SLOTLINE_ERROR_INVALID, |sample| {
+            let outcome = sample.put_timed(field, data, elements);
+            sample.status(field, outcome)
+        })
+    }
+}
+
+/// Writes field `field`, which must be padded, as the mask of another padded field of the sample that
+/// has `elements` elements: `elements` copies of the element at `present`, and then zeros. `present` is
+/// of the mask's type, and is usually 1.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a field that does not exist or is not padded, an element
+/// that is not aligned, a `bool` other than 0 and 1, or too many elements. The sample then fails with
+/// this error, unless the callback writes the field afterwards.
+///
+/// # Safety
+///
+/// `sample` must be NULL or the pointer that this callback received; `present` must be NULL or point to an element of the
+/// field's type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_sample_mask(
+    sample: *mut slotline_sample,
+    field: usize,
+    present: *const c_void,
+    elements: usize,
+) -> slotline_status {
+    // SAFETY: the caller guarantees that `sample` is NULL or valid, and that `present` is NULL or points to an element.
+    unsafe {
+        ask(sample, SLOTLINE_ERROR_INVALID, |sample| {
+            let outcome = sample.put_mask(field, present, elements);
+            sample.status(field, outcome)
         })
     }
 }

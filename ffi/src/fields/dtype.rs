@@ -1,8 +1,12 @@
 //! Element types, as numbers.
 
-use slotline::dtype::DType;
+use std::ffi::c_void;
 
-use crate::abi::Failure;
+use slotline::dtype::DType;
+use slotline::shape::Shape;
+use slotline::tensor::AnyTensorView;
+
+use crate::abi::{Failure, check};
 
 /// The type of an array's elements. Later versions may add values.
 pub type slotline_dtype = u32;
@@ -76,6 +80,44 @@ dtypes! {
     SLOTLINE_BF16 BF16,
     SLOTLINE_COMPLEX64 Complex64,
     SLOTLINE_COMPLEX128 Complex128,
+}
+
+/// One element of any type; zero by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct One([u64; 2]);
+
+impl One {
+    /// Copies an element from C.
+    ///
+    /// # Safety
+    ///
+    /// Unless it is null or misaligned, `pointer` must point to an element of this type.
+    pub(crate) unsafe fn read(pointer: *const c_void, dtype: DType, name: &str) -> Result<Self, Failure> {
+        let pointer = pointer.cast::<u8>();
+        check::pointer(pointer, name)?;
+        if pointer.align_offset(dtype.align()) != 0 {
+            return Err(check::misaligned(name, dtype.align()));
+        }
+        let mut one = Self::default();
+        // SAFETY: the pointer is not null, so the caller guarantees that it points to an element, which has
+        // at most 16 bytes.
+        unsafe { std::ptr::copy_nonoverlapping(pointer, one.0.as_mut_ptr().cast(), dtype.size()) };
+        if !valid(dtype, one.bytes(dtype)) {
+            return Err(Failure::invalid(format!("{name} is a bool that is neither 0 nor 1")));
+        }
+        Ok(one)
+    }
+
+    /// Returns the element, whose type must be the one that it was read as, or any if it is zero.
+    pub(crate) fn view(&self, dtype: DType) -> AnyTensorView<'_> {
+        // SAFETY: `u64`s are aligned for every type, and the bytes are a valid element of the type.
+        unsafe { AnyTensorView::from_raw_parts(dtype, Shape::new(&[]).unwrap_or_default(), self.bytes(dtype)) }
+    }
+
+    fn bytes(&self, dtype: DType) -> &[u8] {
+        // SAFETY: no type has more than 16 bytes.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), dtype.size()) }
+    }
 }
 
 /// Returns whether bytes are valid elements of a dtype. Only `bool` has invalid bytes.

@@ -1,7 +1,7 @@
 //! The fields that a dataset of callbacks declares.
 
 use std::collections::HashSet;
-use std::ffi::{CString, c_char};
+use std::ffi::{CString, c_char, c_void};
 
 use slotline::BoxError;
 use slotline::dtype::DType;
@@ -9,7 +9,7 @@ use slotline::sample::{Field, Fields, Row, Sample};
 use slotline::shape::{MAX_DIMS, Shape};
 
 use crate::abi::{Failure, Versioned, check, versioned};
-use crate::fields::dtype::{dtype, number, slotline_dtype};
+use crate::fields::dtype::{One, dtype, number, slotline_dtype};
 
 /// The maximum number of fields of a dataset made of callbacks: the number of bits of `u64`.
 pub(crate) const MAX_FIELDS: usize = u64::BITS as usize;
@@ -20,14 +20,14 @@ pub type slotline_kind = u32;
 /// All samples have the field's shape, and are stacked along a new first dimension.
 pub const SLOTLINE_FIXED: slotline_kind = 0;
 /// Samples have different numbers of elements, at most `max` of the field's shape `[max]`; the rest
-/// of a sample's row is zero.
+/// of a sample's row is padding.
 pub const SLOTLINE_PADDED_TO_MAX: slotline_kind = 1;
 /// Samples have different numbers of items, which are stored contiguously, one sample after
 /// another. The shape is `[room, item's shape…]`: a batch reserves memory for `room` items per
 /// sample, which its samples share.
 pub const SLOTLINE_PACKED: slotline_kind = 2;
 /// Samples have different numbers of elements, and the row of each is as long as the longest sample of
-/// the batch; the rest of the row is zero. The field's shape is `[capacity]`: a batch reserves memory
+/// the batch; the rest of the row is padding. The field's shape is `[capacity]`: a batch reserves memory
 /// for `capacity` elements per sample, including the padding, which its samples share. A batch is
 /// written fastest if its longest sample comes first.
 pub const SLOTLINE_PADDED_TO_LONGEST: slotline_kind = 3;
@@ -48,11 +48,17 @@ pub struct slotline_field {
     pub ndim: u32,
     /// The lengths of the dimensions.
     pub shape: *const i64,
+    /// The element that a padded field is padded with, of type `dtype`. It is copied. NULL: zero. It
+    /// must be NULL for other fields.
+    pub padding: *const c_void,
+    /// Field padded to the longest: the length of the rows is rounded up to a multiple of this number;
+    /// 0 works like 1. It must be 0 for other fields.
+    pub multiple_of: usize,
 }
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_field {
-    const END: usize = versioned::end!(shape);
+    const END: usize = versioned::end!(multiple_of);
 }
 
 /// A field as declared.
@@ -62,9 +68,23 @@ pub(crate) struct Declared {
     pub(crate) dtype: DType,
     pub(crate) kind: slotline_kind,
     pub(crate) shape: Vec<usize>,
+    /// The element that fills the rest of a padded row.
+    pub(crate) padding: One,
+    /// The number that the length of rows padded to the longest is a multiple of.
+    pub(crate) multiple_of: usize,
 }
 
 impl Declared {
+    /// Declares a field that is padded with zeros, if it is padded.
+    pub(crate) fn new(
+        name: impl Into<String>,
+        dtype: DType,
+        kind: slotline_kind,
+        shape: impl Into<Vec<usize>>,
+    ) -> Self {
+        Self { name: name.into(), dtype, kind, shape: shape.into(), padding: One::default(), multiple_of: 0 }
+    }
+
     /// Reads a declaration from C.
     ///
     /// # Safety
@@ -90,15 +110,27 @@ impl Declared {
                 }
                 _ => return Err(Failure::invalid(format!("kind is {kind}, which is not a slotline_kind"))),
             }
-            Ok(Self { name: name(field.name, place)?, dtype: dtype(field.dtype, "dtype")?, kind, shape })
+            let mut declared = Self::new(name(field.name, place)?, dtype(field.dtype, "dtype")?, kind, shape);
+            if !field.padding.is_null() {
+                if !matches!(kind, SLOTLINE_PADDED_TO_MAX | SLOTLINE_PADDED_TO_LONGEST) {
+                    return Err(Failure::invalid("padding is set for a field that is not padded; set it to NULL"));
+                }
+                declared.padding = One::read(field.padding, declared.dtype, "padding")?;
+            }
+            if field.multiple_of != 0 && kind != SLOTLINE_PADDED_TO_LONGEST {
+                return Err(Failure::invalid(
+                    "multiple_of is set for a field that is not padded to the longest; set it to 0",
+                ));
+            }
+            declared.multiple_of = field.multiple_of;
+            Ok(declared)
         }
     }
 }
 
 impl From<&Field> for Declared {
     fn from(field: &Field) -> Self {
-        let (name, kind) = (field.name().to_owned(), kind(field));
-        Self { name, dtype: field.dtype(), kind, shape: field.shape().to_vec() }
+        Self::new(field.name(), field.dtype(), kind(field), field.shape())
     }
 }
 

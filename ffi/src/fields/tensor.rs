@@ -29,7 +29,7 @@ pub struct slotline_tensor {
     /// The number of dimensions.
     pub ndim: u32,
     /// The lengths of the dimensions. Fixed field: `[rows, ...]`. Padded field: `[rows, max]`, or
-    /// `[rows, longest]` if it is padded to the longest, with zeros after each row's elements. Packed
+    /// `[rows, longest]` if it is padded to the longest, with padding after each row's elements. Packed
     /// field: `[items, ...]`, with the items of all rows one after another. Without batching, fixed
     /// and padded fields lack the first dimension.
     pub shape: [i64; SLOTLINE_MAX_DIMS],

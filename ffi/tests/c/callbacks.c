@@ -18,11 +18,11 @@ struct state {
 
 static const int64_t four[] = {4}, three[] = {3}, items[] = {2, 1};
 static const slotline_field fields[] = {
-    {sizeof(slotline_field), "row", SLOTLINE_F32, SLOTLINE_FIXED, 1, four},
-    {sizeof(slotline_field), NULL, SLOTLINE_U8, SLOTLINE_PADDED_TO_MAX, 1, three},
-    {sizeof(slotline_field), "packed", SLOTLINE_U16, SLOTLINE_PACKED, 2, items},
-    {sizeof(slotline_field), "odd", SLOTLINE_BOOL, SLOTLINE_FIXED, 0, NULL},
-    {sizeof(slotline_field), "random", SLOTLINE_U64, SLOTLINE_FIXED, 0, NULL},
+    {sizeof(slotline_field), "row", SLOTLINE_F32, SLOTLINE_FIXED, 1, four, NULL, 0},
+    {sizeof(slotline_field), NULL, SLOTLINE_U8, SLOTLINE_PADDED_TO_MAX, 1, three, NULL, 0},
+    {sizeof(slotline_field), "packed", SLOTLINE_U16, SLOTLINE_PACKED, 2, items, NULL, 0},
+    {sizeof(slotline_field), "odd", SLOTLINE_BOOL, SLOTLINE_FIXED, 0, NULL, NULL, 0},
+    {sizeof(slotline_field), "random", SLOTLINE_U64, SLOTLINE_FIXED, 0, NULL, NULL, 0},
 };
 enum { FIELDS = sizeof fields / sizeof *fields, LEN = 50 };
 

@@ -48,9 +48,9 @@ static void check_dlpack(const slotline_batch *batch, size_t i, uint8_t bits) {
 static void callbacks(void) {
   const int64_t pair = 2, most = 4;
   const slotline_field fields[] = {
-      {sizeof *fields, "pair", SLOTLINE_COMPLEX128, SLOTLINE_FIXED, 1, &pair},
-      {sizeof *fields, "some", SLOTLINE_COMPLEX64, SLOTLINE_PADDED_TO_MAX, 1, &most},
-      {sizeof *fields, "items", SLOTLINE_COMPLEX128, SLOTLINE_PACKED, 1, &most},
+      {sizeof *fields, "pair", SLOTLINE_COMPLEX128, SLOTLINE_FIXED, 1, &pair, NULL, 0},
+      {sizeof *fields, "some", SLOTLINE_COMPLEX64, SLOTLINE_PADDED_TO_MAX, 1, &most, NULL, 0},
+      {sizeof *fields, "items", SLOTLINE_COMPLEX128, SLOTLINE_PACKED, 1, &most, NULL, 0},
   };
   const slotline_map_dataset read = {
       .struct_size = sizeof read, .len = LEN, .fields = fields, .num_fields = 3, .read = read_sample};

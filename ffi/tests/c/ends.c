@@ -52,7 +52,7 @@ static void drop_listener(void *user) { atomic_fetch_add(&((struct state *)user)
 
 /* Creates a loader, and waits until its worker is reading sample 1. */
 static slotline_loader *busy_loader(struct state *state, uint64_t close_timeout_ms) {
-  const slotline_field field = {sizeof field, "number", SLOTLINE_I64, SLOTLINE_FIXED, 0, NULL};
+  const slotline_field field = {sizeof field, "number", SLOTLINE_I64, SLOTLINE_FIXED, 0, NULL, NULL, 0};
   const slotline_map_dataset callbacks = {.struct_size = sizeof callbacks, .user = state, .len = 2, .fields = &field,
                                          .num_fields = 1, .read = read, .drop = drop};
   slotline_options options = options_of(1, 1);

@@ -305,7 +305,7 @@ static int32_t no_init(void *user, const slotline_worker *worker, slotline_failu
 static slotline_field fields[65];
 static void good_fields(void) {
   for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i)
-    fields[i] = (slotline_field){sizeof *fields, NULL, SLOTLINE_F32, SLOTLINE_FIXED, 1, two};
+    fields[i] = (slotline_field){sizeof *fields, NULL, SLOTLINE_F32, SLOTLINE_FIXED, 1, two, NULL, 0};
 }
 
 /* Makes a call with an invalid field; used for both kinds of datasets. */
@@ -336,6 +336,11 @@ static void good_fields(void) {
     REFUSED_FIELD(given, call, "fields[1]", fields[1].kind = SLOTLINE_PADDED_TO_MAX; fields[1].ndim = 2);                                \
     REFUSED_FIELD(given, call, "the shape of a padded field must be [max]", fields[1].kind = SLOTLINE_PADDED_TO_MAX; fields[1].ndim = 0); \
     REFUSED_FIELD(given, call, "must be [capacity]", fields[1].kind = SLOTLINE_PADDED_TO_LONGEST; fields[1].ndim = 0); \
+    REFUSED_FIELD(given, call, "padding is set for a field that is not padded", fields[1].padding = six);                                \
+    REFUSED_FIELD(given, call, "multiple_of is set for", (fields[1].kind = SLOTLINE_PADDED_TO_MAX, fields[1].multiple_of = 2));           \
+    REFUSED_FIELD(given, call, "padding is not aligned", (fields[1].kind = SLOTLINE_PADDED_TO_MAX, fields[1].padding = (const char *)six + 1)); \
+    REFUSED_FIELD(given, call, "padding is a bool that is neither 0 nor 1",                                                              \
+                  (fields[1].kind = SLOTLINE_PADDED_TO_MAX, fields[1].dtype = SLOTLINE_BOOL, fields[1].padding = bools + 2));              \
     REFUSED_FIELD(given, call, "the shape of a packed field must be [room, ...]", fields[1].kind = SLOTLINE_PACKED; fields[1].ndim = 0); \
   } while (0)
 
@@ -681,6 +686,7 @@ static void sample_row(void) {
 static void sample_is_stopping(void) { CHECK(!slotline_sample_is_stopping(NULL)); }
 static void sample_stop_fd(void) { CHECK(slotline_sample_stop_fd(NULL) == -1); }
 static void sample_worker(void) { CHECK(slotline_sample_worker(NULL) == -1); }
+static void sample_mask(void) { CHECK(slotline_sample_mask(NULL, 0, six, 6) == SLOTLINE_ERROR_INVALID); }
 static void sample_write(void) { CHECK(slotline_sample_write(NULL, 0, six, 6) == SLOTLINE_ERROR_INVALID); }
 static void samples_left(void) { CHECK(slotline_samples_left(NULL) == 0); }
 static void samples_next(void) {
@@ -907,6 +913,7 @@ static void dataset_pack(void) {
   REFUSED_PACKING("has_seed is 2", packing.has_seed = 2);
   REFUSED_PACKING("chunks is 2", packing.chunks = 2);
   REFUSED_PACKING("drop_last is 2", packing.drop_last = 2);
+  REFUSED_PACKING("refuse_long is 2", packing.refuse_long = 2);
   REFUSED_PACKING("later version", packing.reserved[0] = 1);
 }
 
@@ -929,7 +936,7 @@ static const struct {
     ROW(loader_len), ROW(loader_load_state), ROW(loader_memory_ceiling), ROW(loader_new), ROW(loader_next),
     ROW(loader_is_ready), ROW(loader_next_epoch), ROW(loader_next_within), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop), ROW(manual_seed),
     ROW(loader_verdict), ROW(loader_warnings), ROW(options_init), ROW(sample_epoch), ROW(sample_fail), ROW(sample_fail_with),
-    ROW(sample_position), ROW(sample_random), ROW(sample_row), ROW(sample_is_stopping), ROW(sample_stop_fd), ROW(sample_worker), ROW(sample_write),
+    ROW(sample_position), ROW(sample_random), ROW(sample_mask), ROW(sample_row), ROW(sample_is_stopping), ROW(sample_stop_fd), ROW(sample_worker), ROW(sample_write),
     ROW(sampler_feistel), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),
     ROW(sampler_indices), ROW(sampler_random), ROW(sampler_seed), ROW(sampler_set_epoch), ROW(sampler_subset_random),
     ROW(sampler_weighted), ROW(samples_left), ROW(samples_next), ROW(saved_append), ROW(version),

@@ -17,12 +17,20 @@ static int32_t read(void *user, size_t index, slotline_sample *sample) {
 /* Creates a dataset of samples of different lengths. */
 static slotline_dataset *sequences(slotline_kind kind) {
   static const int64_t room = 7;
-  const slotline_field field = {sizeof field, "tokens", SLOTLINE_I32, kind, 1, &room};
+  const slotline_field field = {sizeof field, "tokens", SLOTLINE_I32, kind, 1, &room, NULL, 0};
   const slotline_map_dataset callbacks = {
       .struct_size = sizeof callbacks, .len = SAMPLES, .fields = &field, .num_fields = 1, .read = read};
   slotline_dataset *dataset = NULL;
   OK(slotline_dataset_from_callbacks(&callbacks, &dataset, &error));
   return dataset;
+}
+
+/* Writes a sample, and its mask. */
+static int32_t read_with_mask(void *user, size_t index, slotline_sample *sample) {
+  const float here = 1;
+  if (read(user, index, sample) != 0) return -1;
+  CHECK(slotline_sample_mask(sample, 1, NULL, 1) == SLOTLINE_ERROR_INVALID);
+  return slotline_sample_mask(sample, 1, &here, length_of(index)) == SLOTLINE_OK ? 0 : -1;
 }
 
 static slotline_batch *next(slotline_loader *loader) {
@@ -50,6 +58,37 @@ static void rows_are_as_long_as_the_longest(void) {
       for (int64_t i = 0; i < tokens.shape[1]; ++i) CHECK(numbers[i] == (i < tokens.ends[row] ? (int32_t)index : 0));
     }
     CHECK(tokens.shape[0] == 3 && tokens.shape[1] == longest);
+  }
+  slotline_loader_free(loader);
+  slotline_dataset_free(dataset);
+}
+
+static void rows_have_a_padding_and_a_mask(void) {
+  static const int64_t most = 8;
+  const int32_t padding = -1;
+  const slotline_field fields[] = {
+      {.struct_size = sizeof *fields, .name = "tokens", .dtype = SLOTLINE_I32, .kind = SLOTLINE_PADDED_TO_LONGEST,
+       .ndim = 1, .shape = &most, .padding = &padding, .multiple_of = 4},
+      {.struct_size = sizeof *fields, .name = "mask", .dtype = SLOTLINE_F32, .kind = SLOTLINE_PADDED_TO_LONGEST,
+       .ndim = 1, .shape = &most, .multiple_of = 4},
+  };
+  const slotline_map_dataset callbacks = {
+      .struct_size = sizeof callbacks, .len = SAMPLES, .fields = fields, .num_fields = 2, .read = read_with_mask};
+  slotline_dataset *dataset = NULL;
+  OK(slotline_dataset_from_callbacks(&callbacks, &dataset, &error));
+  const slotline_options options = options_of(1, 2);
+  slotline_loader *loader = NULL;
+  OK(slotline_loader_new(dataset, &options, &loader, &error));
+  OK(slotline_loader_epoch(loader, &error));
+  for (slotline_batch *batch; (batch = next(loader)); slotline_batch_free(batch)) {
+    const slotline_tensor tokens = field(batch, 0), mask = field(batch, 1);
+    const int64_t length = (int64_t)length_of((size_t)slotline_batch_indices(batch)[0]);
+    CHECK(tokens.ends[0] == length && mask.ends[0] == length);
+    CHECK(tokens.shape[1] == (length > 4 ? 8 : 4) && mask.shape[1] == tokens.shape[1]);
+    for (int64_t i = 0; i < tokens.shape[1]; ++i) {
+      CHECK((((const int32_t *)tokens.data)[i] == -1) == (i >= length));
+      CHECK(((const float *)mask.data)[i] == (i < length ? 1.0f : 0.0f));
+    }
   }
   slotline_loader_free(loader);
   slotline_dataset_free(dataset);
@@ -149,6 +188,7 @@ static void rows_are_filled_with_documents(void) {
 
 int main(void) {
   rows_are_as_long_as_the_longest();
+  rows_have_a_padding_and_a_mask();
   mixtures_have_as_many_samples_as_their_weights_say();
   batches_have_samples_of_similar_lengths();
   rows_are_filled_with_documents();

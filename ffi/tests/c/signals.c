@@ -131,7 +131,7 @@ int main(void) {
   alarm(120);
   const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
   CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
-  const slotline_field field = {sizeof field, "number", SLOTLINE_I64, SLOTLINE_FIXED, 0, NULL};
+  const slotline_field field = {sizeof field, "number", SLOTLINE_I64, SLOTLINE_FIXED, 0, NULL, NULL, 0};
   const slotline_map_dataset map = {.struct_size = sizeof map, .len = 64, .fields = &field, .num_fields = 1, .read = read_one};
   const slotline_stream_dataset stream = {.struct_size = sizeof stream, .len = -1, .fields = &field, .num_fields = 1,
                                           .open = open_one, .next = next_one};

@@ -1,5 +1,5 @@
-// Tests datasets of pictures: `pictures PICTURE [FOLDER]`, where FOLDER has two pictures of one
-// class and three of another.
+// Tests datasets of pictures: `pictures PICTURE [FOLDER MASKS]`, where FOLDER has two pictures of one
+// class and three of another, and MASKS the masks of these pictures.
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -84,8 +84,39 @@ static void a_folder_of_classes(const std::string& folder) {
   }
 }
 
+static void masks_boxes_and_mixed_batches(const std::string& folder, const std::string& masks) {
+  const slotline::pipeline crop("center_crop(8)");
+  const auto files = slotline::dataset::open(folder, "mask_folder=" + masks);
+  const auto fields = slotline::picture_fields("data").mask("mask", slotline::dtype::i64, 255);
+  slotline::loader loader(crop.decoded(files, fields), slotline::options().batch_size(5));
+  for (auto& batch : loader) {
+    const auto shape = batch.field<std::int64_t>("mask").shape();
+    CHECK(shape.size() == 3 && shape[0] == 5 && shape[1] == 8 && shape[2] == 8);
+    slotline_mix options = slotline::cutmix(2, 3);
+    CHECK(options.cut == 1 && options.seed == 3 && options.alpha == 1);
+    const std::vector<float> labels = batch.mix(0, 2, options);
+    CHECK(labels.size() == 10 && labels[0] + labels[1] == 1.0f && labels[4] + labels[5] == 1.0f);
+    options.num_classes = 1;
+    try {
+      batch.mix(0, 2, options);
+      CHECK(false);
+    } catch (const slotline::error& error) {
+      CHECK(error.code() == slotline::code::invalid);
+    }
+  }
+  try {
+    crop.decoded(files, slotline::picture_fields("data").boxes("label", slotline::box_format::xywh));
+    CHECK(false);
+  } catch (const slotline::error& error) {
+    CHECK(std::string(error.what()).find("not boxes") != std::string::npos);
+  }
+}
+
 int main(int count, char** arguments) try {
-  if (count > 2) a_folder_of_classes(arguments[2]);
+  if (count > 2) {
+    a_folder_of_classes(arguments[2]);
+    masks_boxes_and_mixed_batches(arguments[2], arguments[3]);
+  }
   const auto bytes = file(arguments[1]);
   const auto alone = pixels(bytes, 0);
   CHECK(alone.size() == 12 * 3 * 8 * 8);

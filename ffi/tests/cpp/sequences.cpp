@@ -118,7 +118,9 @@ void rows_are_filled_with_documents() {
   const std::vector<std::int32_t> wanted = {10, 11, 11, 11, 11, 11, 11, 11, -1, -1}, numbers = {1, 2, 2, 2, 2, 2, 2, 2, 0, 0};
   CHECK(std::equal(tokens.begin(), tokens.end(), wanted.begin(), wanted.end()));
   CHECK(std::equal(ids.begin(), ids.end(), numbers.begin(), numbers.end()));
-  CHECK(documents.pack(slotline::packing(7, lengths()).seed(1)).size() >= 7);
+  const auto once = documents.pack(slotline::packing(7, lengths()).seed(1));
+  CHECK(once.size() >= 7 && documents.pack(slotline::packing(7, lengths()).seed(1).epochs(3)).size() >= 3 * 7);
+  CHECK(has(thrown([&] { documents.pack(slotline::packing(6, lengths()).refuse_long()); }).what(), "refuse_long"));
 
   std::optional<slotline::dataset> out;
   CHECK(!documents.try_pack(slotline::packing(0, lengths()), out) && !out);

@@ -7,6 +7,8 @@ mod collating;
 mod dlpack;
 mod map_datasets;
 mod opening;
+#[cfg(all(feature = "image", feature = "sources"))]
+mod pictures;
 #[cfg(all(target_os = "linux", not(delays)))]
 mod processes;
 mod resuming;

@@ -8,9 +8,9 @@ use std::slice;
 
 use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::rng::Generator;
-use slotline::sample::PaddedToLongest;
+use slotline::sample::{Columns, PaddedToLongest, PaddedToMax};
 use slotline::{BoxError, Loader as Engine, Ranks};
-use slotline_sequences::packing::{PackedDataset, PackingOptions};
+use slotline_sequences::packing::{Long, PackedDataset, PackingOptions};
 use slotline_sequences::sampler::{LengthBatchSampler, MixtureSampler, ScheduledMixture, SequenceError, Stop};
 
 use slotline_ffi::*;
@@ -18,7 +18,7 @@ use slotline_ffi::*;
 use super::map_datasets::elements;
 use super::samplers::{LEN, engine, passes, with_sampler};
 use crate::support::datasets::{Drops, field, loader_of, map, map_loader};
-use crate::support::{Digits, Loader, call, options};
+use crate::support::{Batch, Digits, Loader, call, options};
 
 /// Changes the options of a case.
 type Set<'a, T> = &'a dyn Fn(&mut T);
@@ -213,30 +213,72 @@ fn row(index: usize) -> Vec<i16> {
     (0..index as i16 * 3 % 7).collect()
 }
 
-/// Writes the numbers of a sample.
+/// Writes the numbers of a sample, padded to the longest and to a maximum, and a mask of each.
 unsafe extern "C" fn read_row(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
-    let row = row(index);
-    // SAFETY: the sample is valid during this callback, and the data pointer is valid.
-    unsafe { slotline_sample_write(sample, 0, row.as_ptr().cast(), row.len()) as i32 }
+    let (row, here, one) = (row(index), true, 1_i64);
+    let halves: Vec<f32> = row.iter().map(|&number| f32::from(number) / 2.0).collect();
+    // SAFETY: the sample is valid during this callback, and the data pointers are valid.
+    let written = unsafe {
+        [
+            slotline_sample_write(sample, 0, row.as_ptr().cast(), row.len()),
+            slotline_sample_mask(sample, 1, (&raw const one).cast(), row.len()),
+            slotline_sample_write(sample, 2, halves.as_ptr().cast(), row.len()),
+            slotline_sample_mask(sample, 3, (&raw const here).cast(), row.len()),
+        ]
+    };
+    i32::from(written != [SLOTLINE_OK; 4])
+}
+
+/// Checks that a batch has the same fields as one of the Rust crates, with the same lengths or offsets.
+pub(crate) fn assert_same(batch: &Batch, columns: Columns<'_>) {
+    // SAFETY: the batch was not freed.
+    assert_eq!(unsafe { slotline_batch_num_fields(batch.0) }, columns.len());
+    for i in 0..columns.len() {
+        let (wanted, tensor) = (columns.get(i).unwrap(), batch.field(i));
+        let shape: Vec<usize> = tensor.shape[..tensor.ndim as usize].iter().map(|&len| len as usize).collect();
+        assert_eq!((&*shape, &*elements::<u8>(batch, i)), (wanted.shape(), wanted.bytes()), "field {i}");
+        if let Some(ends) = columns.lengths(i).or_else(|| columns.offsets(i)) {
+            // SAFETY: the tensor has `num_ends` numbers.
+            assert_eq!(unsafe { slice::from_raw_parts(tensor.ends, tensor.num_ends) }, ends, "field {i}");
+        }
+    }
 }
 
 #[test]
-fn rows_are_padded_to_the_longest_as_in_rust() {
-    let fields = [field(c"0", SLOTLINE_I16, SLOTLINE_PADDED_TO_LONGEST, &[6])];
-    let dataset = map(10, &fields, Some(read_row), &Drops::default());
-    let own = from_fn(10, |index, _| Ok(PaddedToLongest::owned(row(index), 6)));
-    let mut own = Engine::builder(own).batch_size(4).build().unwrap();
-    let loader = map_loader(&dataset, &options(|options| (options.batch_size, options.num_workers) = (4, 2))).unwrap();
-    loader.epoch().unwrap();
-    for wanted in own.epoch().unwrap() {
-        let (wanted, batch) = (wanted.unwrap(), loader.next().unwrap().unwrap());
-        let (columns, tensor) = (wanted.columns(), batch.field(0));
-        let shape: Vec<usize> = tensor.shape[..tensor.ndim as usize].iter().map(|&len| len as usize).collect();
-        let wanted = columns.get(0).unwrap();
-        assert_eq!((tensor.kind, &*shape), (SLOTLINE_PADDED_TO_LONGEST, wanted.shape()));
-        assert_eq!(elements::<i16>(&batch, 0), wanted.typed::<i16>().unwrap().as_slice());
-        // SAFETY: the tensor has `num_ends` numbers.
-        assert_eq!(unsafe { slice::from_raw_parts(tensor.ends, tensor.num_ends) }, columns.lengths(0).unwrap());
+fn rows_are_padded_and_masked_as_in_rust() {
+    let (ignored, half) = (-100_i16, 0.5_f32);
+    for (multiple, padding) in [(0, false), (4, true)] {
+        let mut fields = [
+            field(c"ids", SLOTLINE_I16, SLOTLINE_PADDED_TO_LONGEST, &[8]),
+            field(c"mask", SLOTLINE_I64, SLOTLINE_PADDED_TO_LONGEST, &[8]),
+            field(c"halves", SLOTLINE_F32, SLOTLINE_PADDED_TO_MAX, &[9]),
+            field(c"here", SLOTLINE_BOOL, SLOTLINE_PADDED_TO_MAX, &[9]),
+        ];
+        (fields[0].multiple_of, fields[1].multiple_of) = (multiple, multiple);
+        if padding {
+            (fields[0].padding, fields[2].padding) = ((&raw const ignored).cast(), (&raw const half).cast());
+        }
+        let dataset = map(10, &fields, Some(read_row), &Drops::default());
+        let own = from_fn(10, move |index, _| {
+            let row = row(index);
+            let halves = row.iter().map(|&number| f32::from(number) / 2.0).collect();
+            let (mut ids, mut halves) =
+                (PaddedToLongest::owned(row, 8).multiple_of(multiple), PaddedToMax::owned(halves, 9));
+            if padding {
+                (ids, halves) = (ids.padding(ignored), halves.padding(half));
+            }
+            let (mask, here) = (ids.mask(1_i64), halves.mask(true));
+            Ok((ids, mask, halves, here))
+        });
+        let mut own = Engine::builder(own).batch_size(4).build().unwrap();
+        let options = options(|options| (options.batch_size, options.num_workers) = (4, 2));
+        let loader = map_loader(&dataset, &options).unwrap();
+        loader.epoch().unwrap();
+        for wanted in own.epoch().unwrap() {
+            let (wanted, batch) = (wanted.unwrap(), loader.next().unwrap().unwrap());
+            assert_eq!(batch.field(0).kind, SLOTLINE_PADDED_TO_LONGEST);
+            assert_same(&batch, wanted.columns());
+        }
     }
 }
 
@@ -299,7 +341,9 @@ fn packed(
         has_seed: 0,
         chunks: 0,
         drop_last: 0,
-        reserved: [0; 5],
+        refuse_long: 0,
+        reserved: [0; 4],
+        epochs: 0,
     };
     set(&mut packing);
     let mut dataset = null_mut();
@@ -316,11 +360,13 @@ fn packed(
 #[test]
 fn documents_are_packed_as_in_rust() {
     let options = || PackingOptions::new(7);
-    let cases: [(Set<'_, slotline_packing>, PackingOptions, bool); 4] = [
+    let cases: [(Set<'_, slotline_packing>, PackingOptions, bool); 6] = [
         (&|_| (), options(), false),
         (&|packing| packing.has_seed = 1, options().seed(3), false),
         (&|packing| packing.chunks = 1, options(), true),
         (&|packing| (packing.chunks, packing.drop_last) = (1, 1), options().drop_last(true), true),
+        (&|packing| (packing.has_seed, packing.epochs) = (1, 3), options().seed(3).epochs(3), false),
+        (&|packing| (packing.capacity, packing.refuse_long) = (8, 1), PackingOptions::new(8).long(Long::Refuse), false),
     ];
     let kinds = [[SLOTLINE_PACKED; 2], [SLOTLINE_PADDED_TO_MAX, SLOTLINE_PADDED_TO_LONGEST]];
     for ((set, own, chunks), kinds) in cases.iter().flat_map(|case| kinds.map(|kinds| (case, kinds))) {
@@ -334,17 +380,8 @@ fn documents_are_packed_as_in_rust() {
             loader.epoch().unwrap();
             for wanted in own.epoch().unwrap() {
                 let (wanted, batch) = (wanted.unwrap(), loader.next().unwrap().unwrap());
-                let columns = wanted.columns();
-                assert_eq!(columns.len(), 5);
-                for i in 0..5 {
-                    let (wanted, tensor) = (columns.get(i).unwrap(), batch.field(i));
-                    let shape: Vec<usize> =
-                        tensor.shape[..tensor.ndim as usize].iter().map(|&len| len as usize).collect();
-                    assert_eq!((&*shape, &*elements::<u8>(&batch, i)), (wanted.shape(), wanted.bytes()), "field {i}");
-                }
-                // SAFETY: the tensor has `num_ends` numbers.
-                let ends = unsafe { slice::from_raw_parts(batch.field(4).ends, batch.field(4).num_ends) };
-                assert_eq!(ends, columns.lengths(4).unwrap());
+                assert_eq!(wanted.columns().len(), 5);
+                assert_same(&batch, wanted.columns());
             }
             assert!(loader.next().unwrap().is_none());
         }
@@ -359,6 +396,10 @@ fn documents_that_cannot_be_packed_are_refused() {
         (fails([SLOTLINE_PACKED, SLOTLINE_FIXED], &|_| ()), "field \"labels\" is no sequence of tokens"),
         (fails(flexible, &|packing| packing.num_lengths = 19), "19 documents were packed, but the dataset has 20"),
         (fails(flexible, &|packing| packing.capacity = 0), "capacity is 0"),
+        (
+            fails(flexible, &|packing| packing.refuse_long = 1),
+            "document 7 has 8 tokens, but a row has 7; raise capacity, or set refuse_long to 0",
+        ),
         (fails(flexible, &|packing| packing.padding = NEGATIVE.as_ptr()), "-1 is no u16 of field \"tokens\""),
     ] {
         assert!(status == SLOTLINE_ERROR_INVALID && message.contains(words), "{message}");

@@ -32,11 +32,14 @@ fn datasets_of_pictures_are_the_same_for_any_workers() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let folder = scratch("pictures_cpp");
     let program = folder.join("pictures");
-    let classes = folder.join("classes");
+    let (classes, masks) = (folder.join("classes"), folder.join("masks"));
+    let mask = picture().with_file_name("grey.png");
     for (class, count) in [("cats", 2), ("dogs", 3)] {
-        std::fs::create_dir_all(classes.join(class)).unwrap();
-        for i in 0..count {
-            std::fs::copy(picture(), classes.join(class).join(format!("{i}.png"))).unwrap();
+        for (folder, from) in [(&classes, &picture()), (&masks, &mask)] {
+            std::fs::create_dir_all(folder.join(class)).unwrap();
+            for i in 0..count {
+                std::fs::copy(from, folder.join(class).join(format!("{i}.png"))).unwrap();
+            }
         }
     }
     let flags = ["-std=c++17", "-DSLOTLINE_HAS_IMAGE", "-Wconversion", "-Wshadow"];
@@ -44,7 +47,7 @@ fn datasets_of_pictures_are_the_same_for_any_workers() {
     let mut command = Command::new(program);
     command.arg(picture());
     if cfg!(feature = "sources") {
-        command.arg(classes);
+        command.arg(classes).arg(masks);
     }
     assert_eq!(run(&mut command), "ok\n");
 }

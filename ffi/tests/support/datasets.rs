@@ -1,7 +1,7 @@
 //! Datasets of callbacks, written in Rust as a C program would write them.
 
 use std::ffi::{CStr, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -39,6 +39,8 @@ pub(crate) fn field(name: &CStr, dtype: slotline_dtype, kind: slotline_kind, sha
         kind,
         ndim: shape.len() as u32,
         shape: shape.as_ptr(),
+        padding: null(),
+        multiple_of: 0,
     }
 }
 

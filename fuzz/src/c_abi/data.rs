@@ -204,7 +204,18 @@ impl World {
             };
             known.push((dtype, size, elements(&shape).unwrap_or(0)));
             let name = name(choices);
-            fields.push(slotline_field { struct_size: 0, name, dtype, kind, ndim: shape.len() as u32, shape: null() });
+            let ndim = shape.len() as u32;
+            let (shape_of, padding, multiple_of) = (null(), null(), 0);
+            fields.push(slotline_field {
+                struct_size: 0,
+                name,
+                dtype,
+                kind,
+                ndim,
+                shape: shape_of,
+                padding,
+                multiple_of,
+            });
             shapes.push(shape);
         }
         fields.iter_mut().zip(&shapes).for_each(|(field, shape)| field.shape = shape.as_ptr());

@@ -46,6 +46,8 @@ pub(super) fn dataset(user: User, stream: bool) -> *mut slotline_dataset {
         kind: SLOTLINE_FIXED,
         ndim: 0,
         shape: null(),
+        padding: null(),
+        multiple_of: 0,
     };
     let mut dataset = null_mut();
     // SAFETY: the structs are valid, and outlive the call.

@@ -334,10 +334,7 @@ fn decoded(records: &Records<dyn Format>, image: &Image) -> Result<(Pictures, St
     }
     let mut others = String::new();
     if let Some((name, dtype, fill)) = mask {
-        builder = match u8::try_from(*fill) {
-            Ok(fill) if dtype == "u8" => builder.mask(name, fill),
-            _ => builder.mask(name, *fill),
-        };
+        builder = builder.mask_as(name, dtype.parse()?, *fill);
         write!(others, ", masks of {name} as {dtype} with fill {fill}")?;
     }
     if let Some((name, format)) = boxes {

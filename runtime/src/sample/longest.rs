@@ -135,9 +135,8 @@ impl Row<'_> {
             data: &AnyTensorView<'_>,
             state: RowWidth,
         ) -> Result<(), Mismatch> {
-            let Some(data) = data.typed::<T>() else { return Err(column.other(data.dtype(), data.shape())) };
-            let data = data.as_slice();
-            row.fill_padded(data.len(), state.padding(), state.unit as usize)?.copy_from_slice(data);
+            let data = column.elements_of(data)?;
+            row.fill_padded::<T>(data.len(), state.padding(), state.unit as usize)?.copy_from_slice(data);
             Ok(())
         }
         let column = self.column()?;
@@ -174,6 +173,7 @@ mod tests {
     use super::super::tests::TestCell;
     use super::super::{Mask, PaddedTensor, PaddedToLongest, PaddedToMax, Schema};
     use super::*;
+    use crate::dtype::complex128;
     use proptest::prelude::*;
 
     #[test]
@@ -186,6 +186,18 @@ mod tests {
         change_width(&mut items, 3, 1, 1, 7);
         change_width(&mut items, 2, 0, 2, 7);
         assert_eq!(items[..4], [7; 4]);
+    }
+
+    #[test]
+    fn elements_of_sixteen_bytes_are_padded() {
+        let numbers = [1.0, 2.0, 3.0].map(|re| complex128 { re, im: -re });
+        let row = |data| PaddedToLongest::new(data, 3).padding(numbers[2]);
+        let mut cell = TestCell::new(&row(&[]), 2);
+        for (i, data) in [&numbers[..1], &numbers[..2]].into_iter().enumerate() {
+            cell.write(i, row(data)).unwrap();
+        }
+        let found = <PaddedToLongest<'static, complex128>>::tensors(&mut cell.batch(2));
+        assert_eq!(found.padded().as_slice(), [numbers[0], numbers[2], numbers[0], numbers[1]]);
     }
 
     fn padded(data: &[u16]) -> (PaddedToLongest<'_, u16>, Mask<i64>) {

@@ -10,7 +10,7 @@ use super::spill::Spill;
 use super::width::RowWidth;
 use crate::BoxError;
 use crate::array::AnyArray;
-use crate::dtype::{DType, Element, for_dtype};
+use crate::dtype::{DType, Element, element, for_dtype};
 use crate::shape::Shape;
 use crate::streaming;
 use crate::tensor::AnyTensorView;
@@ -161,16 +161,74 @@ impl<'a> Row<'a> {
     /// [`write_packed`](Self::write_packed).
     pub fn write_elements(&mut self, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
         fn typed<T: Element>(row: &mut Row<'_>, column: &Column, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
-            let Some(data) = data.typed::<T>() else { return Err(column.other(data.dtype(), data.shape())) };
+            let elements = column.elements_of::<T>(data)?;
             match column.field.kind {
-                Kind::Fixed => row.write(data.as_slice(), column.field.shape.dims()),
-                Kind::PaddedToMax => row.write_padded_to_max(data.as_slice()),
-                Kind::PaddedToLongest => row.write_padded_like(&AnyTensorView::from(data), RowWidth::default()),
-                Kind::Packed => row.write_packed(data.as_slice(), column.field.shape.row_dims()),
+                Kind::Fixed => row.write(elements, column.field.shape.dims()),
+                Kind::PaddedToMax => row.write_padded_to_max(elements),
+                Kind::PaddedToLongest => row.write_padded_like(data, RowWidth::default()),
+                Kind::Packed => row.write_packed(elements, column.field.shape.row_dims()),
             }
         }
         let column = self.column()?;
         for_dtype!(column.field.dtype, T => typed::<T>(self, column, data))
+    }
+
+    /// Writes the next field, which must be padded to a maximum or to the longest sample of the
+    /// batch, from all elements of `data` in C order, as [`PaddedToMax`](super::PaddedToMax) and
+    /// [`PaddedToLongest`](super::PaddedToLongest) do. `padding` is one element. `multiple` has no
+    /// effect on a field that is padded to a maximum.
+    ///
+    /// # Errors
+    ///
+    /// If the dtype differs, `padding` is not one element, or there is no room for the elements.
+    pub fn write_padded(
+        &mut self,
+        data: &AnyTensorView<'_>,
+        padding: &AnyTensorView<'_>,
+        multiple: usize,
+    ) -> Result<(), Mismatch> {
+        fn typed<T: Element>(
+            row: &mut Row<'_>,
+            column: &Column,
+            data: &[T],
+            padding: &AnyTensorView<'_>,
+            multiple: usize,
+        ) -> Result<(), Mismatch> {
+            let padding = column.one_of(padding)?;
+            row.fill_any_padded(data.len(), padding, multiple)?.copy_from_slice(data);
+            Ok(())
+        }
+        let column = self.column()?;
+        for_dtype!(column.field.dtype, T => typed::<T>(self, column, column.elements_of(data)?, padding, multiple))
+    }
+
+    /// Writes the next field, which must be padded to a maximum or to the longest sample of the
+    /// batch, as the [`Mask`](super::Mask) of a sample of `len` elements: `len` copies of `present`,
+    /// which is one element, padded with zeros. `multiple` has no effect on a field that is padded
+    /// to a maximum.
+    ///
+    /// # Errors
+    ///
+    /// If the dtype differs, `present` is not one element, or there is no room for the elements.
+    pub fn write_mask(&mut self, present: &AnyTensorView<'_>, len: usize, multiple: usize) -> Result<(), Mismatch> {
+        fn typed<T: Element>(row: &mut Row<'_>, present: T, len: usize, multiple: usize) -> Result<(), Mismatch> {
+            let zero = element(0).expect("all types have a zero");
+            row.fill_any_padded(len, zero, multiple)?.fill(present);
+            Ok(())
+        }
+        let column = self.column()?;
+        for_dtype!(column.field.dtype, T => typed::<T>(self, column.one_of(present)?, len, multiple))
+    }
+
+    /// Returns memory for `len` elements of the next field, which is padded in either way; the
+    /// padding is already written.
+    fn fill_any_padded<T: Element>(&mut self, len: usize, padding: T, multiple: usize) -> Result<&mut [T], Mismatch> {
+        if self.column()?.field.kind != Kind::PaddedToMax {
+            return self.fill_padded(len, padding, multiple);
+        }
+        let (own, rest) = self.fill_padded_to_max(len)?.split_at_mut(len);
+        rest.fill(padding);
+        Ok(own)
     }
 
     /// Writes the next field, which must be [padded to a maximum](super::Fields::padded_to_max):
@@ -523,6 +581,20 @@ impl Column {
                 Problem::Other { declared, dtype, shape }.into()
             }
             _ => self.otherwise(),
+        }
+    }
+
+    /// Returns all elements of `data`, if they have the column's type, which is `T`.
+    pub(super) fn elements_of<'d, T: Element>(&self, data: &AnyTensorView<'d>) -> Result<&'d [T], Mismatch> {
+        let data = data.typed::<T>().ok_or_else(|| self.other(data.dtype(), data.shape()));
+        data.map(|data| data.as_slice())
+    }
+
+    /// Returns the only element of `data`, if it has the column's type, which is `T`.
+    fn one_of<T: Element>(&self, data: &AnyTensorView<'_>) -> Result<T, Mismatch> {
+        match self.elements_of(data)? {
+            &[one] => Ok(one),
+            _ => Err(self.other(data.dtype(), data.shape())),
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) struct RowWidth {
     pub(crate) unit: i64,
     /// The number of rows, from the first one on, whose lengths `width` takes into account.
     pub(crate) written: i64,
-    padding: [u8; 8],
+    padding: [u8; 16],
 }
 
 /// The width of the rows before the row that is written next.
@@ -29,7 +29,7 @@ pub(super) struct WidthBefore {
 
 impl RowWidth {
     pub(super) fn new<T: Element>(width: usize, unit: usize, written: usize, padding: T) -> Self {
-        let mut bytes = [0; 8];
+        let mut bytes = [0; 16];
         bytes[..size_of::<T>()].copy_from_slice(crate::dtype::bytes_of(std::slice::from_ref(&padding)));
         Self { width: width as i64, unit: unit as i64, written: written as i64, padding: bytes }
     }
@@ -50,7 +50,7 @@ impl RowWidth {
     /// no row was written yet.
     pub(super) fn padding<T: Element>(&self) -> T {
         let bytes = &self.padding[..size_of::<T>()];
-        let valid = crate::dtype::from_bytes(bytes).or_else(|| crate::dtype::from_bytes(&[0; 8][..size_of::<T>()]));
+        let valid = crate::dtype::from_bytes(bytes).or_else(|| crate::dtype::from_bytes(&[0; 16][..size_of::<T>()]));
         valid.and_then(|padding| padding.first().copied()).expect("zeros are an element")
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, Upcoming};
-use slotline::dtype::{DType, bytes_of};
+use slotline::dtype::{DType, bytes_of, element_bytes};
 use slotline::sample::{Dynamic, Fields, Mismatch, Row, Sample};
 use slotline_image::{AnyImage, AnyPipeline, ClassId, FileError, Format as PictureFormat, ImageError, Seed};
 
@@ -83,8 +83,14 @@ impl PicturesBuilder {
     /// Decodes the masks in the field with this name, as `u8` or `i64` of the shape `[height,
     /// width]`. Each is transformed as its picture; `fill` is the class of padding. See
     /// [`Mask`](slotline_image::Mask).
-    pub fn mask<M: ClassId + Into<i64>>(mut self, field: impl Into<String>, fill: M) -> Self {
-        self.masks.push((field.into(), M::DTYPE, fill.into()));
+    pub fn mask<M: ClassId + Into<i64>>(self, field: impl Into<String>, fill: M) -> Self {
+        self.mask_as(field, M::DTYPE, fill.into())
+    }
+
+    /// Decodes masks like [`mask`](Self::mask), with an element type that is known only at run time:
+    /// `U8` or `I64`. With another one, or a `fill` that it cannot hold, [`build`](Self::build) fails.
+    pub fn mask_as(mut self, field: impl Into<String>, dtype: DType, fill: i64) -> Self {
+        self.masks.push((field.into(), dtype, fill));
         self
     }
 
@@ -117,6 +123,13 @@ impl PicturesBuilder {
         let Self { records, pipeline, field, masks, boxes } = self;
         let (mut others, mut fields) = (Vec::new(), records.format().fields().clone());
         for (name, dtype, fill) in masks {
+            if !matches!(dtype, DType::U8 | DType::I64) {
+                return Err(Error::usage(format!("masks of {dtype}"), "use u8 or i64").into());
+            }
+            if element_bytes(dtype, fill).is_none() {
+                let problem = format!("masks of {dtype}, which can't be padded with {fill}");
+                return Err(Error::usage(problem, "use i64, or another class").into());
+            }
             let place = named(&records, &name)?;
             others.push((place, place, Other::Mask(dtype, fill)));
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::support::{Members, fails, tar};
 use slotline::dataset::{Context, Dataset};
+use slotline::dtype::DType;
 use slotline::sample::Packed;
 use slotline::{BoxError, Loader};
 use slotline_image::{Image, Mask, Pipeline, Seed};
@@ -161,6 +162,8 @@ fn masks_and_boxes_are_those_of_an_image() {
 
     for (builder, parts) in [
         (builder.clone().mask("json", 0_u8), ["the field json holds text, not pictures", "png, mask.png"]),
+        (builder.clone().mask_as("mask.png", DType::F32, 0), ["masks of f32", "use u8 or i64"]),
+        (builder.clone().mask_as("mask.png", DType::U8, 256), ["can't be padded with 256", "use i64"]),
         (builder.clone().field("png").mask("png", 0_u8), ["the field png is named twice", "different fields"]),
         (
             builder.clone().boxes("json.a", BoxFormat::Xyxy).boxes("json.a", BoxFormat::Xywh).field("png"),
