@@ -1,6 +1,6 @@
 //! Memory of this process: copies, and reusable memory for torch tensors of batches.
 
-use std::alloc::{Layout, alloc, dealloc};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ffi::c_long;
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -37,13 +37,27 @@ impl Copied {
     ///
     /// `from` must point to `bytes` readable bytes.
     pub(crate) unsafe fn new(from: *const u8, bytes: usize) -> PyResult<Self> {
-        let layout = Layout::from_size_align(bytes.max(1), ALIGN).expect("a copy fits in memory");
+        let copy = Self::allocated(bytes, alloc)?;
+        // SAFETY: guaranteed by the caller, and no other code has the new memory.
+        unsafe { copy.start.as_ptr().copy_from_nonoverlapping(from, bytes) };
+        Ok(copy)
+    }
+
+    /// Returns memory of `bytes` bytes that `fill` has filled, which are zeros at first, or a `MemoryError`.
+    pub(crate) fn filled(bytes: usize, fill: impl FnOnce(&mut [u8])) -> PyResult<Self> {
+        let memory = Self::allocated(bytes, alloc_zeroed)?;
+        // SAFETY: the memory has as many bytes, which are initialised, and no other code has it.
+        fill(unsafe { std::slice::from_raw_parts_mut(memory.start.as_ptr(), bytes) });
+        Ok(memory)
+    }
+
+    fn allocated(bytes: usize, allocate: unsafe fn(Layout) -> *mut u8) -> PyResult<Self> {
+        let layout = Layout::from_size_align(bytes.max(1), ALIGN).ok();
         // SAFETY: the size is not zero.
-        let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
+        let start = layout.and_then(|layout| NonNull::new(unsafe { allocate(layout) }));
+        let (Some(start), Some(layout)) = (start, layout) else {
             return Err(PyMemoryError::new_err(format!("there is no memory for a copy of {bytes} bytes")));
         };
-        // SAFETY: guaranteed by the caller, and no other code has the new memory.
-        unsafe { start.as_ptr().copy_from_nonoverlapping(from, bytes) };
         Ok(Self { start, layout })
     }
 

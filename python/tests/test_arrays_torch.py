@@ -82,6 +82,37 @@ def test_tensors_come_as_they_are(dtype):
         assert torch.equal(batch["x"], data)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_functions_return_bfloat16(workers):
+    data = X.bfloat16() / 3
+    rows = Arrays(i=I).map(lambda sample: {"x": data[sample["i"]].T, "s": data[sample["i"], 0, 0], "text": "t"})
+    assert [field.dtype for field in rows.fields] == ["bfloat16", "bfloat16", "str"] and rows.fields[0].shape == (3, 2)
+    for dataset in (rows, Arrays(i=I).map(lambda sample: {"x": data[sample["i"]].T, "s": data[sample["i"], 0, 0], "text": "t"}, rows.fields)):
+        batch = next(iter(Loader(dataset, N, num_workers=workers, output="torch")))
+        assert torch.equal(batch["x"], data.transpose(1, 2)) and torch.equal(batch["s"], data[:, 0, 0])
+    lists = Arrays(i=I).map(lambda sample: (data.flatten()[: sample["i"]],), [(None, "bfloat16", (None,))])
+    batch = next(iter(Loader(lists, N, num_workers=workers, output="torch")))[0]
+    assert all(torch.equal(row, data.flatten()[:i]) for i, row in enumerate(batch))
+    padded, mask = next(iter(Loader(lists, N, num_workers=workers, output="torch", padding=-1.5)))[0]
+    expected = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True, padding_value=-1.5)
+    assert torch.equal(padded, expected) and torch.equal(mask, torch.arange(N - 1) < I[:, None])
+    with pytest.raises(slotline.OptionError, match="-1.51, which is no bfloat16"):
+        Loader(lists, N, output="torch", padding=-1.51)
+    with pytest.raises(slotline.SampleError, match="expected bfloat16, found float64; return"):
+        list(Loader(Arrays(i=I).map(lambda sample: (0.5,), [(None, "bfloat16", ())]), output="torch"))
+    with pytest.raises(slotline.DataError, match='the type bfloat16, which output="numpy" does not have'):
+        rows[0]
+
+
+def test_arrays_of_ml_dtypes_are_bfloat16():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    data = (X.numpy() / 3).astype(ml_dtypes.bfloat16)
+    for dataset in (Arrays(x=data), Arrays(i=I).map(lambda sample: {"x": data[sample["i"]]})):
+        assert dataset.fields == (slotline.Field("x", "bfloat16", (2, 3)),)
+        assert next(iter(Loader(dataset, N)))["x"].tobytes() == data.tobytes()
+        assert torch.equal(next(iter(Loader(dataset, N, output="torch")))["x"], (X / 3).double().bfloat16())
+
+
 def test_kept_tensors_do_not_change():
     for workers in (0, 2):
         loader = Loader(Arrays(x=X, i=I), 3, True, num_workers=workers, output="torch")

@@ -78,7 +78,10 @@ def frozen() -> None:
 def functions() -> None:
     data = slotline.digits().map(lambda sample: {"x": sample["image"]}, [slotline.Field("x", "uint8", (8, 8))])
     assert_type(data, slotline.Dataset)
-    assert_type(data.filter(lambda sample: sample["x"].sum() > 3, ["x"]), slotline.Dataset)
+    assert_type(data.filter(lambda sample: sample["x"].sum() > 3, ["x"], on_error="skip"), slotline.Dataset)
+    data.pack(8, on_error="replace")  # type: ignore[arg-type]
+    paddings = {"x": 0}
+    slotline.Loader(data, padding=paddings, multiple_of=8)
     slotline.Loader(data, collate_fn=len, transform=str, generator=torch.Generator())
     slotline.Loader(data, collate_fn=3)  # type: ignore[arg-type]
     data.map(3)  # type: ignore[arg-type]

@@ -63,6 +63,11 @@ impl CapacityHint {
 /// The maximum number of fields of a file.
 pub(crate) const MAX_FIELDS: usize = 4096;
 
+/// The number of samples, or of shards, that are tried until one is not damaged, where the first
+/// one decides about fields.
+#[cfg(any(feature = "image", feature = "litdata", feature = "mds", feature = "tar"))]
+pub(crate) const TRIED: usize = 16;
+
 /// Returns an error if a file has too many fields, since some operations take time in proportion to
 /// the square of their number.
 pub(crate) fn check_count(name: impl fmt::Display, fields: usize) -> Result<(), Error> {

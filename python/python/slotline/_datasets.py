@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, SupportsIndex, overload
@@ -12,7 +13,7 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, overload
 import numpy as np
 
 from slotline import _slotline
-from slotline._errors import DataError, Error
+from slotline._errors import DataError, Error, OptionError
 from slotline._rng import sample_seed
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -177,23 +178,25 @@ class Dataset:
             fields: The fields of its results, as ``dataset.fields`` has them, such as
                 ``[slotline.Field("x", "float32", (3,))]``, with the name ``None`` if the results
                 are tuples. Values are converted if NumPy's rule ``same_kind`` allows it. ``None``:
-                this call passes the first sample to the function. Fields then have the types and
-                shapes of that result; only where a field replaces a text or a field of varying
-                length, by its name or place and with as many dimensions (one for a text), its
-                length varies, too.
+                this call passes the first sample that can be read to the function. Fields then have
+                the types and shapes of that result; only where a field replaces a text or a field
+                of varying length, by its name or place and with as many dimensions (one for a
+                text), its length varies, too.
         """
         names = _part(self)._names
         found = _found(self, function) if fields is None else [Field(*field) for field in fields]
         if not found:
             raise DataError("the function's results have no fields; return one at least")
         new = _names([field.name for field in found])
-        kinds = [(None if dtype == "str" else np.dtype(dtype), list(shape)) for _, dtype, shape in found]
+        kinds = [(None if dtype == "str" else _dtype(dtype), list(shape)) for _, dtype, shape in found]
         source = self._source.map(partial(function), names and list(names), new and list(new), kinds)
         mapped = _Derived(source, new, partial(Dataset.map, self, function, found))
         mapped._words = f" made by {_name_of(function)}"
         return mapped
 
-    def filter(self, function: Callable[[Any], Any], fields: Iterable[str | int] | None = None) -> Dataset:
+    def filter(
+        self, function: Callable[[Any], Any], fields: Iterable[str | int] | None = None, *, on_error: Literal["raise", "skip"] = "raise"
+    ) -> Dataset:
         """Returns the samples for which a function returns a true value.
 
         The function is called as that of :meth:`map`. Of a dataset with a length, this call reads
@@ -201,17 +204,26 @@ class Dataset:
         function for each. The result is a :class:`Subset`: it has a length, and pickles without the
         function. Of pictures with random augmentations, the function sees those of the first pass
         with seed 0. Of a stream, samples are left out while they are read, in each pass.
+
+        Args:
+            function: The function.
+            fields: The fields that the function gets. ``None``: all.
+            on_error: What happens if this call cannot read a sample, or the function raises an
+                exception for it: ``"raise"`` a :class:`slotline.SampleError`, or ``"skip"`` the
+                sample, which the result then lacks. As with the ``on_error`` of a :class:`Loader`, a
+                warning says how many samples were skipped, and it is an error in any case if more
+                than half of 1,000 samples in a row cannot be read. Of a stream, the loader decides.
         """
         some = _part(self) if fields is None else Dataset.select(self, *fields)
         names = some._names and list(some._names)
         stream = self._source.filter(partial(function), names)
         if stream is not None:
+            if on_error != "raise":
+                raise OptionError(f"on_error is {on_error!r}, but a stream is filtered while it is loaded; pass on_error to the loader")
             return _Derived(stream, self._names, partial(Dataset.filter, self, function))
-        from slotline._loader import Loader
-
         chosen = Dataset.map(some, partial(_chosen, function), [Field(None, "bool", ())])
-        parts = [batch for (batch,) in Loader(chosen, 64, num_workers=min(4, len(os.sched_getaffinity(0))))]
-        return Subset(self, np.concatenate(parts) if parts else np.zeros(0, np.bool_))
+        indices, found = _read_all(chosen, on_error, min(4, len(os.sched_getaffinity(0))), lambda flags: flags)
+        return Subset(self, indices[found.astype(np.bool_)])
 
     def shuffle(self, window: int) -> Dataset:
         """Returns the samples of a stream in random order: its tars in random order, and in each
@@ -259,6 +271,7 @@ class Dataset:
         lengths: Iterable[int] | np.ndarray[Any, Any] | None = None,
         padded: bool = True,
         limit: int | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
     ) -> Batches:
         """Groups the samples into batches of similar lengths, each with as many samples as fit into
         ``budget`` tokens.
@@ -279,12 +292,14 @@ class Dataset:
                 for batches that are padded to that length.
             limit: The most samples in a batch. Each batch has memory for the most samples that a
                 batch can have, which short samples make large unless there is a limit.
+            on_error: What happens if this call cannot read the length of a sample; see
+                :meth:`filter`. With ``"skip"``, the result has the other samples.
         """
-        found = _lengths(self, field, lengths)
+        dataset, found = _lengths(self, field, lengths, on_error)
         plan = _slotline.Plan.token_budget(found.tobytes(), _count("budget", budget), padded, limit)
         words = f" in batches of {budget} tokens"
-        make = partial(Dataset.batch_by_tokens, self, budget, field=field, lengths=found, padded=padded, limit=limit)
-        return Batches._of(self, plan, words, make)
+        make = partial(Dataset.batch_by_tokens, dataset, budget, field=field, lengths=found, padded=padded, limit=limit)
+        return Batches._of(dataset, plan, words, make)
 
     def bucket(
         self,
@@ -293,6 +308,7 @@ class Dataset:
         *,
         field: str | int | None = None,
         lengths: Iterable[int] | np.ndarray[Any, Any] | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
     ) -> Batches:
         """Groups the samples into buckets by length, and makes each batch from one bucket, like
         TensorFlow's ``bucket_by_sequence_length``.
@@ -300,14 +316,14 @@ class Dataset:
         Bucket ``i`` has the samples with lengths from ``boundaries[i - 1]`` to ``boundaries[i] - 1``,
         in batches of ``batch_sizes[i]`` samples. So there is one more batch size than boundaries. The
         last batch of a bucket may be smaller. Without ``shuffle``, the samples of a bucket are in
-        the order of the dataset. ``field``, ``lengths`` and the rest are as for
+        the order of the dataset. ``field``, ``lengths``, ``on_error`` and the rest are as for
         :meth:`batch_by_tokens`.
         """
         edges, sizes = list(boundaries), list(batch_sizes)
-        found = _lengths(self, field, lengths)
+        dataset, found = _lengths(self, field, lengths, on_error)
         plan = _slotline.Plan.buckets(found.tobytes(), edges, sizes)
-        make = partial(Dataset.bucket, self, edges, sizes, field=field, lengths=found)
-        return Batches._of(self, plan, f" in buckets of {sizes} samples by lengths {edges}", make)
+        make = partial(Dataset.bucket, dataset, edges, sizes, field=field, lengths=found)
+        return Batches._of(dataset, plan, f" in buckets of {sizes} samples by lengths {edges}", make)
 
     def pack(
         self,
@@ -319,6 +335,7 @@ class Dataset:
         drop_last: bool = False,
         seed: int | None = None,
         padding: int | Sequence[int] = 0,
+        on_error: Literal["raise", "skip"] = "raise",
     ) -> Packed:
         """Packs samples of varying length, called documents here, into rows of equal length. Each
         row is one sample of the result.
@@ -351,8 +368,11 @@ class Dataset:
             seed: The seed for shuffling the documents before they are packed, and the rows
                 afterwards. ``None``: no shuffling here. A loader shuffles only rows.
             padding: The number that fills the rest of a row, or one number for each field.
+            on_error: What happens if this call cannot read the length of a document; see
+                :meth:`filter`. With ``"skip"``, the rows have the other documents. If a document
+                cannot be read later, that is an error of its row.
         """
-        return Packed(self, length, field, lengths, documents, drop_last, seed, padding)
+        return Packed(self, length, field, lengths, documents, drop_last, seed, padding, on_error)
 
     def concat(self, *others: Dataset) -> ConcatDataset:
         """Returns the samples of this dataset and then those of the others, as ``+`` does."""
@@ -654,6 +674,7 @@ class Packed(Dataset):
         drop_last: bool = False,
         seed: int | None = None,
         padding: int | Sequence[int] = 0,
+        on_error: Literal["raise", "skip"] = "raise",
     ) -> None:
         fields = [_ragged(dataset, None)] if field is None else [field] if isinstance(field, str | int) else list(field)
         chosen = Dataset.select(_planned_once(dataset), *(_ragged(dataset, each) for each in fields))
@@ -670,7 +691,7 @@ class Packed(Dataset):
             if element != number:
                 raise DataError(f"padding is {number!r}, which is no {about.dtype}; pass a number that is")
             elements.append(element.tobytes())
-        found = _lengths(chosen, 0 if chosen._names is None else chosen._names[0], lengths)
+        chosen, found = _lengths(chosen, 0 if chosen._names is None else chosen._names[0], lengths, on_error)
         count = _count("length", length)
         self._source = _slotline.Source.packed(
             chosen._source, found.tobytes(), count, documents, drop_last, None if seed is None else _count("seed", seed), elements
@@ -678,26 +699,38 @@ class Packed(Dataset):
         self._names = _names([*(chosen._names or ("tokens",)), "position_ids", "document_ids", "cu_seqlens"])
         tokens = min(int(found.sum()), count * len(self))
         self._words = f" of {count} elements" + (f", {tokens / (count * len(self)):.1%} full" if len(self) else "")
-        self._make = partial(Packed, dataset, count, field, found, documents, drop_last, seed, padding)
+        self._make = partial(Packed, chosen, count, chosen._names or 0, found, documents, drop_last, seed, padding)
 
 
 def _found(dataset: Dataset, function: Callable[[Any], Any]) -> list[Field]:
-    """Returns the fields of the result that a function has for the first sample."""
-    for sample in dataset:
+    """Returns the fields of the result that a function has for the first sample that can be read."""
+    for sample in type(dataset._loader)(dataset, None, seed=0, on_error="skip"):
         made = function(sample)
         if not isinstance(made, (dict, tuple)):
             raise TypeError(f"the function returned an object of type {type(made).__name__}; it must return a dict or a tuple")
         varying = {f.name or i: len(f.shape) or 1 for i, f in enumerate(dataset.fields) if f.dtype == "str" or None in f.shape}
         fields = []
         for place, (name, value) in enumerate(made.items() if isinstance(made, dict) else ((None, value) for value in made)):
-            if isinstance(value, str):
+            # NumPy has no tensors of bfloat16.
+            array = value if str(getattr(value, "dtype", None)) == "torch.bfloat16" else np.asarray(value)
+            dtype, shape = str(array.dtype).removeprefix("torch."), tuple(array.shape)
+            if dtype.startswith("<U") and not shape:
                 fields.append(Field(name, "str", ()))
             else:
-                array = np.asarray(value)
-                varies = varying.get(name or place) == array.ndim
-                fields.append(Field(name, str(array.dtype), (None, *array.shape[1:]) if varies else array.shape))
+                varies = varying.get(name or place) == len(shape)
+                fields.append(Field(name, dtype, (None, *shape[1:]) if varies else shape))
         return fields
     raise DataError("the dataset has no samples to find the function's fields with; pass fields")
+
+
+def _dtype(dtype: Any) -> Any:
+    """Returns NumPy's type, or the name of bfloat16, which NumPy has only with ml_dtypes."""
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        if str(dtype) in ("bfloat16", "torch.bfloat16"):
+            return "bfloat16"
+        raise
 
 
 def _chosen(function: Callable[[Any], Any], sample: Any) -> tuple[bool]:
@@ -727,25 +760,54 @@ def _ragged(dataset: Dataset, field: str | int | None) -> str | int:
     return field
 
 
-def _lengths(
-    dataset: Dataset, field: str | int | None, lengths: Iterable[int] | np.ndarray[Any, Any] | None
-) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Checks the given lengths of all samples, or reads them from a field of varying length."""
-    count = len(_part(dataset))
-    if lengths is None:
-        from slotline._loader import Loader
+def _read_all(
+    dataset: Dataset, on_error: str, workers: int, value: Callable[[Any], np.ndarray[Any, Any]]
+) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, Any]]:
+    """Reads all samples of a dataset with one field, in order. Returns the indices of those that were not skipped, and
+    what ``value`` makes of the fields of a batch with ``packed=True``."""
+    from slotline._loader import Loader
 
+    _check_on_error(on_error)
+    # Without names, none can be that of the index.
+    unnamed = _Derived(dataset._source, None, dataset._make)
+    loader = Loader(unnamed, 64, packed=True, include_index=True, num_workers=workers, on_error=on_error)  # type: ignore[arg-type]
+    indices, values = [np.zeros(0, np.int64)], []
+    for field, index in loader._engine.begin(warns=False):
+        indices.append(index)
+        values.append(value(field))
+    stats = loader.stats()
+    if stats["bad_samples"] > 0:
+        last, level = stats["bad_causes"][-1], 2
+        while sys._getframe(level - 1).f_globals is globals():
+            level += 1
+        message = f"{stats['bad_samples']} samples were left out, since they could not be read; the last one was sample"
+        warnings.warn(f"{message} {last['index']}: {last['message']}", RuntimeWarning, stacklevel=level)
+    return np.concatenate(indices), np.concatenate(values) if values else np.zeros(0, np.int64)
+
+
+def _check_on_error(on_error: str) -> None:
+    if on_error not in ("raise", "skip"):
+        raise OptionError(f'on_error is {on_error!r}; it must be "raise" or "skip"')
+
+
+def _lengths(
+    dataset: Dataset, field: str | int | None, lengths: Iterable[int] | np.ndarray[Any, Any] | None, on_error: str
+) -> tuple[Dataset, np.ndarray[Any, np.dtype[np.uint64]]]:
+    """Checks the given lengths of all samples, or reads them from a field of varying length. Returns them, and the dataset
+    without the samples that were skipped."""
+    count = len(_planned_once(_part(dataset)))
+    if lengths is None:
         some = Dataset.select(dataset, _ragged(dataset, field))
-        workers = min(4, len(os.sched_getaffinity(0)))
-        batches = Loader(some, 64, packed=True, num_workers=workers if count > 64 else 0)
-        parts = [np.diff(next(iter(batch.values() if isinstance(batch, dict) else batch))[1]) for batch in batches]
-        return np.concatenate(parts).astype(np.uint64) if parts else np.zeros(0, np.uint64)
+        workers = min(4, len(os.sched_getaffinity(0))) if count > 64 else 0
+        indices, read = _read_all(some, on_error, workers, lambda field: np.diff(field[1]))
+        return dataset if len(indices) == count else Subset(dataset, indices), read.astype(np.uint64)
+    _check_on_error(on_error)
     found = np.asarray(lengths if isinstance(lengths, np.ndarray | Sequence) else list(lengths))
     if found.shape != (count,) or (count > 0 and (found.dtype.kind not in "iu" or found.min() < 0)):
         raise DataError(
             f"lengths have shape {found.shape} and type {found.dtype}; pass an integer from 0 on for each of {count} samples"
         )
-    return found.astype(np.uint64)
+    return dataset, found.astype(np.uint64)
 
 
 def _names(fields: list[str | None]) -> tuple[str, ...] | None:

@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -85,6 +85,13 @@ class Loader:
         packed: Whether a field of varying length is a pair instead of a list: the elements of all
             samples one after another (for texts, bytes of UTF-8), and the offsets at which the
             samples begin, followed by the end of the last one.
+        padding: The number that fields of varying length are padded with to the longest sample of
+            the batch. Each is then a pair instead of a list: an array whose second dimension has
+            that length, and a mask of bools, which are true for elements that are not padding. A
+            dict such as ``{"tokens": 0, "labels": -100}`` pads only these fields, and may have
+            texts, of which it pads the bytes of UTF-8. ``None``: nothing is padded. Padded arrays
+            have memory of their own, in addition to ``memory_ceiling``.
+        multiple_of: The number of which the length of padded fields is a multiple.
         include_index: Whether a batch also has a last field ``"index"``, with the samples' indices
             in the dataset.
         collate_fn: A function that makes a batch of the list of its samples, each as ``dataset[i]``
@@ -157,6 +164,8 @@ class Loader:
         batch_sampler: Iterable[Iterable[int]] | None = None,
         output: Literal["numpy", "torch", "dlpack"] = "numpy",
         packed: bool = False,
+        padding: float | Mapping[str, float] | Mapping[int, float] | None = None,
+        multiple_of: int = 1,
         include_index: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         transform: Callable[[Any], Any] | None = None,
@@ -188,6 +197,7 @@ class Loader:
             "memory_limit": memory_limit,
             "seed": seed,
         }
+        _check_integer("multiple_of", multiple_of, 32)
         flags = {
             "shuffle": shuffle,
             "packed": packed,
@@ -235,8 +245,14 @@ class Loader:
             raise OptionError("batch_size excludes a Batches, which decides which samples a batch has; leave it out")
         if include_index and "index" in (dataset._names or ()):
             raise OptionError("include_index would add a field 'index', but the dataset has one; rename it")
-        if collate_fn is not None and (packed or batch_size is None or output == "dlpack"):
-            other = "packed" if packed else "batch_size=None" if batch_size is None else 'output="dlpack"'
+        pads = padding is not None
+        if pads and (packed or batch_size is None):
+            other = "packed" if packed else "batch_size=None"
+            raise OptionError(f"padding and {other} exclude each other, since it pads to the longest sample of a batch; leave one of them out")
+        if multiple_of == 0 or (multiple_of != 1 and not pads):
+            raise OptionError(f"multiple_of is {multiple_of}; it must be 1 or more, and needs padding")
+        if collate_fn is not None and (packed or pads or batch_size is None or output == "dlpack"):
+            other = "packed" if packed else "padding" if pads else "batch_size=None" if batch_size is None else 'output="dlpack"'
             raise OptionError(f"collate_fn and {other} exclude each other, since it gets a list of samples; pass a transform instead")
         if generator is not None and seed is not None:
             raise OptionError("seed and generator exclude each other; leave one of them out")
@@ -246,6 +262,8 @@ class Loader:
             Loader,
             dataset,
             output=output,
+            padding=padding,
+            multiple_of=multiple_of,
             sampler=sampler,
             batch_sampler=batch_sampler,
             collate_fn=collate_fn,
@@ -257,7 +275,9 @@ class Loader:
             options["seed"] = 0 if world_size is not None else int.from_bytes(os.urandom(6), "little")
         names = None if dataset._names is None else list(dataset._names)
         source = dataset._source if dataset._whole is None else dataset._whole
-        self._engine = _slotline.Engine(source, output, names, plan, adopts_seed=seed is None, **options)
+        options["padding"] = None if padding is None else _elements(dataset, padding)
+        options |= {"adopts_seed": seed is None, "multiple_of": multiple_of}
+        self._engine = _slotline.Engine(source, output, names, plan, **options)
         for warning in self._engine.warnings():
             warnings.warn(warning, stacklevel=2)
 
@@ -297,8 +317,10 @@ class Loader:
         return indices.tobytes(), ends.astype(np.uint32).tobytes()
 
     def __len__(self) -> int:
-        """The number of batches in a pass. Raises a ``TypeError`` if it is not known in advance: for
-        a stream, such as compressed tars, for batches by length, and for a sampler without a length.
+        """The number of batches in a pass; of batches by length, in the next pass, for which they
+        are planned here. Raises a ``TypeError`` if it is not known in advance: for a stream, such as
+        compressed tars, for a sampler without a length, and for batches by length if each pass draws
+        its seed from a ``generator``.
         """
         if self._sampler is not None:
             options = self._make.keywords
@@ -309,6 +331,11 @@ class Loader:
                 count = min(count, options["num_samples"])
             size = options["batch_size"] or 1
             return count // size if options["drop_last"] else -(-count // size)
+        if self._generator is not None and isinstance(self._dataset, Batches) and self._make.keywords["shuffle"]:
+            raise TypeError(
+                "the number of batches by length depends on the seed that the next pass draws from the generator; the length "
+                "of its iterator is the number of batches that are left"
+            )
         return len(self._engine)
 
     def __reduce__(self) -> tuple[Callable[[], Loader], tuple[()]]:
@@ -468,6 +495,35 @@ def _finished(
         return batch if transform is None else transform(batch)
     finally:
         current.key = before
+
+
+def _elements(dataset: Dataset, padding: float | Mapping[Any, float]) -> list[bytes | None]:
+    """Returns the bytes of the element that pads each field, or ``None`` if it is not padded."""
+    names: Sequence[str | int] = range(len(dataset.fields)) if dataset._names is None else dataset._names
+    varying = {name: field for name, field in zip(names, dataset.fields, strict=True) if field.dtype == "str" or None in field.shape}
+    if not isinstance(padding, Mapping):
+        padding = {name: padding for name, field in varying.items() if field.dtype != "str"}
+    for name, number in padding.items():
+        if name not in varying:
+            known = ", ".join(map(repr, varying)) or "none"
+            raise OptionError(f"padding has {name!r}, which is no field of varying length; those that are: {known}")
+        if isinstance(number, (bool, np.bool_)) or not isinstance(number, (int, float, np.number)):
+            raise TypeError(f"padding is {number!r}; it must be a number, or a dict of numbers")
+    return [_element(name, varying[name].dtype, padding[name]) if name in padding else None for name in names]
+
+
+def _element(name: str | int, dtype: str, number: Any) -> bytes:
+    """Returns the bytes of a number as an element of this type."""
+    if dtype == "bfloat16":  # The upper half of a float32.
+        bits = np.array(number, np.float32).view(np.uint32)
+        fits, element = bits & 0xFFFF == 0, (bits >> 16).astype(np.uint16)
+    else:
+        with np.errstate(all="ignore"):
+            element = np.array(number).astype("uint8" if dtype == "str" else dtype)
+        fits = element == number
+    if not fits and number == number:
+        raise OptionError(f"padding of field {name!r} is {number!r}, which is no {dtype}; pass a number that is")
+    return element.tobytes()
 
 
 def _samples(batch: Any) -> list[Any]:

@@ -484,9 +484,12 @@ class Engine:
         timeout: float,
         memory_limit: int | None,
         affinity: str | Sequence[int] | None,
+        padding: Sequence[bytes | None] | None = None,
+        multiple_of: int = 1,
     ) -> Engine:
         """Builds a loader. With ``adopts_seed``, the seed of a loaded state replaces this
-        loader's."""
+        loader's. ``padding`` has the bytes of the element that pads each field, or ``None`` for
+        fields that are not padded."""
 
     def begin(
         self,
@@ -495,6 +498,7 @@ class Engine:
         at: tuple[int, int, int, Sequence[int]] | None = None,
         seed: int | None = None,
         finish: Callable[[Any, int, int, int], Any] | None = None,
+        warns: bool = True,
     ) -> Pass:
         """Begins the next pass. ``indices`` are the samples that a sampler chose: 64-bit integers, the
         number of samples in order, or what torch's ``RandomSampler`` draws, as the seed, the number of
@@ -503,7 +507,7 @@ class Engine:
         it the pass with a seed and a number, without the batches before another number except those in
         a list. ``seed`` is that of the pass, unless it continues another one. ``finish`` gets each
         batch, the seed and number of the pass and the number of the batch, and returns what the loop
-        gets.
+        gets. ``warns`` is whether the pass warns of samples that it lacks.
         """
 
     def sample(self, index: int, seed: int | None) -> Any:
@@ -511,7 +515,7 @@ class Engine:
         if it is given."""
 
     def __len__(self) -> int:
-        """The number of batches of a pass."""
+        """The number of batches of a pass; of batches by length, of the next one."""
 
     @property
     def seed(self) -> int:

@@ -247,6 +247,8 @@ pub(crate) struct Engine {
     adopts_seed: bool,
     /// The number of batches in a pass; `None` for a stream.
     len: Option<usize>,
+    /// The seed and the number of a pass with batches by length, and how many batches it has.
+    counted: Mutex<Option<((u64, u32), usize)>>,
     memory_ceiling: usize,
     /// The number of words that a pass draws from the generator.
     words: OnceLock<u64>,
@@ -407,6 +409,7 @@ impl Engine {
     #[pyo3(signature = (
         source, output, names, plan, *, packed, include_index, batch_size, shuffle, seed, adopts_seed, replacement, num_samples, rank, world_size,
         drop_last, num_workers, prefetch_factor, in_order, hold, on_held, on_error, timeout, memory_limit, affinity,
+        padding = None, multiple_of = 1,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
     fn new(
@@ -435,6 +438,8 @@ impl Engine {
         timeout: f64,
         memory_limit: Option<usize>,
         affinity: Option<&Bound<'_, PyAny>>,
+        padding: Option<Vec<Option<Vec<u8>>>>,
+        multiple_of: usize,
     ) -> PyResult<Self> {
         let ranks = match (rank, world_size) {
             (None, None) => None,
@@ -476,7 +481,11 @@ impl Engine {
         }
         // Planned batches differ in size; a batch has at least one sample.
         let rows = if options.passes.has_batches() { Some(usize::MAX) } else { options.batch_size };
-        let output = Arc::new(Output::new(py, output, (packed, include_index), names, &node, rows)?);
+        let mut output = Output::new(py, output, (packed, include_index), names, &node, rows)?;
+        if let Some(padding) = padding {
+            output.pad(py, padding, multiple_of)?;
+        }
+        let output = Arc::new(output);
         let slot = py.detach(|| Self::build(&node, &options, seed)).map_err(|error| failure::build(py, &error))?;
         let (len, memory_ceiling) = {
             let running = slot.lock();
@@ -484,14 +493,16 @@ impl Engine {
             (running.loader.len().filter(|_| !is_given), running.loader.memory_ceiling())
         };
         let control = Mutex::new(Control { slot: Arc::new(slot), next: 0, resumed: false, seed });
-        Ok(Self { node, functions, options, output, adopts_seed, len, memory_ceiling, words: OnceLock::new(), control })
+        let (counted, words) = (Mutex::default(), OnceLock::new());
+        Ok(Self { node, functions, options, output, adopts_seed, len, counted, memory_ceiling, words, control })
     }
 
     /// Begins the next pass: of these samples, if a sampler of the program has chosen them, in batches with these ends, as the
     /// bytes of `u32`. With `at`, it is the pass with this seed and number, without the batches before the
     /// third number, except for those in the list. `seed` is that of the pass, unless it continues another one. `finish` makes
-    /// the loop's object of each batch.
-    #[pyo3(signature = (indices = None, ends = None, at = None, seed = None, finish = None))]
+    /// the loop's object of each batch. `warns` is whether the pass warns of samples that it lacks.
+    #[pyo3(signature = (indices = None, ends = None, at = None, seed = None, finish = None, warns = true))]
+    #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
     fn begin(
         &self,
         py: Python<'_>,
@@ -500,6 +511,7 @@ impl Engine {
         at: Option<(u64, u32, usize, Vec<usize>)>,
         seed: Option<u64>,
         finish: Option<Py<PyAny>>,
+        warns: bool,
     ) -> PyResult<Pass> {
         let chosen = indices.map(|indices| Chosen::new(indices, ends.unwrap_or_default()));
         let mut control = self.control();
@@ -534,7 +546,7 @@ impl Engine {
                 drop(control);
                 drop(former);
                 let finish = finish.map(|function| Finish { function, seed: from.seed, epoch: from.epoch });
-                Ok(Pass::new(slot, self.output.clone(), &self.options, self.functions.clone_ref(py), finish))
+                Ok(Pass::new(slot, self.output.clone(), &self.options, self.functions.clone_ref(py), finish, warns))
             }
             Err(error) => {
                 if taken {
@@ -577,10 +589,23 @@ impl Engine {
         self.functions.traverse(&visit)
     }
 
-    /// The number of batches in a pass.
-    fn __len__(&self) -> PyResult<usize> {
+    /// The number of batches in a pass; of batches by length, in the next one.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         match &self.options.passes {
-            Passes::Lengths(_) => Err(failure::differs_in_length()),
+            Passes::Lengths(sampler) => {
+                let of = {
+                    let control = self.control();
+                    (control.seed, control.next)
+                };
+                let counted = || self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some((_, batches)) = counted().filter(|(counted, _)| *counted == of) {
+                    return Ok(batches);
+                }
+                let batches = py.detach(|| self.options.batches_by_length(sampler, of));
+                let batches = batches.map_err(|error| failure::build(py, &error.into()))?;
+                *counted() = Some((of, batches));
+                Ok(batches)
+            }
             _ => self.len.ok_or_else(failure::no_len),
         }
     }

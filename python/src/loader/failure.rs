@@ -39,13 +39,6 @@ pub(crate) fn no_len() -> PyErr {
     PyTypeError::new_err("packed tars are read as a stream, whose length is not known before its end")
 }
 
-/// The exception for the number of batches where each pass has its own.
-pub(crate) fn differs_in_length() -> PyErr {
-    PyTypeError::new_err(
-        "batches by length differ in number from pass to pass; `remaining` of an iterator says how many it has",
-    )
-}
-
 /// The exception for files and indices that cannot be used as a dataset.
 pub(crate) fn data(py: Python<'_>, error: &(dyn StdError + 'static)) -> PyErr {
     raise(py, "DataError", with_causes(error))

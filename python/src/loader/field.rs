@@ -20,6 +20,9 @@ pub(crate) struct Kind {
     name: String,
 }
 
+/// The name of the type that ml_dtypes adds to NumPy's.
+pub(crate) const BFLOAT16: &str = "bfloat16";
+
 impl Kind {
     pub(crate) fn of_numpy(dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
         let kind: char = dtype.getattr("kind")?.extract()?;
@@ -31,6 +34,8 @@ impl Kind {
             'f' => Some(2),
             'c' => Some(5),
             'b' => Some(6),
+            // Of ml_dtypes, since NumPy has no such type.
+            'V' if name == BFLOAT16 => Some(4),
             _ => None,
         };
         let dlpack = match u8::try_from(8 * size) {
@@ -49,15 +54,23 @@ impl Kind {
             2 => 'f',
             5 => 'c',
             6 if size == 1 => 'b',
-            4 if size == 2 => {
-                let name = "bfloat16".to_owned();
-                return Some(Ok(Self { numpy: None, dlpack: Some(dtype), size, name }));
-            }
+            4 if size == 2 => return Some(Ok(Self::bfloat16())),
             _ => return None,
         };
         Some(
             NumPy::get(py).and_then(|numpy| Self::of_numpy(&numpy.dtype.bind(py).call1((format!("{letter}{size}"),))?)),
         )
+    }
+
+    /// Returns the type of torch and other libraries that NumPy does not have.
+    pub(crate) fn bfloat16() -> Self {
+        let dlpack = Some(DType { code: 4, bits: 16, lanes: 1 });
+        Self { numpy: None, dlpack, size: 2, name: BFLOAT16.to_owned() }
+    }
+
+    /// Whether it is bfloat16, with ml_dtypes or without.
+    pub(crate) fn is_bfloat16(&self) -> bool {
+        self.name == BFLOAT16
     }
 
     /// Returns `None` for types that neither NumPy nor torch supports.

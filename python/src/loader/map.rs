@@ -16,11 +16,11 @@ use slotline::sample::{OwnedSample, Row};
 
 use super::calls;
 use super::failure;
-use super::field::{Field, Form, Kind, NumPy, Room};
+use super::field::{BFLOAT16, Field, Form, Kind, NumPy, Room};
 use super::output::Output;
 use super::pack::Read;
 use super::source::Node;
-use crate::dlpack;
+use crate::{capsule, dlpack};
 
 /// The number of elements that a batch has room for, for each of its samples. A field may have more.
 const ROOM: Room = Room { items: 64, exceeded: true };
@@ -28,7 +28,8 @@ const ROOM: Room = Room { items: 64, exceeded: true };
 /// The names of a sample's fields; `None` if it is a tuple.
 pub(crate) type Names = Option<Vec<Py<PyString>>>;
 
-/// A field of a function's results: its NumPy dtype, or `None` for a text, and its shape.
+/// A field of a function's results: its NumPy dtype, the name of bfloat16 where NumPy does not have it, or `None` for a text;
+/// and its shape.
 pub(crate) type Declared<'py> = (Option<Bound<'py, PyAny>>, Vec<Option<usize>>);
 
 /// A function of the program, and the samples that it is called with.
@@ -142,12 +143,15 @@ impl Results {
                 let kind = Kind::of_engine(py, DType::U8).expect("NumPy has bytes")?;
                 return Ok(Field { kind, shape: Box::default(), form: Form::Text(ROOM) });
             };
-            if dtype.getattr("hasobject")?.is_truthy()? {
-                return Err(invalid(format!(
-                    "{name} holds Python objects; return numbers, texts and arrays of numbers"
-                )));
-            }
-            let kind = Kind::of_numpy(&dtype)?;
+            let kind = match dtype.is_instance_of::<PyString>() {
+                true => Kind::bfloat16(),
+                false if dtype.getattr("hasobject")?.is_truthy()? => {
+                    return Err(invalid(format!(
+                        "{name} holds Python objects; return numbers, texts and arrays of numbers"
+                    )));
+                }
+                false => Kind::of_numpy(&dtype)?,
+            };
             if let Some(shape) = dims.iter().copied().collect::<Option<Vec<_>>>() {
                 return Field::fixed(kind, &shape).map_err(|what| invalid(format!("{name} {what}")));
             }
@@ -202,7 +206,12 @@ impl Results {
         let invalid = |what: String| failure::invalid(py, format!("{} {what}", described(&self.names, place)));
         let failed = |error: slotline::sample::Mismatch| invalid(format!("can't be written: {error}"));
         if let Form::Text(_) = field.form {
-            let Ok(text) = value.cast::<PyString>() else {
+            // An array without dimensions may be a text, too.
+            let item = match value.is_instance(NumPy::get(py)?.array.bind(py))? {
+                true => value.call_method0(intern!(py, "item")).unwrap_or_else(|_| value.clone()),
+                false => value.clone(),
+            };
+            let Ok(text) = item.cast::<PyString>() else {
                 return Err(invalid(format!("is a {}, but a str was declared", value.get_type().name()?)));
             };
             return row.write_bytes(DType::U8, text.to_str()?.as_bytes()).map_err(failed);
@@ -246,20 +255,62 @@ fn described(names: &Names, place: usize) -> String {
     names.as_ref().map_or_else(|| format!("field {place}"), |names| format!("field '{}'", names[place]))
 }
 
-/// Returns the array of a value, with elements of this type.
+/// Returns the array of a value, with elements of this type. If it is bfloat16, they may be integers of the same bits.
 fn as_array<'py>(value: &Bound<'py, PyAny>, kind: &Kind) -> PyResult<Bound<'py, PyAny>> {
     let (py, numpy) = (value.py(), NumPy::get(value.py())?);
+    if kind.is_bfloat16()
+        && !value.is_instance(numpy.array.bind(py))?
+        && let Some(array) = bits_of_bfloat16(value, numpy)?
+    {
+        return Ok(array);
+    }
     let array = numpy.asarray.bind(py).call1((value,))?;
-    let dtype = kind.numpy.as_ref().expect("it is a type of NumPy").bind(py);
     let own = array.getattr(intern!(py, "dtype"))?;
+    let Some(dtype) = kind.numpy.as_ref().map(|dtype| dtype.bind(py)) else {
+        if own.str()? == BFLOAT16 {
+            return Ok(array);
+        }
+        let what =
+            format!("expected bfloat16, found {own}; return a tensor of torch.bfloat16, or an array of ml_dtypes");
+        return Err(failure::invalid(py, what));
+    };
     if own.is(dtype) || own.eq(dtype)? {
         return Ok(array);
+    }
+    // With `same_kind`, NumPy cuts texts and bytes that are longer than those of the type.
+    let is_text = matches!(dtype.getattr(intern!(py, "kind"))?.extract()?, 'S' | 'U');
+    let size = |of: &Bound<'py, PyAny>| of.getattr(intern!(py, "itemsize"))?.extract::<usize>();
+    if is_text && size(&own)? > size(dtype)? {
+        let what =
+            "return a str; or for bytes numpy.frombuffer(value, 'uint8'), with fields that have the shape (None,)";
+        return Err(failure::invalid(
+            py,
+            format!("{own} is longer than {dtype}, which was declared or found first; {what}"),
+        ));
     }
     // NumPy makes an array of floats from an empty list.
     let is_empty = array.getattr(intern!(py, "size"))?.eq(0)?;
     let options = PyDict::new(py);
     options.set_item("casting", if is_empty { "unsafe" } else { "same_kind" })?;
     array.call_method("astype", (dtype,), Some(&options))
+}
+
+/// Returns the elements of a tensor of bfloat16 as integers, in an array of NumPy; `None` for other objects.
+fn bits_of_bfloat16<'py>(value: &Bound<'py, PyAny>, numpy: &NumPy) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = value.py();
+    if !value.hasattr(intern!(py, "__dlpack__"))? {
+        return Ok(None);
+    }
+    let capsule = capsule::of(value)?;
+    // SAFETY: the capsule outlives the view.
+    let view = unsafe { capsule::view(&capsule) }.map_err(|what| failure::invalid(py, format!("a tensor {what}")))?;
+    let Some(bytes) = view.bytes().filter(|_| Some(view.dtype) == Kind::bfloat16().dlpack) else { return Ok(None) };
+    let bits = PyBytes::new_with(py, bytes, |to| {
+        // SAFETY: there is room for all elements, which the capsule keeps alive.
+        unsafe { view.copy(to.as_mut_ptr()) };
+        Ok(())
+    })?;
+    numpy.array.bind(py).call1((PyTuple::new(py, view.shape)?, "u2", bits)).map(Some)
 }
 
 impl Mapped {

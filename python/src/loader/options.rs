@@ -9,6 +9,7 @@ use slotline::loader::{Affinity, Budget, BuildError, Builder, OnError, OnHeld};
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::{DistributedSampler, Order, RandomSampler, SampledBatches, Sampler, SamplerError};
 use slotline::{Loader, Ranks};
+use slotline_sequences::sampler::LengthBatchSampler;
 
 use super::failure;
 use super::plan::{GivenSampler, Handles, Passes};
@@ -155,9 +156,7 @@ impl Options {
                 return Ok(builder.sampler(shared(DistributedSampler::over(mixture, world_size, rank))?));
             }
             Passes::Lengths(sampler) => {
-                let sampler = (**sampler).clone().shuffle(self.shuffle).drop_last(self.drop_last);
-                let sampler = sampler.replicas(world_size, rank)?.generator(handles.own.clone());
-                return Ok(builder.batch_sampler(sampler));
+                return Ok(builder.batch_sampler(self.by_length(sampler, handles)?));
             }
         }
         Ok(match self.ranks {
@@ -168,6 +167,24 @@ impl Options {
             None if self.is_drawn() => builder.sampler(self.sampler(node.len())?.generator(generator.clone())),
             None => builder.shuffle(self.shuffle),
         })
+    }
+
+    /// Returns the sampler of batches by length with these options.
+    fn by_length(&self, sampler: &LengthBatchSampler, handles: &Handles) -> Result<LengthBatchSampler, SamplerError> {
+        let (world_size, rank) = self.ranks.map_or((1, 0), |ranks| (ranks.world_size(), ranks.rank()));
+        let sampler = sampler.clone().shuffle(self.shuffle).drop_last(self.drop_last).replicas(world_size, rank)?;
+        Ok(sampler.generator(handles.own.clone()))
+    }
+
+    /// Returns how many batches by length the pass with this seed and number has.
+    pub(crate) fn batches_by_length(
+        &self,
+        sampler: &LengthBatchSampler,
+        (seed, epoch): (u64, u32),
+    ) -> Result<usize, SamplerError> {
+        let handles = Handles::new(seed);
+        handles.set_epoch(seed, epoch);
+        Ok(self.by_length(sampler, &handles)?.batches()?.len())
     }
 
     /// Returns whether an engine's sampler keeps the seed that it was built with.

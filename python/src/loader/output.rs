@@ -7,6 +7,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySlice, PyString, PyTuple};
 use slotline::Batch;
@@ -77,6 +78,18 @@ struct Field {
     shape: Shape,
     /// Whether its arrays have memory of their own, because the field is a small part of a batch.
     is_small: bool,
+    /// How a field of varying length is padded, if it is.
+    padding: Option<Padding>,
+}
+
+/// How a field is padded to the longest sample of a batch.
+struct Padding {
+    /// The bytes of the element that pads it.
+    element: Box<[u8]>,
+    /// The number that the padded length is a multiple of.
+    multiple: usize,
+    /// The type of masks.
+    mask: Elements,
 }
 
 /// How many times as large as a small field the batch is at least. If the program keeps small fields, such as the labels of all
@@ -152,7 +165,7 @@ impl Output {
                 }
             };
             let is_small = matches!(shape, Shape::Fixed { .. }) && bytes(field).saturating_mul(SMALL) <= total;
-            Ok(Field { elements: Elements::new(py, kind), shape, is_small })
+            Ok(Field { elements: Elements::new(py, kind), shape, is_small, padding: None })
         };
         let fields = list.iter().enumerate().map(field).collect::<PyResult<_>>()?;
         let integers = || {
@@ -163,6 +176,21 @@ impl Output {
         let index = if include_index { integers()? } else { None };
         let index = index.map(|index| (PyString::intern(py, "index").unbind(), index));
         Ok(Self { library: found, fields, names, rows, offsets, index })
+    }
+
+    /// Pads fields of varying length with these elements, given as bytes, to a multiple of a number. Each becomes a pair: an
+    /// array, and a mask of the elements that are not padding.
+    pub(crate) fn pad(&mut self, py: Python<'_>, padding: Vec<Option<Vec<u8>>>, multiple_of: usize) -> PyResult<()> {
+        let Some(kind) = Kind::of_engine(py, dtype::DType::Bool).transpose()? else { return Ok(()) };
+        for (field, element) in self.fields.iter_mut().zip(padding) {
+            let Some(element) = element else { continue };
+            if element.len() != field.elements.size || matches!(field.shape, Shape::Fixed { .. }) {
+                return Err(failure::option(py, "padding is for elements of fields of varying length"));
+            }
+            let (element, multiple) = (element.into(), multiple_of.max(1));
+            field.padding = Some(Padding { element, multiple, mask: Elements::new(py, &kind) });
+        }
+        Ok(())
     }
 
     /// Converts a batch to Python objects.
@@ -244,6 +272,9 @@ impl Output {
             return self.array(py, &field.elements, memory, (&dims, None), owner);
         }
         let offsets = columns.offsets(place).expect("the field is packed");
+        if let Some(padding) = &field.padding {
+            return self.padded(py, field, padding, memory, offsets);
+        }
         if let Some(kind) = &self.offsets {
             let dims = field.shape.dims(offsets.last().copied().unwrap_or_default());
             let (memory, owner) = owned(memory)?;
@@ -262,6 +293,46 @@ impl Output {
             Some(_) => Ok(PyList::new(py, samples)?.into_any()),
             None => Ok(samples.swap_remove(0)),
         }
+    }
+
+    /// Returns the samples as one array, padded to the longest, and the mask of what is not padding.
+    fn padded<'py>(
+        &self,
+        py: Python<'py>,
+        Field { elements, shape, .. }: &Field,
+        Padding { element, multiple, mask }: &Padding,
+        memory: NonNull<[u8]>,
+        offsets: &[i64],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: the memory belongs to the batch, and no array refers to it.
+        let all = unsafe { memory.as_ref() };
+        let samples = || offsets.windows(2).map(|pair| pair[0] as usize..pair[1] as usize);
+        let rows = offsets.len() - 1;
+        let longest = samples().map(|sample| sample.len()).max().unwrap_or_default();
+        let too_large =
+            || PyMemoryError::new_err(format!("there is no memory for {rows} samples, padded to {longest}"));
+        let width = longest.checked_next_multiple_of(*multiple).ok_or_else(too_large)?;
+        let dims = [&[rows as i64], &*shape.dims(width as i64)].concat();
+        let item = elements.size * shape.dims(1).iter().product::<i64>() as usize;
+        let bytes = width.checked_mul(item).and_then(|row| row.checked_mul(rows)).ok_or_else(too_large)?;
+        let values = Copied::filled(bytes, |to| {
+            for (sample, to) in samples().zip(to.chunks_exact_mut((width * item).max(1))) {
+                let (own, rest) = to.split_at_mut(sample.len() * item);
+                own.copy_from_slice(&all[sample.start * item..sample.end * item]);
+                if element.iter().any(|&byte| byte != 0) {
+                    rest.chunks_exact_mut(element.len()).for_each(|to| to.copy_from_slice(element));
+                }
+            }
+        })?;
+        let present = Copied::filled(rows * width, |to| {
+            samples().zip(to.chunks_exact_mut(width.max(1))).for_each(|(sample, to)| to[..sample.len()].fill(1));
+        })?;
+        let array = |of: &Elements, memory: Copied, bytes, dims: &[i64]| {
+            let start = NonNull::slice_from_raw_parts(memory.start(), bytes);
+            self.array(py, of, start, (dims, None), Owner::Own(Arc::new(memory)))
+        };
+        let mask = array(mask, present, rows * width, &dims[..2])?;
+        Ok((array(elements, values, bytes, &dims)?, mask).into_pyobject(py)?.into_any())
     }
 
     /// Returns an array for each sample.

@@ -40,6 +40,7 @@ pub(crate) struct Pass {
     on_held: OnHeld,
     /// Whether loads by the loop's own thread may take long.
     may_be_slow: bool,
+    /// What the warning at the end of the pass says about samples that could not be read; none if it is `Raise`.
     on_error: OnError,
     /// The number of samples that could not be read before this pass.
     bad_before: u64,
@@ -82,8 +83,10 @@ impl Pass {
         options: &Options,
         functions: Functions,
         finish: Option<Finish>,
+        warns: bool,
     ) -> Self {
-        let Options { timeout, on_held, on_error, num_workers, in_order, .. } = *options;
+        let Options { timeout, on_held, num_workers, in_order, .. } = *options;
+        let on_error = if warns { options.on_error } else { OnError::Raise };
         let loads = num_workers == 0 || in_order && timeout.is_zero();
         let may_be_slow = loads && slot.helper.is_needed;
         let (over, has_returned, returned) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::default());

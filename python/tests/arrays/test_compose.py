@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+import test_arrays
 from seeds import cases
 
 import slotline
@@ -549,15 +550,23 @@ def test_batches_by_length_are_those_of_rust(lines, workers, given):
         for copy in (dataset, pickle.loads(pickle.dumps(dataset))):
             loader = Loader(copy, shuffle=True, seed=42, num_workers=workers)
             for batches in expected:
-                passed = iter(loader)
-                assert len(passed) == len(batches)
+                counted, passed = len(loader), iter(loader)
+                assert counted == len(passed) == len(batches)
                 for batch, indices in zip(passed, batches, strict=True):
                     assert batch["i"].tolist() == indices
                     assert [row.tolist() for row in batch["tokens"]] == [DOCUMENTS[i] for i in indices]
             loader.set_epoch(0)
             assert numbers(loader) == expected[0]
-            with pytest.raises(TypeError, match="differ in number"):
-                len(loader)
+            # The number of batches is that of the next pass, on each rank.
+            assert len(loader) == len(expected[1])
+            resumed = Loader(copy, shuffle=True, seed=42)
+            resumed.load_state_dict(loader.state_dict())
+            assert len(resumed) == len(expected[1])
+            assert [len(Loader(copy, shuffle=True, seed=42, rank=r, world_size=2)) for r in range(2)] == 2 * [-(-len(expected[0]) // 2)]
+            drawn = Loader(copy, shuffle=True, generator=np.random.default_rng(3), num_workers=workers)
+            with pytest.raises(TypeError, match="depends on the seed"):
+                len(drawn)
+            assert len(list(drawn)) > 5 and len(Loader(copy, generator=np.random.default_rng(3))) == len(list(Loader(copy)))
     assert sorted(sum(numbers(Loader(by_tokens)), [])) == list(range(N))
     assert [len(batch) for batch in numbers(Loader(lines.batch_by_tokens(10**6, limit=9)))] == [9, 9, 5]
     assert plain(by_tokens[3]) == plain(lines[3]) and len(list(by_tokens)) == N and by_tokens.max_batch_size >= 4
@@ -593,6 +602,49 @@ def test_batches_by_length_resume_on_any_number_of_ranks(lines, kind):
             again = Loader(dataset, shuffle=True, seed=42, rank=0, world_size=world_size)
             again.set_epoch(2)
             assert numbers(resumed[0]) == numbers(again)
+
+
+@pytest.mark.parametrize("output", ["numpy", pytest.param("dlpack", marks=test_arrays.dlpack)])
+def test_fields_of_varying_length_are_padded(lines, output):
+    def padded(rows, number, width, dtype=np.int64):
+        values = np.array([row + [number] * (width - len(row)) for row in rows], dtype)
+        return values, np.array([[True] * len(row) + [False] * (width - len(row)) for row in rows])
+
+    def check(found, expected):
+        found = [np.from_dlpack(field) if output == "dlpack" else field for field in found]
+        for field, want in zip(found, expected, strict=True):
+            assert field.dtype == want.dtype and field.shape == want.shape and field.tolist() == want.tolist()
+
+    starts = range(0, N, 4)
+    loader = Loader(lines, 4, output=output, padding=-100, multiple_of=3, num_workers=2)
+    for start, batch in zip(starts, pickle.loads(pickle.dumps(loader)), strict=True):
+        rows = DOCUMENTS[start : start + 4]
+        check(batch["tokens"], padded(rows, -100, -(-max(map(len, rows)) // 3) * 3))
+        assert batch["text"] == [f"t{i}" for i in range(start, min(start + 4, N))]
+    for start, batch in zip(starts, Loader(lines, 4, output=output, padding={"text": 32}), strict=True):
+        rows = [list(f"t{i}".encode()) for i in range(start, min(start + 4, N))]
+        check(batch["text"], padded(rows, 32, max(map(len, rows)), np.uint8))
+        assert [row.shape for row in batch["tokens"]] == [(length,) for length in LENGTHS[start : start + 4]]
+    # Boxes, samples without elements, and fields without names.
+    boxes = Arrays(i=np.arange(3)).map(lambda s: (np.full((s["i"], 2), 7, "f4"), s["i"]), [(None, "f4", (None, 2)), (None, "i8", ())])
+    values, mask = next(iter(Loader(boxes, 3, output=output, padding={0: float("nan")})))[0]
+    check([mask], [np.array([[False, False], [True, False], [True, True]])])
+    values = np.from_dlpack(values) if output == "dlpack" else values
+    assert values.shape == (3, 2, 2) and np.isnan(values).sum() == 6 and (values == 7).sum() == 6
+    check(next(iter(Loader(boxes[:1], 2, output=output, padding=0)))[0], [np.zeros((1, 0, 2), "f4"), np.zeros((1, 0), np.bool_)])
+    for options, error, words in [
+        ({"padding": {"i": 0}}, slotline.OptionError, "'i', which is no field of varying length; those that are: 'tokens', 'text'"),
+        ({"padding": 0.5}, slotline.OptionError, "field 'tokens' is 0.5, which is no int64"),
+        ({"padding": {"text": 256}}, slotline.OptionError, "field 'text' is 256"),
+        ({"padding": True}, TypeError, "padding is True"),
+        ({"padding": 0, "packed": True}, slotline.OptionError, "padding and packed exclude"),
+        ({"padding": 0, "batch_size": None}, slotline.OptionError, "padding and batch_size=None exclude"),
+        ({"padding": 0, "collate_fn": list}, slotline.OptionError, "collate_fn and padding exclude"),
+        ({"padding": 0, "multiple_of": 0}, slotline.OptionError, "multiple_of is 0"),
+        ({"multiple_of": 2}, slotline.OptionError, "needs padding"),
+    ]:
+        with pytest.raises(error, match=words):
+            Loader(lines, **{"batch_size": 4, **options})
 
 
 def bins(plan, width, documents=DOCUMENTS, padding=0):

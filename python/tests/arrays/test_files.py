@@ -477,6 +477,32 @@ def test_samples_that_cannot_be_read(tmp_path, workers):
     assert_same(skipped, samples[:at] + samples[at + 1 :])
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tar"])
+def test_a_damaged_sample_does_not_prevent_opening(tmp_path, kind):
+    def npy(i):
+        points = io.BytesIO()
+        np.save(points, np.array(i))
+        return points.getvalue()[: 20 if i in (0, 4) else None]
+
+    path = tmp_path / f"data.{kind}"
+    if kind == "tar":
+        with tarfile.open(path, "w") as file:
+            for i in range(9):
+                add_to_tar(file, f"{i}.npy", npy(i))
+        name, words = "npy", "data.tar, byte 4608: the field npy of the sample 4"
+    else:
+        lines = [f'{{"i": {i}, "t": "{i}"}}' if kind == "jsonl" else f"{i},x{i}" for i in range(9)]
+        lines = [line[: -3 if kind == "jsonl" else 1] if i in (0, 4) else line for i, line in enumerate(lines)]
+        path.write_text("\n".join([*(["i,t"] if kind == "csv" else []), *lines]))
+        name, words = "i", f"data.{kind}, byte .*line:? {5 if kind == 'jsonl' else 6}"
+    data = slotline.open(path)
+    assert len(data) == 9 and data.fields[0][:2] == (name, "int64")
+    with pytest.raises(slotline.SampleError, match=words):
+        data[4]
+    with pytest.warns(RuntimeWarning, match="2 samples of this pass were left out"):
+        assert [int(i) for batch in Loader(data, 4, on_error="skip") for i in batch[name]] == [1, 2, 3, 5, 6, 7, 8]
+
+
 @pytest.mark.parametrize(("on_error", "words"), [("skip", "left out"), ("replace", "replaced by others")])
 def test_a_pass_warns_of_samples_that_it_lacks(tmp_path, on_error, words):
     path, _ = folder(tmp_path)

@@ -114,6 +114,8 @@ def test_values_are_converted_or_refused():
     assert returns([1.5, 2], fields=[Field("v", np.float16, (None,))])[0]["v"].tolist() == [1.5, 2]
     assert returns(1, fields=[("v", "float64", ())])[0]["v"] == 1.0
     assert returns([], fields=[("v", "int64", (None,))])[0]["v"].tolist() == []
+    labels = DATA.map(lambda sample: {"text": np.array(f"t{sample['i']}"), "scalar": np.str_("é" * int(sample["i"]))})
+    assert [(*plain(labels[i]).values(),) for i in (0, 40)] == [("t0", ""), ("t40", 40 * "é")]
     big = DATA.map(lambda sample: (np.arange(sample["i"] * 100),), [(None, "int64", (None,))])
     assert [len(row) for batch in Loader(big, 8, num_workers=2) for row in batch[0]] == [100 * i for i in range(N)]
     for value, field, message in [
@@ -121,6 +123,8 @@ def test_values_are_converted_or_refused():
         (np.zeros(3), ("v", "float64", (2,)), r"'v' has shape \[3\], but float64 \[2\] was declared"),
         (np.zeros((2, 2)), ("v", "float64", (None,)), "has shape"),
         (3, ("v", "str", ()), "'v' is a int, but a str"),
+        (np.arange(2), ("v", "str", ()), "'v' is a ndarray, but a str"),
+        (b"abc", ("v", "S2", ()), r"\|S3 is longer than \|S2, .*frombuffer"),
         ("\udc80", ("v", "str", ()), "surrogates not allowed"),
         ("text", ("v", "int64", ()), "same_kind"),
         (3, ("w", "int64", ()), r"the function returned \{'v': 3\}; it must return a dict with 'w'"),
@@ -371,6 +375,46 @@ def test_a_filter_chooses_samples(fields):
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+def test_samples_that_fail_are_left_out(tmp_path):
+    def fails(sample):
+        if sample["i"] in (0, 5, 40):
+            raise KeyError(f"bad {sample['i']}")
+        return even(sample)
+
+    with pytest.warns(RuntimeWarning, match="^3 samples were left out, .* sample 40: KeyError: 'bad 40'$") as caught:
+        chosen = DATA.filter(fails, ["i"], on_error="skip")
+    assert [warning.filename for warning in caught] == [__file__]
+    assert [int(sample["i"]) for sample in chosen] == list(range(2, 40, 2))
+    assert [int(sample["i"]) for sample in DATA.filter(even, on_error="skip")] == list(range(0, N, 2))
+    with pytest.raises(slotline.OptionError, match="on_error is 'replace'; it must be"):
+        DATA.filter(fails, on_error="replace")
+    with pytest.raises(SampleError, match="1000 of the last 1000 samples are bad"):
+        Arrays(i=np.arange(1000)).filter(lambda sample: sample["y"], on_error="skip")
+
+    # Lengths that cannot be read, of texts in the first of two lines that are damaged.
+    path = tmp_path / "documents.jsonl"
+    path.write_text("".join(json.dumps({"tokens": [i] * (i + 1), "index": i})[: 9 if i in (0, 5) else None] + "\n" for i in range(12)))
+    lines = slotline.open(path)
+    assert plain(lines.map(lambda sample: {"t": sample["tokens"][0]})[3]) == {"t": 3}
+    for make, words in [
+        (lambda **options: lines.batch_by_tokens(24, **options), " in batches of 24 tokens"),
+        (lambda **options: lines.bucket([4], [3, 2], **options), " in buckets of [3, 2] samples by lengths [4]"),
+        (lambda **options: lines.pack(16, **options), " of 16 elements, 88.8% full"),
+    ]:
+        with pytest.raises(SampleError, match="sample 0 .*documents.jsonl, byte 0: line 1"):
+            make()
+        with pytest.warns(RuntimeWarning, match="^2 samples were left out, .* sample 5: .*line 6: not valid") as caught:
+            dataset = make(on_error="skip")
+        assert [warning.filename for warning in caught] == [__file__]
+        for each in (dataset, pickle.loads(pickle.dumps(dataset))):
+            assert f" samples{words}: " in repr(each)
+            tokens = [t for batch in Loader(each) for row in batch["tokens"] for t in row.tolist()]
+            assert sorted(t for t in tokens if t) == [i for i in range(12) if i not in (0, 5) for _ in range(i + 1)]
+        assert len(make(lengths=range(1, 13), on_error="skip").fields) == len(dataset.fields)
+        with pytest.raises(slotline.OptionError, match="on_error is 'ignore'"):
+            make(lengths=range(1, 13), on_error="ignore")
+
+
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory):
     """A fixture: a stream of 60 samples in four compressed tars."""
@@ -441,6 +485,8 @@ def test_streams_are_mapped_and_filtered(stream, workers):
     assert [int(sample["n"]) for sample in copy] == [10 * i for i in range(60)]
     with pytest.raises(DataError, match="columns"):
         stream.filter(fails, ["cls"])
+    with pytest.raises(slotline.OptionError, match="pass on_error to the loader"):
+        stream.filter(fails, on_error="skip")
 
 
 @pytest.mark.parametrize("workers", [0, 2])

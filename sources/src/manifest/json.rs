@@ -1,21 +1,21 @@
 //! JSON Lines. Numbers are kept exactly as written, and lists and objects are kept as text.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::table::{Cell, Column, columns};
+use super::table::{Cell, Rows, rows};
 use crate::Error;
 use crate::record::MAX_FIELDS;
 
 /// Parses JSON Lines: each line is a JSON object. Blank lines are skipped.
-pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
+pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Rows, Error> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let (mut names, mut cells, mut lines) = (Vec::<String>::new(), Vec::<Vec<Cell>>::new(), Vec::new());
-    let mut known = HashMap::new();
+    let (mut known, mut damaged) = (HashMap::new(), BTreeMap::new());
     let mut start = 0;
     for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
         let at = start;
@@ -28,32 +28,44 @@ pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
             let problem = format!("line {number}: {problem}");
             Error::format(path.display(), at, problem, "write one JSON object in each line")
         };
-        let mut cover = Vec::new();
-        let (Object(pairs), parsed) = parse(line, &mut cover)
-            .map_err(|found| error(format!("not valid: {} at column {}", without_line(&found), found.column())))?;
-        for (name, value) in pairs {
+        let pairs = row(line.trim_ascii_end()).unwrap_or_else(|problem| {
+            damaged.insert(lines.len(), error(problem));
+            Vec::new()
+        });
+        for (name, cell) in pairs {
             let column = *known.entry(name).or_insert_with_key(|name| {
                 names.push(name.clone());
                 cells.push(Vec::new());
                 cells.len() - 1
             });
-            if cells[column].len() > lines.len() {
-                return Err(error(format!("the key {} is there twice", names[column])));
-            }
             // If each line had other keys, the memory would be proportional to the square of the
             // file's length.
             if names.len() > MAX_FIELDS || names.len().saturating_mul(lines.len()) > bytes.len().saturating_mul(4) {
                 return Err(error(format!("the lines have {} different keys", names.len())));
             }
             cells[column].resize(lines.len(), Cell::Missing);
-            let cell = cell(written(line, parsed, value));
-            let wrong = |found| error(format!("the value of {}: {}", names[column], without_line(&found)));
-            cells[column].push(cell.map_err(wrong)?);
+            cells[column].push(cell);
         }
         lines.push(number);
     }
     cells.iter_mut().for_each(|column| column.resize(lines.len(), Cell::Missing));
-    columns(path, names, cells, lines)
+    rows(path, names, cells, lines, damaged)
+}
+
+/// Returns the keys and the values of a line, or what is wrong with it.
+fn row(line: &[u8]) -> Result<Vec<(String, Cell)>, String> {
+    let mut cover = Vec::new();
+    let (Object(pairs), parsed) = parse(line, &mut cover)
+        .map_err(|found| format!("not valid: {} at column {}", without_line(&found), found.column()))?;
+    let mut keys = HashSet::new();
+    if let Some((name, _)) = pairs.iter().find(|(name, _)| !keys.insert(name)) {
+        return Err(format!("the key {name} is there twice"));
+    }
+    let cell = |(name, value): (String, &RawValue)| match cell(written(line, parsed, value)) {
+        Ok(cell) => Ok((name, cell)),
+        Err(found) => Err(format!("the value of {name}: {}", without_line(&found))),
+    };
+    pairs.into_iter().map(cell).collect()
 }
 
 /// Returns the values of a JSON list; `None` if it is not a list.

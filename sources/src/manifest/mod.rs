@@ -21,6 +21,9 @@
 //! JSONL, a missing value is `null` or a missing key. In CSV, it is an empty cell, except in a
 //! column of texts.
 //!
+//! A row that cannot be parsed is an error of its sample, which names the line. Only if more than
+//! half of the rows are so damaged, or a quote of CSV is not closed, is the file not opened.
+//!
 //! The files `metadata.csv` and `metadata.jsonl` of Hugging Face's `imagefolder` and `audiofolder`
 //! (datasets 5.2) are manifests. Their column `file_name` names the file, relative to the
 //! manifest's folder.
@@ -28,6 +31,7 @@
 mod json;
 mod table;
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use slotline::dtype::DType;
@@ -36,7 +40,7 @@ use smallvec::SmallVec;
 use crate::files::{Files, Span, below, read_whole};
 use crate::open::{Settings, TABLES};
 use crate::{CapacityHint, Error, FieldKind, Format, Input, Options, Record, RecordFields, Records, Value};
-use table::{Cell, Column, Missing, Values};
+use table::{Cell, Column, Missing, Rows, Values};
 
 /// The name of the field with the bytes of the file.
 pub const DATA: &str = "data";
@@ -79,6 +83,8 @@ pub struct Manifest {
     len: usize,
     columns: Vec<Values>,
     fields: RecordFields,
+    /// The errors of the damaged rows.
+    damaged: BTreeMap<usize, Error>,
 }
 
 /// The formats of manifests.
@@ -129,8 +135,8 @@ impl ManifestOptions {
     ///
     /// # Errors
     ///
-    /// If the manifest can't be read or is not valid, has no rows, or lacks a column; if a value is
-    /// missing; or if a file's name is absolute or has `..` in it.
+    /// If the manifest can't be read or most of its rows are not valid, if it has no rows or lacks a
+    /// column; if a value is missing; or if a file's name is absolute or has `..` in it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Manifest>, Error> {
         let (set, path) = (&self.set, path.as_ref());
         set.check(TABLES)?;
@@ -145,8 +151,9 @@ impl Settings {
         let paths: Vec<PathBuf> = splits.iter().map(|split| below(root, &format!("{split}/{name}"))).collect();
         let mut tables = Vec::new();
         for (split, path) in splits.iter().zip(&paths) {
-            let mut columns = self.cells(path)?;
-            let naming = self.naming(path, &columns);
+            let mut rows = self.cells(path)?;
+            let columns = &mut rows.columns;
+            let naming = self.naming(path, columns);
             let has_split = columns.iter().any(|column| column.name == SPLIT);
             for column in columns.iter_mut().filter(|column| naming.iter().any(|(name, _)| *name == column.name)) {
                 column.prefix(&format!("{split}/"));
@@ -155,7 +162,7 @@ impl Settings {
                 let cells = vec![Cell::Text((*split).into()); lines.len()];
                 columns.push(Column { name: SPLIT.to_owned(), cells, lines });
             }
-            tables.push(columns);
+            tables.push(rows);
         }
         // This path is used in messages; a `metadata` file must name files in this case, too.
         let path = below(root, &format!("{{{}}}/{name}", splits.join(",")));
@@ -163,7 +170,7 @@ impl Settings {
     }
 
     /// Parses a manifest.
-    fn cells(&self, path: &Path) -> Result<Vec<Column>, Error> {
+    fn cells(&self, path: &Path) -> Result<Rows, Error> {
         let format = match self.manifest_format {
             Some(format) => format,
             None => match path.extension().map(|extension| extension.to_string_lossy().to_lowercase()).as_deref() {
@@ -197,11 +204,11 @@ impl Settings {
         all.filter(|(_, field)| wanted(*field) && !self.without_files).collect()
     }
 
-    /// Creates the dataset from the columns, which were read from `manifests`.
+    /// Creates the dataset from the rows, which were read from `manifests`.
     fn finish_manifest(
         &self,
         path: &Path,
-        mut columns: Vec<Column>,
+        Rows { mut columns, damaged }: Rows,
         root: &Path,
         manifests: &[PathBuf],
     ) -> Result<Records<Manifest>, Error> {
@@ -269,7 +276,7 @@ impl Settings {
         for (place, (_, field)) in of_files {
             fields.insert(*place, ((*field).to_owned(), FieldKind::Bytes(files.room())));
         }
-        Ok(Records::new(Manifest { files, named, len, columns: values, fields: RecordFields::new(fields) }))
+        Ok(Records::new(Manifest { files, named, len, columns: values, fields: RecordFields::new(fields), damaged }))
     }
 }
 
@@ -283,10 +290,10 @@ impl Manifest {
         ManifestOptions::new().open(path)
     }
 
-    /// Returns the spans of a sample's files.
+    /// Returns the spans of a sample's files; a damaged row has none.
     fn file_spans(&self, index: usize) -> impl Iterator<Item = Span> {
-        let len = self.len;
-        (0..self.named.len()).map(move |column| Span { file: column * len + index, start: 0, len: None })
+        let (len, files) = (self.len, if self.damaged.contains_key(&index) { 0 } else { self.named.len() });
+        (0..files).map(move |column| Span { file: column * len + index, start: 0, len: None })
     }
 }
 
@@ -294,7 +301,12 @@ impl Manifest {
 fn relative(path: &Path, root: &Path, columns: &[&Column]) -> Result<Files, Error> {
     let mut paths = Vec::new();
     let rows = columns.iter().flat_map(|column| (0..column.cells.len()).map(move |row| (column, row)));
+    // The files are numbered by row. In the place of a damaged row's file, which is not read, is
+    // that of another row.
+    let whole = |column: &&Column| column.cells.iter().position(|cell| *cell != Cell::Damaged);
+    let whole = columns.first().and_then(whole).unwrap_or_default();
     for (column, row) in rows {
+        let row = if column.cells[row] == Cell::Damaged { whole } else { row };
         let name = column.text(path, row)?;
         let climbs = |component| !matches!(component, Component::Normal(_) | Component::CurDir);
         if name.is_empty() || name.contains('\0') || Path::new(name).components().any(climbs) {
@@ -334,6 +346,9 @@ impl Format for Manifest {
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        if let Some(error) = self.damaged.get(&index).and_then(Error::again) {
+            return Err(error);
+        }
         let mut values: SmallVec<[_; 4]> = self.columns.iter().map(|column| column.value(index)).collect();
         let mut read: SmallVec<[_; 4]> = self.named.iter().copied().zip(input.list(self.file_spans(index))?).collect();
         read.sort_unstable_by_key(|(field, _)| *field);

@@ -1,5 +1,6 @@
 //! The cells of a manifest, and the kinds of its columns.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +10,15 @@ use super::json;
 use crate::default_number::exact;
 use crate::record::MAX_FIELDS;
 use crate::{DefaultNumber, Error};
+
+/// The rows of a file.
+#[derive(Debug)]
+pub(super) struct Rows {
+    pub(super) columns: Vec<Column>,
+    /// The errors of the damaged rows, whose cells are all [`Cell::Damaged`]. They are at most half
+    /// of the rows.
+    pub(super) damaged: BTreeMap<usize, Error>,
+}
 
 /// A column with its values as they are written in the file.
 #[derive(Debug)]
@@ -24,6 +34,8 @@ pub(super) struct Column {
 pub(super) enum Cell {
     /// JSON's `null`, or a key that is missing in a line.
     Missing,
+    /// A cell of a damaged row.
+    Damaged,
     /// A cell of a CSV file, whose kind is not decided yet.
     Raw(Box<str>),
     Integer(i64),
@@ -56,8 +68,8 @@ pub(super) struct Missing {
     pub(super) as_zero: bool,
 }
 
-/// Parses CSV. All rows must have as many cells as the first one.
-pub(super) fn csv(path: &Path, bytes: &[u8], delimiter: u8) -> Result<Vec<Column>, Error> {
+/// Parses CSV. A row is damaged if it does not have as many cells as the first one, or is not UTF-8.
+pub(super) fn csv(path: &Path, bytes: &[u8], delimiter: u8) -> Result<Rows, Error> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if let Some(at) = unterminated(bytes, delimiter) {
         let problem = "a quote that is not closed";
@@ -76,15 +88,32 @@ pub(super) fn csv(path: &Path, bytes: &[u8], delimiter: u8) -> Result<Vec<Column
     let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(bytes);
     let names: Vec<String> = reader.headers().map_err(failed)?.iter().map(str::to_owned).collect();
     let mut cells = vec![Vec::new(); names.len()];
-    let mut lines = Vec::new();
+    let (mut lines, mut damaged) = (Vec::new(), BTreeMap::new());
     let mut record = csv::StringRecord::new();
-    while reader.read_record(&mut record).map_err(failed)? {
-        lines.push(record.position().map_or(0, csv::Position::line));
-        for (column, cell) in cells.iter_mut().zip(&record) {
-            column.push(Cell::Raw(cell.into()));
+    loop {
+        match reader.read_record(&mut record) {
+            Ok(false) => break,
+            Ok(true) => {
+                lines.push(record.position().map_or(0, csv::Position::line));
+                for (column, cell) in cells.iter_mut().zip(&record) {
+                    column.push(Cell::Raw(cell.into()));
+                }
+            }
+            Err(error) => {
+                let is_of_row =
+                    matches!(error.kind(), csv::ErrorKind::UnequalLengths { .. } | csv::ErrorKind::Utf8 { .. });
+                let line = error.position().map_or(0, csv::Position::line);
+                let error = failed(error);
+                if !is_of_row {
+                    return Err(error);
+                }
+                damaged.insert(lines.len(), error);
+                lines.push(line);
+                cells.iter_mut().for_each(|column| column.push(Cell::Damaged));
+            }
         }
     }
-    columns(path, names, cells, lines)
+    rows(path, names, cells, lines, damaged)
 }
 
 /// Returns the position of a quotation mark that is not closed.
@@ -111,12 +140,23 @@ fn unterminated(bytes: &[u8], delimiter: u8) -> Option<usize> {
     opened
 }
 
-pub(super) fn columns(
+/// Checks the rows of a file. If most of them are damaged, it is hardly of this format, and the
+/// first error is returned.
+pub(super) fn rows(
     path: &Path,
     names: Vec<String>,
-    cells: Vec<Vec<Cell>>,
+    mut cells: Vec<Vec<Cell>>,
     lines: Vec<u64>,
-) -> Result<Vec<Column>, Error> {
+    mut damaged: BTreeMap<usize, Error>,
+) -> Result<Rows, Error> {
+    if damaged.len() > lines.len() / 2
+        && let Some((_, first)) = damaged.pop_first()
+    {
+        return Err(first);
+    }
+    for &row in damaged.keys() {
+        cells.iter_mut().for_each(|column| column[row] = Cell::Damaged);
+    }
     let error = |problem: String| Error::in_file(path, problem, "name each column once, and list files");
     if names.len() > MAX_FIELDS {
         return Err(error(format!("{} columns; the maximum is {MAX_FIELDS}", names.len())));
@@ -129,15 +169,16 @@ pub(super) fn columns(
     }
     let lines: Arc<[u64]> = lines.into();
     let column = |(name, cells)| Column { name, cells, lines: lines.clone() };
-    Ok(names.into_iter().zip(cells).map(column).collect())
+    Ok(Rows { columns: names.into_iter().zip(cells).map(column).collect(), damaged })
 }
 
 /// Joins the rows of several tables. In a column that some tables do not have, their rows have
 /// missing values.
-pub(super) fn joined(tables: Vec<Vec<Column>>) -> Vec<Column> {
+pub(super) fn joined(tables: Vec<Rows>) -> Rows {
     let mut all = Vec::<Column>::new();
-    let (mut rows, mut lines) = (0, Vec::new());
-    for table in tables {
+    let (mut rows, mut lines, mut all_damaged) = (0, Vec::new(), BTreeMap::new());
+    for Rows { columns: table, damaged } in tables {
+        all_damaged.extend(damaged.into_iter().map(|(row, error)| (rows + row, error)));
         lines.extend(table.iter().take(1).flat_map(|column| column.lines.iter().copied()));
         for mut column in table {
             match all.iter_mut().find(|other| other.name == column.name) {
@@ -158,7 +199,11 @@ pub(super) fn joined(tables: Vec<Vec<Column>>) -> Vec<Column> {
         column.cells.resize(rows, Cell::Missing);
         column.lines = lines.clone();
     }
-    all
+    // A column that the file of a damaged row does not have has no cells of it.
+    for &row in all_damaged.keys() {
+        all.iter_mut().for_each(|column| column.cells[row] = Cell::Damaged);
+    }
+    Rows { columns: all, damaged: all_damaged }
 }
 
 impl Column {
@@ -226,7 +271,7 @@ impl Column {
         let (mut items, mut ends) = (Vec::new(), Vec::with_capacity(self.cells.len()));
         for cell in &self.cells {
             match cell {
-                Cell::Missing => {}
+                Cell::Missing | Cell::Damaged => {}
                 Cell::Nested(text) => {
                     let list = json::list(text)?;
                     items.extend(list.iter().map(number).collect::<Option<Vec<T>>>()?);
@@ -240,7 +285,10 @@ impl Column {
 
     /// Returns the texts of the column.
     fn texts(mut self, path: &Path) -> Result<Vec<Box<str>>, Error> {
-        let numbers = self.cells.iter().all(|cell| matches!(cell, Cell::Missing | Cell::Integer(_) | Cell::Float(_)));
+        let numbers = self
+            .cells
+            .iter()
+            .all(|cell| matches!(cell, Cell::Missing | Cell::Damaged | Cell::Integer(_) | Cell::Float(_)));
         let wrong = |cell: &Cell| matches!(cell, Cell::Integer(_) | Cell::Float(_) | Cell::Bool(_));
         if numbers && let Some(row) = self.cells.iter().position(|cell| wrong(cell) && cell.float().is_none()) {
             let problem = "an integer that f64 does not hold exactly, in a column with fractions";
@@ -262,11 +310,18 @@ impl Column {
         Ok(std::mem::take(&mut self.cells).into_iter().map(text).collect())
     }
 
-    /// Returns the numbers of the column, with the default in place of missing numbers.
-    fn fill<T: Copy>(&self, path: &Path, default: Option<T>, number: fn(&Cell) -> Option<T>) -> Result<Vec<T>, Error> {
+    /// Returns the numbers of the column, with the default in place of missing numbers, and any
+    /// number in damaged rows.
+    fn fill<T: Copy + Default>(
+        &self,
+        path: &Path,
+        default: Option<T>,
+        number: fn(&Cell) -> Option<T>,
+    ) -> Result<Vec<T>, Error> {
         let cells = self.cells.iter().enumerate();
         let filled = cells.map(|(row, cell)| {
-            number(cell).or(default).ok_or_else(|| {
+            let any = (*cell == Cell::Damaged).then(T::default);
+            number(cell).or(any).or(default).ok_or_else(|| {
                 let advice = "add it, set `missing_as_zero`, or `default_number` for the column";
                 self.error(path, row, "no value in a column of numbers", advice)
             })
@@ -281,12 +336,12 @@ impl Column {
 }
 
 impl Cell {
-    /// Whether the value is missing. For a column of texts of a CSV file this does not hold: there,
-    /// an empty cell is an empty text.
+    /// Whether the value is missing, or not known because the row is damaged. For a column of texts
+    /// of a CSV file this does not hold: there, an empty cell is an empty text.
     fn is_missing(&self) -> bool {
         match self {
             Self::Raw(text) => text.is_empty(),
-            other => *other == Self::Missing,
+            other => matches!(other, Self::Missing | Self::Damaged),
         }
     }
 

@@ -15,6 +15,7 @@ use slotline_image::{AnyImage, AnyPipeline, ClassId, FileError, Format as Pictur
 
 pub use self::boxes::BoxFormat;
 use self::boxes::Boxes;
+use crate::record::TRIED;
 use crate::{Error, FieldKind, Format, Record, RecordField, RecordFields, Records};
 
 /// A dataset of samples in files in which one field is a picture. A pipeline decodes the picture
@@ -289,7 +290,8 @@ fn found(records: &Records<dyn Format>, others: &[(usize, usize, Other)]) -> Res
         [(i, _)] => Ok(i),
         _ => {
             let mut cx = Context::default();
-            let record = if records.is_empty() { None } else { Some(records.get(0, &mut cx)?) };
+            let readable = (0..records.len().min(TRIED)).find(|&index| records.get(index, &mut cx).is_ok());
+            let record = if records.is_empty() { None } else { Some(records.get(readable.unwrap_or(0), &mut cx)?) };
             let is_picture = |i: usize| {
                 let value = record.as_ref().and_then(|record| record.value(i));
                 value.is_some_and(|bytes| PictureFormat::of(bytes).is_ok())

@@ -22,6 +22,7 @@ use self::offsets::Offsets;
 pub(crate) use self::packed::{Compression, inside};
 use crate::files::{Files, Span};
 use crate::part_cache::PartCache;
+use crate::record::TRIED;
 use crate::{Error, Format, Input, Record, RecordFields, Records, Value};
 
 pub(crate) const ADVICE: &str = "write the dataset again, or copy the file again";
@@ -203,17 +204,30 @@ impl<K: std::fmt::Debug + 'static> Sharded<K> {
         }
     }
 
-    /// Calls `each` with the first samples of one shard, up to `most` of them.
+    /// Calls `each` with the first samples of one shard, up to `most` of them. Damaged samples are
+    /// left out, and are errors when they are read. If most of them are, the next shard is tried.
     fn visit_first(&self, most: usize, mut each: impl FnMut(usize, &[u8]) -> Result<(), Error>) -> Result<(), Error> {
-        let Some(shard) = self.shards.iter().find(|shard| shard.listed.samples > 0) else { return Ok(()) };
-        let mut memory = Vec::new();
-        for index in shard.first..shard.first + most.min(shard.listed.samples as usize) {
-            match self.unpack(index)? {
-                Some((shard, range)) => each(index, &shard[range])?,
-                None => each(index, self.files.read(self.span(index), &mut memory)?)?,
+        let (mut memory, mut first) = (Vec::new(), None);
+        for shard in self.shards.iter().filter(|shard| shard.listed.samples > 0).take(TRIED) {
+            let (samples, mut damaged) = (most.min(shard.listed.samples as usize), 0);
+            for index in shard.first..shard.first + samples {
+                let visited = self.unpack(index).and_then(|unpacked| match unpacked {
+                    Some((shard, range)) => each(index, &shard[range]),
+                    None => each(index, self.files.read(self.span(index), &mut memory)?),
+                });
+                if let Err(error) = visited {
+                    first.get_or_insert(error);
+                    damaged += 1;
+                    if damaged > samples / 2 {
+                        break;
+                    }
+                }
+            }
+            if damaged <= samples / 2 {
+                return Ok(());
             }
         }
-        Ok(())
+        first.map_or(Ok(()), Err)
     }
 
     /// Returns the unpacked shard that contains a sample, and the sample's range in it. Returns

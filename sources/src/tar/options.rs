@@ -14,7 +14,7 @@ use crate::columns::choose;
 use crate::files::{Files, Span};
 use crate::open::{Settings, TARS};
 use crate::paths::expand;
-use crate::record::MAX_FIELDS;
+use crate::record::{MAX_FIELDS, TRIED};
 use crate::window::Progress;
 use crate::{CapacityHint, Error, FieldKind, Options, RecordFields, Records};
 
@@ -273,15 +273,18 @@ fn fields(sources: &[Source], shards: &[Shard], files: &Files) -> Result<RecordF
                         shard.index.members.iter().filter(of_field).map(move |member| (file, *member))
                     })
                 };
+                let npy = |(file, member): (usize, super::Member)| {
+                    let mut memory = Vec::new();
+                    let span = Span { file, start: member.start, len: Some(member.len) };
+                    value::npy_kind(files.read(span, &mut memory)?).map_err(|problem| {
+                        let text = format!("the field {name}: {}", problem.0);
+                        Error::format(files.path(file).display(), member.start, text, problem.1)
+                    })
+                };
                 let kind = match (decode, members().next()) {
-                    (Decode::Npy, Some((file, member))) => {
-                        let mut memory = Vec::new();
-                        let span = Span { file, start: member.start, len: Some(member.len) };
-                        value::npy_kind(files.read(span, &mut memory)?).map_err(|problem| {
-                            let text = format!("the field {name}: {}", problem.0);
-                            Error::format(files.path(file).display(), member.start, text, problem.1)
-                        })?
-                    }
+                    // A damaged array is an error when its sample is read.
+                    (Decode::Npy, Some(first)) => npy(first)
+                        .or_else(|error| members().take(TRIED).find_map(|member| npy(member).ok()).ok_or(error))?,
                     _ => kind(*decode, CapacityHint::of(members().map(|(_, member)| member.len))),
                 };
                 (name.as_str(), kind)

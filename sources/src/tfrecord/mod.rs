@@ -12,9 +12,10 @@
 //! | a feature list whose steps all have the same number of numbers | a list: the numbers of all steps |
 //! | a feature list whose steps all have one value with the same number of bytes | bytes: those of all steps |
 //!
-//! [`TfRecordOptions::decode`] sets another kind. A record that does not have this kind is an error
-//! that names it. A `bytes_list` with several values, other feature lists, compressed files, and
-//! fields of the protocol buffer that these messages do not have are not supported, and are errors.
+//! [`TfRecordOptions::decode`] sets another kind. A record that does not have this kind, or whose
+//! data are damaged, is an error that names it. A `bytes_list` with several values, other feature
+//! lists, compressed files, and fields of the protocol buffer that these messages do not have are
+//! not supported, and are errors.
 
 mod example;
 mod walk;
@@ -123,8 +124,8 @@ impl TfRecordOptions {
     ///
     /// # Errors
     ///
-    /// If a file can't be read or has no valid records, or if one of the first records lacks a
-    /// field or has a field that is not supported.
+    /// If a file can't be read, has no records, or has a record whose length is damaged; if most of
+    /// the first records are not valid, or one lacks a field or has a field that is not supported.
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<TfRecord>, Error> {
         let set = &self.set;
         set.check(TFRECORD)?;
@@ -165,14 +166,20 @@ impl Settings {
         // The features that `decode` names must be in the first file.
         let mut declared = BTreeMap::<String, Step>::new();
         let in_first = records.starts.iter().copied().find(|&start| start > 0).unwrap_or(0);
-        let mut memory = Vec::new();
+        let (mut memory, mut damaged) = (Vec::new(), Vec::new());
         for index in 0..count.max(in_first) {
             if index >= count && declared.len() == self.decode.len() {
                 break;
             }
             let bytes = records.files.read(records.span(index), &mut memory)?;
             let mut features = BTreeMap::new();
-            records.parse(index, bytes, |name, found| found.replace(features.entry(name).or_insert(None)))?;
+            if let Err(error) =
+                records.parse(index, bytes, |name, found| found.replace(features.entry(name).or_insert(None)))
+            {
+                // Reading the record will be this error again.
+                damaged.extend((index < count).then_some(error));
+                continue;
+            }
             for (name, Found { feature, step }) in features.into_iter().filter_map(|(name, found)| Some((name, found?)))
             {
                 if self.decode.contains_key(name) {
@@ -211,6 +218,10 @@ impl Settings {
                 }
             }
         }
+        let count = match damaged.len() {
+            bad if bad > count / 2 => return Err(damaged.swap_remove(0)),
+            bad => count - bad,
+        };
         if let Some(name) = self.decode.keys().find(|name| !declared.contains_key(*name)) {
             let problem = format!("no record of this file has the feature {name}, which `decode` names");
             return Err(Error::in_file(records.files.path(0), problem, "check its spelling"));
@@ -253,7 +264,11 @@ impl Settings {
                 {
                     let room = || {
                         let lengths = lengths.iter().copied();
-                        if count == records.len() { CapacityHint::of(lengths) } else { CapacityHint::estimate(lengths) }
+                        if count + damaged.len() == records.len() {
+                            CapacityHint::of(lengths)
+                        } else {
+                            CapacityHint::estimate(lengths)
+                        }
                     };
                     let is_one_length = step.is_none() && lengths.iter().all(|&len| len == lengths[0]);
                     let kind = match (dtype, lengths[0], is_one_length) {

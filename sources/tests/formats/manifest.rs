@@ -10,7 +10,7 @@ use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline::dtype::DType;
 use slotline_sources::manifest::{Manifest, ManifestFormat, ManifestOptions};
-use slotline_sources::{DefaultNumber, Error, FieldKind, Record, Records};
+use slotline_sources::{DefaultNumber, Error, FieldKind, Format, Record, Records};
 
 use crate::support;
 
@@ -256,7 +256,7 @@ fn bad_manifests_are_errors_that_name_the_place() {
     let cases = [
         ("csv", "", "no rows"),
         ("csv", "file_name,n\n", "no rows"),
-        ("csv", "file_name,n\na,1\nb\n", "line: 3"),
+        ("csv", "file_name,n\nb\nc\na,1\n", "line: 2"),
         ("csv", "file_name,n\na,1\n\"b,2\nc,3\n", "byte 16: a quote that is not closed"),
         ("csv", "file_name,n,n\na,1,2\n", "two columns have the name `n`"),
         ("csv", "file_name,data\na,1\n", "the name `data`"),
@@ -265,9 +265,7 @@ fn bad_manifests_are_errors_that_name_the_place() {
         ("csv", "file_name\n/etc/passwd\n", "line 2"),
         ("csv", "file_name,n\na,1\n,2\n", "line 3, column file_name"),
         ("jsonl", "", "no rows"),
-        ("jsonl", "{\"file_name\": \"a\"}\n{\"file_name\": \"b\"", "byte 19: line 2: not valid"),
-        ("jsonl", "{\"n\": 1}\n\n{\"n\": .5}", "line 3: not valid: expected value at column 7; write"),
-        ("jsonl", "{\"n\": 1}\n{\"n\": nan}", "line 2: not valid: expected ident at column 8; write"),
+        ("jsonl", "[\n{\"n\": 1},\n{\"n\": 2},\n{\"n\": 3}\n]", "line 1: not valid"),
         ("jsonl", "{\"n\": -NaN}", "line 1, column n: -NaN is no i64 and no f64"),
         ("jsonl", "{\"n\": NaN0}", "line 1, column n: NaN0 is no i64"),
         ("jsonl", "{NaN: 0}", "line 1: not valid: key must be a string at column 2; write"),
@@ -303,6 +301,58 @@ fn bad_manifests_are_errors_that_name_the_place() {
     fails(open_with(keys, "jsonl", &ManifestOptions::new()), &["different keys"]);
     let gone = open_with("file_name\nb.png\n", "csv", &ManifestOptions::new()).unwrap();
     fails(gone.get(0, &mut Context::default()), &["b.png"]);
+}
+
+#[test]
+fn a_damaged_row_is_an_error_of_its_sample() {
+    let cases: [(&str, &[u8], &str); 9] = [
+        ("csv", b"2", "(line: 3, byte: 8): found record with 1 fields"),
+        ("csv", b"2,b,c", "(line: 3, byte: 8): found record with 3 fields"),
+        ("csv", b"2,\xff", "(line 3, field: 1, byte: 8): invalid utf-8"),
+        ("jsonl", b"{\"n\": 2, \"t\": \"b\"", "byte 19: line 2: not valid: EOF"),
+        ("jsonl", b"{\"n\": .5}", "line 2: not valid: expected value at column 7; write"),
+        ("jsonl", b"{\"n\": nan}", "line 2: not valid: expected ident at column 8; write"),
+        ("jsonl", b"{\"new\": 1, \"n\": 2, \"n\": 3}", "line 2: the key n is there twice"),
+        ("jsonl", b"{\"n\": \"\\ud800\"}", "line 2: the value of n: unexpected end of hex escape"),
+        ("jsonl", b"{\"n\": 2, \"t\": \"\xff\"}", "line 2: "),
+    ];
+    for (extension, damaged, message) in cases {
+        let (before, after) = match extension {
+            "csv" => (&b"n,t\n1,a\n"[..], &b"\n3,c\n"[..]),
+            _ => (&b"{\"n\": 1, \"t\": \"a\"}\n"[..], &b"\n{\"n\": 3, \"t\": \"c\"}\n"[..]),
+        };
+        let manifest = open_with([before, damaged, after].concat(), extension, &ManifestOptions::new()).unwrap();
+        assert_eq!(support::fields(&manifest), ["n: i64", "t: text"]);
+        let mut cx = Context::default();
+        assert_eq!(manifest.len(), 3);
+        assert_eq!(json_of(&manifest.get(0, &mut cx).unwrap()), json!({"n": 1, "t": "a"}));
+        assert_eq!(json_of(&manifest.get(2, &mut cx).unwrap()), json!({"n": 3, "t": "c"}));
+        fails(manifest.get(1, &mut cx), &["list.", message]);
+    }
+    // Rows that name files, and lists and defaults next to a damaged row.
+    let text =
+        "{\"file_name\n{\"file_name\": \"a.png\", \"l\": [1]}\n{\"file_name\": \"b.png\", \"l\": [], \"n\": 2.5}\n";
+    let options = ManifestOptions::new().root(data("csv")).default_number("n", -1.0);
+    let manifest = open_with(text, "jsonl", &options).unwrap();
+    let mut cx = Context::default();
+    fails(manifest.get(0, &mut cx), &["line 1: not valid"]);
+    let record = manifest.get(1, &mut cx).unwrap();
+    assert_eq!(record.bytes("data").unwrap(), fs::read(data("csv").join("a.png")).unwrap());
+    assert_eq!((record.elements("l"), record.number("n")), (Some(vec![1_i64]), Some(-1.0)));
+    assert_eq!((manifest.format().file_of(0), manifest.format().file_of(2)), (None, Some(2)));
+    // One file for each of several folders, of which only the second has the column `m`.
+    let folder = tempfile::tempdir().unwrap();
+    for (split, rows) in [("a", "file_name\nx\ny\n1,2\n"), ("b", "m,file_name\n1,x\n2\n")] {
+        fs::create_dir(folder.path().join(split)).unwrap();
+        fs::write(folder.path().join(split).join("metadata.csv"), rows).unwrap();
+    }
+    let splits = slotline_sources::OpenOptions::new().missing_as_zero(true).columns(["m", "split"]).open(folder.path());
+    let (splits, mut cx) = (splits.unwrap(), Context::default());
+    let found: Vec<_> =
+        (0..splits.len()).map(|row| splits.get(row, &mut cx).map(|record| json_of(&record)).ok()).collect();
+    let row = |m: i64, split| Some(json!({"m": m, "split": split}));
+    assert_eq!(found, [row(0, "a"), row(0, "a"), None, row(1, "b"), None]);
+    fails(splits.get(4, &mut cx), &["b/metadata.csv", "line: 3"]);
 }
 
 #[test]

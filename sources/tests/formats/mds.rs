@@ -101,6 +101,30 @@ fn damaged_files_are_errors_or_read_without_a_panic() {
 }
 
 #[test]
+fn damage_at_the_start_is_an_error_of_its_samples() {
+    let mut cx = Context::default();
+    // The sizes of the columns of the first of three samples, and the whole of the first shard.
+    let sizes: fn(&mut [u8]) = |bytes| {
+        let start = u32::from_le_bytes(*bytes[4..].first_chunk().unwrap()) as usize;
+        bytes[start..start + 8].fill(0xff);
+    };
+    let all: fn(&mut [u8]) = |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 0xff);
+    let cases = [("raw", "shard.00000.mds", sizes, &[0][..]), ("zstd", "shard.00000.mds.zstd", all, &[0, 1])];
+    for (name, file, damage, bad) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        copy(name, folder.path(), file, |mut bytes| {
+            damage(&mut bytes);
+            bytes
+        });
+        let mds = Mds::open(folder.path()).unwrap();
+        assert_eq!(support::fields(&mds).len(), support::fields(&Mds::open(data(name)).unwrap()).len());
+        let found: Vec<usize> = (0..mds.len()).filter(|&index| mds.get(index, &mut cx).is_err()).collect();
+        assert_eq!(found, bad, "{name}");
+        fails(mds.get(0, &mut cx), &[file]);
+    }
+}
+
+#[test]
 fn damaged_indexes_are_errors_or_read_without_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     copy("gz", folder.path(), "index.json", |bytes| bytes);

@@ -244,6 +244,10 @@ fn errors_name_the_tar_and_the_others_are_read() {
     assert_eq!((&found[..3], &found[3..5], &found[6..]), (&good[..3], &good[7..9], &good[3..7]));
     let error = found[5].as_ref().unwrap_err();
     assert!(error.contains("2.tar, byte 5120: the file ends without the block of zeros"), "{error}");
+    // Also if it is the first one, whose samples determine the fields.
+    let found = rows(&stream(&[paths[2].clone(), paths[0].clone()]));
+    assert_eq!((&found[..2], &found[3..]), (&good[7..9], &good[..3]));
+    assert_eq!(found[2].as_ref().unwrap_err(), error);
     let whole = TarOptions::new().missing_end(true).stream(&paths[2..]).unwrap();
     let found = rows(&whole);
     assert!(found[2].as_ref().unwrap_err().contains("the sample 0009 has no file `cls`"), "{found:?}");

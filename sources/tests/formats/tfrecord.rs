@@ -272,6 +272,26 @@ fn truncated_and_damaged_files_are_errors() {
 }
 
 #[test]
+fn damage_among_the_first_records_is_an_error_of_its_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tfrecord");
+    let [one, two] = [example(3, &[8, 1]), example(3, &[8, 2])];
+    let mut bytes = file(&[&one, &two, &two]);
+    let open = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        options().open([&path])
+    };
+    let mut cx = Context::default();
+    bytes[20] ^= 1;
+    let records = open(&bytes).unwrap();
+    assert_eq!((fields(&records), records.len()), (vec!["x: i64".to_owned()], 3));
+    fails(records.get(0, &mut cx), &["byte 0: record 0: data with a wrong checksum"]);
+    assert_eq!(records.get(1, &mut cx).unwrap().number("x"), Some(2_i64));
+    bytes[50] ^= 1;
+    fails(open(&bytes), &["byte 0: record 0: data with a wrong checksum"]);
+}
+
+#[test]
 fn an_index_that_lies_is_an_error() {
     let text = fs::read_to_string(data("0.tfindex")).unwrap();
     let folder = tempfile::tempdir().unwrap();

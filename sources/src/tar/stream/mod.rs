@@ -289,7 +289,7 @@ fn is_from(source: &Source, field: &str) -> bool {
 /// Reads the first samples. Returns them and, if the tar comes from a reader, the bytes that were
 /// read from it.
 fn first_samples(shards: &Shards, options: &Settings) -> Result<(Vec<Sample>, Option<TeeReader>), Error> {
-    let (mut samples, mut bytes) = (Vec::new(), 0);
+    let (mut samples, mut bytes, mut damaged) = (Vec::new(), 0, None);
     let limit = options.memory_limit.unwrap_or(LIMIT).max(LIMIT);
     for shard in 0..shards.len() {
         let mut kept = TeeReader { reader: shards.open(shard)?, bytes: Vec::new() };
@@ -300,19 +300,31 @@ fn first_samples(shards: &Shards, options: &Settings) -> Result<(Vec<Sample>, Op
                 let mut names = options.columns.iter().flatten().flat_map(|name| alternatives(name));
                 options.columns.is_none() || names.any(|name| name == field)
             };
-            let Some(sample) = reader.next(wanted)? else { break };
-            bytes += sample.bytes();
-            samples.push(sample);
+            match reader.next(wanted) {
+                Ok(Some(sample)) => {
+                    bytes += sample.bytes();
+                    samples.push(sample);
+                }
+                Ok(None) => break,
+                // Reading the tar will be this error again.
+                Err(error) => {
+                    damaged.get_or_insert(error);
+                    break;
+                }
+            }
         }
         drop(reader);
-        if matches!(shards, Shards::Once(..)) {
+        if matches!(shards, Shards::Once(..)) && !(samples.is_empty() && damaged.is_some()) {
             return Ok((samples, Some(kept)));
         }
         if !samples.is_empty() {
             break;
         }
     }
-    Ok((samples, None))
+    match damaged.filter(|_| samples.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok((samples, None)),
+    }
 }
 
 /// Returns the field of a source, as the first samples show it. Values of later samples may be
@@ -331,9 +343,10 @@ fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&
             };
             let path = shards.path(sample.shard);
             let kind = match decode {
-                Decode::Npy => {
-                    value::npy_kind(data).map_err(|found| found.in_sample(path, &sample.key, name, Some(*start)))?
-                }
+                Decode::Npy => files()
+                    .find_map(|(_, (.., data))| value::npy_kind(data).ok())
+                    .map_or_else(|| value::npy_kind(data), Ok)
+                    .map_err(|found| found.in_sample(path, &sample.key, name, Some(*start)))?,
                 _ => kind(*decode, CapacityHint::estimate(files().map(|(_, (.., data))| data.len() as u64))),
             };
             (name, kind)
