@@ -24,6 +24,8 @@ const PRECISION: u32 = 22;
 const LOW: u32 = 11;
 /// The number of bytes that are computed at once. Rows are padded to a multiple of it.
 const BLOCK: usize = 16;
+/// The number of pixels of a resized row that are computed at once. A plane in such a row is padded to a multiple of it.
+const GROUP: usize = 4;
 
 /// The filter that a picture is resized with, with torchvision's names. All but `Nearest` are
 /// antialiased, as Pillow's are.
@@ -334,7 +336,7 @@ impl Resampler {
     pub(crate) fn memory(segment: &Segment, size: [usize; 2]) -> usize {
         let [down, across] = segment.places;
         let taps = |i: usize, map: AxisMap| Taps::memory(size[i], map.size, map.out, segment.filter.resampling);
-        let pitch = (3 * across.out).next_multiple_of(BLOCK);
+        let pitch = pitch(across.out);
         let rows = ((size[0] + 2) * pitch).max(2 * (4 * size[1] + BLOCK));
         taps(0, down) + taps(1, across) + rows + 2 * pitch + STRIDE + across.out * size_of::<usize>()
     }
@@ -349,13 +351,13 @@ impl Resampler {
         let [height, width] = segment.places.map(|places| places.out);
         down.set(&segment.places[0], segment.filter, source.skipped[0]);
         across.set(&segment.places[1], segment.filter, source.skipped[1]);
-        let pitch = (3 * width).next_multiple_of(BLOCK);
+        let pitch = pitch(width);
         row.reserve_exact((2 * pitch).saturating_sub(row.len()));
         row.resize(row.len().max(2 * pitch), 0);
         let row = &mut row[..2 * pitch];
         let mut copy = |row: &[u8], y: usize| {
-            for (c, row) in row[..3 * width].chunks_exact(width).enumerate() {
-                out[(c * height + y) * width..][..width].copy_from_slice(row);
+            for (c, row) in row.chunks_exact(width.next_multiple_of(GROUP)).take(3).enumerate() {
+                out[(c * height + y) * width..][..width].copy_from_slice(&row[..width]);
             }
         };
         let ([top, bottom], [left, right]) = (down.span, across.span);
@@ -369,7 +371,7 @@ impl Resampler {
                     let from = &source.samples[first * source.stride + left * source.step..];
                     self::down(from, source.stride, pairs, to);
                 }
-                self::across([rows, &rows[wide..]], left, source, across, width, row);
+                self::across([rows, &rows[wide..]], left, source, across, row);
                 two.iter().zip(row.chunks_exact(pitch)).for_each(|((y, _), row)| copy(row, *y));
             }
             return Ok(());
@@ -380,7 +382,7 @@ impl Resampler {
         let last = (source.samples.len() - STRIDE) / source.stride - 1;
         for (y, out) in (top..bottom).step_by(2).zip(rows.chunks_exact_mut(2 * pitch)) {
             let two = [y, y + 1].map(|y| &source.samples[y.min(last) * source.stride..]);
-            self::across(two, 0, source, across, width, out);
+            self::across(two, 0, source, across, out);
         }
         for (y, (first, pairs)) in places {
             self::down(&rows[(first - top) * pitch..], pitch, pairs, &mut row[..pitch]);
@@ -412,6 +414,11 @@ impl Resampler {
     }
 }
 
+/// Returns the bytes of a resized row: its planes, and padding.
+fn pitch(width: usize) -> usize {
+    (3 * width.next_multiple_of(GROUP)).next_multiple_of(BLOCK)
+}
+
 /// Whether rows are combined first. Pillow 13 does so if the height shrinks by more than twice as
 /// many pixels as the width.
 fn is_vertical_first([down, across]: &[AxisMap; 2]) -> bool {
@@ -430,17 +437,17 @@ fn whole([high, low]: Pair) -> [i32; 2] {
 }
 
 /// Resizes two rows, which begin at column `left`, to planes.
-fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
+fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if has_avx2() {
         // SAFETY: the CPU supports AVX2, as checked above.
-        return unsafe { avx2::across(rows, left, source, taps, width, to) };
+        return unsafe { avx2::across(rows, left, source, taps, to) };
     }
-    across_portable(rows, left, source, taps, width, to);
+    across_portable(rows, left, source, taps, to);
 }
 
-fn across_portable(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
-    let pitch = to.len() / 2;
+fn across_portable(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
+    let (pitch, plane) = (to.len() / 2, taps.places.len().next_multiple_of(GROUP));
     for (i, (first, pairs)) in taps.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty()) {
         for (from, to) in rows.into_iter().zip(to.chunks_exact_mut(pitch)) {
             let mut sums = [1 << (PRECISION - 1); 3];
@@ -451,7 +458,7 @@ fn across_portable(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Tap
                 }
             }
             for (c, sum) in sums.into_iter().enumerate() {
-                to[c * width + i] = clip(sum);
+                to[c * plane + i] = clip(sum);
             }
         }
     }
@@ -481,7 +488,7 @@ fn down_portable(rows: &[u8], pitch: usize, pairs: &[Pair], to: &mut [u8]) {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{BLOCK, LOW, PRECISION, Pair, Source, Taps};
+    use super::{BLOCK, GROUP, LOW, PRECISION, Pair, Source, Taps};
 
     /// Sums of 32-bit numbers, in two vectors.
     #[derive(Clone, Copy)]
@@ -517,7 +524,7 @@ mod avx2 {
 
     /// Resizes two rows to planes, with AVX2.
     #[target_feature(enable = "avx2")]
-    pub(super) fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
+    pub(super) fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
         let Source { step, channel, .. } = source;
         // Moves the two pixels' values of a channel next to each other, as numbers of 16 bits.
         let mut order = [-1_i8; 16];
@@ -527,47 +534,78 @@ mod avx2 {
         }
         // SAFETY: there are 16 bytes to read.
         let order = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(order.as_ptr().cast()) });
-        let (first_row, second_row) = to.split_at_mut(to.len() / 2);
-        let [first_row, second_row] = [first_row, second_row].map(|row| {
-            let (red, rest) = row.split_at_mut(width);
-            let (green, rest) = rest.split_at_mut(width);
-            [red, green, &mut rest[..width]]
-        });
-        let ([r0, g0, b0], [r1, g1, b1]) = (first_row, second_row);
-        for (i, (first, pairs)) in taps.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty()) {
-            let mut sum = Sum::new();
-            let two = rows.map(|row| &row[(first - left) * step..]);
-            for (k, pair) in pairs.iter().enumerate() {
-                let [a, b] = two.map(|row| {
-                    let bytes: &[u8; 8] =
-                        row[2 * k * step..].first_chunk().expect("there are bytes behind the last row");
-                    _mm_cvtsi64_si128(i64::from_le_bytes(*bytes))
-                });
-                let pixels = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
-                sum.add(_mm256_shuffle_epi8(pixels, order), *pair);
+        // Moves the values of a channel of four pixels next to each other.
+        let by_channel =
+            _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+        let (pitch, plane) = (to.len() / 2, taps.places.len().next_multiple_of(GROUP));
+        let (one, other) = to.split_at_mut(pitch);
+        let mut from = 0;
+        for (i, places) in taps.places.chunks(GROUP).enumerate() {
+            let mut sums = [_mm256_setzero_si256(); GROUP];
+            for (sum, &(first, end)) in sums.iter_mut().zip(places) {
+                let pairs = &taps.pairs[from..end as usize];
+                from = end as usize;
+                if !pairs.is_empty() {
+                    let at = (first as usize - left) * step;
+                    *sum = of_pixels([&rows[0][at..], &rows[1][at..]], step, order, pairs);
+                }
             }
-            let words = _mm256_packs_epi32(sum.rounded(), _mm256_setzero_si256());
-            let bytes = _mm256_packus_epi16(words, words);
-            [r0[i], g0[i], b0[i], _] = _mm256_extract_epi32::<0>(bytes).to_le_bytes();
-            [r1[i], g1[i], b1[i], _] = _mm256_extract_epi32::<4>(bytes).to_le_bytes();
+            let words = [_mm256_packs_epi32(sums[0], sums[1]), _mm256_packs_epi32(sums[2], sums[3])];
+            let bytes = _mm256_shuffle_epi8(_mm256_packus_epi16(words[0], words[1]), by_channel);
+            let (one, other) =
+                (&mut one[i * GROUP..][..2 * plane + GROUP], &mut other[i * GROUP..][..2 * plane + GROUP]);
+            one[..GROUP].copy_from_slice(&_mm256_extract_epi32::<0>(bytes).to_le_bytes());
+            one[plane..][..GROUP].copy_from_slice(&_mm256_extract_epi32::<1>(bytes).to_le_bytes());
+            one[2 * plane..].copy_from_slice(&_mm256_extract_epi32::<2>(bytes).to_le_bytes());
+            other[..GROUP].copy_from_slice(&_mm256_extract_epi32::<4>(bytes).to_le_bytes());
+            other[plane..][..GROUP].copy_from_slice(&_mm256_extract_epi32::<5>(bytes).to_le_bytes());
+            other[2 * plane..].copy_from_slice(&_mm256_extract_epi32::<6>(bytes).to_le_bytes());
         }
+    }
+
+    /// Adds up the weighted pixels at the beginning of two rows.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn of_pixels([one, other]: [&[u8]; 2], step: usize, order: __m256i, pairs: &[Pair]) -> __m256i {
+        let last = 2 * (pairs.len() - 1) * step;
+        assert!(last + 16 <= one.len().min(other.len()), "there are bytes behind the last row");
+        let mut sum = Sum::new();
+        for (k, pair) in pairs.iter().enumerate() {
+            let at = 2 * k * step;
+            // SAFETY: there are 16 bytes to read from `last` on, as checked above, and `at` is not behind that.
+            let [one, other] = unsafe { [load(one.as_ptr().add(at)), load(other.as_ptr().add(at))] };
+            let pixels = _mm256_set_m128i(other, one);
+            sum.add(_mm256_shuffle_epi8(pixels, order), *pair);
+        }
+        sum.rounded()
+    }
+
+    /// Loads 16 bytes.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn load(bytes: *const u8) -> __m128i {
+        // SAFETY: guaranteed by the caller.
+        unsafe { _mm_loadu_si128(bytes.cast()) }
     }
 
     /// Computes a row of the result from rows that are `pitch` bytes apart, with AVX2.
     #[target_feature(enable = "avx2")]
     pub(super) fn down(rows: &[u8], pitch: usize, pairs: &[Pair], to: &mut [u8]) {
+        // If the second row of the last pair has no weight, it may not exist, so the first one is used twice.
+        let is_double = pairs.last().is_some_and(|[high, low]| high[1] | low[1] != 0);
+        let count = (2 * pairs.len()).saturating_sub(usize::from(!is_double));
+        assert!(count.saturating_sub(1) * pitch + to.len() <= rows.len(), "rows are whole blocks");
         for (block, to) in to.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
             let mut sums = [Sum::new(); 2];
             for (k, pair) in pairs.iter().enumerate() {
-                // If the second row has no weight, it may not exist, so the first one is used
-                // twice.
-                let second = usize::from(pair[0][1] | pair[1][1] != 0);
-                let [a, b] = [2 * k, 2 * k + second].map(|k| {
-                    let bytes: &[u8; BLOCK] =
-                        rows[k * pitch + block * BLOCK..].first_chunk().expect("rows are whole blocks");
-                    // SAFETY: there are 16 bytes to read.
-                    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-                });
+                let at = block * BLOCK + 2 * k * pitch;
+                let next = if 2 * k + 1 < count { at + pitch } else { at };
+                // SAFETY: there is a block in each of `count` rows, as checked above.
+                let [a, b] = unsafe { [load(rows.as_ptr().add(at)), load(rows.as_ptr().add(next))] };
                 sums[0].add(_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b)), *pair);
                 sums[1].add(_mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b)), *pair);
             }
@@ -603,10 +641,10 @@ mod tests {
                     let samples: Vec<u8> = (0..2 * stride + STRIDE).map(noise).collect();
                     let source = Source { samples: &samples, stride, step, channel, skipped: [0; 2] };
                     let rows = [&samples[..], &samples[stride..]];
-                    let (mut one, mut other) = (vec![0; 2 * 3 * size], vec![1; 2 * 3 * size]);
-                    across_portable(rows, 0, source, &taps, size, &mut one);
+                    let (mut one, mut other) = (vec![0; 2 * pitch(size)], vec![0; 2 * pitch(size)]);
+                    across_portable(rows, 0, source, &taps, &mut one);
                     // SAFETY: the CPU supports AVX2, as checked above.
-                    unsafe { avx2::across(rows, 0, source, &taps, size, &mut other) };
+                    unsafe { avx2::across(rows, 0, source, &taps, &mut other) };
                     assert_eq!(one, other, "{len} to {size}, {filter:?}, {step}");
                 }
                 let rows: Vec<u8> = (0..len * 2 * BLOCK).map(noise).collect();
