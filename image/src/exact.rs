@@ -24,6 +24,8 @@ const PRECISION: u32 = 22;
 const LOW: u32 = 11;
 /// The number of bytes that are computed at once. Rows are padded to a multiple of it.
 const BLOCK: usize = 16;
+/// The number of rows that are resized at once.
+const ROWS: usize = 4;
 /// The number of pixels of a resized row that are computed at once. A plane in such a row is padded to a multiple of it.
 const GROUP: usize = 4;
 
@@ -114,8 +116,9 @@ impl From<Resampling> for Filter {
     }
 }
 
-/// The weights of two adjacent samples: the higher parts of both, and the lower parts of both.
-type Pair = [[i16; 2]; 2];
+/// The weights of two adjacent samples: the higher parts of both, and the lower parts of both. A part
+/// has 16 bits, and that of the first sample is in the lower ones.
+type Pair = [i32; 2];
 
 /// The samples from which each row or column of the result is computed, and their weights.
 #[derive(Debug, Default)]
@@ -202,7 +205,7 @@ impl Taps {
             let mut first;
             if filter == Resampling::Nearest {
                 first = (weights[place - from] as usize).min(len - 1);
-                pairs.push([[1 << (PRECISION - LOW), 0], [0; 2]]);
+                pairs.push([1 << (PRECISION - LOW), 0]);
             } else {
                 first = weigh(place, weights);
                 // Samples at the ends whose weight is 0 are left out.
@@ -212,8 +215,8 @@ impl Taps {
                 first += from;
                 pairs.extend(weights[from..to].chunks(2).map(|two| {
                     let [a, b] = [0, 1].map(|i| two.get(i).map_or(0, |&weight| fixed(weight)));
-                    [[a >> LOW, b >> LOW], [a & ((1 << LOW) - 1), b & ((1 << LOW) - 1)]]
-                        .map(|half| half.map(|part| part as i16))
+                    let lower = (1 << LOW) - 1;
+                    [[a >> LOW, b >> LOW], [a & lower, b & lower]].map(|[a, b]| b << 16 | (a & 0xffff))
                 }));
             }
             let first = start + first - skipped;
@@ -337,8 +340,8 @@ impl Resampler {
         let [down, across] = segment.places;
         let taps = |i: usize, map: AxisMap| Taps::memory(size[i], map.size, map.out, segment.filter.resampling);
         let pitch = pitch(across.out);
-        let rows = ((size[0] + 2) * pitch).max(2 * (4 * size[1] + BLOCK));
-        taps(0, down) + taps(1, across) + rows + 2 * pitch + STRIDE + across.out * size_of::<usize>()
+        let rows = ((size[0] + ROWS) * pitch).max(ROWS * (4 * size[1] + BLOCK));
+        taps(0, down) + taps(1, across) + rows + ROWS * pitch + STRIDE + across.out * size_of::<usize>()
     }
 
     /// Resizes to planes. Padding with a colour is not written.
@@ -352,9 +355,9 @@ impl Resampler {
         down.set(&segment.places[0], segment.filter, source.skipped[0]);
         across.set(&segment.places[1], segment.filter, source.skipped[1]);
         let pitch = pitch(width);
-        row.reserve_exact((2 * pitch).saturating_sub(row.len()));
-        row.resize(row.len().max(2 * pitch), 0);
-        let row = &mut row[..2 * pitch];
+        row.reserve_exact((ROWS * pitch).saturating_sub(row.len()));
+        row.resize(row.len().max(ROWS * pitch), 0);
+        let row = &mut row[..ROWS * pitch];
         let mut copy = |row: &[u8], y: usize| {
             for (c, row) in row.chunks_exact(width.next_multiple_of(GROUP)).take(3).enumerate() {
                 out[(c * height + y) * width..][..width].copy_from_slice(&row[..width]);
@@ -364,25 +367,26 @@ impl Resampler {
         let mut places = down.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty());
         if !segment.filter.is_of_torch && is_vertical_first(&segment.places) {
             let wide = ((right - left) * source.step).next_multiple_of(BLOCK);
-            let rows = room(rows, 2 * wide)?;
+            let rows = room(rows, ROWS * wide)?;
             while let Some(place) = places.next() {
-                let two = [place, places.next().unwrap_or(place)];
-                for ((_, (first, pairs)), to) in two.into_iter().zip(rows.chunks_exact_mut(wide)) {
+                let mut group = [place; ROWS];
+                group[1..].iter_mut().for_each(|next| *next = places.next().unwrap_or(place));
+                for ((_, (first, pairs)), to) in group.into_iter().zip(rows.chunks_exact_mut(wide)) {
                     let from = &source.samples[first * source.stride + left * source.step..];
                     self::down(from, source.stride, pairs, to);
                 }
-                self::across([rows, &rows[wide..]], left, source, across, row);
-                two.iter().zip(row.chunks_exact(pitch)).for_each(|((y, _), row)| copy(row, *y));
+                self::across([0, 1, 2, 3].map(|i| &rows[i * wide..]), left, source, across, row);
+                group.iter().zip(row.chunks_exact(pitch)).for_each(|((y, _), row)| copy(row, *y));
             }
             return Ok(());
         }
-        let rows = room(rows, (bottom - top).next_multiple_of(2) * pitch)?;
-        // The second of two rows may be after the end of the picture. Its result is not used, so
+        let rows = room(rows, (bottom - top).next_multiple_of(ROWS) * pitch)?;
+        // The last of these rows may be after the end of the picture. Their results are not used, so
         // the last row is read instead.
         let last = (source.samples.len() - STRIDE) / source.stride - 1;
-        for (y, out) in (top..bottom).step_by(2).zip(rows.chunks_exact_mut(2 * pitch)) {
-            let two = [y, y + 1].map(|y| &source.samples[y.min(last) * source.stride..]);
-            self::across(two, 0, source, across, out);
+        for (y, out) in (top..bottom).step_by(ROWS).zip(rows.chunks_exact_mut(ROWS * pitch)) {
+            let group = [y, y + 1, y + 2, y + 3].map(|y| &source.samples[y.min(last) * source.stride..]);
+            self::across(group, 0, source, across, out);
         }
         for (y, (first, pairs)) in places {
             self::down(&rows[(first - top) * pitch..], pitch, pairs, &mut row[..pitch]);
@@ -432,12 +436,15 @@ fn clip(sum: i32) -> u8 {
 }
 
 /// Joins the two parts of the weights of a pair.
-fn whole([high, low]: Pair) -> [i32; 2] {
-    [0, 1].map(|i| (i32::from(high[i]) << LOW) + i32::from(low[i]))
+fn whole(pair: Pair) -> [i32; 2] {
+    [0, 16].map(|shift| {
+        let [high, low] = pair.map(|part| i32::from((part >> shift) as i16));
+        (high << LOW) + low
+    })
 }
 
-/// Resizes two rows, which begin at column `left`, to planes.
-fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
+/// Resizes rows, which begin at column `left`, to planes.
+fn across(rows: [&[u8]; ROWS], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if has_avx2() {
         // SAFETY: the CPU supports AVX2, as checked above.
@@ -446,8 +453,8 @@ fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, to: &m
     across_portable(rows, left, source, taps, to);
 }
 
-fn across_portable(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
-    let (pitch, plane) = (to.len() / 2, taps.places.len().next_multiple_of(GROUP));
+fn across_portable(rows: [&[u8]; ROWS], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
+    let (pitch, plane) = (to.len() / ROWS, taps.places.len().next_multiple_of(GROUP));
     for (i, (first, pairs)) in taps.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty()) {
         for (from, to) in rows.into_iter().zip(to.chunks_exact_mut(pitch)) {
             let mut sums = [1 << (PRECISION - 1); 3];
@@ -488,7 +495,7 @@ fn down_portable(rows: &[u8], pitch: usize, pairs: &[Pair], to: &mut [u8]) {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{BLOCK, GROUP, LOW, PRECISION, Pair, Source, Taps};
+    use super::{BLOCK, GROUP, LOW, PRECISION, Pair, ROWS, Source, Taps};
 
     /// Sums of 32-bit numbers, in two vectors.
     #[derive(Clone, Copy)]
@@ -507,10 +514,9 @@ mod avx2 {
         /// Adds the products of pairs of 16-bit numbers.
         #[inline]
         #[target_feature(enable = "avx2")]
-        fn add(&mut self, numbers: __m256i, [high, low]: Pair) {
-            let both = |[a, b]: [i16; 2]| i32::from(b) << 16 | i32::from(a as u16);
-            self.high = _mm256_add_epi32(self.high, _mm256_madd_epi16(numbers, _mm256_set1_epi32(both(high))));
-            self.low = _mm256_add_epi32(self.low, _mm256_madd_epi16(numbers, _mm256_set1_epi32(both(low))));
+        fn add(&mut self, numbers: __m256i, [high, low]: &Pair) {
+            self.high = _mm256_add_epi32(self.high, _mm256_madd_epi16(numbers, _mm256_set1_epi32(*high)));
+            self.low = _mm256_add_epi32(self.low, _mm256_madd_epi16(numbers, _mm256_set1_epi32(*low)));
         }
 
         /// Rounds the sums to whole numbers.
@@ -522,9 +528,9 @@ mod avx2 {
         }
     }
 
-    /// Resizes two rows to planes, with AVX2.
+    /// Resizes rows to planes, with AVX2.
     #[target_feature(enable = "avx2")]
-    pub(super) fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
+    pub(super) fn across(rows: [&[u8]; ROWS], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
         let Source { step, channel, .. } = source;
         // Moves the two pixels' values of a channel next to each other, as numbers of 16 bits.
         let mut order = [-1_i8; 16];
@@ -533,51 +539,59 @@ mod avx2 {
             order[4 * c + 2] = (step + c * channel) as i8;
         }
         // SAFETY: there are 16 bytes to read.
-        let order = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(order.as_ptr().cast()) });
+        let order = _mm256_broadcastsi128_si256(unsafe { load(order.as_ptr().cast()) });
         // Moves the values of a channel of four pixels next to each other.
         let by_channel =
             _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-        let (pitch, plane) = (to.len() / 2, taps.places.len().next_multiple_of(GROUP));
-        let (one, other) = to.split_at_mut(pitch);
+        let (pitch, plane) = (to.len() / ROWS, taps.places.len().next_multiple_of(GROUP));
+        let len = rows[0].len().min(rows[1].len()).min(rows[2].len()).min(rows[3].len());
         let mut from = 0;
         for (i, places) in taps.places.chunks(GROUP).enumerate() {
-            let mut sums = [_mm256_setzero_si256(); GROUP];
-            for (sum, &(first, end)) in sums.iter_mut().zip(places) {
+            // For each pixel, the sums of the first two rows, and of the other two.
+            let mut sums = [[_mm256_setzero_si256(); GROUP]; 2];
+            for (k, &(first, end)) in places.iter().enumerate() {
                 let pairs = &taps.pairs[from..end as usize];
                 from = end as usize;
-                if !pairs.is_empty() {
-                    let at = (first as usize - left) * step;
-                    *sum = of_pixels([&rows[0][at..], &rows[1][at..]], step, order, pairs);
+                if pairs.is_empty() {
+                    continue;
+                }
+                let start = (first as usize - left) * step;
+                let last = start + 2 * (pairs.len() - 1) * step;
+                assert!(last + 16 <= len, "there are bytes behind the last row");
+                let mut two = [Sum::new(); 2];
+                for (pair, at) in pairs.iter().zip((start..).step_by(2 * step)) {
+                    for (r, sum) in two.iter_mut().enumerate() {
+                        // SAFETY: there are 16 bytes to read up to the last pair, as checked above.
+                        let pixels = unsafe {
+                            _mm256_set_m128i(load(rows[2 * r + 1].as_ptr().add(at)), load(rows[2 * r].as_ptr().add(at)))
+                        };
+                        sum.add(_mm256_shuffle_epi8(pixels, order), pair);
+                    }
+                }
+                (sums[0][k], sums[1][k]) = (two[0].rounded(), two[1].rounded());
+            }
+            for ([a, b, c, d], rows) in sums.into_iter().zip(to.chunks_exact_mut(2 * pitch)) {
+                let bytes = _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+                let bytes = _mm256_shuffle_epi8(bytes, by_channel);
+                let numbers = [
+                    [
+                        _mm256_extract_epi32::<0>(bytes),
+                        _mm256_extract_epi32::<1>(bytes),
+                        _mm256_extract_epi32::<2>(bytes),
+                    ],
+                    [
+                        _mm256_extract_epi32::<4>(bytes),
+                        _mm256_extract_epi32::<5>(bytes),
+                        _mm256_extract_epi32::<6>(bytes),
+                    ],
+                ];
+                for (row, numbers) in rows.chunks_exact_mut(pitch).zip(numbers) {
+                    for (c, four) in numbers.into_iter().enumerate() {
+                        row[c * plane + i * GROUP..][..GROUP].copy_from_slice(&four.to_le_bytes());
+                    }
                 }
             }
-            let words = [_mm256_packs_epi32(sums[0], sums[1]), _mm256_packs_epi32(sums[2], sums[3])];
-            let bytes = _mm256_shuffle_epi8(_mm256_packus_epi16(words[0], words[1]), by_channel);
-            let (one, other) =
-                (&mut one[i * GROUP..][..2 * plane + GROUP], &mut other[i * GROUP..][..2 * plane + GROUP]);
-            one[..GROUP].copy_from_slice(&_mm256_extract_epi32::<0>(bytes).to_le_bytes());
-            one[plane..][..GROUP].copy_from_slice(&_mm256_extract_epi32::<1>(bytes).to_le_bytes());
-            one[2 * plane..].copy_from_slice(&_mm256_extract_epi32::<2>(bytes).to_le_bytes());
-            other[..GROUP].copy_from_slice(&_mm256_extract_epi32::<4>(bytes).to_le_bytes());
-            other[plane..][..GROUP].copy_from_slice(&_mm256_extract_epi32::<5>(bytes).to_le_bytes());
-            other[2 * plane..].copy_from_slice(&_mm256_extract_epi32::<6>(bytes).to_le_bytes());
         }
-    }
-
-    /// Adds up the weighted pixels at the beginning of two rows.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn of_pixels([one, other]: [&[u8]; 2], step: usize, order: __m256i, pairs: &[Pair]) -> __m256i {
-        let last = 2 * (pairs.len() - 1) * step;
-        assert!(last + 16 <= one.len().min(other.len()), "there are bytes behind the last row");
-        let mut sum = Sum::new();
-        for (k, pair) in pairs.iter().enumerate() {
-            let at = 2 * k * step;
-            // SAFETY: there are 16 bytes to read from `last` on, as checked above, and `at` is not behind that.
-            let [one, other] = unsafe { [load(one.as_ptr().add(at)), load(other.as_ptr().add(at))] };
-            let pixels = _mm256_set_m128i(other, one);
-            sum.add(_mm256_shuffle_epi8(pixels, order), *pair);
-        }
-        sum.rounded()
     }
 
     /// Loads 16 bytes.
@@ -596,7 +610,7 @@ mod avx2 {
     #[target_feature(enable = "avx2")]
     pub(super) fn down(rows: &[u8], pitch: usize, pairs: &[Pair], to: &mut [u8]) {
         // If the second row of the last pair has no weight, it may not exist, so the first one is used twice.
-        let is_double = pairs.last().is_some_and(|[high, low]| high[1] | low[1] != 0);
+        let is_double = pairs.last().is_some_and(|[high, low]| (high | low) as u32 >> 16 != 0);
         let count = (2 * pairs.len()).saturating_sub(usize::from(!is_double));
         assert!(count.saturating_sub(1) * pitch + to.len() <= rows.len(), "rows are whole blocks");
         for (block, to) in to.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
@@ -606,8 +620,8 @@ mod avx2 {
                 let next = if 2 * k + 1 < count { at + pitch } else { at };
                 // SAFETY: there is a block in each of `count` rows, as checked above.
                 let [a, b] = unsafe { [load(rows.as_ptr().add(at)), load(rows.as_ptr().add(next))] };
-                sums[0].add(_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b)), *pair);
-                sums[1].add(_mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b)), *pair);
+                sums[0].add(_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b)), pair);
+                sums[1].add(_mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b)), pair);
             }
             // The instructions that pack numbers work on the halves of a vector separately.
             let words =
@@ -638,10 +652,10 @@ mod tests {
                 let noise = |i: usize| if i * i % 7 < 3 { 255 } else { (i * i % 11) as u8 };
                 for (step, channel) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
                     let stride = len * step;
-                    let samples: Vec<u8> = (0..2 * stride + STRIDE).map(noise).collect();
+                    let samples: Vec<u8> = (0..ROWS * stride + STRIDE).map(noise).collect();
                     let source = Source { samples: &samples, stride, step, channel, skipped: [0; 2] };
-                    let rows = [&samples[..], &samples[stride..]];
-                    let (mut one, mut other) = (vec![0; 2 * pitch(size)], vec![0; 2 * pitch(size)]);
+                    let rows = [0, 1, 2, 3].map(|y| &samples[y * stride..]);
+                    let (mut one, mut other) = (vec![0; ROWS * pitch(size)], vec![0; ROWS * pitch(size)]);
                     across_portable(rows, 0, source, &taps, &mut one);
                     // SAFETY: the CPU supports AVX2, as checked above.
                     unsafe { avx2::across(rows, 0, source, &taps, &mut other) };
