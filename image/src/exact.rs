@@ -24,6 +24,10 @@ const PRECISION: u32 = 22;
 const LOW: u32 = 11;
 /// The number of bytes that are computed at once. Rows are padded to a multiple of it.
 const BLOCK: usize = 16;
+/// The number of rows that are resized at once.
+const ROWS: usize = 4;
+/// The number of pixels of a resized row that are computed at once. A plane in such a row is padded to a multiple of it.
+const GROUP: usize = 4;
 
 /// The filter that a picture is resized with, with torchvision's names. All but `Nearest` are
 /// antialiased, as Pillow's are.
@@ -112,8 +116,9 @@ impl From<Resampling> for Filter {
     }
 }
 
-/// The weights of two adjacent samples: the higher parts of both, and the lower parts of both.
-type Pair = [[i16; 2]; 2];
+/// The weights of two adjacent samples: the higher parts of both, and the lower parts of both. A part
+/// has 16 bits, and that of the first sample is in the lower ones.
+type Pair = [i32; 2];
 
 /// The samples from which each row or column of the result is computed, and their weights.
 #[derive(Debug, Default)]
@@ -200,7 +205,7 @@ impl Taps {
             let mut first;
             if filter == Resampling::Nearest {
                 first = (weights[place - from] as usize).min(len - 1);
-                pairs.push([[1 << (PRECISION - LOW), 0], [0; 2]]);
+                pairs.push([1 << (PRECISION - LOW), 0]);
             } else {
                 first = weigh(place, weights);
                 // Samples at the ends whose weight is 0 are left out.
@@ -210,8 +215,8 @@ impl Taps {
                 first += from;
                 pairs.extend(weights[from..to].chunks(2).map(|two| {
                     let [a, b] = [0, 1].map(|i| two.get(i).map_or(0, |&weight| fixed(weight)));
-                    [[a >> LOW, b >> LOW], [a & ((1 << LOW) - 1), b & ((1 << LOW) - 1)]]
-                        .map(|half| half.map(|part| part as i16))
+                    let lower = (1 << LOW) - 1;
+                    [[a >> LOW, b >> LOW], [a & lower, b & lower]].map(|[a, b]| b << 16 | (a & 0xffff))
                 }));
             }
             let first = start + first - skipped;
@@ -334,9 +339,9 @@ impl Resampler {
     pub(crate) fn memory(segment: &Segment, size: [usize; 2]) -> usize {
         let [down, across] = segment.places;
         let taps = |i: usize, map: AxisMap| Taps::memory(size[i], map.size, map.out, segment.filter.resampling);
-        let pitch = (3 * across.out).next_multiple_of(BLOCK);
-        let rows = ((size[0] + 2) * pitch).max(2 * (4 * size[1] + BLOCK));
-        taps(0, down) + taps(1, across) + rows + 2 * pitch + STRIDE + across.out * size_of::<usize>()
+        let pitch = pitch(across.out);
+        let rows = ((size[0] + ROWS) * pitch).max(ROWS * (4 * size[1] + BLOCK));
+        taps(0, down) + taps(1, across) + rows + ROWS * pitch + STRIDE + across.out * size_of::<usize>()
     }
 
     /// Resizes to planes. Padding with a colour is not written.
@@ -349,38 +354,39 @@ impl Resampler {
         let [height, width] = segment.places.map(|places| places.out);
         down.set(&segment.places[0], segment.filter, source.skipped[0]);
         across.set(&segment.places[1], segment.filter, source.skipped[1]);
-        let pitch = (3 * width).next_multiple_of(BLOCK);
-        row.reserve_exact((2 * pitch).saturating_sub(row.len()));
-        row.resize(row.len().max(2 * pitch), 0);
-        let row = &mut row[..2 * pitch];
+        let pitch = pitch(width);
+        row.reserve_exact((ROWS * pitch).saturating_sub(row.len()));
+        row.resize(row.len().max(ROWS * pitch), 0);
+        let row = &mut row[..ROWS * pitch];
         let mut copy = |row: &[u8], y: usize| {
-            for (c, row) in row[..3 * width].chunks_exact(width).enumerate() {
-                out[(c * height + y) * width..][..width].copy_from_slice(row);
+            for (c, row) in row.chunks_exact(width.next_multiple_of(GROUP)).take(3).enumerate() {
+                out[(c * height + y) * width..][..width].copy_from_slice(&row[..width]);
             }
         };
         let ([top, bottom], [left, right]) = (down.span, across.span);
         let mut places = down.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty());
         if !segment.filter.is_of_torch && is_vertical_first(&segment.places) {
             let wide = ((right - left) * source.step).next_multiple_of(BLOCK);
-            let rows = room(rows, 2 * wide)?;
+            let rows = room(rows, ROWS * wide)?;
             while let Some(place) = places.next() {
-                let two = [place, places.next().unwrap_or(place)];
-                for ((_, (first, pairs)), to) in two.into_iter().zip(rows.chunks_exact_mut(wide)) {
+                let mut group = [place; ROWS];
+                group[1..].iter_mut().for_each(|next| *next = places.next().unwrap_or(place));
+                for ((_, (first, pairs)), to) in group.into_iter().zip(rows.chunks_exact_mut(wide)) {
                     let from = &source.samples[first * source.stride + left * source.step..];
                     self::down(from, source.stride, pairs, to);
                 }
-                self::across([rows, &rows[wide..]], left, source, across, width, row);
-                two.iter().zip(row.chunks_exact(pitch)).for_each(|((y, _), row)| copy(row, *y));
+                self::across([0, 1, 2, 3].map(|i| &rows[i * wide..]), left, source, across, row);
+                group.iter().zip(row.chunks_exact(pitch)).for_each(|((y, _), row)| copy(row, *y));
             }
             return Ok(());
         }
-        let rows = room(rows, (bottom - top).next_multiple_of(2) * pitch)?;
-        // The second of two rows may be after the end of the picture. Its result is not used, so
+        let rows = room(rows, (bottom - top).next_multiple_of(ROWS) * pitch)?;
+        // The last of these rows may be after the end of the picture. Their results are not used, so
         // the last row is read instead.
         let last = (source.samples.len() - STRIDE) / source.stride - 1;
-        for (y, out) in (top..bottom).step_by(2).zip(rows.chunks_exact_mut(2 * pitch)) {
-            let two = [y, y + 1].map(|y| &source.samples[y.min(last) * source.stride..]);
-            self::across(two, 0, source, across, width, out);
+        for (y, out) in (top..bottom).step_by(ROWS).zip(rows.chunks_exact_mut(ROWS * pitch)) {
+            let group = [y, y + 1, y + 2, y + 3].map(|y| &source.samples[y.min(last) * source.stride..]);
+            self::across(group, 0, source, across, out);
         }
         for (y, (first, pairs)) in places {
             self::down(&rows[(first - top) * pitch..], pitch, pairs, &mut row[..pitch]);
@@ -412,6 +418,11 @@ impl Resampler {
     }
 }
 
+/// Returns the bytes of a resized row: its planes, and padding.
+fn pitch(width: usize) -> usize {
+    (3 * width.next_multiple_of(GROUP)).next_multiple_of(BLOCK)
+}
+
 /// Whether rows are combined first. Pillow 13 does so if the height shrinks by more than twice as
 /// many pixels as the width.
 fn is_vertical_first([down, across]: &[AxisMap; 2]) -> bool {
@@ -425,22 +436,25 @@ fn clip(sum: i32) -> u8 {
 }
 
 /// Joins the two parts of the weights of a pair.
-fn whole([high, low]: Pair) -> [i32; 2] {
-    [0, 1].map(|i| (i32::from(high[i]) << LOW) + i32::from(low[i]))
+fn whole(pair: Pair) -> [i32; 2] {
+    [0, 16].map(|shift| {
+        let [high, low] = pair.map(|part| i32::from((part >> shift) as i16));
+        (high << LOW) + low
+    })
 }
 
-/// Resizes two rows, which begin at column `left`, to planes.
-fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
+/// Resizes rows, which begin at column `left`, to planes.
+fn across(rows: [&[u8]; ROWS], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if has_avx2() {
         // SAFETY: the CPU supports AVX2, as checked above.
-        return unsafe { avx2::across(rows, left, source, taps, width, to) };
+        return unsafe { avx2::across(rows, left, source, taps, to) };
     }
-    across_portable(rows, left, source, taps, width, to);
+    across_portable(rows, left, source, taps, to);
 }
 
-fn across_portable(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
-    let pitch = to.len() / 2;
+fn across_portable(rows: [&[u8]; ROWS], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
+    let (pitch, plane) = (to.len() / ROWS, taps.places.len().next_multiple_of(GROUP));
     for (i, (first, pairs)) in taps.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty()) {
         for (from, to) in rows.into_iter().zip(to.chunks_exact_mut(pitch)) {
             let mut sums = [1 << (PRECISION - 1); 3];
@@ -451,7 +465,7 @@ fn across_portable(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Tap
                 }
             }
             for (c, sum) in sums.into_iter().enumerate() {
-                to[c * width + i] = clip(sum);
+                to[c * plane + i] = clip(sum);
             }
         }
     }
@@ -481,7 +495,7 @@ fn down_portable(rows: &[u8], pitch: usize, pairs: &[Pair], to: &mut [u8]) {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{BLOCK, LOW, PRECISION, Pair, Source, Taps};
+    use super::{BLOCK, GROUP, LOW, PRECISION, Pair, ROWS, Source, Taps};
 
     /// Sums of 32-bit numbers, in two vectors.
     #[derive(Clone, Copy)]
@@ -500,10 +514,9 @@ mod avx2 {
         /// Adds the products of pairs of 16-bit numbers.
         #[inline]
         #[target_feature(enable = "avx2")]
-        fn add(&mut self, numbers: __m256i, [high, low]: Pair) {
-            let both = |[a, b]: [i16; 2]| i32::from(b) << 16 | i32::from(a as u16);
-            self.high = _mm256_add_epi32(self.high, _mm256_madd_epi16(numbers, _mm256_set1_epi32(both(high))));
-            self.low = _mm256_add_epi32(self.low, _mm256_madd_epi16(numbers, _mm256_set1_epi32(both(low))));
+        fn add(&mut self, numbers: __m256i, [high, low]: &Pair) {
+            self.high = _mm256_add_epi32(self.high, _mm256_madd_epi16(numbers, _mm256_set1_epi32(*high)));
+            self.low = _mm256_add_epi32(self.low, _mm256_madd_epi16(numbers, _mm256_set1_epi32(*low)));
         }
 
         /// Rounds the sums to whole numbers.
@@ -515,9 +528,9 @@ mod avx2 {
         }
     }
 
-    /// Resizes two rows to planes, with AVX2.
+    /// Resizes rows to planes, with AVX2.
     #[target_feature(enable = "avx2")]
-    pub(super) fn across(rows: [&[u8]; 2], left: usize, source: Source<'_>, taps: &Taps, width: usize, to: &mut [u8]) {
+    pub(super) fn across(rows: [&[u8]; ROWS], left: usize, source: Source<'_>, taps: &Taps, to: &mut [u8]) {
         let Source { step, channel, .. } = source;
         // Moves the two pixels' values of a channel next to each other, as numbers of 16 bits.
         let mut order = [-1_i8; 16];
@@ -526,50 +539,89 @@ mod avx2 {
             order[4 * c + 2] = (step + c * channel) as i8;
         }
         // SAFETY: there are 16 bytes to read.
-        let order = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(order.as_ptr().cast()) });
-        let (first_row, second_row) = to.split_at_mut(to.len() / 2);
-        let [first_row, second_row] = [first_row, second_row].map(|row| {
-            let (red, rest) = row.split_at_mut(width);
-            let (green, rest) = rest.split_at_mut(width);
-            [red, green, &mut rest[..width]]
-        });
-        let ([r0, g0, b0], [r1, g1, b1]) = (first_row, second_row);
-        for (i, (first, pairs)) in taps.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty()) {
-            let mut sum = Sum::new();
-            let two = rows.map(|row| &row[(first - left) * step..]);
-            for (k, pair) in pairs.iter().enumerate() {
-                let [a, b] = two.map(|row| {
-                    let bytes: &[u8; 8] =
-                        row[2 * k * step..].first_chunk().expect("there are bytes behind the last row");
-                    _mm_cvtsi64_si128(i64::from_le_bytes(*bytes))
-                });
-                let pixels = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
-                sum.add(_mm256_shuffle_epi8(pixels, order), *pair);
+        let order = _mm256_broadcastsi128_si256(unsafe { load(order.as_ptr().cast()) });
+        // Moves the values of a channel of four pixels next to each other.
+        let by_channel =
+            _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+        let (pitch, plane) = (to.len() / ROWS, taps.places.len().next_multiple_of(GROUP));
+        let len = rows[0].len().min(rows[1].len()).min(rows[2].len()).min(rows[3].len());
+        let mut from = 0;
+        for (i, places) in taps.places.chunks(GROUP).enumerate() {
+            // For each pixel, the sums of the first two rows, and of the other two.
+            let mut sums = [[_mm256_setzero_si256(); GROUP]; 2];
+            for (k, &(first, end)) in places.iter().enumerate() {
+                let pairs = &taps.pairs[from..end as usize];
+                from = end as usize;
+                if pairs.is_empty() {
+                    continue;
+                }
+                let start = (first as usize - left) * step;
+                let last = start + 2 * (pairs.len() - 1) * step;
+                assert!(last + 16 <= len, "there are bytes behind the last row");
+                let mut two = [Sum::new(); 2];
+                for (pair, at) in pairs.iter().zip((start..).step_by(2 * step)) {
+                    for (r, sum) in two.iter_mut().enumerate() {
+                        // SAFETY: there are 16 bytes to read up to the last pair, as checked above.
+                        let pixels = unsafe {
+                            _mm256_set_m128i(load(rows[2 * r + 1].as_ptr().add(at)), load(rows[2 * r].as_ptr().add(at)))
+                        };
+                        sum.add(_mm256_shuffle_epi8(pixels, order), pair);
+                    }
+                }
+                (sums[0][k], sums[1][k]) = (two[0].rounded(), two[1].rounded());
             }
-            let words = _mm256_packs_epi32(sum.rounded(), _mm256_setzero_si256());
-            let bytes = _mm256_packus_epi16(words, words);
-            [r0[i], g0[i], b0[i], _] = _mm256_extract_epi32::<0>(bytes).to_le_bytes();
-            [r1[i], g1[i], b1[i], _] = _mm256_extract_epi32::<4>(bytes).to_le_bytes();
+            for ([a, b, c, d], rows) in sums.into_iter().zip(to.chunks_exact_mut(2 * pitch)) {
+                let bytes = _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+                let bytes = _mm256_shuffle_epi8(bytes, by_channel);
+                let numbers = [
+                    [
+                        _mm256_extract_epi32::<0>(bytes),
+                        _mm256_extract_epi32::<1>(bytes),
+                        _mm256_extract_epi32::<2>(bytes),
+                    ],
+                    [
+                        _mm256_extract_epi32::<4>(bytes),
+                        _mm256_extract_epi32::<5>(bytes),
+                        _mm256_extract_epi32::<6>(bytes),
+                    ],
+                ];
+                for (row, numbers) in rows.chunks_exact_mut(pitch).zip(numbers) {
+                    for (c, four) in numbers.into_iter().enumerate() {
+                        row[c * plane + i * GROUP..][..GROUP].copy_from_slice(&four.to_le_bytes());
+                    }
+                }
+            }
         }
+    }
+
+    /// Loads 16 bytes.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn load(bytes: *const u8) -> __m128i {
+        // SAFETY: guaranteed by the caller.
+        unsafe { _mm_loadu_si128(bytes.cast()) }
     }
 
     /// Computes a row of the result from rows that are `pitch` bytes apart, with AVX2.
     #[target_feature(enable = "avx2")]
     pub(super) fn down(rows: &[u8], pitch: usize, pairs: &[Pair], to: &mut [u8]) {
+        // If the second row of the last pair has no weight, it may not exist, so the first one is used twice.
+        let is_double = pairs.last().is_some_and(|[high, low]| (high | low) as u32 >> 16 != 0);
+        let count = (2 * pairs.len()).saturating_sub(usize::from(!is_double));
+        assert!(count.saturating_sub(1) * pitch + to.len() <= rows.len(), "rows are whole blocks");
         for (block, to) in to.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
             let mut sums = [Sum::new(); 2];
             for (k, pair) in pairs.iter().enumerate() {
-                // If the second row has no weight, it may not exist, so the first one is used
-                // twice.
-                let second = usize::from(pair[0][1] | pair[1][1] != 0);
-                let [a, b] = [2 * k, 2 * k + second].map(|k| {
-                    let bytes: &[u8; BLOCK] =
-                        rows[k * pitch + block * BLOCK..].first_chunk().expect("rows are whole blocks");
-                    // SAFETY: there are 16 bytes to read.
-                    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-                });
-                sums[0].add(_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b)), *pair);
-                sums[1].add(_mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b)), *pair);
+                let at = block * BLOCK + 2 * k * pitch;
+                let next = if 2 * k + 1 < count { at + pitch } else { at };
+                // SAFETY: there is a block in each of `count` rows, as checked above.
+                let [a, b] = unsafe { [load(rows.as_ptr().add(at)), load(rows.as_ptr().add(next))] };
+                sums[0].add(_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b)), pair);
+                sums[1].add(_mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b)), pair);
             }
             // The instructions that pack numbers work on the halves of a vector separately.
             let words =
@@ -600,13 +652,13 @@ mod tests {
                 let noise = |i: usize| if i * i % 7 < 3 { 255 } else { (i * i % 11) as u8 };
                 for (step, channel) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
                     let stride = len * step;
-                    let samples: Vec<u8> = (0..2 * stride + STRIDE).map(noise).collect();
+                    let samples: Vec<u8> = (0..ROWS * stride + STRIDE).map(noise).collect();
                     let source = Source { samples: &samples, stride, step, channel, skipped: [0; 2] };
-                    let rows = [&samples[..], &samples[stride..]];
-                    let (mut one, mut other) = (vec![0; 2 * 3 * size], vec![1; 2 * 3 * size]);
-                    across_portable(rows, 0, source, &taps, size, &mut one);
+                    let rows = [0, 1, 2, 3].map(|y| &samples[y * stride..]);
+                    let (mut one, mut other) = (vec![0; ROWS * pitch(size)], vec![0; ROWS * pitch(size)]);
+                    across_portable(rows, 0, source, &taps, &mut one);
                     // SAFETY: the CPU supports AVX2, as checked above.
-                    unsafe { avx2::across(rows, 0, source, &taps, size, &mut other) };
+                    unsafe { avx2::across(rows, 0, source, &taps, &mut other) };
                     assert_eq!(one, other, "{len} to {size}, {filter:?}, {step}");
                 }
                 let rows: Vec<u8> = (0..len * 2 * BLOCK).map(noise).collect();

@@ -19,7 +19,7 @@ pub(super) fn blend(first: u8, second: u8, factor: f64) -> u8 {
 }
 
 #[inline(always)]
-fn mixed(first: f32, second: f32, factor: f32) -> f32 {
+pub(super) fn mixed(first: f32, second: f32, factor: f32) -> f32 {
     first + factor * (second - first)
 }
 
@@ -130,10 +130,38 @@ pub(super) fn nearest(from: &[u8], to: &mut [u8], size: [usize; 2], lines: Lines
         // Pillow adds up numbers with 16 fractional bits.
         let fixed = |number: f64| Wrapping((number * 65_536.0 + 0.5).floor() as i32);
         let lines = lines.map(|[a, b, c]| [fixed(a), fixed(b), fixed(c + a * 0.5 + b * 0.5)]);
-        take(from, to, size, lines, |at| (at.0 >> 16) as usize);
+        if lines.map(|[right, ..]| right.0) == [1 << 16, 0] {
+            copy_rows(from, to, size, lines.map(|[_, down, first]| [down, first]));
+        } else {
+            take(from, to, size, lines, |at| (at.0 >> 16) as usize);
+        }
     } else {
         let lines = lines.map(|[a, b, c]| [a, b, c + b * 0.5 + a * 0.5]);
         take(from, to, size, lines, |at| if at < 0.0 { usize::MAX } else { at as usize });
+    }
+}
+
+/// Moves each row of the picture as a whole. `lines` give the position of the first pixel: how it
+/// changes from row to row, and that of the first row.
+fn copy_rows(
+    from: &[u8],
+    to: &mut [u8],
+    [height, width]: [usize; 2],
+    [[down_x, mut first_x], [down_y, mut first_y]]: [[Wrapping<i32>; 2]; 2],
+) {
+    let area = height * width;
+    for row in 0..height {
+        let (x, y) = ((first_x.0 >> 16) as isize, (first_y.0 >> 16) as usize);
+        let skipped = x.min(0).unsigned_abs().min(width);
+        let len = width.saturating_sub(x.unsigned_abs());
+        if y < height && len > 0 {
+            let (start, x) = (row * width + skipped, x.max(0) as usize);
+            for c in [0, area, 2 * area] {
+                to[c + start..][..len].copy_from_slice(&from[c + y * width + x..][..len]);
+            }
+        }
+        first_x += down_x;
+        first_y += down_y;
     }
 }
 
@@ -148,12 +176,17 @@ fn take<N: Copy + AddAssign>(
     index: impl Fn(N) -> usize,
 ) {
     let area = height * width;
-    for row in 0..height {
+    let from = [0, 1, 2].map(|c| &from[c * area..][..area]);
+    let (red, rest) = to.split_at_mut(area);
+    let (green, blue) = rest.split_at_mut(area);
+    let rows = red.chunks_exact_mut(width).zip(green.chunks_exact_mut(width)).zip(blue.chunks_exact_mut(width));
+    for ((red, green), blue) in rows {
         let (mut at_x, mut at_y) = (first_x, first_y);
-        for place in row * width..(row + 1) * width {
+        for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
             let (x, y) = (index(at_x), index(at_y));
             if x < width && y < height {
-                (0..3).for_each(|c| to[c * area + place] = from[c * area + y * width + x]);
+                let at = y * width + x;
+                [*red, *green, *blue] = [from[0][at], from[1][at], from[2][at]];
             }
             at_x += right_x;
             at_y += right_y;

@@ -38,14 +38,14 @@ vectorized! {
             for ((out, ((a, b), c)), &centre) in out.iter_mut().zip(around).zip(&row[1..]) {
                 // The centre has five times the weight of its neighbours. The mean is rounded to
                 // nearest; there are no ties.
-                let sum = u32::from(a + b + c) + 4 * u32::from(centre);
-                let smooth = (2 * sum + 13) / 26;
-                if exact {
-                    *out = exact::blend(smooth as u8, centre, factor);
-                    continue;
-                }
-                let centre = f32::from(centre);
-                *out = byte(multiply_add::<FMA>(smooth as i32 as f32 - centre, rest, centre).clamp(0.0, 255.0));
+                let sum = a + b + c + 4 * u16::from(centre);
+                let (smooth, centre) = (f32::from((2 * sum + 13) / 26), f32::from(centre));
+                let mixed = if exact {
+                    exact::mixed(smooth, centre, factor as f32)
+                } else {
+                    multiply_add::<FMA>(smooth - centre, rest, centre)
+                };
+                *out = byte(mixed.clamp(0.0, 255.0));
             }
         }
     }
