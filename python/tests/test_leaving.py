@@ -64,7 +64,7 @@ def test_workers_end_soon_after_the_death_of_the_program():
                 time.sleep(0.2)
                 return i
 
-        batches = iter(DataLoader(Slow(), batch_size=50, num_workers=2))
+        batches = iter(DataLoader(Slow(), batch_size=50, num_workers=2, worker_method="multiprocessing"))
         print(*(worker.pid for worker in batches._workers), flush=True)
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -93,7 +93,7 @@ def test_a_worker_that_is_forked_imports_nothing():
             return {"samples": samples, "new": sorted(set(sys.modules) - before)}
 
         before = set(sys.modules)
-        for batch in DataLoader(range(4), num_workers=1, collate_fn=collate):
+        for batch in DataLoader(range(4), num_workers=1, collate_fn=collate, worker_method="multiprocessing"):
             assert batch["new"] == [], batch["new"]
     """
     ended = script(program)

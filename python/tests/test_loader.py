@@ -558,7 +558,7 @@ def test_workers_end_with_a_program_that_is_killed():
                 """
                 import os, sys
                 from slotline.torch import DataLoader
-                batches = iter(DataLoader(range(1000), 2, num_workers=2))
+                batches = iter(DataLoader(range(1000), 2, num_workers=2, worker_method="multiprocessing"))
                 next(batches)
                 print(*(worker.pid for worker in batches._workers), flush=True)
                 sys.stdin.read()
