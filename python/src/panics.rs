@@ -21,7 +21,8 @@ pub(crate) fn panic_on_purpose(message: &str) -> usize {
 ///
 /// Before 3.14, CPython ends a daemon thread by unwinding its stack, when it runs Python while the
 /// interpreter is ending. It may do so in a function of the program that this package has called, and
-/// the process would crash if that reached `catch_unwind`.
+/// the process would crash if that reached `catch_unwind`. CPython 3.11 itself crashes once part of
+/// the stack is unwound, so this helps from 3.13 on only.
 struct Stay;
 
 impl Drop for Stay {

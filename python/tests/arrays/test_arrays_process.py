@@ -4,6 +4,7 @@ leaks."""
 import gc
 import os
 import signal
+import sys
 import textwrap
 import threading
 import time
@@ -150,6 +151,8 @@ def test_forks(workers):
     ],
 )
 def test_the_interpreter_ends_with_live_loaders(program):
+    if "collate_fn" in program and sys.version_info < (3, 13):
+        pytest.skip("this CPython crashes if it ends while a daemon thread runs Python code that was called from Rust")
     setup = """
         import numpy as np, slotline
         data = slotline.Arrays(i=np.arange(1000))
