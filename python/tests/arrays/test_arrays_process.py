@@ -183,7 +183,8 @@ def test_a_thousand_loaders_leave_nothing():
         memory = resident()
         use(1000)
     gc.collect()
-    assert (threads(), len(os.listdir("/proc/self/fd"))) == before
+    # Without the interpreter's lock, what earlier tests have left may have been freed meanwhile.
+    assert threads() <= before[0] and len(os.listdir("/proc/self/fd")) <= before[1]
     assert resident() - memory < 4 << 20
 
 
