@@ -25,6 +25,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3::{ffi, intern};
 
+use crate::detached::detached;
 use crate::dlpack::{DType, Torch, View, size};
 #[cfg(feature = "files")]
 use crate::lift::{Drawn, Picture};
@@ -195,7 +196,7 @@ impl Leaf {
             // SAFETY: guaranteed by the caller.
             let to = unsafe { std::slice::from_raw_parts_mut(to, self.bytes) };
             let rows = to.chunks_exact_mut((self.bytes / pictures.len()).max(1));
-            let made = py.detach(|| pictures.iter().zip(rows).try_for_each(|(picture, row)| picture.write(row)));
+            let made = detached(py, || pictures.iter().zip(rows).try_for_each(|(picture, row)| picture.write(row)));
             return made.map_err(|error| crate::NotLifted::new_err(error.to_string()));
         }
         Ok(())

@@ -24,6 +24,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use slotline_python_shielded::shielded;
 
+use crate::detached::detached;
 use crate::loader::failure;
 use crate::memory;
 
@@ -118,7 +119,7 @@ impl<'py> Writer<'py> {
 
     fn flush(&mut self) -> PyResult<()> {
         let Self { file, next, .. } = self;
-        self.py.detach(|| file.write_all(next))?;
+        detached(self.py, || file.write_all(next))?;
         self.written += self.next.len();
         self.next.clear();
         Ok(())

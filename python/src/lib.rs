@@ -16,6 +16,7 @@ mod batch;
 mod capsule;
 mod channel;
 mod collate;
+mod detached;
 mod dlpack;
 mod forks;
 mod frozen;
@@ -45,6 +46,7 @@ use slotline_python_shielded::shielded;
 use crate::batch::{Containers, Pickle};
 use crate::channel::{Block, BlockRef, Channel, Message, Receiver, Sender, TryRecvError};
 use crate::collate::{Gathered, TorchApi};
+use crate::detached::detached;
 use crate::gather::Kinds;
 use crate::pool::Pool;
 
@@ -388,7 +390,7 @@ impl Port {
             let mut received = receiver.receive(None);
             if matches!(received, Err(TryRecvError::Empty)) && timeout > 0.0 {
                 let patience = Duration::try_from_secs_f64(timeout).unwrap_or(FOREVER).min(FOREVER);
-                received = py.detach(|| receiver.receive(Some(patience)));
+                received = detached(py, || receiver.receive(Some(patience)));
             }
             match received {
                 Ok((message, Some(place))) if message.kind >> 16 == form::GENERATORS => {
@@ -425,7 +427,7 @@ impl Port {
 #[shielded]
 #[pyfunction]
 fn run_program(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
-    py.detach(|| slotline_cli::run(arguments))
+    detached(py, || slotline_cli::run(arguments))
 }
 
 #[pymodule(gil_used = false)]

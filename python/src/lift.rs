@@ -15,6 +15,7 @@ use slotline_image::{Affine, ExactPlan, ExactSource, ImageError, Interpolation, 
 use slotline_python_shielded::shielded;
 
 use crate::NotLifted;
+use crate::detached::detached;
 use crate::dlpack::DType;
 
 /// A lookup table from bytes to numbers, for each channel of a picture.
@@ -68,7 +69,7 @@ impl Steps {
     /// Reads a file. Returns `None` if it cannot be read, or if PIL might decode it differently.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> Option<Self> {
-        py.detach(|| Self::of_exact(std::fs::read(path).ok()?))
+        detached(py, || Self::of_exact(std::fs::read(path).ok()?))
     }
 
     /// Takes the contents of a file. Returns `None` if PIL might decode them differently.
@@ -179,7 +180,7 @@ impl Steps {
     fn pixels<'py>(&self, py: Python<'py>, channels: usize) -> PyResult<Bound<'py, PyBytes>> {
         let [height, width] = self.plan.size();
         let area = height * width;
-        let made = py.detach(|| {
+        let made = detached(py, || {
             self.plan.run(self.source.exact(), |planes| {
                 let mut pixels = vec![0; area * channels];
                 for (plane, c) in planes.chunks_exact(area).zip(0..channels) {

@@ -17,10 +17,32 @@ pub(crate) fn panic_on_purpose(message: &str) -> usize {
     panic!("{message}")
 }
 
+/// Makes a thread wait forever that Python ends while it runs this package's code.
+///
+/// Before 3.14, CPython ends a daemon thread by unwinding its stack, when it runs Python while the
+/// interpreter is ending. It may do so in a function of the program that this package has called, and
+/// the process would crash if that reached `catch_unwind`. CPython 3.11 itself crashes once part of
+/// the stack is unwound, so this helps from 3.13 on only.
+struct Stay;
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        while !std::thread::panicking() {
+            std::thread::park();
+        }
+    }
+}
+
 /// Runs the code of a function that Python calls, and turns a panic into a `slotline.Error`. The
 /// attribute macro [`slotline_python_shielded`] wraps all such functions.
 pub(crate) fn shielded<T>(code: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|panic| {
+    let guarded = || {
+        let stay = Stay;
+        let result = code();
+        std::mem::forget(stay);
+        result
+    };
+    catch_unwind(AssertUnwindSafe(guarded)).unwrap_or_else(|panic| {
         let message =
             panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         let message = format!("slotline has a defect: {}; please report it", message.unwrap_or("a panic"));

@@ -64,8 +64,9 @@ def test_workers_end_soon_after_the_death_of_the_program():
                 time.sleep(0.2)
                 return i
 
-        slow = iter(DataLoader(Slow(), batch_size=50, num_workers=2))
-        idle = iter(DataLoader(range(1000), batch_size=2, num_workers=2))
+        options = {"num_workers": 2, "worker_method": "multiprocessing"}
+        slow = iter(DataLoader(Slow(), batch_size=50, **options))
+        idle = iter(DataLoader(range(1000), batch_size=2, **options))
         next(idle)
         print(*(worker.pid for batches in (slow, idle) for worker in batches._workers), flush=True)
         time.sleep(0.5)
@@ -95,7 +96,7 @@ def test_a_worker_that_is_forked_imports_nothing():
             return {"samples": samples, "new": sorted(set(sys.modules) - before)}
 
         before = set(sys.modules)
-        for batch in DataLoader(range(4), num_workers=1, collate_fn=collate):
+        for batch in DataLoader(range(4), num_workers=1, collate_fn=collate, worker_method="multiprocessing"):
             assert batch["new"] == [], batch["new"]
     """
     run(program)

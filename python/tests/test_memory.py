@@ -82,7 +82,7 @@ def size():
 warnings.simplefilter("ignore")  # More workers than cores.
 limit = size() + (192 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-loaders = [DataLoader(Rows(), 8, num_workers=4) for _ in range(2)]
+loaders = [DataLoader(Rows(), 8, num_workers=4, worker_method="multiprocessing") for _ in range(2)]
 passes = [iter(loader) for loader in loaders]
 seen = [next(batches)[:, 0].tolist() for batches in passes]
 grown = limit - size()

@@ -253,6 +253,8 @@ import torch.utils.data
     ended = script(program)
     assert ended.returncode == (1 if how == "by an exception" else 0), ended.stderr
     assert "Fatal" not in ended.stderr and "panicked" not in ended.stderr
+    if how in ("in a thread", "with a loop in the exit handlers"):
+        assert ended.stderr == ""
 
 
 def test_a_child_of_a_fork_notices_that_its_threads_are_not_there():

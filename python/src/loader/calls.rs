@@ -15,6 +15,8 @@ use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use pyo3::{ffi, intern};
 use slotline::BoxError;
 
+use crate::detached::detached;
+
 /// The number of calls that have begun and not ended, and `CLOSED` if the interpreter is about to end.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 const CLOSED: usize = 1 << (usize::BITS - 1);
@@ -123,7 +125,7 @@ pub(super) fn watch(py: Python<'_>) -> PyResult<()> {
 fn close(py: Python<'_>) -> PyResult<()> {
     CALLS.fetch_or(CLOSED, Ordering::AcqRel);
     while CALLS.load(Ordering::Acquire) != CLOSED {
-        py.detach(|| std::thread::sleep(Duration::from_millis(1)));
+        detached(py, || std::thread::sleep(Duration::from_millis(1)));
         py.check_signals()?;
     }
     Ok(())

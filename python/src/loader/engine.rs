@@ -29,6 +29,7 @@ use super::pass::{Finish, Next, Pass, SLICE};
 use super::plan::{Chosen, Handles, Indices, Passes, Plan};
 use super::source::{Node, Source};
 use super::watched::watched;
+use crate::detached::detached;
 
 /// An engine, and the pass that its generator is ready for.
 pub(crate) struct Running {
@@ -174,7 +175,7 @@ impl PassSlot {
             return self.stopper.stop();
         }
         // Errors that nobody has received are dropped here, with exceptions of the program.
-        Python::attach(|py| py.detach(|| self.lock().loader.end_epoch()));
+        Python::attach(|py| detached(py, || self.lock().loader.end_epoch()));
         self.busy.store(false, Ordering::Release);
     }
 
@@ -221,7 +222,7 @@ impl Drop for PassSlot {
             unsafe { ManuallyDrop::drop(&mut self.running) };
         };
         // This waits for threads, which may call functions of the program.
-        if is_helper { end() } else { Python::attach(|py| py.detach(end)) }
+        if is_helper { end() } else { Python::attach(|py| detached(py, end)) }
     }
 }
 
@@ -345,12 +346,12 @@ impl Engine {
         from: &Start,
         chosen: Option<Chosen>,
     ) -> Result<Arc<PassSlot>, NotBegun> {
-        let slot = py.detach(|| self.prepare(slot, from, chosen))?;
+        let slot = detached(py, || self.prepare(slot, from, chosen))?;
         let (begun, timeout) = (Instant::now(), self.options.timeout);
         // Workers may still be making samples of the previous pass, so this may have to wait.
         loop {
             let left = if timeout.is_zero() { SLICE } else { timeout.saturating_sub(begun.elapsed()) };
-            let outcome = py.detach(|| {
+            let outcome = detached(py, || {
                 let mut running = slot.lock();
                 running.loader.begin_epoch_within(SLICE.min(left))?;
                 running.due = Some((from.seed, from.epoch.wrapping_add(1)));
@@ -486,7 +487,7 @@ impl Engine {
             output.pad(py, padding, multiple_of)?;
         }
         let output = Arc::new(output);
-        let slot = py.detach(|| Self::build(&node, &options, seed)).map_err(|error| failure::build(py, &error))?;
+        let slot = detached(py, || Self::build(&node, &options, seed)).map_err(|error| failure::build(py, &error))?;
         let (len, memory_ceiling) = {
             let running = slot.lock();
             let is_given = matches!(options.passes, Passes::Given { .. });
@@ -579,7 +580,7 @@ impl Engine {
             Ok::<_, NotBegun>(loader.next_batch())
         };
         // Waiting for a server must be interruptible.
-        let loaded = if is_remote { watched(py, load)? } else { py.detach(load) };
+        let loaded = if is_remote { watched(py, load)? } else { detached(py, load) };
         let next = loaded.map_err(|error| error.raised(py))?;
         let batch = next.expect("a rank has one sample").map_err(|error| failure::run(py, &error))?;
         self.output.make(py, batch)
@@ -630,7 +631,7 @@ impl Engine {
                 format!("epoch is {epoch}, after which the next one would have no number"),
             ));
         }
-        if epoch > 0 && py.detach(|| self.words()).map_err(build)?.checked_mul(epoch.into()).is_none() {
+        if epoch > 0 && detached(py, || self.words()).map_err(build)?.checked_mul(epoch.into()).is_none() {
             let message = format!("epoch is {epoch}, but a generator does not have as many random numbers");
             return Err(failure::option(py, message));
         }
@@ -644,7 +645,7 @@ impl Engine {
         };
         // The state of a running pass is not affected.
         if slot.take() {
-            let moved = py.detach(|| self.go_to(&slot, &mut slot.lock(), epoch, seed));
+            let moved = detached(py, || self.go_to(&slot, &mut slot.lock(), epoch, seed));
             slot.busy.store(false, Ordering::Release);
             moved.map_err(build)?;
         }
@@ -674,10 +675,10 @@ impl Engine {
         let slot = if seed == own && most == slot.most && slot.take() {
             slot
         } else {
-            let slot = py.detach(|| Self::build(&self.node, &self.options_for(most), seed));
+            let slot = detached(py, || Self::build(&self.node, &self.options_for(most), seed));
             Arc::new(slot.map_err(|error| failure::build(py, &error))?)
         };
-        let loaded = py.detach(|| {
+        let loaded = detached(py, || {
             let mut running = slot.lock();
             slot.handles.set_epoch(seed, state.epoch());
             let loaded = running.loader.load_state(&state);
@@ -745,7 +746,7 @@ impl Engine {
         let drawn: Option<u64> = place.and_then(|(_, drawn)| drawn.parse().ok());
         let epoch = state.pointer("/epoch").and_then(Value::as_u64);
         let (Some(drawn), Some(epoch)) = (drawn, epoch) else { return Ok(()) };
-        let words = py.detach(|| self.words()).map_err(|error| failure::build(py, &error))?;
+        let words = detached(py, || self.words()).map_err(|error| failure::build(py, &error))?;
         let expected = words.saturating_mul(epoch);
         if drawn != expected {
             let (found, reason) = (format!("at number {drawn}"), format!("epoch {epoch} begins at number {expected}"));

@@ -17,6 +17,7 @@ use super::failure;
 use super::map::Functions;
 use super::options::Options;
 use super::output::Output;
+use crate::detached::detached;
 
 /// How long a thread waits before it checks for signals, such as that of Ctrl-C.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
@@ -142,7 +143,7 @@ impl Pass {
             let patience = SLICE.min(left);
             let helper = &self.slot.helper;
             let is_asked = self.may_be_slow && (helper.is_used() || helper.is_due());
-            let next = py.detach(|| {
+            let next = detached(py, || {
                 if !is_asked {
                     let mut engine = self.slot.lock();
                     // Another thread may have handed a load over meanwhile. If this one then saw the

@@ -26,6 +26,7 @@ use super::pack::Packed;
 use super::plan::{self, Passes, Plan};
 use super::stream::Stream;
 use super::watched::watched;
+use crate::detached::detached;
 
 /// A dataset, or a combination of datasets.
 #[derive(Debug)]
@@ -760,7 +761,7 @@ impl Source {
         if let Node::Stream(_) = **node {
             return None;
         }
-        py.detach(|| (0..node.len().min(count)).map(|index| Some(node.path(index)?.into_os_string())).collect())
+        detached(py, || (0..node.len().min(count)).map(|index| Some(node.path(index)?.into_os_string())).collect())
     }
 
     /// The class names, for a folder of classes.

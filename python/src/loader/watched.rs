@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use slotline_sources::stoppable;
 
 use super::pass::SLICE;
+use crate::detached::detached;
 
 /// Calls `open`, which may take long, on a separate thread, and returns its result.
 pub(crate) fn watched<T: Send + 'static>(py: Python<'_>, open: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
@@ -24,7 +25,7 @@ pub(crate) fn watched<T: Send + 'static>(py: Python<'_>, open: impl FnOnce() -> 
     })?;
     loop {
         let received;
-        (receive, received) = py.detach(move || {
+        (receive, received) = detached(py, move || {
             let received = receive.recv_timeout(SLICE);
             (receive, received)
         });

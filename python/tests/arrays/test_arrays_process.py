@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import IS_FREE_THREADED, in_child, run
+from helpers import in_child, run
 
 import slotline
 from slotline import Arrays, Loader
@@ -139,12 +139,15 @@ def test_forks(workers):
         "batches = iter(slotline.Loader(data, 4, hold=1, on_held='wait', num_workers=1)); kept = []\n"
         "def wait():\n    while True: kept.append(next(batches))\n"
         "threading.Thread(target=wait, daemon=True).start(); time.sleep(0.2)",
+        "import threading, time\n"
+        "batches = iter(slotline.Loader(data, 4, collate_fn=lambda samples: time.sleep(0.01)))\n"
+        "threading.Thread(target=list, args=(batches,), daemon=True).start(); time.sleep(0.2)",
         "import sys; batches = iter(loader); next(batches); sys.exit(0)",
     ],
 )
 def test_the_interpreter_ends_with_live_loaders(program):
-    if "daemon" in program and IS_FREE_THREADED and sys.version_info[:2] == (3, 13):
-        pytest.skip("this CPython ends its daemon threads by exceptions, which the version of PyO3 for it does not pass on")
+    if "collate_fn" in program and sys.version_info < (3, 13):
+        pytest.skip("this CPython crashes if it ends while a daemon thread runs Python code that was called from Rust")
     setup = """
         import numpy as np, slotline
         data = slotline.Arrays(i=np.arange(1000))
@@ -175,7 +178,8 @@ def test_many_loaders_leave_nothing():
         memory = resident()
         use(400)
     gc.collect()
-    assert (threads(), len(os.listdir("/proc/self/fd"))) == before
+    # Without the interpreter's lock, what earlier tests have left may have been freed meanwhile.
+    assert threads() <= before[0] and len(os.listdir("/proc/self/fd")) <= before[1]
     assert resident() - memory < 2 << 20
 
 

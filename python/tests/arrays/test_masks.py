@@ -220,7 +220,10 @@ def test_a_missing_box_of_parquet_is_an_error(tmp_path):
     boxes = [[[1, 2, 3, 4], None], [[1, 2, None, 4]], [[1, 2, 3, 4], [5, 6, 7, 8]], [], None]
     for size in "list_", "large_list":
         table = pyarrow.table({"boxes": pyarrow.array(boxes, getattr(pyarrow, size)(pyarrow.list_(pyarrow.int16(), 4)))})
-        parquet.write_table(table, tmp_path / "a.parquet")
+        try:
+            parquet.write_table(table, tmp_path / "a.parquet")
+        except pyarrow.ArrowNotImplementedError as error:
+            pytest.skip(f"pyarrow {pyarrow.__version__} does not write such a file: {error}")
         feather.write_feather(table, tmp_path / "a.arrow", compression="uncompressed")
         for name in "a.parquet", "a.arrow":
             data = slotline.open(tmp_path / name, missing_as_zero=True)

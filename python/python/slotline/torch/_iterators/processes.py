@@ -209,9 +209,11 @@ class ProcessIterator(BaseIterator):
 
     def _fill(self):
         """Sends as many tasks as may be outstanding at a time."""
-        self._needs_recovery = False
+        # Until all are sent: an exception of a signal handler may come after a task was sent and before that is noted.
+        self._needs_recovery = True
         for _ in range(self._max_tasks - len(self._tasks)):
             self._give_task()
+        self._needs_recovery = False
 
     def belongs_to_parent(self):
         """Returns whether this process was forked after the workers were started, so that they
@@ -448,7 +450,7 @@ class ProcessIterator(BaseIterator):
             for worker_id, worker in enumerate(self._workers)
             if self._active[worker_id] and not worker.is_alive()
         ]
-        if dead and util.is_exiting() and threading.current_thread().daemon:
+        if dead and self._is_exiting() and threading.current_thread().daemon:
             # The program is exiting and has ended the workers; this thread will be ended too.
             return
         if dead:
@@ -457,6 +459,11 @@ class ProcessIterator(BaseIterator):
             raise RuntimeError(self._death([self._workers[worker_id] for worker_id in dead]))
         if deadline is not None and time.monotonic() >= deadline:
             raise self._late()
+
+    @staticmethod
+    def _is_exiting():
+        """Returns whether the program is exiting and ends the workers."""
+        return util.is_exiting()
 
     def _warn(self, waiting, since):
         """Issues one warning for each batch that takes longer than the watchdog's limit."""

@@ -7,6 +7,7 @@ like the worker processes of :mod:`slotline.torch._iterators.processes`, but pas
 
 from __future__ import annotations
 
+import atexit
 import copy
 import os
 import queue
@@ -15,6 +16,7 @@ import sys
 import threading
 import weakref
 from collections import deque
+from types import CodeType
 
 import numpy as np
 import torch
@@ -131,6 +133,10 @@ class ThreadIterator(ProcessIterator):
             self._workers.append(worker)
         _running.add(weakref.ref(self, _running.discard))
 
+    @staticmethod
+    def _is_exiting():
+        return _is_exiting
+
     def _death(self, workers):
         return f"DataLoader worker ({', '.join(worker.name for worker in workers)}) exited unexpectedly"
 
@@ -219,10 +225,14 @@ def _tell_threads_apart():
     code is replaced in place.
     """
     function = get_worker_info
-    # Only once, since another thread may be calling it.
+    # Only once, and the code before is kept, since another thread may be calling it.
     if function.__code__ is not _get_worker_info.__code__:
         function.__globals__["_slotline_worker_of_thread"] = worker_of_thread
+        _replaced.append(function.__code__)
         function.__code__ = _get_worker_info.__code__
+
+
+_replaced: list[CodeType] = []
 
 
 def _get_worker_info():
@@ -231,13 +241,18 @@ def _get_worker_info():
 
 # Copying a plain set is atomic, while other threads may create and drop iterators.
 _running: set[weakref.ref[ThreadIterator]] = set()
+# Whether the program is exiting, so that no loop has workers any more.
+_is_exiting = False
 
 
 def _stop_all():
+    global _is_exiting
+    _is_exiting = True
     for reference in _running.copy():
         if (iterator := reference()) is not None:
             iterator._shutdown_workers()
 
 
-# Runs while the interpreter can still run threads. Later it would end them at any point.
-threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
+# Runs when all threads that are no daemons have ended, as loops in them may, and while the interpreter still runs threads. Later
+# it would end them at any point.
+atexit.register(_stop_all)
