@@ -432,6 +432,7 @@ fn run_program(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
 
 #[pymodule(gil_used = false)]
 fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    panics::set_version(module.py());
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("Closed", module.py().get_type::<Closed>())?;
     module.add("NotLifted", module.py().get_type::<NotLifted>())?;

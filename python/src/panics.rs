@@ -4,6 +4,7 @@
 //! would not catch it, and a worker would end without a message.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use slotline_python_shielded::shielded;
@@ -22,12 +23,20 @@ pub(crate) fn panic_on_purpose(message: &str) -> usize {
 /// Before 3.14, CPython ends a daemon thread by unwinding its stack, when it runs Python while the
 /// interpreter is ending. It may do so in a function of the program that this package has called, and
 /// the process would crash if that reached `catch_unwind`. CPython 3.11 itself crashes once part of
-/// the stack is unwound, so this helps from 3.13 on only.
+/// the stack is unwound, so threads wait from 3.13 on only.
 struct Stay;
+
+/// Whether threads that Python ends wait.
+static WAITS: AtomicBool = AtomicBool::new(false);
+
+/// Finds out which version of Python runs, when the module is imported.
+pub(crate) fn set_version(py: Python<'_>) {
+    WAITS.store(py.version_info() >= (3, 13), Ordering::Relaxed);
+}
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        while !std::thread::panicking() {
+        while WAITS.load(Ordering::Relaxed) && !std::thread::panicking() {
             std::thread::park();
         }
     }
