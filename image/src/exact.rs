@@ -101,18 +101,32 @@ impl Resampling {
     }
 }
 
-/// A filter, and the library whose weights it has.
+/// The library whose bits a resized picture has. They differ in the weights and in the order of the
+/// two passes, each of which rounds to bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resizer {
+    /// Pillow 13, which makes the vertical pass first if that is faster.
+    #[default]
+    Pillow,
+    /// Pillow 12 and earlier versions, which always make the horizontal pass first.
+    Pillow12,
+    /// torch, for a tensor of bytes, with antialiasing. These are the bits of torch 2.10 and 2.15 on
+    /// a CPU with AVX2 or AVX-512, for pictures with at least two rows and columns. On other CPUs,
+    /// torch computes with floating-point numbers, or differently. It has the filters `Bilinear`,
+    /// `Bicubic` and `Lanczos`.
+    Torch,
+}
+
+/// A filter, and the library that it is computed like.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Filter {
     pub(crate) resampling: Resampling,
-    /// Whether the weights and the order of the passes are torch's for a tensor of bytes, and not
-    /// Pillow's.
-    pub(crate) is_of_torch: bool,
+    pub(crate) resizer: Resizer,
 }
 
 impl From<Resampling> for Filter {
     fn from(resampling: Resampling) -> Self {
-        Self { resampling, is_of_torch: false }
+        Self { resampling, resizer: Resizer::default() }
     }
 }
 
@@ -149,7 +163,7 @@ impl Taps {
 
     /// Computes the samples and weights. The first sample in memory is pixel `skipped` of the
     /// picture.
-    fn set(&mut self, map: &AxisMap, Filter { resampling: filter, is_of_torch }: Filter, skipped: usize) {
+    fn set(&mut self, map: &AxisMap, Filter { resampling: filter, resizer }: Filter, skipped: usize) {
         let Self { places, pairs, span, weights } = self;
         let [start, end] = map.crop;
         let len = end - start;
@@ -184,7 +198,7 @@ impl Taps {
             first
         };
         let mut precision = PRECISION;
-        if is_of_torch {
+        if resizer == Resizer::Torch {
             let largest = (0..map.size).fold(0.0, |largest, place| {
                 weigh(place, weights);
                 weights.iter().copied().fold(largest, f64::max)
@@ -365,7 +379,7 @@ impl Resampler {
         };
         let ([top, bottom], [left, right]) = (down.span, across.span);
         let mut places = down.all().enumerate().filter(|(_, (_, pairs))| !pairs.is_empty());
-        if !segment.filter.is_of_torch && is_vertical_first(&segment.places) {
+        if segment.filter.resizer == Resizer::Pillow && is_vertical_first(&segment.places) {
             let wide = ((right - left) * source.step).next_multiple_of(BLOCK);
             let rows = room(rows, ROWS * wide)?;
             while let Some(place) = places.next() {

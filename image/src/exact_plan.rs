@@ -4,28 +4,28 @@
 use crate::axis_map::PaddingMode;
 use crate::decode::{Limits, MAX_SIDE, OpenedImage};
 use crate::error::ImageError;
-use crate::exact::{Filter, Resampling};
+use crate::exact::{Filter, Resampling, Resizer};
 use crate::operation::Operation;
 use crate::pipeline::MAX_PIXELS;
 use crate::plan::Plan;
 use crate::scratch;
 
 /// A list of steps for one picture, whose results are bit for bit those of torchvision's functions
-/// for PIL images, with Pillow 13. [`resize_tensor`](Self::resize_tensor) is the one for tensors.
+/// for PIL images. [`Resizer`] names the library whose `resize` is meant.
 ///
 /// This is for programs that draw random numbers themselves; others use a
 /// [`Pipeline`](crate::Pipeline). Each method adds a step. Consecutive steps are combined where
 /// that does not change the result.
 ///
 /// ```
-/// use slotline_image::{ExactPlan, ExactSource, Resampling};
+/// use slotline_image::{ExactPlan, ExactSource, Resampling, Resizer};
 ///
 /// # let bytes = include_bytes!("../tests/pictures/rgb.png");
 /// let source = ExactSource::File(bytes);
 /// let [height, width] = source.size()?;
 /// let mut plan = ExactPlan::new(height, width)?;
 /// plan.crop([0, 0], [height / 2, width / 2])?;
-/// plan.resize([32, 32], Resampling::Bilinear)?;
+/// plan.resize([32, 32], Resampling::Bilinear, Resizer::Pillow)?;
 /// plan.flip_horizontally();
 /// let red = plan.run(source, |planes| planes[..32 * 32].to_vec())?;
 /// # Ok::<(), slotline_image::ImageError>(())
@@ -117,29 +117,14 @@ impl ExactPlan {
     ///
     /// # Errors
     ///
-    /// If a side is 0 or above 65,535.
-    pub fn resize(&mut self, size: [usize; 2], resampling: Resampling) -> Result<(), ImageError> {
+    /// If a side is 0 or above 65,535, or if torch has no such filter.
+    pub fn resize(&mut self, size: [usize; 2], resampling: Resampling, resizer: Resizer) -> Result<(), ImageError> {
         check_sides(size)?;
-        self.plan.resize(size, resampling);
-        Ok(())
-    }
-
-    /// Resizes to this height and width as torchvision's `resize` does for a tensor of bytes, with
-    /// antialiasing.
-    ///
-    /// These are the bits of torch 2.10 and 2.15 on a CPU with AVX2 or AVX-512, for pictures with at
-    /// least two rows and columns. On other CPUs, torch computes with floating-point numbers, or
-    /// differently.
-    ///
-    /// # Errors
-    ///
-    /// If a side is 0 or above 65,535, or if the filter is not `Bilinear`, `Bicubic` or `Lanczos`.
-    pub fn resize_tensor(&mut self, size: [usize; 2], resampling: Resampling) -> Result<(), ImageError> {
-        check_sides(size)?;
-        if !matches!(resampling, Resampling::Bilinear | Resampling::Bicubic | Resampling::Lanczos) {
+        let is_of_torch = matches!(resampling, Resampling::Bilinear | Resampling::Bicubic | Resampling::Lanczos);
+        if resizer == Resizer::Torch && !is_of_torch {
             return Err(ImageError::draw(format!("torch has no filter {resampling:?} for bytes")));
         }
-        self.plan.resize(size, Filter { resampling, is_of_torch: true });
+        self.plan.resize(size, Filter { resampling, resizer });
         Ok(())
     }
 

@@ -180,7 +180,7 @@ pub use self::axis_map::PaddingMode;
 pub use self::boxes::{Coordinate, SanitizeBoundingBoxes};
 pub use self::draw::{Draw, Operations, Seed, Step};
 pub use self::error::{FileError, ImageError};
-pub use self::exact::Resampling;
+pub use self::exact::{Resampling, Resizer};
 pub use self::exact_plan::{ExactPlan, ExactSource};
 pub use self::format::Format;
 pub use self::mask::{ClassId, Mask};

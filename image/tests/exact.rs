@@ -37,7 +37,8 @@ mod results {
 
     use slotline::rng::SampleRng;
     use slotline_image::{
-        Affine, Draw, ExactPlan, ExactSource, Interpolation, Operation, Operations, Pipeline, Pixel, Resampling, Step,
+        Affine, Draw, ExactPlan, ExactSource, Interpolation, Operation, Operations, Pipeline, Pixel, Resampling,
+        Resizer, Step,
     };
 
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
@@ -119,7 +120,7 @@ mod results {
         let source = ExactSource::File(bytes);
         let [rows, columns] = source.size().unwrap();
         let mut plan = ExactPlan::new(rows, columns).unwrap();
-        plan.resize_tensor([height, width].map(|side| side.parse().unwrap()), resampling).unwrap();
+        plan.resize([height, width].map(|side| side.parse().unwrap()), resampling, Resizer::Torch).unwrap();
         plan.run(source, <[u8]>::to_vec).unwrap()
     }
 

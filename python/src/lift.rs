@@ -11,7 +11,9 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use slotline_image::{Affine, ExactPlan, ExactSource, ImageError, Interpolation, Operation, PaddingMode, Resampling};
+use slotline_image::{
+    Affine, ExactPlan, ExactSource, ImageError, Interpolation, Operation, PaddingMode, Resampling, Resizer,
+};
 use slotline_python_shielded::shielded;
 
 use crate::NotLifted;
@@ -99,8 +101,8 @@ impl Steps {
         self.plan.crop([top, left], [height, width]).map_err(not_lifted)
     }
 
-    /// Resizes as PIL does, or as torch does if the picture is a tensor.
-    fn resize(&mut self, height: usize, width: usize, filter: &str, is_tensor: bool) -> PyResult<()> {
+    /// Resizes as a library does: Pillow, or torch if the picture is a tensor.
+    fn resize(&mut self, height: usize, width: usize, filter: &str, library: &str) -> PyResult<()> {
         let filter = match filter {
             "nearest" | "nearest-exact" => Resampling::Nearest,
             "box" => Resampling::Box,
@@ -110,9 +112,13 @@ impl Steps {
             "lanczos" => Resampling::Lanczos,
             _ => return Err(unknown(filter)),
         };
-        let size = [height, width];
-        if is_tensor { self.plan.resize_tensor(size, filter) } else { self.plan.resize(size, filter) }
-            .map_err(not_lifted)
+        let resizer = match library {
+            "Pillow" => Resizer::Pillow,
+            "Pillow 12" => Resizer::Pillow12,
+            "torch" => Resizer::Torch,
+            _ => return Err(unknown(library)),
+        };
+        self.plan.resize([height, width], filter, resizer).map_err(not_lifted)
     }
 
     fn flip_horizontally(&mut self) {

@@ -26,6 +26,11 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_unconfigure():
+    """Lets libraries free what they have made, which some check when the interpreter ends."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     """A fixture: every test begins with the same random state and signal handlers, and fails after

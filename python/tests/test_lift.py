@@ -10,11 +10,10 @@ import threading
 import warnings
 
 import numpy as np
-import PIL
 import pytest
 import torch
 import torch.utils.data as tud
-from conftest import same as identical
+from conftest import same
 from datasets import Samples, resume, taken
 from PIL import Image
 from torch.utils.data._utils import collate
@@ -53,16 +52,6 @@ FILES = {
     "other.webp": lambda: (photo(60, 61, 14), {"lossless": True}),
     "other.bmp": lambda: (photo(30, 61, 15), {}),
 }
-
-
-def same(a, b):
-    """As :func:`conftest.same`, for pictures, which Pillow 13 resizes to other bits than older versions do."""
-    try:
-        identical(a, b)
-    except AssertionError:
-        if int(PIL.__version__.partition(".")[0]) < 13:
-            pytest.skip(f"Pillow {PIL.__version__} resizes pictures to other bits than Pillow 13")
-        raise
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,7 @@
 //!
 //! *Contents.* A and D store with release, and B acquires: a worker sees what the host wrote before
 //! it assigned the ticket (which memory the slot has, and what the ticket is). C stores with
-//! release, and [`Ring::look`] acquires: the host sees what the owner wrote. The host takes a slot
+//! release, and [`Ring::slot_status`] acquires: the host sees what the owner wrote. The host takes a slot
 //! only when all of its parts are `Done` or `Failed`, and no worker changes such a word.
 //!
 //! *Finding work in order.* `hint` is a ticket; no ticket before it has a free part. A worker looks

@@ -98,7 +98,7 @@ class Steps:
         """The height and width after the operations so far."""
 
     def crop(self, top: int, left: int, height: int, width: int) -> None: ...
-    def resize(self, height: int, width: int, filter: str, is_tensor: bool) -> None:
+    def resize(self, height: int, width: int, filter: str, library: str) -> None:
         """Resizes as PIL does, or as torch does if the picture is a tensor."""
 
     def flip_horizontally(self) -> None: ...

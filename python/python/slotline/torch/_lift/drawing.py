@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import types
 
+import PIL
 import torch
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
@@ -20,6 +21,10 @@ from slotline.torch._lift.internals import (
     is_native_resize,
     v2_interpolation,
 )
+
+
+# Pillow 12 and earlier versions make the passes of a resize in another order.
+_PILLOW = "Pillow" if int(PIL.__version__.split(".")[0]) > 12 else "Pillow 12"
 
 
 class Drawing(Image.Image):
@@ -195,7 +200,7 @@ def _resize(img, size, interpolation=v1.InterpolationMode.BILINEAR, max_size=Non
     after = compute_resized_output_size(tuple(before), [size] if isinstance(size, int) else size, max_size, allow_size_none=True)
     if before != list(after):
         is_permuted = _is_tensor(img) and len(img._mode) == 3 and img.strides == dense_strides(img, True)
-        img.steps.resize(*after, v1.InterpolationMode(interpolation).value, _is_tensor(img))
+        img.steps.resize(*after, v1.InterpolationMode(interpolation).value, "torch" if _is_tensor(img) else _PILLOW)
         img.changed(is_permuted=is_permuted)
     return img
 
