@@ -24,7 +24,7 @@ pub(crate) fn panic_on_purpose(message: &str) -> usize {
 /// interpreter is ending. It may do so in a function of the program that this package has called, and
 /// the process would crash if that reached `catch_unwind`. CPython 3.11 itself crashes once part of
 /// the stack is unwound, so threads wait from 3.13 on only.
-struct Stay;
+struct ParkOnUnwind;
 
 /// Whether threads that Python ends wait.
 static WAITS: AtomicBool = AtomicBool::new(false);
@@ -34,7 +34,7 @@ pub(crate) fn set_version(py: Python<'_>) {
     WAITS.store(py.version_info() >= (3, 13), Ordering::Relaxed);
 }
 
-impl Drop for Stay {
+impl Drop for ParkOnUnwind {
     fn drop(&mut self) {
         while WAITS.load(Ordering::Relaxed) && !std::thread::panicking() {
             std::thread::park();
@@ -46,9 +46,9 @@ impl Drop for Stay {
 /// attribute macro [`slotline_python_shielded`] wraps all such functions.
 pub(crate) fn shielded<T>(code: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     let guarded = || {
-        let stay = Stay;
+        let guard = ParkOnUnwind;
         let result = code();
-        std::mem::forget(stay);
+        std::mem::forget(guard);
         result
     };
     catch_unwind(AssertUnwindSafe(guarded)).unwrap_or_else(|panic| {

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 with contextlib.suppress(ImportError):
     import torch.utils.data  # noqa: F401
@@ -19,6 +20,15 @@ for line in sys.stdin:
     if pid == 0:
         break
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    deadline = time.monotonic() + 4
+    with contextlib.suppress(ProcessLookupError):
+        # Its processes end soon after it. They are its process group.
+        while os.killpg(pid, 0) is None:
+            if time.monotonic() > deadline:
+                os.write(outputs[1], b"the program has left processes behind\n")
+                os.killpg(pid, signal.SIGKILL)
+                break
+            time.sleep(0.01)
     printed = [os.pread(output, os.fstat(output).st_size, 0).decode() for output in outputs]
     for output in outputs:
         os.close(output)
@@ -26,6 +36,7 @@ for line in sys.stdin:
 else:
     sys.exit()
 
+os.setsid()
 for target, file in enumerate([os.open(os.devnull, os.O_RDONLY), *outputs]):
     os.dup2(file, target)
     os.close(file)

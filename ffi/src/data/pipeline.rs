@@ -216,10 +216,11 @@ pub unsafe extern "C" fn slotline_pipeline_free(pipeline: *mut slotline_pipeline
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, an invalid dtype or format, or
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, no dtype or format, or
 /// a dataset that was not opened from files (which requires a library built with `SLOTLINE_SOURCES`).
 /// `SLOTLINE_ERROR_SOURCE`: a field does not exist or cannot have pictures, masks or boxes, several
-/// fields have pictures and none is named, or masks and boxes cannot have one of the transforms.
+/// fields have pictures and none is named, masks have neither of the two types, or masks and boxes
+/// cannot have one of the transforms.
 ///
 /// # Safety
 ///

@@ -687,10 +687,10 @@ class Packed(Dataset):
         for number, about in zip(numbers, chosen.fields, strict=True):
             if about.dtype == "str":
                 raise DataError(f"field {about.name!r} is a text; pack numbers, such as its tokens")
-            element = np.array(number).astype(about.dtype)
-            if element != number:
+            element = _element_of(about.dtype, number)
+            if element is None:
                 raise DataError(f"padding is {number!r}, which is no {about.dtype}; pass a number that is")
-            elements.append(element.tobytes())
+            elements.append(element)
         chosen, found = _lengths(chosen, 0 if chosen._names is None else chosen._names[0], lengths, on_error)
         count = _count("length", length)
         self._source = _slotline.Source.packed(
@@ -704,7 +704,9 @@ class Packed(Dataset):
 
 def _found(dataset: Dataset, function: Callable[[Any], Any]) -> list[Field]:
     """Returns the fields of the result that a function has for the first sample that can be read."""
-    for sample in type(dataset._loader)(dataset, None, seed=0, on_error="skip"):
+    from slotline._loader import Loader
+
+    for sample in Loader(dataset, None, seed=0, on_error="skip"):
         made = function(sample)
         if not isinstance(made, (dict, tuple)):
             raise TypeError(f"the function returned an object of type {type(made).__name__}; it must return a dict or a tuple")
@@ -720,7 +722,7 @@ def _found(dataset: Dataset, function: Callable[[Any], Any]) -> list[Field]:
                 varies = varying.get(name or place) == len(shape)
                 fields.append(Field(name, dtype, (None, *shape[1:]) if varies else shape))
         return fields
-    raise DataError("the dataset has no samples to find the function's fields with; pass fields")
+    raise DataError("no sample can be read to find the function's fields with; pass fields")
 
 
 def _dtype(dtype: Any) -> Any:
@@ -731,6 +733,30 @@ def _dtype(dtype: Any) -> Any:
         if str(dtype) in ("bfloat16", "torch.bfloat16"):
             return "bfloat16"
         raise
+
+
+def _element_of(dtype: str, number: Any) -> bytes | None:
+    """Returns the bytes of a number as an element of this type, or of a byte for a text. Returns
+    ``None`` for a number that is too large, or that an integer cannot be."""
+    is_finite = number == number and abs(number) != np.inf
+    if dtype == "bfloat16":
+        single = _element_of("float32", number)
+        bits = 0 if single is None else int.from_bytes(single, sys.byteorder)
+        # The upper half, rounded to even numbers.
+        half = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+        is_too_large = single is None or (half & 0x7FFF == 0x7F80 and is_finite)
+        return None if is_too_large else half.to_bytes(2, sys.byteorder)
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            element = np.array(number).astype("uint8" if dtype == "str" else dtype)
+    except OverflowError:
+        return None
+    if element.dtype.kind in "fc":
+        fits = bool(np.isfinite(element)) or not is_finite
+    else:
+        fits = element.item() == number
+    return element.tobytes() if fits else None
 
 
 def _chosen(function: Callable[[Any], Any], sample: Any) -> tuple[bool]:

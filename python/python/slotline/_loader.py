@@ -17,7 +17,7 @@ import numpy as np
 
 from slotline import _slotline
 from slotline._checks import ANYTHING, COUNT, COUNTS, DICT, FLAG, TEXT, Kind, check_fields, integer, nullable, wrong
-from slotline._datasets import Batches, Dataset, _checked, _count
+from slotline._datasets import Batches, Dataset, _checked, _count, _element_of
 from slotline._errors import DataError, OptionError, StateError
 from slotline._rng import current
 
@@ -514,16 +514,10 @@ def _elements(dataset: Dataset, padding: float | Mapping[Any, float]) -> list[by
 
 def _element(name: str | int, dtype: str, number: Any) -> bytes:
     """Returns the bytes of a number as an element of this type."""
-    if dtype == "bfloat16":  # The upper half of a float32.
-        bits = np.array(number, np.float32).view(np.uint32)
-        fits, element = bits & 0xFFFF == 0, (bits >> 16).astype(np.uint16)
-    else:
-        with np.errstate(all="ignore"):
-            element = np.array(number).astype("uint8" if dtype == "str" else dtype)
-        fits = element == number
-    if not fits and number == number:
+    element = _element_of(dtype, number)
+    if element is None:
         raise OptionError(f"padding of field {name!r} is {number!r}, which is no {dtype}; pass a number that is")
-    return element.tobytes()
+    return element
 
 
 def _samples(batch: Any) -> list[Any]:

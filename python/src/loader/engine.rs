@@ -602,7 +602,7 @@ impl Engine {
                 if let Some((_, batches)) = counted().filter(|(counted, _)| *counted == of) {
                     return Ok(batches);
                 }
-                let batches = py.detach(|| self.options.batches_by_length(sampler, of));
+                let batches = detached(py, || self.options.batches_by_length(sampler, of));
                 let batches = batches.map_err(|error| failure::build(py, &error.into()))?;
                 *counted() = Some((of, batches));
                 Ok(batches)

@@ -278,9 +278,13 @@ fn as_array<'py>(value: &Bound<'py, PyAny>, kind: &Kind) -> PyResult<Bound<'py, 
         return Ok(array);
     }
     // With `same_kind`, NumPy cuts texts and bytes that are longer than those of the type.
-    let is_text = matches!(dtype.getattr(intern!(py, "kind"))?.extract()?, 'S' | 'U');
-    let size = |of: &Bound<'py, PyAny>| of.getattr(intern!(py, "itemsize"))?.extract::<usize>();
-    if is_text && size(&own)? > size(dtype)? {
+    let kind = |of: &Bound<'py, PyAny>| of.getattr(intern!(py, "kind"))?.extract::<char>();
+    // A character of type `U` has four bytes.
+    let characters = |of: &Bound<'py, PyAny>| {
+        let bytes = of.getattr(intern!(py, "itemsize"))?.extract::<usize>()?;
+        Ok::<_, PyErr>(if kind(of)? == 'U' { bytes / 4 } else { bytes })
+    };
+    if matches!(kind(dtype)?, 'S' | 'U') && characters(&own)? > characters(dtype)? {
         let what =
             "return a str; or for bytes numpy.frombuffer(value, 'uint8'), with fields that have the shape (None,)";
         return Err(failure::invalid(

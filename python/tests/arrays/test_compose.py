@@ -635,6 +635,8 @@ def test_fields_of_varying_length_are_padded(lines, output):
     for options, error, words in [
         ({"padding": {"i": 0}}, slotline.OptionError, "'i', which is no field of varying length; those that are: 'tokens', 'text'"),
         ({"padding": 0.5}, slotline.OptionError, "field 'tokens' is 0.5, which is no int64"),
+        ({"padding": float("nan")}, slotline.OptionError, "field 'tokens' is nan, which is no int64"),
+        ({"padding": 2**64}, slotline.OptionError, "field 'tokens' is 18446744073709551616, which is no int64"),
         ({"padding": {"text": 256}}, slotline.OptionError, "field 'text' is 256"),
         ({"padding": True}, TypeError, "padding is True"),
         ({"padding": 0, "packed": True}, slotline.OptionError, "padding and packed exclude"),

@@ -119,13 +119,21 @@ impl Sample for &OwnedSample {
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         for (i, column) in self.layout.columns.iter().enumerate() {
-            if column.field.kind == Kind::PaddedToLongest {
-                // SAFETY: the pages are a cell of this layout, which no code writes while `self` is
-                // borrowed.
-                let state = unsafe { RowWidth::of(column, self.pages.start().as_ptr(), self.layout.rows).read() };
-                row.write_padded_like(&self.elements(i), state)?;
-            } else {
-                row.write_elements(&self.elements(i))?;
+            match column.field.kind {
+                Kind::PaddedToLongest => {
+                    // SAFETY: the pages are a cell of this layout, which no code writes while `self`
+                    // is borrowed.
+                    let state = unsafe { RowWidth::of(column, self.pages.start().as_ptr(), self.layout.rows).read() };
+                    row.write_padded_like(&self.elements(i), state)?;
+                }
+                Kind::PaddedToMax => {
+                    let columns = self.columns();
+                    let (Some(all), Some(&[len])) = (columns.get(i), columns.lengths(i)) else {
+                        unreachable!("the field exists and has a length");
+                    };
+                    row.copy_padded_to_max(&all, len as usize)?;
+                }
+                Kind::Fixed | Kind::Packed => row.write_elements(&self.elements(i))?,
             }
         }
         Ok(())
@@ -146,7 +154,7 @@ mod tests {
     type Mixed<'a> = ([u8; 2], PaddedToMax<'a, i16>, Packed<'a, f64>, bool);
 
     fn mixed<'a>(padded: &'a [i16], packed: &'a [f64]) -> Mixed<'a> {
-        ([1, 2], PaddedToMax::new(padded, 3), Packed::new(packed, 1), true)
+        ([1, 2], PaddedToMax::new(padded, 3).padding(-1), Packed::new(packed, 1), true)
     }
 
     #[test]
@@ -167,6 +175,7 @@ mod tests {
         for (row, (padded_row, packed_row)) in runs.into_iter().enumerate() {
             assert_eq!((padded.row(row), packed.row(row).as_slice()), (padded_row, packed_row));
         }
+        assert_eq!(padded.padded().as_slice(), [7, -1, -1, 8, 9, 10, -1, -1, -1]);
     }
 
     #[test]

@@ -220,6 +220,20 @@ impl<'a> Row<'a> {
         for_dtype!(column.field.dtype, T => typed::<T>(self, column.one_of(present)?, len, multiple))
     }
 
+    /// Writes the next field, which must be padded to a maximum, from a whole row of such a field:
+    /// `len` elements and their padding.
+    pub(super) fn copy_padded_to_max(&mut self, all: &AnyTensorView<'_>, len: usize) -> Result<(), Mismatch> {
+        fn typed<T: Element>(row: &mut Row<'_>, all: &[T], len: usize) -> Result<(), Mismatch> {
+            row.fill_padded_to_max(len)?.copy_from_slice(all);
+            Ok(())
+        }
+        let column = self.column()?;
+        for_dtype!(column.field.dtype, T => match column.elements_of::<T>(all)? {
+            all if all.len() == column.elements => typed(self, all, len),
+            _ => Err(column.other(all.dtype(), all.shape())),
+        })
+    }
+
     /// Returns memory for `len` elements of the next field, which is padded in either way; the
     /// padding is already written.
     fn fill_any_padded<T: Element>(&mut self, len: usize, padding: T, multiple: usize) -> Result<&mut [T], Mismatch> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::table::{Cell, Rows, rows};
+use super::table::{Cell, Rows, is_hopeless, rows};
 use crate::Error;
 use crate::record::MAX_FIELDS;
 
@@ -47,6 +47,9 @@ pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Rows, Error> {
             cells[column].push(cell);
         }
         lines.push(number);
+        if is_hopeless(damaged.len(), lines.len()) {
+            break;
+        }
     }
     cells.iter_mut().for_each(|column| column.resize(lines.len(), Cell::Missing));
     rows(path, names, cells, lines, damaged)

@@ -21,8 +21,9 @@
 //! JSONL, a missing value is `null` or a missing key. In CSV, it is an empty cell, except in a
 //! column of texts.
 //!
-//! A row that cannot be parsed is an error of its sample, which names the line. Only if more than
-//! half of the rows are so damaged, or a quote of CSV is not closed, is the file not opened.
+//! A row that cannot be parsed is an error of its sample, which names the line. The file is not
+//! opened only if more than half of the rows are so damaged, or more than half of the first ones and
+//! at least 1,000, or if a quote of CSV is not closed.
 //!
 //! The files `metadata.csv` and `metadata.jsonl` of Hugging Face's `imagefolder` and `audiofolder`
 //! (datasets 5.2) are manifests. Their column `file_name` names the file, relative to the
@@ -346,8 +347,8 @@ impl Format for Manifest {
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
-        if let Some(error) = self.damaged.get(&index).and_then(Error::again) {
-            return Err(error);
+        if let Some(error) = self.damaged.get(&index) {
+            return Err(error.again().expect("damage is an error of the file's contents"));
         }
         let mut values: SmallVec<[_; 4]> = self.columns.iter().map(|column| column.value(index)).collect();
         let mut read: SmallVec<[_; 4]> = self.named.iter().copied().zip(input.list(self.file_spans(index))?).collect();

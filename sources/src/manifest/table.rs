@@ -110,6 +110,9 @@ pub(super) fn csv(path: &Path, bytes: &[u8], delimiter: u8) -> Result<Rows, Erro
                 damaged.insert(lines.len(), error);
                 lines.push(line);
                 cells.iter_mut().for_each(|column| column.push(Cell::Damaged));
+                if is_hopeless(damaged.len(), lines.len()) {
+                    break;
+                }
             }
         }
     }
@@ -138,6 +141,12 @@ fn unterminated(bytes: &[u8], delimiter: u8) -> Option<usize> {
         at += 1;
     }
     opened
+}
+
+/// Whether so many rows are damaged that the rest of the file need not be read for the error of
+/// [`rows`]. Without this, the errors of a large file of another format would take much memory.
+pub(super) fn is_hopeless(damaged: usize, rows: usize) -> bool {
+    damaged > (rows / 2).max(1000)
 }
 
 /// Checks the rows of a file. If most of them are damaged, it is hardly of this format, and the

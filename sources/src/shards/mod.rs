@@ -135,12 +135,15 @@ impl<K: std::fmt::Debug + 'static> Sharded<K> {
     fn infer_fields(&self) -> Result<RecordFields, Error> {
         let mut found = vec![Vec::new(); self.columns.len()];
         if self.columns.iter().any(|column| column.chosen && column.size.is_none()) {
-            self.visit_first(LOOKED_AT, |index, sample| {
+            let samples = self.map_first(LOOKED_AT, |index, sample| {
+                let mut measures = Vec::new();
                 self.split(index, sample, |number, bytes| {
-                    found[number].push(self.columns[number].encoding.measure(bytes)?);
+                    measures.push((number, self.columns[number].encoding.measure(bytes)?));
                     Ok(())
-                })
+                })?;
+                Ok(measures)
             })?;
+            samples.into_iter().flatten().for_each(|(number, measure)| found[number].push(measure));
         }
         let chosen = self.columns.iter().zip(&found).filter(|(column, _)| column.chosen);
         let fields: Vec<_> = chosen.flat_map(|(column, found)| column.fields(found)).collect();
@@ -204,30 +207,36 @@ impl<K: std::fmt::Debug + 'static> Sharded<K> {
         }
     }
 
-    /// Calls `each` with the first samples of one shard, up to `most` of them. Damaged samples are
-    /// left out, and are errors when they are read. If most of them are, the next shard is tried.
-    fn visit_first(&self, most: usize, mut each: impl FnMut(usize, &[u8]) -> Result<(), Error>) -> Result<(), Error> {
+    /// Returns what `each` returns for the first samples of one shard, up to `most` of them. Damaged
+    /// samples are left out, and are errors when they are read. If most of them are, the next shard
+    /// is tried.
+    fn map_first<T>(&self, most: usize, each: impl Fn(usize, &[u8]) -> Result<T, Error>) -> Result<Vec<T>, Error> {
         let (mut memory, mut first) = (Vec::new(), None);
         for shard in self.shards.iter().filter(|shard| shard.listed.samples > 0).take(TRIED) {
             let (samples, mut damaged) = (most.min(shard.listed.samples as usize), 0);
+            let mut found = Vec::with_capacity(samples);
             for index in shard.first..shard.first + samples {
                 let visited = self.unpack(index).and_then(|unpacked| match unpacked {
                     Some((shard, range)) => each(index, &shard[range]),
                     None => each(index, self.files.read(self.span(index), &mut memory)?),
                 });
-                if let Err(error) = visited {
-                    first.get_or_insert(error);
-                    damaged += 1;
-                    if damaged > samples / 2 {
-                        break;
+                match visited {
+                    Ok(value) => found.push(value),
+                    Err(error @ Error::Format { .. }) => {
+                        first.get_or_insert(error);
+                        damaged += 1;
+                        if damaged > samples / 2 {
+                            break;
+                        }
                     }
+                    Err(error) => return Err(error),
                 }
             }
             if damaged <= samples / 2 {
-                return Ok(());
+                return Ok(found);
             }
         }
-        first.map_or(Ok(()), Err)
+        first.map_or(Ok(Vec::new()), Err)
     }
 
     /// Returns the unpacked shard that contains a sample, and the sample's range in it. Returns

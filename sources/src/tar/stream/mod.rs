@@ -306,6 +306,10 @@ fn first_samples(shards: &Shards, options: &Settings) -> Result<(Vec<Sample>, Op
                     samples.push(sample);
                 }
                 Ok(None) => break,
+                // What a reader returns after an error is unknown.
+                Err(error) if matches!(shards, Shards::Once(..)) && !matches!(error, Error::Format { .. }) => {
+                    return Err(error);
+                }
                 // Reading the tar will be this error again.
                 Err(error) => {
                     damaged.get_or_insert(error);
