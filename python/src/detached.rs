@@ -10,7 +10,8 @@ use pyo3::{Python, ffi};
 /// Before 3.14, CPython ends a thread that attaches while the interpreter is ending, by an exception
 /// that unwinds its stack. PyO3 makes such a thread wait instead, but version 0.28, the last one for 3.13t, does so
 /// only in `PyGILState_Ensure`: from `PyEval_RestoreThread`, with which it attaches after this code,
-/// the exception would abort the process.
+/// the exception would abort the process. This remains possible if the interpreter begins to end
+/// between the two.
 pub(crate) fn detached<T: Send>(py: Python<'_>, code: impl Send + FnOnce() -> T) -> T {
     py.detach(|| {
         let result = code();
