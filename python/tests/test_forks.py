@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import torch
 from datasets import Samples
-from helpers import run
+from helpers import in_child, run
 
 from slotline.torch import DataLoader
 
@@ -218,3 +218,21 @@ assert list(batches) == [] and mapped() == [0, 0], mapped()
     # The loader's workers are forked in the same way, so the hook must not be registered before.
     code = code.replace("taken = []", "taken, batches = [], iter(())").replace("next(batches))", "next(batches, None))")
     run(code)
+
+
+def test_a_process_that_is_forked_while_an_iterator_is_made_gets_no_batch_of_its_parent(capfd):
+    class Forking(torch.utils.data.Sampler):
+        def __iter__(self):
+            def check():
+                for batches in others:
+                    with pytest.raises(RuntimeError, match="has its workers in another process"):
+                        next(batches)
+
+            assert in_child(check)
+            return iter([[0, 1], [2, 3]])
+
+    others = [iter(DataLoader(range(8), 2, num_workers=1)) for _ in range(4)]
+    made = iter(DataLoader(range(8), batch_sampler=Forking(), num_workers=1))
+    assert [batch.tolist() for batch in made] == [[0, 1], [2, 3]]
+    assert all([batch.tolist() for batch in batches] == [[0, 1], [2, 3], [4, 5], [6, 7]] for batches in others)
+    assert "AttributeError" not in capfd.readouterr().err

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use pyo3::basic::CompareOp;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -277,26 +278,39 @@ fn as_array<'py>(value: &Bound<'py, PyAny>, kind: &Kind) -> PyResult<Bound<'py, 
     if own.is(dtype) || own.eq(dtype)? {
         return Ok(array);
     }
-    // With `same_kind`, NumPy cuts texts and bytes that are longer than those of the type.
-    let kind = |of: &Bound<'py, PyAny>| of.getattr(intern!(py, "kind"))?.extract::<char>();
+    let letter = |of: &Bound<'py, PyAny>| of.getattr(intern!(py, "kind"))?.extract::<char>();
     // A character of type `U` has four bytes.
     let characters = |of: &Bound<'py, PyAny>| {
         let bytes = of.getattr(intern!(py, "itemsize"))?.extract::<usize>()?;
-        Ok::<_, PyErr>(if kind(of)? == 'U' { bytes / 4 } else { bytes })
+        Ok::<_, PyErr>(if letter(of)? == 'U' { bytes / 4 } else { bytes })
     };
-    if matches!(kind(dtype)?, 'S' | 'U') && characters(&own)? > characters(dtype)? {
-        let what =
-            "return a str; or for bytes numpy.frombuffer(value, 'uint8'), with fields that have the shape (None,)";
-        return Err(failure::invalid(
-            py,
-            format!("{own} is longer than {dtype}, which was declared or found first; {what}"),
-        ));
+    // With `same_kind`, NumPy cuts texts and bytes that are longer than those of the type, and makes
+    // texts of numbers.
+    let is_text = |letter| matches!(letter, 'S' | 'U' | 'V');
+    if is_text(letter(dtype)?) {
+        let problem = match is_text(letter(&own)?) {
+            true if characters(&own)? <= characters(dtype)? => None,
+            true => Some(format!("{own} is longer than {dtype}, which was declared or found first")),
+            false => Some(format!("{own} is no text, and {dtype} was declared or found first")),
+        };
+        if let Some(problem) = problem {
+            let what =
+                "return a str; or for bytes numpy.frombuffer(value, 'uint8'), with fields that have the shape (None,)";
+            return Err(failure::invalid(py, format!("{problem}; {what}")));
+        }
     }
     // NumPy makes an array of floats from an empty list.
     let is_empty = array.getattr(intern!(py, "size"))?.eq(0)?;
     let options = PyDict::new(py);
     options.set_item("casting", if is_empty { "unsafe" } else { "same_kind" })?;
-    array.call_method("astype", (dtype,), Some(&options))
+    let made = array.call_method("astype", (dtype,), Some(&options))?;
+    // The rule also lets integers wrap.
+    let are_integers = [&own, dtype].into_iter().all(|of| letter(of).is_ok_and(|letter| matches!(letter, 'i' | 'u')));
+    if are_integers && !made.rich_compare(&array, CompareOp::Eq)?.call_method0(intern!(py, "all"))?.is_truthy()? {
+        let what = "pass fields with a larger type, or make the value smaller";
+        return Err(failure::invalid(py, format!("a value of {own} is beyond {dtype}, the type of the field; {what}")));
+    }
+    Ok(made)
 }
 
 /// Returns the elements of a tensor of bfloat16 as integers, in an array of NumPy; `None` for other objects.

@@ -88,6 +88,9 @@ class ProcessIterator(BaseIterator):
     # When the wait for the current batch times out, if it has begun and has a timeout.
     _deadline = None
 
+    # A process may be forked while another thread makes the iterator.
+    _worker_pids_set = False
+
     def __init__(self, loader):
         super().__init__(loader)
         self._prefetch_factor = loader.prefetch_factor
@@ -102,7 +105,6 @@ class ProcessIterator(BaseIterator):
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
             init_fn = functools.partial(_sharding_worker_init_fn, init_fn, self._world_size, self._rank)
         self._worker_init_fn = init_fn
-        self._worker_pids_set = False
         self._workers = []
         self._channels = []
         self._ports = []
