@@ -243,7 +243,7 @@ class Dataset:
         time.sleep(0.001)
         return torch.ones(100) * k, str(k)
 
-it = iter(DataLoader(Dataset(), 4, num_workers=3, worker_method="thread"))
+it = iter(DataLoader(Dataset(), 4, num_workers=2, worker_method="thread"))
 next(it)
 import torch.utils.data
 {EXITS[how]}
