@@ -116,6 +116,11 @@ impl Error {
         Self::format(path.as_ref().display(), None, problem, advice)
     }
 
+    /// Whether the contents of a file are the cause, so that other samples may still be readable.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Self::Format { .. } | Self::Io { action: "unpack", .. })
+    }
+
     /// Returns a copy of the error, if it is about the contents of a file.
     pub(crate) fn again(&self) -> Option<Self> {
         let Self::Format { name, offset, problem, advice } = self else { return None };

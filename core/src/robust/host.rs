@@ -113,7 +113,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
         found.map(|(part, word)| (part, owner_of(word)))
     }
 
-    /// Returns whether [`slot_status`](Self::slot_status) would return something other than [`SlotStatus::Pending`].
+    /// Returns whether [`slot_status`](Self::slot_status) would return something other than
+    /// [`SlotStatus::Pending`].
     #[inline]
     pub(super) fn is_finished(&self, slot: usize, ticket: u64) -> bool {
         self.slot_status(slot, ticket) != SlotStatus::Pending

@@ -18,7 +18,7 @@
 //!
 //! ```
 //! use slotline_core::ordered::{ClaimError, Delivery};
-//! use slotline_core::robust::{SlotStatus, Owner, Recovery, Ring, Shape, Word};
+//! use slotline_core::robust::{Owner, Recovery, Ring, Shape, SlotStatus, Word};
 //! use slotline_core::wait::Backoff;
 //!
 //! let shape = Shape::new(2, 1);

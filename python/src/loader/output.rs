@@ -315,11 +315,12 @@ impl Output {
         let dims = [&[rows as i64], &*shape.dims(width as i64)].concat();
         let item = elements.size * shape.dims(1).iter().product::<i64>() as usize;
         let bytes = width.checked_mul(item).and_then(|row| row.checked_mul(rows)).ok_or_else(too_large)?;
+        let is_zero = element.iter().all(|&byte| byte == 0);
         let values = Copied::filled(bytes, |to| {
             for (sample, to) in samples().zip(to.chunks_exact_mut((width * item).max(1))) {
                 let (own, rest) = to.split_at_mut(sample.len() * item);
                 own.copy_from_slice(&all[sample.start * item..sample.end * item]);
-                if element.iter().any(|&byte| byte != 0) {
+                if !is_zero {
                     rest.chunks_exact_mut(element.len()).for_each(|to| to.copy_from_slice(element));
                 }
             }

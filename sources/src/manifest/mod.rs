@@ -23,7 +23,7 @@
 //!
 //! A row that cannot be parsed is an error of its sample, which names the line. The file is not
 //! opened only if more than half of the rows are so damaged, or more than half of the first ones and
-//! at least 1,000, or if a quote of CSV is not closed.
+//! more than 1,000, or if a quote of CSV is not closed.
 //!
 //! The files `metadata.csv` and `metadata.jsonl` of Hugging Face's `imagefolder` and `audiofolder`
 //! (datasets 5.2) are manifests. Their column `file_name` names the file, relative to the

@@ -143,7 +143,7 @@ fn unterminated(bytes: &[u8], delimiter: u8) -> Option<usize> {
     opened
 }
 
-/// Whether so many rows are damaged that the rest of the file need not be read for the error of
+/// Whether the rest of a file need not be read, since the rows so far suffice for the error of
 /// [`rows`]. Without this, the errors of a large file of another format would take much memory.
 pub(super) fn is_hopeless(damaged: usize, rows: usize) -> bool {
     damaged > (rows / 2).max(1000)

@@ -222,7 +222,7 @@ impl<K: std::fmt::Debug + 'static> Sharded<K> {
                 });
                 match visited {
                     Ok(value) => found.push(value),
-                    Err(error @ (Error::Format { .. } | Error::Io { action: "unpack", .. })) => {
+                    Err(error) if error.is_damage() => {
                         first.get_or_insert(error);
                         damaged += 1;
                         if damaged > samples / 2 {

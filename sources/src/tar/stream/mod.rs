@@ -307,9 +307,7 @@ fn first_samples(shards: &Shards, options: &Settings) -> Result<(Vec<Sample>, Op
                 }
                 Ok(None) => break,
                 // What a reader returns after an error is unknown.
-                Err(error) if matches!(shards, Shards::Once(..)) && !matches!(error, Error::Format { .. }) => {
-                    return Err(error);
-                }
+                Err(error) if matches!(shards, Shards::Once(..)) && !error.is_damage() => return Err(error),
                 // Reading the tar will be this error again.
                 Err(error) => {
                     damaged.get_or_insert(error);
